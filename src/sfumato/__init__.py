@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Private visual features: still matched, mapped and recognised, no longer turned back into the picture.
+
+Public names are loaded when first used, so that ``import sfumato`` costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Camera": "types.scene",
+    "ConcealedFeatures": "types.concealed",
+    "Decoys": "concealment.decoys",
+    "EvaluationOnlyWarning": "errors",
+    "Extractor": "types.extractor",
+    "Features": "types.clear",
+    "Image": "types.clear",
+    "Landmarks": "types.scene",
+    "Matches": "types.scene",
+    "Pose": "types.scene",
+    "Recipe": "types.recipe",
+    "Record": "types.record",
+    "Score": "types.record",
+    "SfumatoError": "errors",
+    "Subspaces": "types.concealed",
+    "build_decoys": "concealment.cluster",
+    "conceal": "concealment.lift",
+    "extract": "features.local",
+    "load": "store",
+    "load_decoys": "concealment.decoyfile",
+    "save": "store",
+    "save_decoys": "concealment.decoyfile",
+    "squared_distances": "subspace.reference",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sfumato' has no attribute {name!r}")
+    value = getattr(import_module(f"sfumato.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may leave the device: affine subspaces instead of descriptors, and the recipe that made them.
+
+Unrelated to the clear types on purpose: nothing here holds, imports or converts to a clear descriptor.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import InputError
+from sfumato.subspace import reference
+from sfumato.types.arrays import checked_size, frozen_array
+from sfumato.types.extractor import Extractor
+from sfumato.types.recipe import Recipe
+
+PAYLOADS = ("subspaces",)
+"""What may stand in for a descriptor; other kinds come with later recipes."""
+
+CANONICAL = 2e-6
+"""How far a float32 basis may be from orthonormal, or an origin from orthogonal to it, and still count as canonical."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Subspaces:
+    """N affine subspaces of dimension m in R^n.
+
+    ``origin`` (N, n) float32, the point of each subspace nearest to 0; ``basis`` (N, m, n) float32, orthonormal rows.
+    Any point and any independent directions may be given: what is not canonical is made so. m = 0 (points) and
+    N = 0 are valid.
+
+    Raises InputError for wrong shapes and values that are not finite, RankError for dependent directions.
+
+    >>> import numpy as np
+    >>> Subspaces(np.ones((1, 3)), np.array([[[2.0, 0.0, 0.0]]])).origin
+    array([[0., 1., 1.]], dtype=float32)
+    """
+
+    origin: NDArray[np.float32]
+    basis: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        origin = frozen_array(self.origin, "origin", (None, None))
+        basis = frozen_array(self.basis, "basis", (origin.shape[0], None, origin.shape[1]))
+        if origin.shape[1] == 0:
+            raise InputError("origin: need at least one dimension")
+        if basis.shape[1] > basis.shape[2]:
+            raise InputError(f"basis: {basis.shape[1]} directions can not be independent in {basis.shape[2]} dimensions")
+        if not is_canonical(origin, basis):
+            exact = reference.canonicalise(np.asarray(self.origin, float), np.asarray(self.basis, float))
+            origin = frozen_array(exact[0], "origin", origin.shape)
+            basis = frozen_array(exact[1], "basis", basis.shape)
+        object.__setattr__(self, "origin", origin)
+        object.__setattr__(self, "basis", basis)
+
+    @property
+    def dim(self) -> int:
+        """The dimension m of each subspace."""
+        return self.basis.shape[1]
+
+    @property
+    def ambient_dim(self) -> int:
+        """The dimension n of the space they live in."""
+        return self.origin.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.origin)
+
+    def __getitem__(self, rows: Any) -> "Subspaces":
+        """Select rows by a slice, a mask or a list of indices."""
+        index = np.atleast_1d(np.arange(len(self))[rows])
+        return Subspaces(self.origin[index], self.basis[index])
+
+    def __repr__(self) -> str:
+        return f"Subspaces({len(self)} of dimension {self.dim} in R^{self.ambient_dim})"
+
+
+def is_canonical(origin: NDArray[np.float32], basis: NDArray[np.float32], tolerance: float = CANONICAL) -> bool:
+    """Tell whether every basis is orthonormal and every origin orthogonal to it, to float32 precision."""
+    if basis.size == 0:
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):
+        gram = np.matmul(basis, basis.transpose(0, 2, 1), dtype=np.float64)
+        along = np.matmul(basis, origin[:, :, None], dtype=np.float64)[:, :, 0]
+        scale = np.maximum(1.0, np.linalg.norm(origin.astype(np.float64), axis=1))[:, None]
+        orthonormal = np.abs(gram - np.eye(basis.shape[1])).max() <= tolerance
+        return bool(orthonormal and (np.abs(along) <= tolerance * scale).all())
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class ConcealedFeatures:
+    """Concealed local features of one image; row i stands for row i of the clear ones.
+
+    ``keypoints`` (N, 4) float32 as in ``sfumato.Features``; ``subspaces`` N of them; ``recipe`` how they were made.
+    """
+
+    keypoints: NDArray[np.float32]
+    subspaces: Subspaces
+    recipe: Recipe
+    extractor: Extractor = Extractor()  # noqa: RUF009 (frozen)
+    image_size: tuple[int, int] | None = None
+    payload: str = "subspaces"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.subspaces, Subspaces):
+            raise InputError(f"subspaces: expected Subspaces, got {type(self.subspaces).__name__}")
+        if self.payload not in PAYLOADS:
+            raise InputError(f"payload: expected one of {PAYLOADS}, got {self.payload!r:.80}")
+        recipe = Recipe.of(self.recipe)
+        if self.subspaces.dim != recipe.dim:
+            raise InputError(
+                f"recipe {recipe} makes subspaces of dimension {recipe.dim}, these have {self.subspaces.dim}"
+            )
+        object.__setattr__(self, "keypoints", frozen_array(self.keypoints, "keypoints", (len(self.subspaces), 4)))
+        object.__setattr__(self, "recipe", recipe)
+        object.__setattr__(self, "image_size", checked_size(self.image_size))
+
+    def __len__(self) -> int:
+        return len(self.keypoints)
+
+    def __repr__(self) -> str:
+        return f"ConcealedFeatures({self.subspaces!r}, {str(self.recipe)!r}, {self.extractor.name})"

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which program made a descriptor, with every setting. Public knowledge: it travels with what was concealed."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sfumato.errors import InputError
+
+Setting = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Extractor:
+    """The kind of a descriptor and how it was made.
+
+    Two descriptors can be compared, and a decoy can stand in for a descriptor, when ``name`` is the same;
+    ``settings`` say how many there are and where they sit. ``unknown`` stands for plain arrays.
+
+    >>> Extractor("sift", {"max_features": 8000}).name
+    'sift'
+    """
+
+    name: str = "unknown"
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip() or len(self.name) > 200:
+            raise InputError(f"extractor name must be a short, non-empty text, got {self.name!r:.80}")
+        if not isinstance(self.settings, Mapping):
+            raise InputError(f"extractor settings must be a mapping, got {type(self.settings).__name__}")
+        for key, value in self.settings.items():
+            if not isinstance(key, str) or not isinstance(value, str | int | float | bool | None):
+                raise InputError(f"extractor setting {key!r:.80} must be a text, number, truth value or None")
+
+    def to_json(self) -> str:
+        """Return the one text form: sorted keys, no spaces."""
+        return json.dumps(
+            {"name": self.name, "settings": dict(self.settings)}, sort_keys=True, separators=(",", ":"), allow_nan=False
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> "Extractor":
+        """Read what ``to_json`` wrote; anything else is an InputError."""
+        try:
+            data: Any = json.loads(text)
+        except (ValueError, RecursionError) as cause:
+            raise InputError("extractor is not valid JSON") from cause
+        if not isinstance(data, dict) or set(data) != {"name", "settings"}:
+            raise InputError("extractor must have exactly the keys name and settings")
+        return cls(data["name"], data["settings"])
+
+    def matches(self, other: "Extractor") -> bool:
+        """Tell whether descriptors of the two live in one space, as far as anyone can know."""
+        return "unknown" in (self.name, other.name) or self.name == other.name

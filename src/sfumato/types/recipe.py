@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recipes: how something was concealed, as a short text and as a value with every parameter.
+
+A recipe is a chain of links joined by ``+``. Encoders come first (they change the space), at most one lifting comes
+last (it turns points into subspaces). ``sub-hybrid-2`` is a chain of one link; ``compress-48+sub-hybrid-4`` of two.
+
+    link      = kind "-" dimension [ "-forced" ]        liftings, compress
+              | "ninja-" variant | "ninja:" file        encoders with weights
+              | "raw"                                   clear descriptors, for evaluations only
+"""
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sfumato.errors import InputError, RecipeError, suggest
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a kind of link does: its role, what follows its name, and where a lifting takes its directions from."""
+
+    role: Literal["clear", "encoder", "lifting"]
+    argument: Literal["none", "dimension", "variant"]
+    decoys: Literal["none", "whole", "part", "labels"] = "none"
+    random: bool = False  # whether (the smaller) half of the directions, or all without decoys, are random
+
+
+KINDS: dict[str, Kind] = {
+    "raw": Kind("clear", "none"),
+    "random": Kind("lifting", "dimension", random=True),
+    "adversarial": Kind("lifting", "dimension", "whole"),
+    "hybrid": Kind("lifting", "dimension", "whole", random=True),
+    "sub-adversarial": Kind("lifting", "dimension", "part"),
+    "sub-hybrid": Kind("lifting", "dimension", "part", random=True),
+    "hybrid-labels": Kind("lifting", "dimension", "labels", random=True),
+    "compress": Kind("encoder", "dimension"),
+    "ninja": Kind("encoder", "variant"),
+}
+
+LARGEST_DIM = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One step of a recipe: a kind with its dimension (liftings, compress) or variant (ninja)."""
+
+    kind: str
+    dim: int | None = None
+    forced: bool = False
+    variant: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise RecipeError(f"unknown kind {self.kind!r:.80} in a recipe{suggest(str(self.kind), KINDS)}")
+        argument = KINDS[self.kind].argument
+        if argument == "dimension":
+            if isinstance(self.dim, bool) or not isinstance(self.dim, int) or not 1 <= self.dim <= LARGEST_DIM:
+                raise RecipeError(
+                    f"{self.kind} needs a dimension from 1 to {LARGEST_DIM}, for example '{self.kind}-2', "
+                    f"got {self.dim!r:.80}"
+                )
+        elif self.dim is not None:
+            raise RecipeError(f"{self.kind} takes no dimension")
+        if not isinstance(self.forced, bool) or (self.forced and self.role != "lifting"):
+            raise RecipeError(f"forced is a truth value and belongs to liftings only, not to {self.kind}")
+        if not isinstance(self.variant, str) or bool(self.variant) != (argument == "variant"):
+            raise RecipeError(f"{self.kind} {'needs a' if argument == 'variant' else 'takes no'} variant")
+        if "+" in self.variant or (self.variant and self.variant[0] not in "-:"):
+            raise RecipeError(f"the variant of {self.kind} starts with '-' or ':' and holds no '+'")
+
+    @property
+    def role(self) -> str:
+        """clear, encoder or lifting."""
+        return KINDS[self.kind].role
+
+    @property
+    def decoy_count(self) -> int:
+        """How many of the ``dim`` directions of a lifting lead to decoys: half in hybrid kinds, the odd one included."""
+        kind, dim = KINDS[self.kind], self.dim or 0
+        if kind.role != "lifting" or kind.decoys == "none":
+            return 0
+        return (dim + 1) // 2 if kind.random else dim
+
+    def __str__(self) -> str:
+        dim = "" if self.dim is None else f"-{self.dim}"
+        return f"{self.kind}{dim}{self.variant}{'-forced' if self.forced else ''}"
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class Recipe:
+    """A chain of links, with what else a reader of the result must know.
+
+    ``evaluation_seed`` is set when the draws can be replayed (they then protect nobody). ``keyed`` tells that they
+    were derived from a device secret, ``decoys`` which database was used (its checksum); these two describe a result
+    and do not take part in comparisons.
+
+    >>> Recipe("sub-hybrid", 2) == Recipe.of("sub-hybrid-2")
+    True
+    >>> str(Recipe.of("compress-48+sub-hybrid-4"))
+    'compress-48+sub-hybrid-4'
+    """
+
+    links: tuple[Link, ...]
+    evaluation_seed: int | None = None
+    keyed: bool = field(default=False, compare=False)
+    decoys: str | None = field(default=None, compare=False)
+
+    def __init__(
+        self,
+        kind: str | None = None,
+        dim: int | None = None,
+        *,
+        forced: bool = False,
+        links: tuple[Link, ...] | None = None,
+        evaluation_seed: int | None = None,
+        keyed: bool = False,
+        decoys: str | None = None,
+    ) -> None:
+        if (kind is None) == (links is None):
+            raise RecipeError("a recipe is made of a kind (and dim), or of links")
+        chain = (Link(kind, dim, forced),) if kind is not None else tuple(links or ())
+        _check_chain(chain)
+        if evaluation_seed is not None and (
+            isinstance(evaluation_seed, bool)
+            or not isinstance(evaluation_seed, int)
+            or not 0 <= evaluation_seed < 2**64
+        ):
+            raise RecipeError(f"evaluation_seed must be an integer from 0 to 2^64 - 1, got {evaluation_seed!r:.80}")
+        if not isinstance(keyed, bool) or not (decoys is None or (isinstance(decoys, str) and len(decoys) <= 128)):
+            raise RecipeError("keyed must be a truth value and decoys a checksum or None")
+        for name, value in (
+            ("links", chain), ("evaluation_seed", evaluation_seed), ("keyed", keyed), ("decoys", decoys)
+        ):  # fmt: skip
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def of(cls, recipe: "Recipe | str") -> "Recipe":
+        """Return a recipe given as such or in its short form; a misspelt one is an error that suggests the nearest."""
+        if isinstance(recipe, Recipe):
+            return recipe
+        if not isinstance(recipe, str):
+            raise RecipeError(f"expected a recipe or its short form, got {type(recipe).__name__}")
+        return cls(links=tuple(_parse_link(part.strip(), recipe) for part in recipe.split("+")))
+
+    @property
+    def lifting(self) -> Link | None:
+        """The link that makes subspaces, if there is one."""
+        return self.links[-1] if self.links[-1].role == "lifting" else None
+
+    @property
+    def kind(self) -> str:
+        """The kind of the last link."""
+        return self.links[-1].kind
+
+    @property
+    def dim(self) -> int:
+        """The dimension of the subspaces this recipe makes; 0 without a lifting."""
+        return (self.lifting.dim or 0) if self.lifting else 0
+
+    @property
+    def has_encoder(self) -> bool:
+        """Whether some link changes the space, so that even points are not clear descriptors."""
+        return any(link.role == "encoder" for link in self.links)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the result would still be the clear descriptor."""
+        return not self.has_encoder and self.lifting is None
+
+    def to_json(self) -> str:
+        """Return the one text form with every parameter: sorted keys, no spaces."""
+        links = [
+            {"kind": link.kind, "dim": link.dim, "forced": link.forced, "variant": link.variant} for link in self.links
+        ]
+        data = {"links": links, "evaluation_seed": self.evaluation_seed, "keyed": self.keyed, "decoys": self.decoys}
+        return json.dumps(data, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Recipe":
+        """Read what ``to_json`` wrote; unknown, missing or wrong entries are a RecipeError."""
+        try:
+            data: Any = json.loads(text)
+        except (ValueError, RecursionError) as cause:
+            raise RecipeError("recipe is not valid JSON") from cause
+        keys = {"links", "evaluation_seed", "keyed", "decoys"}
+        if not isinstance(data, dict) or set(data) != keys or not isinstance(data["links"], list):
+            raise RecipeError(f"recipe must have exactly the keys {', '.join(sorted(keys))}")
+        links = []
+        for entry in data.pop("links"):
+            if not isinstance(entry, dict) or set(entry) != {"kind", "dim", "forced", "variant"}:
+                raise RecipeError("each link of a recipe must have exactly the keys dim, forced, kind, variant")
+            links.append(Link(**entry))
+        return cls(links=tuple(links), **data)
+
+    def __str__(self) -> str:
+        return "+".join(str(link) for link in self.links)
+
+    def __repr__(self) -> str:
+        notes = f", evaluation_seed={self.evaluation_seed}" if self.evaluation_seed is not None else ""
+        return f"Recipe({str(self)!r}{notes}{', keyed' if self.keyed else ''})"
+
+
+def _parse_link(text: str, whole: str) -> Link:
+    """Read one link of a short form."""
+    examples = "for example 'random-2' or 'sub-hybrid-4'"
+    if not text:
+        raise RecipeError(f"empty link in recipe {whole!r:.80}, {examples}")
+    if text in KINDS and KINDS[text].argument == "dimension":
+        raise RecipeError(f"recipe {whole!r:.80} needs a dimension: did you mean '{text}-2'?")
+    if text in KINDS:
+        return Link(text)
+    variant = re.fullmatch(r"ninja([-:].+)", text)
+    if variant:
+        return Link("ninja", variant=variant[1])
+    parts = re.fullmatch(r"(.*?)-(\d{1,9})(-forced)?", text)
+    name = parts[1] if parts else text
+    if parts and name in KINDS and KINDS[name].argument == "dimension":
+        return Link(name, int(parts[2]), forced=parts[3] is not None)
+    near = suggest(text, [f"{kind}-{parts[2]}" if KINDS[kind].argument == "dimension" else kind for kind in KINDS]
+                   if parts else [f"{kind}-2" if KINDS[kind].argument == "dimension" else kind for kind in KINDS])  # fmt: skip
+    raise RecipeError(f"unknown recipe {whole!r:.80}{near}; kinds are {', '.join(sorted(KINDS))}, {examples}")
+
+
+def _check_chain(chain: tuple[Link, ...]) -> None:
+    if not chain:
+        raise RecipeError("a recipe needs at least one link")
+    if not all(isinstance(link, Link) for link in chain):
+        raise InputError("links must be Link values")
+    roles = [link.role for link in chain]
+    if "clear" in roles and len(chain) > 1:
+        raise RecipeError("raw stands alone: it means that nothing was concealed")
+    if "lifting" in roles[:-1]:
+        raise RecipeError("a lifting is the last link: what follows would work on subspaces, not on descriptors")

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What matching and mapping produce: matches, cameras, poses, landmarks. Free of descriptors, clear or concealed."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import InputError
+from sfumato.types.arrays import frozen_array
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Matches:
+    """``indices`` (M, 2) int32, rows of side 0 and side 1; ``distances`` (M,) float32, Euclidean."""
+
+    indices: NDArray[np.int32]
+    distances: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        given = np.asarray(self.indices)
+        if given.size and (given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= 2**31):
+            raise InputError("indices: expected integers from 0 to 2^31 - 1")
+        indices = frozen_array(given, "indices", (None, 2), np.int32)
+        distances = frozen_array(self.distances, "distances", (len(indices),))
+        if (distances < 0).any():
+            raise InputError("distances: expected values of 0 or more")
+        object.__setattr__(self, "indices", indices)
+        object.__setattr__(self, "distances", distances)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __repr__(self) -> str:
+        return f"Matches({len(self)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Camera:
+    """Intrinsics in COLMAP's words: model name, width and height in pixels, parameters in COLMAP's order."""
+
+    model: str
+    width: int
+    height: int
+    params: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.model or not self.model.replace("_", "").isalnum():
+            raise InputError(f"camera model: expected a COLMAP name such as PINHOLE, got {self.model!r:.80}")
+        if self.width <= 0 or self.height <= 0:
+            raise InputError(f"camera: expected a positive size, got {self.width} x {self.height}")
+        params = tuple(float(value) for value in self.params)
+        if not np.isfinite(params).all():
+            raise InputError(f"camera {self.model}: parameters are not finite")
+        object.__setattr__(self, "params", params)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Pose:
+    """Camera from world: a world point X is at ``rotation @ X + translation`` in the camera's frame.
+
+    ``rotation`` (3, 3) float64, orthonormal with determinant 1; ``translation`` (3,) float64.
+    """
+
+    rotation: NDArray[np.float64]
+    translation: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        rotation = frozen_array(self.rotation, "rotation", (3, 3), np.float64)
+        if np.abs(rotation @ rotation.T - np.eye(3)).max() > 1e-6 or np.linalg.det(rotation) < 0:
+            raise InputError("rotation: expected an orthonormal matrix of determinant 1")
+        object.__setattr__(self, "rotation", rotation)
+        object.__setattr__(self, "translation", frozen_array(self.translation, "translation", (3,), np.float64))
+
+    @property
+    def center(self) -> NDArray[np.float64]:
+        """The camera's centre in the world, (3,)."""
+        result: NDArray[np.float64] = -self.rotation.T @ self.translation
+        return result
+
+    def __repr__(self) -> str:
+        return f"Pose(center={np.round(self.center, 3).tolist()})"
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Landmarks:
+    """Mapped points: ``positions`` (P, 3) float64 in the world and what saw them.
+
+    ``observations`` (O, 3) int64: landmark, image, keypoint row. ``images`` names the images.
+    """
+
+    positions: NDArray[np.float64]
+    observations: NDArray[np.int64]
+    images: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        positions = frozen_array(self.positions, "positions", (None, 3), np.float64)
+        observations = frozen_array(self.observations, "observations", (None, 3), np.int64)
+        images = tuple(self.images)
+        limits = np.array([len(positions), len(images), 2**31])
+        if observations.size and (observations.min() < 0 or (observations >= limits).any()):
+            raise InputError("observations: a landmark, image or keypoint number is out of range")
+        object.__setattr__(self, "positions", positions)
+        object.__setattr__(self, "observations", observations)
+        object.__setattr__(self, "images", images)
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def __repr__(self) -> str:
+        return f"Landmarks({len(self)} points, {len(self.observations)} observations, {len(self.images)} images)"
