@@ -3,9 +3,10 @@
 
 Nothing a server runs imports this module; a test follows the imports and says so.
 
-**Keypoint convention, stated here once.** A keypoint is (x, y, sigma, angle): x to the right and y down, in pixels,
-with the *centre of the first pixel at (0, 0)*; sigma is the scale in pixels (OpenCV's ``size / 2``, COLMAP's
-``scale``); angle is OpenCV's, in degrees. COLMAP puts the centre of the first pixel at (0.5, 0.5): add 0.5.
+**Keypoint convention, stated here once.** A keypoint is (x, y, sigma, angle): x to the right and y down, in
+pixels, with the *centre of the first pixel at (0, 0)*; sigma is the scale in pixels (OpenCV's ``size / 2``,
+COLMAP's ``scale``); angle is OpenCV's, in degrees. COLMAP puts the centre of the first pixel at (0.5, 0.5):
+add 0.5.
 """
 
 from dataclasses import dataclass
@@ -49,8 +50,8 @@ class Image:
 class Features:
     """Clear local features of one image.
 
-    ``keypoints`` (N, 4) float32 in the convention above; ``descriptors`` (N, n) float32; ``image_size`` (width,
-    height) or None.
+    ``keypoints`` (N, 4) float32 in the convention above; ``descriptors`` (N, n) float32; ``image_size``
+    (width, height) or None.
     """
 
     keypoints: NDArray[np.float32]
@@ -63,6 +64,8 @@ class Features:
         descriptors = frozen_array(self.descriptors, "descriptors", (len(keypoints), None))
         if descriptors.shape[1] == 0:
             raise InputError("descriptors: need at least one dimension")
+        if not isinstance(self.extractor, Extractor):
+            raise InputError(f"extractor: expected an Extractor, got {type(self.extractor).__name__}")
         object.__setattr__(self, "keypoints", keypoints)
         object.__setattr__(self, "descriptors", descriptors)
         object.__setattr__(self, "image_size", checked_size(self.image_size))

@@ -19,17 +19,20 @@ from sfumato.types.recipe import Recipe
 PAYLOADS = ("subspaces",)
 """What may stand in for a descriptor; other kinds come with later recipes."""
 
+SMALLEST = 1e-30
+"""A length below which float32 has fewer digits than it should."""
+
 CANONICAL = 2e-6
-"""How far a float32 basis may be from orthonormal, or an origin from orthogonal to it, and still count as canonical."""
+"""How far a float32 basis may be from orthonormal, or an origin from orthogonal to it, and be canonical."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Subspaces:
     """N affine subspaces of dimension m in R^n.
 
-    ``origin`` (N, n) float32, the point of each subspace nearest to 0; ``basis`` (N, m, n) float32, orthonormal rows.
-    Any point and any independent directions may be given: what is not canonical is made so. m = 0 (points) and
-    N = 0 are valid.
+    ``origin`` (N, n) float32, the point of each subspace nearest to 0; ``basis`` (N, m, n) float32,
+    orthonormal rows. Any point and any independent directions may be given: what is not canonical is made
+    so. m = 0 (points) and N = 0 are valid.
 
     Raises InputError for wrong shapes and values that are not finite, RankError for dependent directions.
 
@@ -47,23 +50,32 @@ class Subspaces:
         if origin.shape[1] == 0:
             raise InputError("origin: need at least one dimension")
         if basis.shape[1] > basis.shape[2]:
-            raise InputError(f"basis: {basis.shape[1]} directions can not be independent in {basis.shape[2]} dimensions")
+            raise InputError(
+                f"basis: {basis.shape[1]} directions can not be independent in {basis.shape[2]} dimensions"
+            )
         if not is_canonical(origin, basis):
-            exact = reference.canonicalise(np.asarray(self.origin, float), np.asarray(self.basis, float))
-            origin = frozen_array(exact[0], "origin", origin.shape)
-            basis = frozen_array(exact[1], "basis", basis.shape)
+            rows = ~canonical_rows(origin, basis)  # the others stay as they are, to the last bit
+            exact = np.asarray(self.origin, float), np.asarray(self.basis, float)
+            origin, basis = origin.copy(), basis.copy()
+            origin[rows], basis[rows] = reference.canonicalise(
+                exact[0][rows], exact[1][rows], np.flatnonzero(rows)
+            )
+            origin, basis = (
+                frozen_array(origin, "origin", origin.shape),
+                frozen_array(basis, "basis", basis.shape),
+            )
         object.__setattr__(self, "origin", origin)
         object.__setattr__(self, "basis", basis)
 
     @property
     def dim(self) -> int:
         """The dimension m of each subspace."""
-        return self.basis.shape[1]
+        return int(self.basis.shape[1])
 
     @property
     def ambient_dim(self) -> int:
         """The dimension n of the space they live in."""
-        return self.origin.shape[1]
+        return int(self.origin.shape[1])
 
     def __len__(self) -> int:
         return len(self.origin)
@@ -77,23 +89,42 @@ class Subspaces:
         return f"Subspaces({len(self)} of dimension {self.dim} in R^{self.ambient_dim})"
 
 
-def is_canonical(origin: NDArray[np.float32], basis: NDArray[np.float32], tolerance: float = CANONICAL) -> bool:
-    """Tell whether every basis is orthonormal and every origin orthogonal to it, to float32 precision."""
-    if basis.size == 0:
+def is_canonical(
+    origin: NDArray[np.float32], basis: NDArray[np.float32], tolerance: float = CANONICAL
+) -> bool:
+    """Tell whether every basis is orthonormal and every origin orthogonal to it, to float32 precision.
+
+    Summing in float32 is fast and nearly always settles it; where it does not, because of its own rounding or
+    overflow, ``canonical_rows`` decides.
+    """
+    if basis.size == 0 or canonical_rows(origin, basis, tolerance, np.float32).all():
         return True
+    return bool(canonical_rows(origin, basis, tolerance).all())
+
+
+def canonical_rows(
+    origin: NDArray[np.float32],
+    basis: NDArray[np.float32],
+    tolerance: float = CANONICAL,
+    dtype: type[np.floating[Any]] = np.float64,
+) -> NDArray[np.bool_]:
+    """Tell for each of the N subspaces whether it is canonical, with sums in ``dtype``."""
     with np.errstate(over="ignore", invalid="ignore"):
-        gram = np.matmul(basis, basis.transpose(0, 2, 1), dtype=np.float64)
-        along = np.matmul(basis, origin[:, :, None], dtype=np.float64)[:, :, 0]
-        scale = np.maximum(1.0, np.linalg.norm(origin.astype(np.float64), axis=1))[:, None]
-        orthonormal = np.abs(gram - np.eye(basis.shape[1])).max() <= tolerance
-        return bool(orthonormal and (np.abs(along) <= tolerance * scale).all())
+        gram = np.matmul(basis, basis.transpose(0, 2, 1), dtype=dtype)
+        along = np.matmul(basis, origin[:, :, None], dtype=dtype)[:, :, 0]
+        scale = np.sqrt(np.einsum("ni,ni->n", origin, origin, dtype=dtype)) + SMALLEST
+        skew = np.abs(gram - np.eye(basis.shape[1])).max(axis=(1, 2), initial=0.0)
+        centred = np.abs(along).max(axis=1, initial=0.0) <= tolerance * scale
+    canonical: NDArray[np.bool_] = np.isfinite(scale) & (skew <= tolerance) & centred
+    return canonical
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ConcealedFeatures:
     """Concealed local features of one image; row i stands for row i of the clear ones.
 
-    ``keypoints`` (N, 4) float32 as in ``sfumato.Features``; ``subspaces`` N of them; ``recipe`` how they were made.
+    ``keypoints`` (N, 4) float32 as in ``sfumato.Features``; ``subspaces`` N of them; ``recipe`` how they
+    were made.
     """
 
     keypoints: NDArray[np.float32]
@@ -108,12 +139,16 @@ class ConcealedFeatures:
             raise InputError(f"subspaces: expected Subspaces, got {type(self.subspaces).__name__}")
         if self.payload not in PAYLOADS:
             raise InputError(f"payload: expected one of {PAYLOADS}, got {self.payload!r:.80}")
+        if not isinstance(self.extractor, Extractor):
+            raise InputError(f"extractor: expected an Extractor, got {type(self.extractor).__name__}")
         recipe = Recipe.of(self.recipe)
         if self.subspaces.dim != recipe.dim:
             raise InputError(
                 f"recipe {recipe} makes subspaces of dimension {recipe.dim}, these have {self.subspaces.dim}"
             )
-        object.__setattr__(self, "keypoints", frozen_array(self.keypoints, "keypoints", (len(self.subspaces), 4)))
+        object.__setattr__(
+            self, "keypoints", frozen_array(self.keypoints, "keypoints", (len(self.subspaces), 4))
+        )
         object.__setattr__(self, "recipe", recipe)
         object.__setattr__(self, "image_size", checked_size(self.image_size))
 

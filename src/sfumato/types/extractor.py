@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which program made a descriptor, with every setting. Public knowledge: it travels with what was concealed."""
+"""Which program made a descriptor, with every setting: public, and travels with what was concealed."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,21 +24,27 @@ class Extractor:
     """
 
     name: str = "unknown"
-    settings: Mapping[str, Setting] = field(default_factory=dict)
+    settings: Mapping[str, Setting] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name.strip() or len(self.name) > 200:
+        if not is_label(self.name):
             raise InputError(f"extractor name must be a short, non-empty text, got {self.name!r:.80}")
         if not isinstance(self.settings, Mapping):
             raise InputError(f"extractor settings must be a mapping, got {type(self.settings).__name__}")
         for key, value in self.settings.items():
-            if not isinstance(key, str) or not isinstance(value, str | int | float | bool | None):
-                raise InputError(f"extractor setting {key!r:.80} must be a text, number, truth value or None")
+            if not is_label(key) or not _is_setting(value):
+                raise InputError(
+                    f"extractor setting {key!r:.80} must be a short text, finite number, truth value or None"
+                )
+        object.__setattr__(self, "settings", dict(self.settings))
 
     def to_json(self) -> str:
         """Return the one text form: sorted keys, no spaces."""
         return json.dumps(
-            {"name": self.name, "settings": dict(self.settings)}, sort_keys=True, separators=(",", ":"), allow_nan=False
+            {"name": self.name, "settings": dict(self.settings)},
+            sort_keys=True,
+            separators=(",", ":"),
+            allow_nan=False,
         )
 
     @classmethod
@@ -51,6 +58,20 @@ class Extractor:
             raise InputError("extractor must have exactly the keys name and settings")
         return cls(data["name"], data["settings"])
 
+    def __repr__(self) -> str:
+        return f"Extractor({self.name!r}, {len(self.settings)} settings)"
+
     def matches(self, other: "Extractor") -> bool:
         """Tell whether descriptors of the two live in one space, as far as anyone can know."""
         return "unknown" in (self.name, other.name) or self.name == other.name
+
+
+def is_label(text: Any) -> bool:
+    """Tell whether this is a short text that can be shown on a terminal as it is."""
+    return isinstance(text, str) and bool(text.strip()) and len(text) <= 200 and text.isprintable()
+
+
+def _is_setting(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) <= 4096 and value.isprintable()
+    return value is None or (isinstance(value, int | float) and math.isfinite(value))

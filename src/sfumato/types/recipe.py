@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recipes: how something was concealed, as a short text and as a value with every parameter.
 
-A recipe is a chain of links joined by ``+``. Encoders come first (they change the space), at most one lifting comes
-last (it turns points into subspaces). ``sub-hybrid-2`` is a chain of one link; ``compress-48+sub-hybrid-4`` of two.
+A recipe is a chain of links joined by ``+``. Encoders come first (they change the space), at most one
+lifting comes last (it turns points into subspaces). ``sub-hybrid-2`` is a chain of one link;
+``compress-48+sub-hybrid-4`` of two.
 
     link      = kind "-" dimension [ "-forced" ]        liftings, compress
               | "ninja-" variant | "ninja:" file        encoders with weights
@@ -15,11 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sfumato.errors import InputError, RecipeError, suggest
+from sfumato.types.extractor import is_label
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a kind of link does: its role, what follows its name, and where a lifting takes its directions from."""
+    """What a kind of link does: its role, what follows its name, where a lifting takes directions from."""
 
     role: Literal["clear", "encoder", "lifting"]
     argument: Literal["none", "dimension", "variant"]
@@ -52,11 +54,15 @@ class Link:
     variant: str = ""
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
+        if not isinstance(self.kind, str) or self.kind not in KINDS:
             raise RecipeError(f"unknown kind {self.kind!r:.80} in a recipe{suggest(str(self.kind), KINDS)}")
         argument = KINDS[self.kind].argument
         if argument == "dimension":
-            if isinstance(self.dim, bool) or not isinstance(self.dim, int) or not 1 <= self.dim <= LARGEST_DIM:
+            if (
+                isinstance(self.dim, bool)
+                or not isinstance(self.dim, int)
+                or not 1 <= self.dim <= LARGEST_DIM
+            ):
                 raise RecipeError(
                     f"{self.kind} needs a dimension from 1 to {LARGEST_DIM}, for example '{self.kind}-2', "
                     f"got {self.dim!r:.80}"
@@ -67,8 +73,10 @@ class Link:
             raise RecipeError(f"forced is a truth value and belongs to liftings only, not to {self.kind}")
         if not isinstance(self.variant, str) or bool(self.variant) != (argument == "variant"):
             raise RecipeError(f"{self.kind} {'needs a' if argument == 'variant' else 'takes no'} variant")
-        if "+" in self.variant or (self.variant and self.variant[0] not in "-:"):
-            raise RecipeError(f"the variant of {self.kind} starts with '-' or ':' and holds no '+'")
+        if self.variant and not (
+            re.fullmatch(r"[-:][^\s+]([^+]*[^\s+])?", self.variant) and self.variant.isprintable()
+        ):
+            raise RecipeError(f"the variant of {self.kind} is '-' or ':' and a printable text without '+'")
 
     @property
     def role(self) -> str:
@@ -77,7 +85,7 @@ class Link:
 
     @property
     def decoy_count(self) -> int:
-        """How many of the ``dim`` directions of a lifting lead to decoys: half in hybrid kinds, the odd one included."""
+        """How many directions of a lifting lead to decoys: half in hybrid kinds, the odd one included."""
         kind, dim = KINDS[self.kind], self.dim or 0
         if kind.role != "lifting" or kind.decoys == "none":
             return 0
@@ -92,9 +100,9 @@ class Link:
 class Recipe:
     """A chain of links, with what else a reader of the result must know.
 
-    ``evaluation_seed`` is set when the draws can be replayed (they then protect nobody). ``keyed`` tells that they
-    were derived from a device secret, ``decoys`` which database was used (its checksum); these two describe a result
-    and do not take part in comparisons.
+    ``evaluation_seed`` is set when the draws can be replayed (they then protect nobody). ``keyed`` tells
+    that they were derived from a device secret, ``decoys`` which database was used (its checksum); these
+    two describe a result and do not take part in comparisons.
 
     >>> Recipe("sub-hybrid", 2) == Recipe.of("sub-hybrid-2")
     True
@@ -118,7 +126,7 @@ class Recipe:
         keyed: bool = False,
         decoys: str | None = None,
     ) -> None:
-        if (kind is None) == (links is None):
+        if (kind is None) == (links is None) or (links is not None and (dim is not None or forced)):
             raise RecipeError("a recipe is made of a kind (and dim), or of links")
         chain = (Link(kind, dim, forced),) if kind is not None else tuple(links or ())
         _check_chain(chain)
@@ -127,8 +135,10 @@ class Recipe:
             or not isinstance(evaluation_seed, int)
             or not 0 <= evaluation_seed < 2**64
         ):
-            raise RecipeError(f"evaluation_seed must be an integer from 0 to 2^64 - 1, got {evaluation_seed!r:.80}")
-        if not isinstance(keyed, bool) or not (decoys is None or (isinstance(decoys, str) and len(decoys) <= 128)):
+            raise RecipeError(
+                f"evaluation_seed must be an integer from 0 to 2^64 - 1, got {evaluation_seed!r:.80}"
+            )
+        if not isinstance(keyed, bool) or not (decoys is None or is_label(decoys)):
             raise RecipeError("keyed must be a truth value and decoys a checksum or None")
         for name, value in (
             ("links", chain), ("evaluation_seed", evaluation_seed), ("keyed", keyed), ("decoys", decoys)
@@ -137,7 +147,7 @@ class Recipe:
 
     @classmethod
     def of(cls, recipe: "Recipe | str") -> "Recipe":
-        """Return a recipe given as such or in its short form; a misspelt one is an error that suggests the nearest."""
+        """Return a recipe given as such or in its short form; an error suggests the nearest one."""
         if isinstance(recipe, Recipe):
             return recipe
         if not isinstance(recipe, str):
@@ -172,9 +182,15 @@ class Recipe:
     def to_json(self) -> str:
         """Return the one text form with every parameter: sorted keys, no spaces."""
         links = [
-            {"kind": link.kind, "dim": link.dim, "forced": link.forced, "variant": link.variant} for link in self.links
+            {"kind": link.kind, "dim": link.dim, "forced": link.forced, "variant": link.variant}
+            for link in self.links
         ]
-        data = {"links": links, "evaluation_seed": self.evaluation_seed, "keyed": self.keyed, "decoys": self.decoys}
+        data = {
+            "links": links,
+            "evaluation_seed": self.evaluation_seed,
+            "keyed": self.keyed,
+            "decoys": self.decoys,
+        }
         return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -190,7 +206,9 @@ class Recipe:
         links = []
         for entry in data.pop("links"):
             if not isinstance(entry, dict) or set(entry) != {"kind", "dim", "forced", "variant"}:
-                raise RecipeError("each link of a recipe must have exactly the keys dim, forced, kind, variant")
+                raise RecipeError(
+                    "each link of a recipe must have exactly the keys dim, forced, kind, variant"
+                )
             links.append(Link(**entry))
         return cls(links=tuple(links), **data)
 
@@ -211,15 +229,15 @@ def _parse_link(text: str, whole: str) -> Link:
         raise RecipeError(f"recipe {whole!r:.80} needs a dimension: did you mean '{text}-2'?")
     if text in KINDS:
         return Link(text)
-    variant = re.fullmatch(r"ninja([-:].+)", text)
+    variant = re.fullmatch(r"ninja([-:].+)", text, re.DOTALL)
     if variant:
         return Link("ninja", variant=variant[1])
-    parts = re.fullmatch(r"(.*?)-(\d{1,9})(-forced)?", text)
+    parts = re.fullmatch(r"(.*?)-(\d{1,9})(-forced)?", text, re.ASCII)
     name = parts[1] if parts else text
     if parts and name in KINDS and KINDS[name].argument == "dimension":
         return Link(name, int(parts[2]), forced=parts[3] is not None)
-    near = suggest(text, [f"{kind}-{parts[2]}" if KINDS[kind].argument == "dimension" else kind for kind in KINDS]
-                   if parts else [f"{kind}-2" if KINDS[kind].argument == "dimension" else kind for kind in KINDS])  # fmt: skip
+    dim = parts[2] if parts else "2"
+    near = suggest(text, [f"{k}-{dim}" if KINDS[k].argument == "dimension" else k for k in KINDS])
     raise RecipeError(f"unknown recipe {whole!r:.80}{near}; kinds are {', '.join(sorted(KINDS))}, {examples}")
 
 
@@ -232,4 +250,6 @@ def _check_chain(chain: tuple[Link, ...]) -> None:
     if "clear" in roles and len(chain) > 1:
         raise RecipeError("raw stands alone: it means that nothing was concealed")
     if "lifting" in roles[:-1]:
-        raise RecipeError("a lifting is the last link: what follows would work on subspaces, not on descriptors")
+        raise RecipeError(
+            "a lifting is the last link: what follows would work on subspaces, not on descriptors"
+        )

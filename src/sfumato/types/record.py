@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ran, on what, with which result: the only thing a report reads."""
+"""What ran, on what, with which result: the only thing a report reads. Holds figures, never descriptors."""
 
 import json
 import math
@@ -8,6 +8,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
+from numbers import Real
 from typing import Any
 
 from sfumato.errors import InputError
@@ -17,7 +18,11 @@ Value = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One figure: what was measured, the value, its unit, and how many samples stand behind it."""
+    """One figure: what was measured, the value, its unit, and how many samples stand behind it.
+
+    >>> Score("accuracy", 0.5, samples=40).value
+    0.5
+    """
 
     name: str
     value: float
@@ -25,25 +30,64 @@ class Score:
     samples: int = 1
 
     def __post_init__(self) -> None:
-        if not self.name:
+        if not isinstance(self.name, str) or not self.name:
             raise InputError("score: needs a name")
-        if not math.isfinite(self.value):
-            raise InputError(f"score {self.name}: the value is not finite; leave the score out and say why in dropped")
+        value: Any = self.value
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise InputError(f"score {self.name}: the value is no number but {type(value).__name__}")
+        if not math.isfinite(value):
+            raise InputError(
+                f"score {self.name}: the value is not finite; leave the score out and say why in dropped"
+            )
+        object.__setattr__(self, "value", float(value))
+        if not isinstance(self.unit, str) or not isinstance(self.samples, int) or self.samples < 0:
+            raise InputError(f"score {self.name}: expected a text as unit and a count of samples")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Record:
-    """One measured result: parameters, seed, data, code, machine, time, dropped samples and scores."""
+    """One measured result: parameters, seed, data, code, machine, time, dropped samples and scores.
+
+    ``params`` and ``machine`` map names to plain values. ``dropped`` names the samples that gave no score.
+
+    Raises InputError naming all that is wrong at once.
+    """
 
     task: str
     scores: tuple[Score, ...]
-    params: Mapping[str, Value] = field(default_factory=dict)
+    params: Mapping[str, Value] = field(default_factory=dict, hash=False)
     seed: int | None = None
     data: str = ""
     commit: str = ""
-    machine: Mapping[str, Value] = field(default_factory=dict)
+    machine: Mapping[str, Value] = field(default_factory=dict, hash=False)
     seconds: float = 0.0
     dropped: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} must be {wanted}"
+            for name, good, wanted in (
+                ("task", isinstance(self.task, str) and bool(self.task), "a text"),
+                ("scores", _all(self.scores, Score), "a list of Score values"),
+                ("params", _is_plain(self.params), "a mapping of names to texts, finite numbers or None"),
+                ("seed", self.seed is None or type(self.seed) is int, "an integer or None"),
+                ("data", isinstance(self.data, str), "a text"),
+                ("commit", isinstance(self.commit, str), "a text"),
+                ("machine", _is_plain(self.machine), "a mapping of names to texts, finite numbers or None"),
+                ("seconds", _is_value(self.seconds, int | float), "a finite number"),
+                ("dropped", _all(self.dropped, str), "a list of texts"),
+            )
+            if not good
+        ]
+        if problems:
+            raise InputError(f"record: {'; '.join(problems)}")
+        for name, value in (
+            ("scores", tuple(self.scores)),
+            ("params", dict(self.params)),
+            ("machine", dict(self.machine)),
+            ("dropped", tuple(self.dropped)),
+        ):
+            object.__setattr__(self, name, value)
 
     def to_json(self) -> str:
         """Return the record as readable JSON."""
@@ -51,13 +95,29 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str) -> "Record":
-        """Read what ``to_json`` wrote."""
+        """Read what ``to_json`` wrote; anything else is an InputError."""
         try:
             data: Any = json.loads(text)
-            scores = tuple(Score(**score) for score in data.pop("scores"))
-            return cls(scores=scores, dropped=tuple(data.pop("dropped", ())), **data)
-        except (ValueError, TypeError, KeyError, AttributeError) as cause:
+            return cls(scores=tuple(Score(**score) for score in data.pop("scores")), **data)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as cause:
             raise InputError(f"not a record: {cause}") from cause
+
+    def __repr__(self) -> str:
+        return f"Record({self.task!r}, {len(self.scores)} scores, {len(self.dropped)} dropped)"
+
+
+def _is_value(value: Any, kind: Any = str | int | float | None) -> bool:
+    return isinstance(value, kind) and (not isinstance(value, float) or math.isfinite(value))
+
+
+def _is_plain(mapping: Any) -> bool:
+    return isinstance(mapping, Mapping) and all(
+        isinstance(k, str) and _is_value(v) for k, v in mapping.items()
+    )
+
+
+def _all(values: Any, kind: type) -> bool:
+    return isinstance(values, list | tuple) and all(isinstance(value, kind) for value in values)
 
 
 def describe_machine() -> dict[str, Value]:

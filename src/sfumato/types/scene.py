@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What matching and mapping produce: matches, cameras, poses, landmarks. Free of descriptors, clear or concealed."""
+"""What matching and mapping produce: matches, cameras, poses, landmarks. Free of descriptors of any kind.
+
+Their text forms show no values either: where a camera stood tells where its owner was.
+"""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
-from sfumato.types.arrays import frozen_array
+from sfumato.types.arrays import checked_size, frozen_array
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -18,10 +22,9 @@ class Matches:
     distances: NDArray[np.float32]
 
     def __post_init__(self) -> None:
-        given = np.asarray(self.indices)
-        if given.size and (given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= 2**31):
-            raise InputError("indices: expected integers from 0 to 2^31 - 1")
-        indices = frozen_array(given, "indices", (None, 2), np.int32)
+        indices = frozen_array(self.indices, "indices", (None, 2), np.int32)
+        if (indices < 0).any():
+            raise InputError("indices: expected integers of 0 or more")
         distances = frozen_array(self.distances, "distances", (len(indices),))
         if (distances < 0).any():
             raise InputError("distances: expected values of 0 or more")
@@ -35,7 +38,7 @@ class Matches:
         return f"Matches({len(self)})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Camera:
     """Intrinsics in COLMAP's words: model name, width and height in pixels, parameters in COLMAP's order."""
 
@@ -45,14 +48,16 @@ class Camera:
     params: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not self.model or not self.model.replace("_", "").isalnum():
+        if not isinstance(self.model, str) or not self.model.replace("_", "").isalnum():
             raise InputError(f"camera model: expected a COLMAP name such as PINHOLE, got {self.model!r:.80}")
-        if self.width <= 0 or self.height <= 0:
-            raise InputError(f"camera: expected a positive size, got {self.width} x {self.height}")
-        params = tuple(float(value) for value in self.params)
-        if not np.isfinite(params).all():
-            raise InputError(f"camera {self.model}: parameters are not finite")
-        object.__setattr__(self, "params", params)
+        size = checked_size((self.width, self.height)) or (0, 0)
+        params = frozen_array(self.params, f"parameters of camera {self.model}", (None,), np.float64)
+        object.__setattr__(self, "width", size[0])
+        object.__setattr__(self, "height", size[1])
+        object.__setattr__(self, "params", tuple(params.tolist()))
+
+    def __repr__(self) -> str:
+        return f"Camera({self.model}, {self.width} x {self.height})"
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -70,7 +75,9 @@ class Pose:
         if np.abs(rotation @ rotation.T - np.eye(3)).max() > 1e-6 or np.linalg.det(rotation) < 0:
             raise InputError("rotation: expected an orthonormal matrix of determinant 1")
         object.__setattr__(self, "rotation", rotation)
-        object.__setattr__(self, "translation", frozen_array(self.translation, "translation", (3,), np.float64))
+        object.__setattr__(
+            self, "translation", frozen_array(self.translation, "translation", (3,), np.float64)
+        )
 
     @property
     def center(self) -> NDArray[np.float64]:
@@ -79,7 +86,7 @@ class Pose:
         return result
 
     def __repr__(self) -> str:
-        return f"Pose(center={np.round(self.center, 3).tolist()})"
+        return "Pose(cam_from_world)"
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -96,7 +103,10 @@ class Landmarks:
     def __post_init__(self) -> None:
         positions = frozen_array(self.positions, "positions", (None, 3), np.float64)
         observations = frozen_array(self.observations, "observations", (None, 3), np.int64)
-        images = tuple(self.images)
+        given: Any = self.images
+        images = tuple(given)
+        if isinstance(given, str) or not all(isinstance(name, str) for name in images):
+            raise InputError("images: expected a list of names")
         limits = np.array([len(positions), len(images), 2**31])
         if observations.size and (observations.min() < 0 or (observations >= limits).any()):
             raise InputError("observations: a landmark, image or keypoint number is out of range")
@@ -108,4 +118,6 @@ class Landmarks:
         return len(self.positions)
 
     def __repr__(self) -> str:
-        return f"Landmarks({len(self)} points, {len(self.observations)} observations, {len(self.images)} images)"
+        return (
+            f"Landmarks({len(self)} points, {len(self.observations)} observations, {len(self.images)} images)"
+        )

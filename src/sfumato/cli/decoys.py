@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sfumato decoys: build a decoy database from photos or from features somebody already has."""
+
+import csv
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from sfumato.cli.shared import human_size, outcome_facts, progress_bar, tell, warn_about
+from sfumato.concealment.cluster import DEFAULT_SIZE, build_decoys
+from sfumato.concealment.decoyfile import save_decoys
+from sfumato.concealment.decoys import DEFAULT_PARTS
+from sfumato.device import Outcome, open_source, read_features
+from sfumato.errors import FileError
+from sfumato.features.local import LocalParams
+
+app = typer.Typer(help="Decoy databases: real-looking descriptors that hide the clear ones.", no_args_is_help=True)
+LOCAL = LocalParams()
+
+
+@app.callback()
+def _group() -> None:
+    """Decoy databases: real-looking descriptors that hide the clear ones."""
+
+
+@app.command("build")
+def build(
+    sources: Annotated[
+        list[Path], typer.Argument(help="Folders of photos, photos, hloc features.h5 files, COLMAP databases.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, e.g. decoys.npz.")],
+    size: Annotated[int, typer.Option(help="How many decoys; the paper uses 256000.")] = DEFAULT_SIZE,
+    parts: Annotated[int, typer.Option(help="Disjoint parts, one of them for each image.")] = DEFAULT_PARTS,
+    descriptor: Annotated[str, typer.Option(help="For photos: sift or rootsift.")] = LOCAL.descriptor,
+    max_features: Annotated[int, typer.Option(help="For photos: keep the strongest of each.")] = LOCAL.max_features,
+    contrast_threshold: Annotated[
+        float, typer.Option(help="For photos: lower finds more, weaker keypoints.")
+    ] = LOCAL.contrast_threshold,
+    extractor: Annotated[
+        str | None, typer.Option(help="For hloc and COLMAP files: what the descriptors are, e.g. superpoint.")
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="A table 'image name,label' with a line for every image, for hybrid-labels.")
+    ] = None,
+    iterations: Annotated[int, typer.Option(help="Rounds of k-means.")] = 10,
+    seed: Annotated[int, typer.Option(help="Makes the build repeatable; decoys are public.")] = 0,
+    workers: Annotated[int | None, typer.Option(help="Images extracted at once. Default: the cores there are.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
+) -> None:
+    """Build a decoy database by spherical k-means of the descriptors of other people's photos.
+
+    Never use the photos you want to protect, nor those you measure with.
+
+    Example: sfumato decoys build photos/ -o decoys.npz --size 65536
+    """
+    if output.exists() and not overwrite:
+        raise FileError(f"{output} is already there: choose another file, or --overwrite to replace it")
+    if not output.parent.is_dir():
+        raise FileError(f"{output.parent} is not a folder: make it first")
+    hidden = quiet or as_json
+    local = LocalParams(descriptor=descriptor, max_features=max_features, contrast_threshold=contrast_threshold)
+    opened = [open_source(path, params=local, extractor=extractor, workers=workers) for path in sources]
+    named = None if labels is None else _read_labels(labels)
+    outcome = Outcome()
+    bar = progress_bar("reading", sum(len(source.names) for source in opened), quiet=hidden)
+    found = list(read_features(opened, outcome, bar))
+    warn_about(outcome)
+    decoys = build_decoys(
+        [features for _, features in found if len(features)],
+        size,
+        parts=parts,
+        labels=None if named is None else _label_rows(found, named, labels),
+        iterations=iterations,
+        seed=seed,
+        progress=progress_bar("clustering", None, quiet=hidden),
+    )
+    save_decoys(output, decoys)
+    bytes_written = output.stat().st_size
+    facts = {**outcome_facts(outcome), "decoys": len(decoys), "checksum": decoys.checksum, "output": str(output)}
+    tell(
+        f"{len(decoys)} decoys in {decoys.parts} parts from {outcome.features} {decoys.extractor.name} descriptors of "
+        f"{outcome.images} images: {output} ({human_size(bytes_written)})",
+        facts,
+        as_json=as_json,
+    )
+
+
+def _read_labels(path: Path) -> dict[str, str]:
+    try:
+        with open(path, newline="", encoding="utf-8") as lines:
+            rows = [row for row in csv.reader(lines) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as cause:
+        raise FileError(f"{path}: can not read the labels: {cause}") from cause
+    wrong = [number for number, row in enumerate(rows, 1) if len(row) != 2]
+    if wrong:
+        raise FileError(f"{path}: line {wrong[0]} is not 'image name,label'")
+    return {name.strip(): label.strip() for name, label in rows}
+
+
+def _label_rows(found: list[tuple[str, object]], named: dict[str, str], path: Path | None) -> list[str]:
+    missing = [name for name, _ in found if name not in named]
+    if missing:
+        raise FileError(f"{path}: no label for {len(missing)} images, the first is {missing[0]}")
+    counts = [len(features) for _, features in found]  # type: ignore[arg-type]
+    return [str(label) for label in np.repeat([named[name] for name, _ in found], counts)]

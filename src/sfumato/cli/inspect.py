@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sfumato inspect: what a file holds, in counts and sizes, never a value."""
+
+import zipfile
+from collections import Counter
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import typer
+
+from sfumato.cli.shared import human_size, tell
+from sfumato.concealment.decoyfile import load_decoys
+from sfumato.concealment.decoys import collision_probability
+from sfumato.errors import FileError
+from sfumato.store import load
+
+
+def run(
+    path: Annotated[Path, typer.Argument(help="An archive (.sfm.h5) or a decoys file (.npz).")],
+    images: Annotated[bool, typer.Option("--images", help="List every image.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Read everything and verify every checksum.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Show what an archive or a decoys file holds: images, counts, dimensions, recipe, size. Never a value."""
+    if not path.exists():
+        raise FileError(f"{path}: no such file")
+    facts = describe_decoys(path) if zipfile.is_zipfile(path) else describe_archive(path, images=images, check=check)
+    width = max(len(name) for name in facts)
+    lines = [f"{name:<{width}}  {_for_people(name, value)}" for name, value in facts.items()]
+    tell("\n".join(lines), facts, as_json=as_json)
+
+
+def describe_archive(path: Path, *, images: bool, check: bool) -> dict[str, Any]:
+    """Return the counts of an archive."""
+    with load(path) as archive:
+        entries = list(archive.summary())
+        if check:
+            for name in archive:
+                archive[name]
+    counts = [entry.count for entry in entries]
+    recipes = {entry.recipe for entry in entries}
+    size, total = path.stat().st_size, sum(counts)
+    facts: dict[str, Any] = {
+        "file": str(path),
+        "kind": "archive of concealed features",
+        "images": len(entries),
+        "features": total,
+        "features per image": f"{min(counts)} to {max(counts)}, median {median(counts):.0f}" if counts else "none",
+        "featureless images": sum(count == 0 for count in counts),
+        "recipe": _tally(str(entry.recipe) for entry in entries),
+        "subspaces": _tally(f"dimension {entry.dim} in R^{entry.ambient_dim}" for entry in entries),
+        "extractor": _tally(entry.extractor.name for entry in entries),
+        "settings": _tally(
+            ", ".join(f"{key}={value}" for key, value in sorted(entry.extractor.settings.items())) for entry in entries
+        ),
+        "numbers": _tally(entry.dtype for entry in entries),
+        "draws": _tally(_draws(entry.recipe) for entry in entries),
+        "decoys": _tally(entry.recipe.decoys or "none" for entry in entries),
+        "bytes": size,
+        "bytes per 1000 features": round(1000 * size / total) if total else 0,
+    }
+    if any(recipe.evaluation_seed is not None for recipe in recipes):
+        facts["warning"] = "made with an evaluation seed: anyone can repeat the draws, nothing is protected"
+    if check:
+        facts["checked"] = "every checksum is right"
+    if images:
+        facts |= {f"  {entry.name}": f"{entry.count} features" for entry in entries}
+    return facts
+
+
+def describe_decoys(path: Path) -> dict[str, Any]:
+    """Return the counts of a decoys file, with the chance that two features of one part share a decoy."""
+    decoys = load_decoys(path)
+    part = len(decoys) // decoys.parts
+    return {
+        "file": str(path),
+        "kind": "decoys",
+        "entries": len(decoys),
+        "dimensions": decoys.descriptors.shape[1],
+        "extractor": decoys.extractor.name,
+        "parts": f"{decoys.parts} of {part} entries",
+        "labels": "none" if decoys.labels is None else _tally(str(label) for label in decoys.labels),
+        "made": ", ".join(f"{key}={value}" for key, value in sorted(decoys.made.items())) or "not stated",
+        "checksum": decoys.checksum,
+        "collision, same part": f"{collision_probability(part):.2f} (one decoy each, 8000 features an image)",
+        "collision, any part": f"{collision_probability(len(decoys)):.2f} (whole database)",
+        "bytes": path.stat().st_size,
+    }
+
+
+def _draws(recipe: Any) -> str:
+    if recipe.evaluation_seed is not None:
+        return f"evaluation seed {recipe.evaluation_seed}"
+    return "device secret" if recipe.keyed else "operating system"
+
+
+def _tally(values: Any) -> str:
+    counted = Counter(values)
+    if len(counted) == 1:
+        return str(next(iter(counted)))
+    shown = [f"{value} ({count})" for value, count in counted.most_common(8)]
+    return ", ".join(shown) + (f" and {len(counted) - 8} more" if len(counted) > 8 else "") or "none"
+
+
+def _for_people(name: str, value: Any) -> str:
+    return human_size(value) if name == "bytes" else str(value)

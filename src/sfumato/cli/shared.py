@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What several commands need: progress bars, sizes for people, and how an outcome is told."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from sfumato.device import Outcome
+
+
+def progress_bar(title: str, total: int | None, *, quiet: bool = False) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """Return a wrapper that shows a bar on a terminal while what it wraps is worked through."""
+
+    def wrapped(items: Iterable[Any]) -> Iterator[Any]:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        console = Console(stderr=True)
+        count = len(items) if total is None and hasattr(items, "__len__") else total
+        with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
+            yield from bar.track(items, total=count, description=title)
+
+    return wrapped
+
+
+def human_size(count: float) -> str:
+    """Return bytes in a form for people: 1.5 MB."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def tell(line: str, facts: dict[str, Any], *, as_json: bool) -> None:
+    """Print one line for a person, or the facts as JSON for a program."""
+    print(json.dumps(facts, indent=2, sort_keys=True) if as_json else line)
+
+
+def warn_about(outcome: Outcome) -> None:
+    """Name what could not be used, on standard error."""
+    for name, reason in outcome.unreadable.items():
+        print(f"skipped {name}: {reason}", file=sys.stderr)
+    for name in outcome.featureless:
+        print(f"no features in {name}", file=sys.stderr)
+
+
+def outcome_facts(outcome: Outcome) -> dict[str, Any]:
+    """Return an outcome as plain values."""
+    return {
+        "images": outcome.images,
+        "features": outcome.features,
+        "skipped": outcome.skipped,
+        "featureless": outcome.featureless,
+        "unreadable": outcome.unreadable,
+    }

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoy databases as files, and the one that comes with the package. The format is in docs/format.md.
+
+Lossless: what is read has the checksum of what was written. Nothing is unpickled, and nothing is allocated that the
+file does not hold.
+"""
+
+import io
+import json
+import os
+import tempfile
+import zipfile
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.concealment.decoys import Decoys
+from sfumato.errors import FileError, SfumatoError
+from sfumato.types.extractor import Extractor
+
+FORMAT = "sfumato-decoys"
+VERSION = 1
+BUNDLED = "decoys-sift-65536.npz"
+HEADER_KEYS = {"format", "version", "encoding", "parts", "extractor", "made", "checksum"}
+BYTE_SCALE = 512  # SIFT's own: unit norm is 512
+
+
+def save_decoys(path: str | os.PathLike[str], decoys: Decoys) -> None:
+    """Write a database, atomically. Entries that are bytes over a common norm, as SIFT is, take a byte a number."""
+    codes = encode_bytes(decoys.descriptors)
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "encoding": "float32" if codes is None else "uint8",
+        "parts": decoys.parts,
+        "extractor": decoys.extractor.to_json(),
+        "made": dict(decoys.made),
+        "checksum": decoys.checksum,
+    }
+    members: dict[str, NDArray[Any]] = {
+        "header": np.frombuffer(json.dumps(header, sort_keys=True, allow_nan=False).encode(), np.uint8),
+        "entries": decoys.descriptors.astype("<f4") if codes is None else codes,
+        "permutation": np.asarray(decoys.permutation, "<i4"),
+    }
+    if decoys.labels is not None:
+        members["labels"] = decoys.labels.astype(decoys.labels.dtype.newbyteorder("<"))
+    target = Path(path)
+    try:
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as temporary:
+            try:
+                np.savez(temporary, allow_pickle=False, **members)
+                temporary.flush()
+                os.fsync(temporary.fileno())
+                os.chmod(temporary.name, 0o644)
+                os.replace(temporary.name, target)
+            except BaseException:
+                os.unlink(temporary.name)
+                raise
+    except OSError as cause:
+        raise FileError(f"{target}: can not write the decoys: {cause.strerror or cause}") from cause
+
+
+def load_decoys(path: str | os.PathLike[str] | None = None) -> Decoys:
+    """Read a database made by ``sfumato decoys build``; without a path, the bundled one for SIFT.
+
+    Raises FileError for a missing, damaged or hostile file, or one of a newer version.
+    """
+    if path is None:
+        bundled = resources.files("sfumato.concealment") / "data" / BUNDLED
+        with resources.as_file(bundled) as place:
+            return load_decoys(place)
+    source = Path(path)
+    try:
+        members = _read_members(source)
+        header = _checked_header(members.pop("header"))
+        decoys = Decoys(
+            decode_bytes(members["entries"]) if header["encoding"] == "uint8" else members["entries"],
+            Extractor.from_json(header["extractor"]),
+            members["permutation"],
+            header["parts"],
+            members.get("labels"),
+            header["made"],
+        )
+    except FileNotFoundError as cause:
+        raise FileError(f"{source}: no such file; sfumato decoys build makes one") from cause
+    except (OSError, zipfile.BadZipFile, SfumatoError, ValueError, KeyError, TypeError, EOFError) as cause:
+        raise FileError(f"{source}: not a usable decoys file: {cause}") from cause
+    except (NotImplementedError, RuntimeError, MemoryError) as cause:
+        raise FileError(f"{source}: not a usable decoys file: it is damaged") from cause
+    if decoys.checksum != header["checksum"]:
+        raise FileError(f"{source}: the contents do not match their checksum; the file is damaged: build it again")
+    return decoys
+
+
+def encode_bytes(descriptors: NDArray[np.float32]) -> NDArray[np.uint8] | None:
+    """Return the bytes (N, n) that ``decode_bytes`` turns into exactly these descriptors, or None."""
+    if descriptors.min() < 0:
+        return None
+    codes = round_to_bytes(descriptors)
+    return codes if np.array_equal(decode_bytes(codes), descriptors) else None
+
+
+def round_to_bytes(descriptors: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Round non-negative descriptors (N, n) to bytes on SIFT's scale, or a smaller one where 255 would not do."""
+    largest = np.maximum(descriptors.max(axis=1, keepdims=True), 1e-9).astype(np.float64)
+    return np.rint(descriptors * np.minimum(BYTE_SCALE, 255 / largest)).astype(np.uint8)
+
+
+def decode_bytes(codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Return bytes (N, n) scaled to unit norm; sums are exact, so that every machine gives the same numbers."""
+    squared = np.einsum("ni,ni->n", codes.astype(np.int64), codes.astype(np.int64))
+    return (codes / np.sqrt(np.maximum(squared, 1))[:, None]).astype(np.float32)
+
+
+def _read_members(source: Path) -> dict[str, NDArray[Any]]:
+    """Read the arrays of an uncompressed npz file, each checked against its declared shape before it is made."""
+    arrays = {}
+    with zipfile.ZipFile(source) as archive:
+        names = [info.filename for info in archive.infolist()]
+        wanted = {"header.npy", "entries.npy", "permutation.npy"}
+        if len(names) != len(set(names)) or not wanted <= set(names) <= wanted | {"labels.npy"}:
+            raise FileError("it does not hold exactly header, entries, permutation and perhaps labels")
+        for info in archive.infolist():
+            if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
+                raise FileError(f"{info.filename} is compressed; these files are not")
+            arrays[info.filename.removesuffix(".npy")] = _parse_array(archive.read(info), info.filename)
+    return arrays
+
+
+def _parse_array(data: bytes, name: str) -> NDArray[Any]:
+    kinds = {"header.npy": "|u1", "permutation.npy": "<i4", "entries.npy": ("|u1", "<f4"), "labels.npy": None}
+    stream = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(stream)  # type: ignore[no-untyped-call]
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)  # type: ignore[no-untyped-call]
+    except Exception as cause:  # numpy's parser of headers lets errors of Python's own parser through
+        raise FileError(f"{name} is not an npy array") from cause
+    if version != (1, 0):
+        raise FileError(f"{name} is not a version 1.0 npy array")
+    allowed = kinds[name]
+    if dtype.hasobject or fortran or (allowed is not None and dtype.str not in allowed):
+        raise FileError(f"{name} has the wrong type of numbers")
+    left = len(data) - stream.tell()
+    if any(length < 0 for length in shape) or int(np.prod(shape, dtype=object)) * dtype.itemsize != left:
+        raise FileError(f"{name} declares another size than it has")
+    return np.frombuffer(data, dtype, offset=stream.tell()).reshape(shape)
+
+
+def _checked_header(raw: NDArray[np.uint8]) -> dict[str, Any]:
+    header = json.loads(raw.tobytes())
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise FileError("it is not a decoys file")
+    if header.get("version") != VERSION:
+        raise FileError(f"it has version {header.get('version')!r:.20}, this program reads version {VERSION}: update it")
+    if set(header) != HEADER_KEYS or not isinstance(header["made"], dict) or header["encoding"] not in ("uint8", "float32"):
+        raise FileError("its header is incomplete")
+    return header

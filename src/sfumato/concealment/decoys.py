@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The decoy database: real-looking descriptors that stand beside the clear one in every subspace.
+
+Public knowledge. Knows which decoys a descriptor may get; not how it is lifted (lift.py), nor files (decoyfile.py).
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sfumato.concealment.randomness import Draws
+from sfumato.errors import DecoyError, InputError
+from sfumato.types.arrays import frozen_array
+from sfumato.types.extractor import Extractor, Setting
+
+DEFAULT_PARTS = 16
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Decoys:
+    """A database of decoys, split in disjoint parts.
+
+    ``descriptors`` (N, n) float32; ``extractor`` what they are descriptors of; part s holds the entries
+    ``permutation[s N / parts : (s + 1) N / parts]``; ``labels`` (N,) integers or texts, or None; ``made`` how the
+    database was built.
+    """
+
+    descriptors: NDArray[np.float32]
+    extractor: Extractor = Extractor()  # noqa: RUF009 (frozen)
+    permutation: NDArray[np.int32] | None = None
+    parts: int = DEFAULT_PARTS
+    labels: NDArray[Any] | None = None
+    made: Mapping[str, Setting] = field(default_factory=dict)
+    checksum: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        descriptors = frozen_array(self.descriptors, "decoys", (None, None))
+        count = len(descriptors)
+        if count == 0 or descriptors.shape[1] == 0:
+            raise DecoyError(f"decoys: need at least one entry of one dimension, got {descriptors.shape}")
+        if isinstance(self.parts, bool) or not isinstance(self.parts, int) or self.parts < 1:
+            raise DecoyError(f"decoys: parts must be a positive integer, got {self.parts!r:.80}")
+        given = np.arange(count) if self.permutation is None else self.permutation
+        permutation = frozen_array(given, "permutation", (count,), np.int32)
+        if not np.array_equal(np.sort(permutation), np.arange(count)):
+            raise DecoyError(f"permutation: every number from 0 to {count - 1} must stand in it once")
+        object.__setattr__(self, "descriptors", descriptors)
+        object.__setattr__(self, "permutation", permutation)
+        object.__setattr__(self, "parts", min(self.parts, count))
+        object.__setattr__(self, "labels", None if self.labels is None else checked_labels(self.labels, count))
+        object.__setattr__(self, "checksum", self._checksum())
+
+    def _checksum(self) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        for array in (self.descriptors, self.permutation, self.labels):
+            little = b"" if array is None else np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"))).tobytes()
+            digest.update(len(little).to_bytes(8, "little") + little)
+        digest.update(f"{self.parts} {self.extractor.name}".encode())
+        return digest.hexdigest()
+
+    @property
+    def part_starts(self) -> NDArray[np.int64]:
+        """Where each part begins in ``permutation``, (parts + 1,)."""
+        return np.arange(self.parts + 1, dtype=np.int64) * len(self) // self.parts
+
+    def __len__(self) -> int:
+        return len(self.descriptors)
+
+    def __repr__(self) -> str:
+        labels = "" if self.labels is None else f", {np.unique(self.labels).size} labels"
+        shape = f"{len(self)} x {self.descriptors.shape[1]}"
+        return f"Decoys({shape} {self.extractor.name}, {self.parts} parts{labels})"
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Pool:
+    """The decoys each descriptor may get: ``sizes`` (N,) and how a position below the size names an entry.
+
+    Positions count through ``order`` from ``start`` (N,), stepping over the ``skipped`` (N,) entries that begin at
+    position ``hole`` (N,).
+    """
+
+    order: NDArray[np.integer[Any]]
+    start: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    hole: NDArray[np.int64]
+    skipped: NDArray[np.int64]
+
+    def entries(self, rows: NDArray[np.intp], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the entries (N, k) at ``positions`` (N, k) of the pools of ``rows``."""
+        beyond = positions >= self.hole[rows, None]
+        place = self.start[rows, None] + positions + np.where(beyond, self.skipped[rows, None], 0)
+        return self.order[place].astype(np.int64)
+
+
+def whole_pool(decoys: Decoys, rows: int) -> Pool:
+    """Every descriptor may get every decoy."""
+    sizes = np.full(rows, len(decoys), np.int64)
+    zeros = np.zeros(rows, np.int64)
+    return Pool(np.arange(len(decoys)), zeros, sizes, sizes, zeros)
+
+
+def part_pool(decoys: Decoys, rows: int, draws: Draws) -> Pool:
+    """One part of the database, chosen afresh, for the whole image (section 4.1.1)."""
+    assert decoys.permutation is not None
+    part = (draws.of_image(rows) % np.uint64(decoys.parts)).astype(np.int64)
+    starts = decoys.part_starts
+    sizes = starts[part + 1] - starts[part]
+    return Pool(decoys.permutation, starts[part], sizes, sizes, np.zeros(rows, np.int64))
+
+
+def label_pool(decoys: Decoys, labels: NDArray[Any]) -> Pool:
+    """The decoys whose label differs from the descriptor's own (the paper's hybrid+, section 4.2.2)."""
+    if decoys.labels is None:
+        raise DecoyError("hybrid-labels needs decoys with labels: build them with labels, one for each descriptor")
+    if (decoys.labels.dtype.kind == "U") != (labels.dtype.kind == "U"):
+        raise InputError("labels: the decoys have texts and the descriptors numbers, or the other way round")
+    order = np.argsort(decoys.labels, kind="stable")
+    ranked = decoys.labels[order]
+    hole = np.searchsorted(ranked, labels, "left").astype(np.int64)
+    skipped = np.searchsorted(ranked, labels, "right") - hole
+    return Pool(order, np.zeros(len(labels), np.int64), len(decoys) - skipped, hole, skipped)
+
+
+def checked_labels(labels: ArrayLike, count: int) -> NDArray[Any]:
+    """Return labels (count,) as a read-only array of integers or texts."""
+    given = np.array(labels)
+    if given.shape != (count,) or given.dtype.kind not in "iuU" and count:
+        raise InputError(f"labels: expected {count} integers or texts, got {given.dtype} {given.shape}")
+    result = given.astype(given.dtype if given.dtype.kind == "U" else np.int64)
+    result.setflags(write=False)
+    return result
+
+
+def collision_probability(part_size: int, *, features: int = 8000, decoys_each: int = 1) -> float:
+    """Return how likely a feature shares a decoy with one of ``features`` others that draw from the same part.
+
+    Each feature draws ``decoys_each`` of ``part_size`` entries without replacement. A shared decoy makes two
+    subspaces meet, hence a wrong match at distance 0.
+
+    >>> round(collision_probability(65536 // 16), 2), round(collision_probability(256000 // 16), 2)
+    (0.86, 0.39)
+    """
+    if 2 * decoys_each > part_size:
+        return 1.0
+    avoided = math.comb(part_size - decoys_each, decoys_each) / math.comb(part_size, decoys_each)
+    return 1 - avoided**features

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lifting: the one crossing from clear descriptors to affine subspaces (sections 3.2 and 4.1.1 of the paper).
+
+Each descriptor d becomes a subspace through d that also holds decoys w_i (directions w_i - d), random directions, or
+both. What is released is a function of the subspace alone: its point nearest to 0, and an orthonormal basis turned by
+a random rotation. The translation vector of Eq. 7 would leave a box around d; a basis in sampling order, the
+directions w_i - d.
+"""
+
+import warnings
+from typing import overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sfumato.concealment.decoys import Decoys, Pool, checked_labels, label_pool, part_pool, whole_pool
+from sfumato.concealment.randomness import Draws, KeyedDraws, SeededDraws, SystemDraws, distinct_integers, normal, uniform
+from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, RecipeError
+from sfumato.subspace.reference import canonical_origin, gram_schmidt
+from sfumato.types.arrays import frozen_array
+from sfumato.types.clear import Features
+from sfumato.types.concealed import ConcealedFeatures, Subspaces
+from sfumato.types.recipe import KINDS, Link, Recipe
+
+ATTEMPTS = 16
+WELL_SPREAD = 1e-3
+"""Directions closer than this to dependence are drawn again."""
+
+BLOCK_BYTES = 2**21
+
+
+@overload
+def conceal(
+    features: Features,
+    recipe: Recipe | str,
+    decoys: Decoys | None = None,
+    *,
+    labels: ArrayLike | None = None,
+    secret: bytes | None = None,
+    evaluation_seed: int | None = None,
+) -> ConcealedFeatures: ...
+@overload
+def conceal(
+    features: ArrayLike,
+    recipe: Recipe | str,
+    decoys: Decoys | None = None,
+    *,
+    labels: ArrayLike | None = None,
+    secret: bytes | None = None,
+    evaluation_seed: int | None = None,
+) -> Subspaces: ...
+def conceal(
+    features: Features | ArrayLike,
+    recipe: Recipe | str,
+    decoys: Decoys | None = None,
+    *,
+    labels: ArrayLike | None = None,
+    secret: bytes | None = None,
+    evaluation_seed: int | None = None,
+) -> ConcealedFeatures | Subspaces:
+    """Conceal the features of one image, or points (N, n); row i of the result stands for row i of what came in.
+
+    ``decoys`` are needed by every kind but random. ``labels`` (N,) belong to hybrid-labels. With ``secret`` (a device
+    key of at least 16 unguessable bytes) the same descriptor always gives the same subspace, so that a second release
+    adds nothing; without, every call draws anew from the operating system, equal descriptors within one call sharing
+    one subspace. ``evaluation_seed`` makes the draws repeatable for anyone, protects nobody, warns, and is stored in
+    the recipe. Of a Recipe only the links are used: seed, key and decoys are noted anew.
+
+    Raises RecipeError, DecoyError or InputError saying what does not fit.
+
+    >>> import numpy as np
+    >>> conceal(np.eye(3, 8), "random-2")
+    Subspaces(3 of dimension 2 in R^8)
+    """
+    chain = Recipe.of(recipe)
+    points = features.descriptors if isinstance(features, Features) else frozen_array(features, "points", (None, None))
+    if points.shape[1] == 0:
+        raise InputError("points: need at least one dimension")
+    if decoys is not None and isinstance(features, Features) and not decoys.extractor.matches(features.extractor):
+        raise DecoyError(
+            f"these decoys are {decoys.extractor.name}, the features are {features.extractor.name}: build decoys of the "
+            f"same kind, for example sfumato decoys build photos/ -o decoys.npz --descriptor {features.extractor.name}"
+        )
+    context = f"{chain} in {points.shape[1]}"
+    draws = _choose_draws(context, points, secret, evaluation_seed)
+    lifting = chain.lifting
+    used = decoys if lifting is not None and lifting.decoy_count else None
+    subspaces = _apply(chain, points, decoys, labels, draws)
+    if not isinstance(features, Features):
+        return subspaces
+    noted = Recipe(
+        links=chain.links,
+        evaluation_seed=evaluation_seed,
+        keyed=secret is not None,
+        decoys=used.checksum if used else None,
+    )
+    return ConcealedFeatures(features.keypoints, subspaces, noted, features.extractor, features.image_size)
+
+
+def _choose_draws(context: str, points: NDArray[np.float32], secret: bytes | None, seed: int | None) -> Draws:
+    if secret is not None and seed is not None:
+        raise InputError("secret and evaluation_seed exclude each other")
+    if secret is not None:
+        return KeyedDraws(secret, context, points)
+    if seed is None:
+        return SystemDraws()
+    Recipe("raw", evaluation_seed=seed)  # checks its range
+    warnings.warn(
+        "evaluation_seed makes this lifting repeatable by anyone: it protects nobody", EvaluationOnlyWarning, stacklevel=3
+    )
+    return SeededDraws(seed, context, points)
+
+
+def _apply(
+    chain: Recipe, points: NDArray[np.float32], decoys: Decoys | None, labels: ArrayLike | None, draws: Draws
+) -> Subspaces:
+    """Run the chain on points: nothing (raw), or one lifting."""
+    if chain.has_encoder:
+        able = ", ".join(sorted(kind for kind in KINDS if KINDS[kind].role == "lifting"))
+        raise RecipeError(f"recipe {chain}: this version reads encoder recipes but makes only {able}")
+    if chain.lifting is None:
+        warnings.warn("recipe raw conceals nothing: for evaluations only", EvaluationOnlyWarning, stacklevel=3)
+        return Subspaces(points, np.zeros((len(points), 0, points.shape[1])))
+    _check_dimension(chain.lifting, points)
+    pool = _choose_pool(chain.lifting, points, decoys, labels, draws)
+    return lift(points, chain.lifting, decoys, pool, draws, labels)
+
+
+def _check_dimension(link: Link, points: NDArray[np.float32]) -> None:
+    m, n = link.dim or 0, points.shape[1]
+    if m >= n:
+        raise RecipeError(f"{link}: descriptors of {n} dimensions can be lifted to dimension {n - 1} at most")
+    unit_norm = len(points) > 0 and np.abs(np.linalg.norm(points, axis=1) - 1).max() < 1e-3
+    if m == 1 and unit_norm and not link.forced:
+        raise RecipeError(
+            f"{link}: these descriptors have unit norm, and a line meets the unit sphere in two points at most, one of "
+            f"them implausible (section 3.2 of the paper), so nothing is concealed. Use {link.kind}-2, or "
+            f"'{link}-forced' to do it all the same"
+        )
+
+
+def _choose_pool(
+    link: Link, points: NDArray[np.float32], decoys: Decoys | None, labels: ArrayLike | None, draws: Draws
+) -> Pool | None:
+    """Return the decoys each descriptor may get under this kind of lifting; None where it needs none."""
+    mode = KINDS[link.kind].decoys
+    if labels is not None and mode != "labels":
+        raise InputError(f"labels have no effect on {link}: only hybrid-labels uses them")
+    if mode == "none":
+        return None
+    if decoys is None:
+        raise DecoyError(f"{link} needs decoys: sfumato.load_decoys() for SIFT, or a file made by sfumato decoys build")
+    if decoys.descriptors.shape[1] != points.shape[1]:
+        raise DecoyError(f"decoys have {decoys.descriptors.shape[1]} dimensions, descriptors {points.shape[1]}")
+    if mode == "labels":
+        if labels is None:
+            raise InputError(f"{link} needs labels, one for each of the {len(points)} descriptors")
+        pool = label_pool(decoys, checked_labels(labels, len(points)))
+    else:
+        pool = whole_pool(decoys, len(points)) if mode == "whole" else part_pool(decoys, len(points), draws)
+    if len(points) and pool.sizes.min() < link.decoy_count:
+        raise DecoyError(
+            f"{link} needs {link.decoy_count} decoys for a descriptor, but only {pool.sizes.min()} may be drawn: "
+            f"{len(decoys)} entries in {decoys.parts} parts"
+        )
+    return pool
+
+
+def lift(
+    points: NDArray[np.float32],
+    link: Link,
+    decoys: Decoys | None,
+    pool: Pool | None,
+    draws: Draws,
+    labels: ArrayLike | None = None,
+) -> Subspaces:
+    """Lift points (N, n) to subspaces of dimension ``link.dim``; equal points (of equal label) share one."""
+    (count, n), m = points.shape, link.dim or 0
+    origin, basis = np.empty((count, n), np.float32), np.empty((count, m, n), np.float32)
+    first, same = _distinct_rows(points, labels)
+    per_block = max(1, BLOCK_BYTES // (8 * n * (m + 1)))
+    for start in range(0, len(first), per_block):
+        rows = first[start : start + per_block]
+        origin[rows], basis[rows] = _lift_block(points, rows, link, decoys, pool, draws)
+    if len(first) < count:
+        origin, basis = origin[first[same]], basis[first[same]]
+    origin.setflags(write=False)
+    basis.setflags(write=False)
+    return Subspaces(origin, basis)
+
+
+def _lift_block(
+    points: NDArray[np.float32], rows: NDArray[np.intp], link: Link, decoys: Decoys | None, pool: Pool | None, draws: Draws
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Lift some rows, drawing again those whose directions came out (nearly) dependent."""
+    n, m, from_decoys = points.shape[1], link.dim or 0, link.decoy_count
+    sizes = np.array([4 * n * (m - from_decoys), 8 * from_decoys, 8 * ((m * m + 1) // 2)])
+    splits = np.cumsum(sizes)[:2]
+    clear = points[rows].astype(np.float64)
+    basis = np.empty((len(rows), m, n))
+    todo = np.arange(len(rows))
+    for attempt in range(ATTEMPTS):
+        drawn = draws.of_rows(rows[todo], int(sizes.sum()), attempt)
+        for_random, for_decoys, for_rotation = (np.ascontiguousarray(part) for part in np.split(drawn, splits, axis=1))
+        directions = np.empty((len(todo), m, n))
+        directions[:, from_decoys:] = uniform(for_random).reshape(len(todo), m - from_decoys, n)  # random basis
+        if pool is not None and decoys is not None:
+            entries = pool.entries(rows[todo], distinct_integers(for_decoys, pool.sizes[rows[todo]]))
+            directions[:, :from_decoys] = decoys.descriptors[entries] - clear[todo, None]  # d_i = w_i - d
+        orthonormal, spread = gram_schmidt(directions)
+        # A rotation uniform over all: its pivots say nothing about it, so drawing small ones again is no bias.
+        rotation, pivots = gram_schmidt(normal(for_rotation)[:, : m * m].reshape(-1, m, m))
+        basis[todo] = np.matmul(rotation, orthonormal)
+        todo = todo[np.minimum(spread, pivots) < WELL_SPREAD]
+        if not todo.size:
+            return canonical_origin(clear, basis), basis
+    raise DecoyError(
+        f"{link}: after {ATTEMPTS} draws, {todo.size} descriptors (the first is row {rows[todo[0]]}) still have no {m} "
+        f"independent directions; the decoys they may get are too few or too much alike"
+    )
+
+
+def _distinct_rows(points: NDArray[np.float32], labels: ArrayLike | None) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the first row of each distinct point (of equal label), and for every row which of them it equals.
+
+    Two independent liftings of one descriptor meet exactly in it, also within one image.
+    """
+    keys = np.ascontiguousarray(points + np.float32(0)).view(np.uint32)
+    if labels is not None:
+        numbered = np.unique(np.asarray(labels), return_inverse=True)[1].astype(np.uint32)
+        keys = np.concatenate([keys, numbered[:, None]], axis=1)
+    as_one = np.ascontiguousarray(keys).view(np.dtype((np.void, keys.shape[1] * 4)))[:, 0]
+    _, first, same = np.unique(as_one, return_index=True, return_inverse=True)
+    return first, same

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the numbers of a lifting come from: the operating system, a device secret, or (evaluations only) a seed.
+
+Every draw that protects someone comes from ``os.urandom``, or from SHAKE-256 keyed by a secret. numpy's generators
+are not cryptographic: one is used for ``evaluation_seed`` alone, which protects nobody and says so.
+"""
+
+import hashlib
+import os
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import InputError
+
+SHORTEST_SECRET = 16
+
+
+class Draws(Protocol):
+    """A source of random bytes for the descriptors of one image."""
+
+    def of_rows(self, rows: NDArray[np.intp], count: int, attempt: int) -> NDArray[np.uint8]:
+        """Return (len(rows), count) bytes for these descriptors; another attempt gives other bytes."""
+
+    def of_image(self, rows: int) -> NDArray[np.uint64]:
+        """Return (rows,) numbers: one and the same for the whole image, unless draws belong to descriptors."""
+
+
+class SystemDraws:
+    """Fresh bytes of the operating system's cryptographic source."""
+
+    def of_rows(self, rows: NDArray[np.intp], count: int, attempt: int) -> NDArray[np.uint8]:
+        return _as_rows(os.urandom(len(rows) * count), count)
+
+    def of_image(self, rows: int) -> NDArray[np.uint64]:
+        return np.full(rows, int.from_bytes(os.urandom(8), "little"), np.uint64)
+
+
+class KeyedDraws:
+    """Bytes derived from a secret and the descriptor: the same descriptor always gets the same ones.
+
+    Two independent liftings of one descriptor meet exactly in it; under one secret there are no two. For this even
+    the number that chooses the part of the decoys has to belong to the descriptor, not to the image.
+    """
+
+    def __init__(self, secret: bytes, context: str, points: NDArray[np.float32]) -> None:
+        if not isinstance(secret, bytes | bytearray) or len(secret) < SHORTEST_SECRET or len(set(secret)) < 8:
+            raise InputError(
+                f"secret: expected at least {SHORTEST_SECRET} unguessable bytes, for example secrets.token_bytes(32)"
+            )
+        self._key = hashlib.blake2b(secret, digest_size=32, person=b"sfumato lifting").digest()
+        self._context = context.encode()
+        self._points = (points + np.float32(0)).astype("<f4")  # + 0: minus zero is zero
+
+    def of_rows(self, rows: NDArray[np.intp], count: int, attempt: int) -> NDArray[np.uint8]:
+        return _as_rows(b"".join(self._expand(row, b"rows %d" % attempt, count) for row in rows), count)
+
+    def of_image(self, rows: int) -> NDArray[np.uint64]:
+        drawn = b"".join(self._expand(row, b"part", 8) for row in range(rows))
+        return np.frombuffer(drawn, "<u8").astype(np.uint64)
+
+    def _expand(self, row: int, purpose: bytes, count: int) -> bytes:
+        """SHAKE-256 of key, context, purpose and descriptor, each with its length: a keyed function of all four."""
+        parts = (self._key, self._context, purpose, self._points[row].tobytes())
+        framed = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+        return hashlib.shake_256(framed).digest(count)
+
+
+class SeededDraws:
+    """Bytes that anyone can replay, from a seed and the descriptors: for evaluations only.
+
+    The descriptors take part so that one seed gives different images different draws.
+    """
+
+    def __init__(self, seed: int, context: str, points: NDArray[np.float32]) -> None:
+        digest = hashlib.blake2b(context.encode() + b"\0" + np.ascontiguousarray(points).tobytes(), digest_size=8)
+        self._generator = np.random.default_rng([seed, int.from_bytes(digest.digest(), "little")])
+
+    def of_rows(self, rows: NDArray[np.intp], count: int, attempt: int) -> NDArray[np.uint8]:
+        return _as_rows(self._generator.bytes(len(rows) * count), count)
+
+    def of_image(self, rows: int) -> NDArray[np.uint64]:
+        return np.full(rows, self._generator.integers(2**64, dtype=np.uint64), np.uint64)
+
+
+def uniform(drawn: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Turn bytes (..., 4 k) into k numbers, uniform in the open interval from -1 to 1."""
+    return drawn.view("<u4") * 2.0**-31 - (1 - 2.0**-32)
+
+
+def normal(drawn: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Turn bytes (..., 8 k) into 2 k independent standard normal numbers (Box and Muller)."""
+    first, second = np.split((uniform(drawn) + 1) / 2, 2, axis=-1)
+    radius, angle = np.sqrt(-2 * np.log(first)), 2 * np.pi * second
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)], axis=-1)
+
+
+def distinct_integers(drawn: NDArray[np.uint8], bounds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Turn bytes (N, 8 k) into k different integers below ``bounds`` (N,), every subset equally likely.
+
+    Floyd's algorithm, a row at a time: the j-th number is drawn below bound - k + j + 1, and replaced by the largest
+    possible one if it has come before. The order is not uniform, nor is it ever released.
+    """
+    numbers = drawn.view("<u8").astype(np.uint64)
+    count = numbers.shape[1]
+    chosen = np.empty(numbers.shape, np.int64)
+    for j in range(count):
+        largest = bounds - count + j
+        drawn_j = (numbers[:, j] % (largest + 1).astype(np.uint64)).astype(np.int64)
+        repeated = (chosen[:, :j] == drawn_j[:, None]).any(axis=1)
+        chosen[:, j] = np.where(repeated, largest, drawn_j)
+    return chosen
+
+
+def _as_rows(drawn: bytes, count: int) -> NDArray[np.uint8]:
+    return np.frombuffer(drawn, np.uint8).reshape(-1, count)

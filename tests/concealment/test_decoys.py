@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+import math
+
+import numpy as np
+import pytest
+
+from sfumato.concealment.decoys import Decoys, checked_labels, collision_probability
+from sfumato.errors import DecoyError, InputError
+from sfumato.types.extractor import Extractor
+
+
+def test_parts_are_disjoint_and_cover_everything(decoys):
+    starts = decoys.part_starts
+    parts = [set(decoys.permutation[a:b].tolist()) for a, b in zip(starts, starts[1:], strict=False)]
+    assert [len(part) for part in parts] == [500] * 4
+    assert set.union(*parts) == set(range(2000))
+
+
+def test_uneven_parts_differ_by_one_at_most():
+    sizes = np.diff(Decoys(np.eye(7, dtype=np.float32), parts=3).part_starts)
+    assert sizes.sum() == 7
+    assert set(sizes.tolist()) <= {2, 3}
+
+
+def test_checksum_sees_every_field(decoys):
+    labels = np.arange(2000) % 2
+    variants = [
+        decoys,
+        Decoys(decoys.descriptors[::-1].copy(), parts=4),
+        Decoys(decoys.descriptors, parts=4),
+        Decoys(decoys.descriptors, Extractor("sift"), decoys.permutation, 4),
+        Decoys(decoys.descriptors, permutation=decoys.permutation, parts=5),
+        Decoys(decoys.descriptors, permutation=decoys.permutation, parts=4, labels=labels),
+        Decoys(decoys.descriptors, permutation=decoys.permutation, parts=4, labels=1 - labels),
+    ]
+    assert len({variant.checksum for variant in variants}) == len(variants)
+
+
+@pytest.mark.parametrize(("change", "error"), [
+    ({"descriptors": np.zeros((0, 4))}, DecoyError), ({"descriptors": np.zeros(4)}, InputError),
+    ({"descriptors": np.full((2, 2), np.inf)}, InputError), ({"parts": 0}, DecoyError), ({"parts": 2.5}, DecoyError),
+    ({"permutation": [0, 0, 1]}, DecoyError), ({"permutation": [0, 1]}, InputError), ({"labels": [1, 2]}, InputError),
+    ({"labels": [0.5, 1, 2]}, InputError),
+])  # fmt: skip
+def test_bad_databases(change, error):
+    with pytest.raises(error):
+        Decoys(**({"descriptors": np.eye(3)} | change))
+
+
+def test_repr_shows_counts_and_no_value():
+    assert repr(Decoys(np.full((3, 2), 0.987))) == "Decoys(3 x 2 unknown, 3 parts)"
+
+
+def test_labels_are_integers_or_texts():
+    assert checked_labels(["a", "b"], 2).dtype.kind == "U"
+    assert checked_labels([1, 2], 2).dtype == np.int64
+
+
+def test_collision_probability_against_simulation():
+    rng = np.random.default_rng(0)
+    size, features, each = 400, 60, 2
+    hits = 0
+    for _ in range(2000):
+        mine = set(range(each))  # which ones does not matter
+        others = np.concatenate([rng.choice(size, each, replace=False) for _ in range(features)])
+        hits += bool(mine & set(others.tolist()))
+    expected = collision_probability(size, features=features, decoys_each=each)
+    assert abs(hits / 2000 - expected) < 4 * math.sqrt(expected * (1 - expected) / 2000)
+
+
+def test_collision_probability_of_the_sizes_we_state():
+    assert round(collision_probability(65_536 // 16), 2) == 0.86
+    assert round(collision_probability(256_000 // 16), 2) == 0.39
+    assert collision_probability(3, decoys_each=2) == 1.0

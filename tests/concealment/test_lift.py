@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lifting: the subspace holds the descriptor and its decoys, and shows nothing else."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+import sfumato
+from sfumato.concealment.decoys import Decoys
+from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, RecipeError
+from sfumato.subspace import reference
+from sfumato.types.extractor import Extractor
+from sfumato.types.recipe import KINDS, Link, Recipe
+
+LIFTINGS = [kind for kind in KINDS if KINDS[kind].role == "lifting" and kind != "hybrid-labels"]
+SECRET = bytes(range(11, 43))
+
+
+def contained(points, subspaces):
+    """Return how far each point is from its own subspace."""
+    foot = reference.project(points, subspaces.origin, subspaces.basis)
+    return np.linalg.norm(foot - points, axis=1)
+
+
+def decoys_inside(subspaces, decoys, tolerance=1e-5):
+    """Return for each subspace the set of decoys that lie in it."""
+    squared = reference.point_squared_distances(decoys.descriptors, subspaces.origin, subspaces.basis)
+    return [set(np.flatnonzero(column < tolerance**2)) for column in squared.T]
+
+
+@pytest.mark.parametrize("kind", LIFTINGS)
+@pytest.mark.parametrize("dim", [2, 3, 4, 9, 31])
+def test_subspace_contains_the_descriptor_and_is_canonical(kind, dim, points, decoys):
+    some = points[:40]
+    hidden = sfumato.conceal(some, f"{kind}-{dim}", decoys)
+    assert hidden.origin.shape == (40, 32)
+    assert hidden.basis.shape == (40, dim, 32)
+    assert contained(some, hidden).max() < 1e-6
+    gram = np.einsum("nki,nli->nkl", hidden.basis, hidden.basis)
+    assert np.abs(gram - np.eye(dim)).max() < 1e-6
+    assert np.abs(np.einsum("nki,ni->nk", hidden.basis, hidden.origin)).max() < 1e-6
+
+
+@pytest.mark.parametrize(("kind", "dim", "count"), [
+    ("random", 4, 0), ("adversarial", 4, 4), ("hybrid", 4, 2), ("hybrid", 3, 2), ("sub-hybrid", 2, 1),
+    ("sub-adversarial", 3, 3), ("sub-hybrid", 5, 3),
+])  # fmt: skip
+def test_number_of_decoys_in_a_subspace(kind, dim, count, points, decoys):
+    hidden = sfumato.conceal(points[:30], f"{kind}-{dim}", decoys)
+    assert {len(inside) for inside in decoys_inside(hidden, decoys)} == {count}
+    assert Link(kind, dim).decoy_count == count
+
+
+def test_sub_kinds_draw_one_part_an_image_and_parts_change(points, decoys):
+    part_of = np.empty(len(decoys), int)
+    for part, (start, stop) in enumerate(zip(decoys.part_starts, decoys.part_starts[1:], strict=False)):
+        part_of[decoys.permutation[start:stop]] = part
+    seen = set()
+    for _ in range(24):
+        inside = decoys_inside(sfumato.conceal(points[:6], "sub-adversarial-3", decoys), decoys)
+        parts = {int(part_of[entry]) for entries in inside for entry in entries}
+        assert len(parts) == 1
+        seen |= parts
+    assert len(seen) > 1  # all 24 in one of four parts: a chance of 4^-23
+
+
+def test_whole_database_kinds_draw_from_every_part(points, decoys):
+    part_of = np.argsort(decoys.permutation) * 4 // len(decoys)
+    inside = decoys_inside(sfumato.conceal(points[:60], "hybrid-2", decoys), decoys)
+    assert {int(part_of[entry]) for entries in inside for entry in entries} == {0, 1, 2, 3}
+
+
+def test_labels_keep_decoys_of_the_same_label_out(points, decoys):
+    labelled = Decoys(decoys.descriptors, labels=np.arange(len(decoys)) % 3)
+    own = np.arange(60) % 4  # label 3 does not occur among the decoys: everything may be drawn
+    hidden = sfumato.conceal(points[:60], "hybrid-labels-4", labelled, labels=own)
+    inside = decoys_inside(hidden, labelled)
+    drawn = [labelled.labels[list(entries)] for entries in inside]
+    assert all(len(entries) == 2 for entries in inside)
+    assert all(label not in found for label, found in zip(own, drawn, strict=True))
+    assert {int(label) for label in np.concatenate([drawn[i] for i in range(60) if own[i] == 3])} == {0, 1, 2}
+
+
+def test_text_labels_work_and_must_be_of_one_type(points, decoys):
+    names = np.where(np.arange(len(decoys)) % 2, "a", "b")
+    labelled = Decoys(decoys.descriptors, labels=names)
+    inside = decoys_inside(
+        sfumato.conceal(points[:20], "hybrid-labels-2", labelled, labels=["a"] * 20), labelled
+    )
+    assert {str(labelled.labels[entry]) for entries in inside for entry in entries} == {"b"}
+    with pytest.raises(InputError, match="texts"):
+        sfumato.conceal(points[:2], "hybrid-labels-2", labelled, labels=[0, 1])
+
+
+def test_what_labels_need(points, decoys):
+    with pytest.raises(InputError, match="needs labels"):
+        sfumato.conceal(points, "hybrid-labels-2", Decoys(decoys.descriptors, labels=np.zeros(2000, int)))
+    with pytest.raises(DecoyError, match="decoys with labels"):
+        sfumato.conceal(points, "hybrid-labels-2", decoys, labels=np.zeros(300, int))
+    with pytest.raises(InputError, match="no effect"):
+        sfumato.conceal(points, "hybrid-2", decoys, labels=np.zeros(300, int))
+    with pytest.raises(DecoyError, match="only 0 may be drawn"):
+        one = Decoys(decoys.descriptors, labels=np.zeros(2000, int))
+        sfumato.conceal(points[:1], "hybrid-labels-2", one, labels=[0])
+
+
+def test_released_form_shows_neither_directions_nor_order(points, decoys):
+    """The angle of the decoy's direction within the released basis is uniform: nothing of it is left."""
+    copies = np.repeat(points[:100], 20, axis=0) + np.random.default_rng(0).normal(0, 1e-3, (2000, 32))
+    clear = (copies / np.linalg.norm(copies, axis=1, keepdims=True)).astype(np.float32)
+    hidden = sfumato.conceal(clear, "hybrid-2", decoys)
+    squared = reference.point_squared_distances(decoys.descriptors, hidden.origin, hidden.basis)
+    decoy = decoys.descriptors[squared.argmin(axis=0)]
+    for direction in (decoy - clear, clear - hidden.origin):  # w - d, and where d sits
+        inside = np.einsum("nki,ni->nk", hidden.basis, direction)
+        angle = np.arctan2(inside[:, 1], inside[:, 0]) / (2 * np.pi) % 1
+        assert stats.kstest(angle, stats.uniform.cdf).pvalue > 1e-3
+    handedness = np.sign(
+        np.linalg.det(np.einsum("nki,nli->nkl", hidden.basis, np.stack([decoy - clear, clear], 1)))
+    )
+    assert abs(handedness.mean()) < 0.1  # reflections too
+
+
+def test_origin_is_a_function_of_the_subspace_alone(points, decoys):
+    """Any other point and directions of the same set give the same origin: none of the sampling is in it."""
+    hidden = sfumato.conceal(points, "sub-hybrid-3", decoys)
+    rng = np.random.default_rng(1)
+    elsewhere = hidden.origin + np.einsum("nk,nki->ni", rng.normal(size=(300, 3)), hidden.basis)
+    mixed = np.einsum("nkl,nli->nki", rng.normal(size=(300, 3, 3)), hidden.basis)
+    again, _ = reference.canonicalise(elsewhere, mixed)
+    assert np.abs(again - hidden.origin).max() < 1e-5
+
+
+def test_random_directions_are_isotropic():
+    hidden = sfumato.conceal(np.zeros((1, 16)) + np.arange(4000)[:, None] * 1e-3, "random-1")
+    covariance = np.einsum("nki,nkj->ij", hidden.basis, hidden.basis) / 4000
+    assert np.abs(covariance - np.eye(16) / 16).max() < 0.01
+
+
+def test_every_call_draws_anew_and_equal_descriptors_share_a_subspace(points, decoys):
+    doubled = np.concatenate([points[:20], points[:20]])
+    first = sfumato.conceal(doubled, "sub-hybrid-2", decoys)
+    second = sfumato.conceal(doubled, "sub-hybrid-2", decoys)
+    assert np.array_equal(first.origin[:20], first.origin[20:])
+    assert np.array_equal(first.basis[:20], first.basis[20:])
+    assert (np.abs(first.origin - second.origin).max(axis=1) > 1e-4).all()
+    x, _ = reference.closest_points(first.origin, first.basis, second.origin, second.basis)
+    assert (
+        np.median(np.linalg.norm(x - doubled, axis=1)) < 1e-4
+    )  # why: two independent ones meet in the descriptor
+
+
+@pytest.mark.parametrize("kind", LIFTINGS)
+def test_with_a_secret_the_same_descriptor_gives_the_same_subspace(kind, points, decoys):
+    whole = sfumato.conceal(points, f"{kind}-2", decoys, secret=SECRET)
+    shuffled = np.random.default_rng(2).permutation(300)[:50]
+    again = sfumato.conceal(points[shuffled], f"{kind}-2", decoys, secret=SECRET)
+    np.testing.assert_allclose(again.origin, whole.origin[shuffled], atol=1e-6)
+    np.testing.assert_allclose(again.basis, whole.basis[shuffled], atol=1e-6)
+    other = sfumato.conceal(points, f"{kind}-2", decoys, secret=SECRET[::-1])
+    assert (np.abs(other.origin - whole.origin).max(axis=1) > 1e-4).all()
+    assert contained(points, whole).max() < 1e-6
+
+
+def test_with_a_secret_parts_belong_to_descriptors(points, decoys):
+    part_of = np.argsort(decoys.permutation) * 4 // len(decoys)
+    inside = decoys_inside(sfumato.conceal(points[:60], "sub-hybrid-2", decoys, secret=SECRET), decoys)
+    assert {int(part_of[entry]) for entries in inside for entry in entries} == {0, 1, 2, 3}
+
+
+def test_a_seed_repeats_warns_and_is_stored(points, decoys):
+    features = sfumato.Features(np.zeros((300, 4)), points)
+    with pytest.warns(EvaluationOnlyWarning, match="protects nobody"):
+        first = sfumato.conceal(features, "sub-hybrid-2", decoys, evaluation_seed=5)
+    with pytest.warns(EvaluationOnlyWarning):
+        second = sfumato.conceal(features, "sub-hybrid-2", decoys, evaluation_seed=5)
+    assert np.array_equal(first.subspaces.basis, second.subspaces.basis)
+    assert first.recipe == Recipe("sub-hybrid", 2, evaluation_seed=5)
+    with pytest.raises(InputError, match="exclude"):
+        sfumato.conceal(features, "sub-hybrid-2", decoys, evaluation_seed=5, secret=SECRET)
+    with pytest.raises(RecipeError, match="evaluation_seed"):
+        sfumato.conceal(features, "sub-hybrid-2", decoys, evaluation_seed=-1)
+
+
+def test_the_seed_of_an_earlier_recipe_is_not_used_again(points, decoys):
+    features = sfumato.Features(np.zeros((300, 4)), points)
+    used = Recipe("sub-hybrid", 2, evaluation_seed=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hidden = sfumato.conceal(features, used, decoys)
+    assert hidden.recipe.evaluation_seed is None
+
+
+def test_features_keep_their_rows_and_note_the_recipe(points, decoys):
+    keypoints = np.random.default_rng(4).uniform(0, 100, (300, 4))
+    features = sfumato.Features(keypoints, points, Extractor("unknown"), (640, 480))
+    hidden = sfumato.conceal(features, "hybrid-2", decoys, secret=SECRET)
+    assert isinstance(hidden, sfumato.ConcealedFeatures)
+    assert np.array_equal(hidden.keypoints, features.keypoints)
+    assert hidden.image_size == (640, 480)
+    assert hidden.recipe == Recipe("hybrid", 2)
+    assert hidden.recipe.keyed
+    assert hidden.recipe.decoys == decoys.checksum
+    assert not hasattr(hidden, "descriptors")
+
+
+def test_decoys_of_another_extractor_are_refused(points, decoys):
+    sift = Decoys(decoys.descriptors, Extractor("sift"))
+    features = sfumato.Features(np.zeros((300, 4)), points, Extractor("rootsift"))
+    with pytest.raises(DecoyError, match="decoys are sift, the features are rootsift"):
+        sfumato.conceal(features, "sub-hybrid-2", sift)
+    with pytest.raises(DecoyError, match="dimensions"):
+        sfumato.conceal(np.ones((2, 7)), "sub-hybrid-2", sift)
+    with pytest.raises(DecoyError, match="needs decoys"):
+        sfumato.conceal(points, "sub-hybrid-2")
+
+
+def test_lines_are_refused_for_unit_norm_unless_forced(points, decoys):
+    with pytest.raises(RecipeError, match="unit sphere"):
+        sfumato.conceal(points, "random-1")
+    assert sfumato.conceal(points, "random-1-forced").dim == 1
+    assert sfumato.conceal(points * 2, "random-1").dim == 1
+    assert sfumato.conceal(points, Recipe("hybrid", 1, forced=True), decoys).dim == 1
+
+
+@pytest.mark.parametrize(("recipe", "message"), [
+    ("random-32", "31 at most"), ("compress-8+random-2", "encoder"), ("sub-hybird-2", "did you mean 'sub-hybrid-2'"),
+])  # fmt: skip
+def test_impossible_recipes(recipe, message, points):
+    with pytest.raises(RecipeError, match=message):
+        sfumato.conceal(points, recipe)
+
+
+def test_raw_is_for_evaluations_and_warns(points):
+    with pytest.warns(EvaluationOnlyWarning, match="conceals nothing"):
+        raw = sfumato.conceal(points, "raw")
+    assert raw.dim == 0
+    assert np.array_equal(raw.origin, points)
+
+
+@pytest.mark.parametrize(
+    "bad", [np.zeros(3), np.full((2, 4), np.nan), np.array([["a", "b"]]), np.zeros((2, 0))]
+)
+def test_bad_points(bad):
+    with pytest.raises(InputError):
+        sfumato.conceal(bad, "random-2")
+
+
+def test_no_points(decoys):
+    hidden = sfumato.conceal(np.zeros((0, 32)), "sub-hybrid-2", decoys)
+    assert hidden.origin.shape == (0, 32)
+    assert hidden.basis.shape == (0, 2, 32)
+
+
+def test_too_few_or_too_equal_decoys(points):
+    with pytest.raises(DecoyError, match="needs 4 decoys"):
+        sfumato.conceal(points, "sub-adversarial-4", Decoys(points[:12], parts=4))
+    with pytest.raises(DecoyError, match="too much alike"):
+        same = Decoys(np.repeat(points[:1], 8, axis=0), parts=1)
+        sfumato.conceal(points[5:], "adversarial-2", same)
+
+
+def test_a_descriptor_that_is_itself_a_decoy_is_lifted(points):
+    decoys = Decoys(points[:3], parts=1)
+    for _ in range(5):
+        assert contained(points[:3], sfumato.conceal(points[:3], "adversarial-2", decoys)).max() < 1e-6
+
+
+@given(st.integers(2, 20), st.integers(1, 19), st.sampled_from(LIFTINGS), st.integers(0, 2**32 - 1))
+def test_any_dimension(n, m, kind, seed):
+    rng = np.random.default_rng(seed)
+    points = (rng.normal(size=(3, n)) * rng.uniform(0.1, 10)).astype(np.float32)
+    decoys = Decoys(rng.normal(size=(80, n)).astype(np.float32), parts=2)
+    if m >= n:
+        with pytest.raises(RecipeError):
+            sfumato.conceal(points, f"{kind}-{m}-forced", decoys)
+        return
+    hidden = sfumato.conceal(points, f"{kind}-{m}-forced", decoys)
+    assert contained(points, hidden).max() < 1e-5 * max(1, np.abs(points).max() * n**0.5)
+    clear = ((points[:, None] - points[None]).astype(float) ** 2).sum(-1)
+    assert (reference.squared_distances(hidden, hidden) <= clear + 1e-4 * max(1.0, clear.max())).all()
