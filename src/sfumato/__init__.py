@@ -5,7 +5,7 @@ Public names are loaded when first used, so that ``import sfumato`` costs next t
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 __version__ = "0.1.0"
 

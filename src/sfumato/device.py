@@ -15,7 +15,7 @@ from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.lift import conceal
 from sfumato.errors import ArchiveError, DecoyError, RecipeError, SfumatoError
 from sfumato.features.sources import Source, open_source
-from sfumato.store import ArchiveWriter, load
+from sfumato.store import ArchiveWriter
 from sfumato.types.clear import Features
 from sfumato.types.recipe import Recipe
 
@@ -63,12 +63,9 @@ def conceal_to_archive(
     recipe = Recipe.of(params.recipe)
     if recipe.is_clear:
         raise RecipeError(f"recipe {recipe} conceals nothing and can not be archived")
-    output = Path(output)
-    appending = output.exists() and not params.overwrite
-    if appending:
-        _check_same_recipe(output, recipe)
-    outcome = Outcome()
-    with ArchiveWriter(output, append=appending, resume=not params.overwrite, dtype=params.dtype) as writer:
+    output, outcome = Path(output), Outcome()
+    with ArchiveWriter(output, append=not params.overwrite, resume=not params.overwrite, dtype=params.dtype) as writer:
+        _check_same_recipe(writer, recipe)
         done = set(writer.names)
         outcome.skipped = sum(name in done for name in source.names)
         for name, features in progress(source.features(skip=done)):
@@ -77,9 +74,7 @@ def conceal_to_archive(
                 continue
             if decoys is None and recipe.lifting is not None and recipe.lifting.decoy_count:
                 decoys = bundled_decoys(features)
-            hidden = conceal(
-                features, recipe, decoys, secret=params.secret, evaluation_seed=params.evaluation_seed
-            )
+            hidden = conceal(features, recipe, decoys, secret=params.secret, evaluation_seed=params.evaluation_seed)
             writer.add(name, hidden)
             outcome.images += 1
             outcome.features += len(hidden)
@@ -101,7 +96,9 @@ def bundled_decoys(features: Features) -> Decoys:
     return load_decoys()
 
 
-def read_features(sources: Iterable[Source], outcome: Outcome, progress: Progress = iter) -> Iterator[tuple[str, Features]]:
+def read_features(
+    sources: Iterable[Source], outcome: Outcome, progress: Progress = iter
+) -> Iterator[tuple[str, Features]]:
     """Yield the features of every readable image of several sources; the others are named in ``outcome``."""
     everything = ((name, features) for source in sources for name, features in source.features())
     for name, features in progress(everything):
@@ -115,12 +112,14 @@ def read_features(sources: Iterable[Source], outcome: Outcome, progress: Progres
         yield name, features
 
 
-def _check_same_recipe(output: Path, recipe: Recipe) -> None:
-    with load(output) as archive:
-        others = sorted({str(entry.recipe) for entry in archive.summary() if entry.recipe.links != recipe.links})
+def _check_same_recipe(writer: ArchiveWriter, recipe: Recipe) -> None:
+    others = {
+        str(other) for other in (writer.header(name).recipe for name in writer.names) if other.links != recipe.links
+    }
     if others:
         raise ArchiveError(
-            f"{output} was made with {', '.join(others)}, not {recipe}: choose another file, or --overwrite to replace it"
+            f"{writer.path} was begun with {', '.join(sorted(others))}, not {recipe}: choose another file, or "
+            f"--overwrite to start anew"
         )
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from sfumato.types.extractor import Extractor
 
 def test_parts_are_disjoint_and_cover_everything(decoys):
     starts = decoys.part_starts
-    parts = [set(decoys.permutation[a:b].tolist()) for a, b in zip(starts, starts[1:], strict=False)]
+    parts = [set(decoys.permutation[a:b].tolist()) for a, b in pairwise(starts)]
     assert [len(part) for part in parts] == [500] * 4
     assert set.union(*parts) == set(range(2000))
 

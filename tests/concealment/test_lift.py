@@ -88,9 +88,7 @@ def test_labels_keep_decoys_of_the_same_label_out(points, decoys):
 def test_text_labels_work_and_must_be_of_one_type(points, decoys):
     names = np.where(np.arange(len(decoys)) % 2, "a", "b")
     labelled = Decoys(decoys.descriptors, labels=names)
-    inside = decoys_inside(
-        sfumato.conceal(points[:20], "hybrid-labels-2", labelled, labels=["a"] * 20), labelled
-    )
+    inside = decoys_inside(sfumato.conceal(points[:20], "hybrid-labels-2", labelled, labels=["a"] * 20), labelled)
     assert {str(labelled.labels[entry]) for entries in inside for entry in entries} == {"b"}
     with pytest.raises(InputError, match="texts"):
         sfumato.conceal(points[:2], "hybrid-labels-2", labelled, labels=[0, 1])
@@ -103,8 +101,8 @@ def test_what_labels_need(points, decoys):
         sfumato.conceal(points, "hybrid-labels-2", decoys, labels=np.zeros(300, int))
     with pytest.raises(InputError, match="no effect"):
         sfumato.conceal(points, "hybrid-2", decoys, labels=np.zeros(300, int))
+    one = Decoys(decoys.descriptors, labels=np.zeros(2000, int))
     with pytest.raises(DecoyError, match="only 0 may be drawn"):
-        one = Decoys(decoys.descriptors, labels=np.zeros(2000, int))
         sfumato.conceal(points[:1], "hybrid-labels-2", one, labels=[0])
 
 
@@ -119,9 +117,7 @@ def test_released_form_shows_neither_directions_nor_order(points, decoys):
         inside = np.einsum("nki,ni->nk", hidden.basis, direction)
         angle = np.arctan2(inside[:, 1], inside[:, 0]) / (2 * np.pi) % 1
         assert stats.kstest(angle, stats.uniform.cdf).pvalue > 1e-3
-    handedness = np.sign(
-        np.linalg.det(np.einsum("nki,nli->nkl", hidden.basis, np.stack([decoy - clear, clear], 1)))
-    )
+    handedness = np.sign(np.linalg.det(np.einsum("nki,nli->nkl", hidden.basis, np.stack([decoy - clear, clear], 1))))
     assert abs(handedness.mean()) < 0.1  # reflections too
 
 
@@ -149,9 +145,7 @@ def test_every_call_draws_anew_and_equal_descriptors_share_a_subspace(points, de
     assert np.array_equal(first.basis[:20], first.basis[20:])
     assert (np.abs(first.origin - second.origin).max(axis=1) > 1e-4).all()
     x, _ = reference.closest_points(first.origin, first.basis, second.origin, second.basis)
-    assert (
-        np.median(np.linalg.norm(x - doubled, axis=1)) < 1e-4
-    )  # why: two independent ones meet in the descriptor
+    assert np.median(np.linalg.norm(x - doubled, axis=1)) < 1e-4  # why: two independent ones meet in the descriptor
 
 
 @pytest.mark.parametrize("kind", LIFTINGS)
@@ -242,9 +236,7 @@ def test_raw_is_for_evaluations_and_warns(points):
     assert np.array_equal(raw.origin, points)
 
 
-@pytest.mark.parametrize(
-    "bad", [np.zeros(3), np.full((2, 4), np.nan), np.array([["a", "b"]]), np.zeros((2, 0))]
-)
+@pytest.mark.parametrize("bad", [np.zeros(3), np.full((2, 4), np.nan), np.array([["a", "b"]]), np.zeros((2, 0))])
 def test_bad_points(bad):
     with pytest.raises(InputError):
         sfumato.conceal(bad, "random-2")
@@ -259,8 +251,8 @@ def test_no_points(decoys):
 def test_too_few_or_too_equal_decoys(points):
     with pytest.raises(DecoyError, match="needs 4 decoys"):
         sfumato.conceal(points, "sub-adversarial-4", Decoys(points[:12], parts=4))
+    same = Decoys(np.repeat(points[:1], 8, axis=0), parts=1)
     with pytest.raises(DecoyError, match="too much alike"):
-        same = Decoys(np.repeat(points[:1], 8, axis=0), parts=1)
         sfumato.conceal(points[5:], "adversarial-2", same)
 
 

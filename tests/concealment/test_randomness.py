@@ -106,6 +106,4 @@ def test_distinct_integers_are_distinct_and_every_subset_is_equally_likely():
 
 def test_as_many_distinct_integers_as_there_are():
     drawn = np.random.default_rng(7).integers(256, size=(50, 32), dtype=np.uint8)
-    assert np.array_equal(
-        np.sort(distinct_integers(drawn, np.full(50, 4)), axis=1), np.tile(np.arange(4), (50, 1))
-    )
+    assert np.array_equal(np.sort(distinct_integers(drawn, np.full(50, 4)), axis=1), np.tile(np.arange(4), (50, 1)))

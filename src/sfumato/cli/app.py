@@ -2,8 +2,11 @@
 """The application: its commands, how errors become one clear line, and where logging goes."""
 
 import logging
+import os
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
 
@@ -34,24 +37,45 @@ def _options(
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, never a value.")] = False,
 ) -> None:
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
+    )
 
 
-app.command("conceal")(conceal.run)
-app.command("inspect")(inspect.run)
-app.add_typer(decoys.app, name="decoys")
+decoy_commands = typer.Typer(help="Decoy databases: real-looking descriptors that hide the clear ones.")
+
+
+@decoy_commands.callback(no_args_is_help=True)
+def _decoy_options() -> None:
+    """Decoy databases: real-looking descriptors that hide the clear ones."""
+
+
+def explained(command: Callable[..., None]) -> Callable[..., None]:
+    """Let errors made on purpose end a command with one line and exit code 1, Ctrl-C with 130."""
+
+    @wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except SfumatoError as error:
+            print(f"error: {error}", file=sys.stderr)
+            raise typer.Exit(1) from error
+        except KeyboardInterrupt as stop:
+            print("interrupted: what was finished is kept; run the same command again to go on", file=sys.stderr)
+            raise typer.Exit(130) from stop
+        except BrokenPipeError as stop:  # whoever read our output went away
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(141) from stop
+
+    return wrapped
+
+
+app.command("conceal")(explained(conceal.run))
+app.command("inspect")(explained(inspect.run))
+decoy_commands.command("build")(explained(decoys.build))
+app.add_typer(decoy_commands, name="decoys")
 
 
 def main() -> None:
-    """Run the command; errors made on purpose end with one line and exit code 1, Ctrl-C with 130."""
-    try:
-        app()
-    except SfumatoError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        print("interrupted: what was finished is kept; run the same command again to go on", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(141)
+    """Run the command."""
+    app()

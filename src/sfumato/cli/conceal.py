@@ -37,13 +37,17 @@ def run(
     ] = None,
     secret_file: Annotated[
         Path | None,
-        typer.Option(help="A device key, 16 random bytes or more: the same descriptor then always gets the same subspace."),
+        typer.Option(
+            help="A device key, 16 random bytes or more: the same descriptor then always gets the same subspace."
+        ),
     ] = None,
     evaluation_seed: Annotated[
         int | None, typer.Option(help="Repeatable draws, for evaluations only: protects nobody.")
     ] = None,
     float16: Annotated[bool, typer.Option("--float16", help="Half the size, see docs/format.md for the loss.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start anew instead of adding what is missing.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Start anew instead of adding what is missing.")
+    ] = False,
     workers: Annotated[int | None, typer.Option(help="Images extracted at once. Default: the cores there are.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,

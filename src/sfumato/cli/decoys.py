@@ -15,17 +15,11 @@ from sfumato.concealment.decoys import DEFAULT_PARTS
 from sfumato.device import Outcome, open_source, read_features
 from sfumato.errors import FileError
 from sfumato.features.local import LocalParams
+from sfumato.types.clear import Features
 
-app = typer.Typer(help="Decoy databases: real-looking descriptors that hide the clear ones.", no_args_is_help=True)
 LOCAL = LocalParams()
 
 
-@app.callback()
-def _group() -> None:
-    """Decoy databases: real-looking descriptors that hide the clear ones."""
-
-
-@app.command("build")
 def build(
     sources: Annotated[
         list[Path], typer.Argument(help="Folders of photos, photos, hloc features.h5 files, COLMAP databases.")
@@ -101,9 +95,9 @@ def _read_labels(path: Path) -> dict[str, str]:
     return {name.strip(): label.strip() for name, label in rows}
 
 
-def _label_rows(found: list[tuple[str, object]], named: dict[str, str], path: Path | None) -> list[str]:
+def _label_rows(found: list[tuple[str, Features]], named: dict[str, str], path: Path | None) -> list[str]:
     missing = [name for name, _ in found if name not in named]
     if missing:
         raise FileError(f"{path}: no label for {len(missing)} images, the first is {missing[0]}")
-    counts = [len(features) for _, features in found]  # type: ignore[arg-type]
+    counts = [len(features) for _, features in found]
     return [str(label) for label in np.repeat([named[name] for name, _ in found], counts)]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """sfumato inspect: what a file holds, in counts and sizes, never a value."""
 
+import sys
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -12,8 +13,8 @@ import typer
 from sfumato.cli.shared import human_size, tell
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.decoys import collision_probability
-from sfumato.errors import FileError
-from sfumato.store import load
+from sfumato.errors import ArchiveError, FileError
+from sfumato.store import Archive, load
 
 
 def run(
@@ -26,18 +27,21 @@ def run(
     if not path.exists():
         raise FileError(f"{path}: no such file")
     facts = describe_decoys(path) if zipfile.is_zipfile(path) else describe_archive(path, images=images, check=check)
+    if "damaged" in facts:
+        print(f"error: {path}: {facts['damaged']} are damaged", file=sys.stderr)
     width = max(len(name) for name in facts)
     lines = [f"{name:<{width}}  {_for_people(name, value)}" for name, value in facts.items()]
     tell("\n".join(lines), facts, as_json=as_json)
+    if "damaged" in facts:
+        raise typer.Exit(1)
 
 
 def describe_archive(path: Path, *, images: bool, check: bool) -> dict[str, Any]:
     """Return the counts of an archive."""
     with load(path) as archive:
-        entries = list(archive.summary())
-        if check:
-            for name in archive:
-                archive[name]
+        summary = archive.summary()
+        damaged = dict(summary.damaged) | (_read_all(archive) if check else {})
+    entries = summary.images
     counts = [entry.count for entry in entries]
     recipes = {entry.recipe for entry in entries}
     size, total = path.stat().st_size, sum(counts)
@@ -62,11 +66,25 @@ def describe_archive(path: Path, *, images: bool, check: bool) -> dict[str, Any]
     }
     if any(recipe.evaluation_seed is not None for recipe in recipes):
         facts["warning"] = "made with an evaluation seed: anyone can repeat the draws, nothing is protected"
-    if check:
+    if check and not damaged:
         facts["checked"] = "every checksum is right"
+    if damaged:
+        facts["damaged"] = f"{len(damaged)} images"
+        facts |= {f"  {name}": problem for name, problem in damaged.items()}
     if images:
         facts |= {f"  {entry.name}": f"{entry.count} features" for entry in entries}
     return facts
+
+
+def _read_all(archive: Archive) -> dict[str, str]:
+    """Read every image; return what is wrong with those that can not be read."""
+    damaged = {}
+    for name in archive:
+        try:
+            archive[name]
+        except ArchiveError as problem:
+            damaged[name] = str(problem)
+    return damaged
 
 
 def describe_decoys(path: Path) -> dict[str, Any]:

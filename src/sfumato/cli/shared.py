@@ -3,7 +3,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any
 
 from sfumato.device import Outcome
@@ -18,7 +18,7 @@ def progress_bar(title: str, total: int | None, *, quiet: bool = False) -> Calla
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         console = Console(stderr=True)
-        count = len(items) if total is None and hasattr(items, "__len__") else total
+        count = len(items) if total is None and isinstance(items, Sized) else total
         with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
             yield from bar.track(items, total=count, description=title)
 

@@ -70,10 +70,10 @@ def build_decoys(
 def _gather(source: Features | ArrayLike | Iterable[Features]) -> tuple[Floats, Extractor]:
     """Return all descriptors (N, n) and their one extractor."""
     if isinstance(source, Features):
-        source = [source]
+        return source.descriptors, source.extractor
     if isinstance(source, np.ndarray) or not isinstance(source, Iterable):
         return frozen_array(source, "descriptors", (None, None)), Extractor()
-    sets = list(source)
+    sets: list[Any] = list(source)
     if not sets:
         raise DecoyError("there are no descriptors to build decoys from")
     if not all(isinstance(features, Features) for features in sets):
@@ -114,9 +114,7 @@ def _cluster_by_label(
     return np.concatenate(centroids), owners
 
 
-def _cells(
-    rows: Floats, size: int, spherical: bool, generator: np.random.Generator
-) -> list[tuple[Floats, int]]:
+def _cells(rows: Floats, size: int, spherical: bool, generator: np.random.Generator) -> list[tuple[Floats, int]]:
     """Cut descriptors in about sqrt(size) cells, each with its share of the centroids."""
     if size <= FLAT_LIMIT:
         return [(rows, size)]
@@ -132,9 +130,7 @@ def _cells(
     return [(rows[cell_of == cell], share) for cell, share in enumerate(shares) if share]
 
 
-def _kmeans(
-    rows: Floats, count: int, spherical: bool, iterations: int, generator: np.random.Generator
-) -> Floats:
+def _kmeans(rows: Floats, count: int, spherical: bool, iterations: int, generator: np.random.Generator) -> Floats:
     """Return ``count`` centroids of rows; the rows themselves where there are no more."""
     import faiss
 
@@ -146,8 +142,7 @@ def _kmeans(
         min_points_per_centroid=1, max_points_per_centroid=len(rows),
     )  # fmt: skip
     model.train(rows)
-    centroids: Floats = model.centroids.reshape(count, -1)
-    return centroids
+    return np.asarray(model.centroids, np.float32).reshape(count, -1)
 
 
 def _shares(counts: NDArray[np.intp], size: int) -> list[int]:

@@ -106,13 +106,15 @@ def encode_bytes(descriptors: NDArray[np.float32]) -> NDArray[np.uint8] | None:
 def round_to_bytes(descriptors: NDArray[np.float32]) -> NDArray[np.uint8]:
     """Round non-negative descriptors (N, n) to bytes on SIFT's scale, or a smaller one where 255 would not do."""
     largest = np.maximum(descriptors.max(axis=1, keepdims=True), 1e-9).astype(np.float64)
-    return np.rint(descriptors * np.minimum(BYTE_SCALE, 255 / largest)).astype(np.uint8)
+    codes: NDArray[np.uint8] = np.rint(descriptors * np.minimum(BYTE_SCALE, 255 / largest)).astype(np.uint8)
+    return codes
 
 
 def decode_bytes(codes: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Return bytes (N, n) scaled to unit norm; sums are exact, so that every machine gives the same numbers."""
     squared = np.einsum("ni,ni->n", codes.astype(np.int64), codes.astype(np.int64))
-    return (codes / np.sqrt(np.maximum(squared, 1))[:, None]).astype(np.float32)
+    decoded: NDArray[np.float32] = (codes / np.sqrt(np.maximum(squared, 1))[:, None]).astype(np.float32)
+    return decoded
 
 
 def _read_members(source: Path) -> dict[str, NDArray[Any]]:
@@ -134,8 +136,8 @@ def _parse_array(data: bytes, name: str) -> NDArray[Any]:
     kinds = {"header.npy": "|u1", "permutation.npy": "<i4", "entries.npy": ("|u1", "<f4"), "labels.npy": None}
     stream = io.BytesIO(data)
     try:
-        version = np.lib.format.read_magic(stream)  # type: ignore[no-untyped-call]
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)  # type: ignore[no-untyped-call]
+        version = np.lib.format.read_magic(stream)
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
     except Exception as cause:  # numpy's parser of headers lets errors of Python's own parser through
         raise FileError(f"{name} is not an npy array") from cause
     if version != (1, 0):
@@ -154,7 +156,13 @@ def _checked_header(raw: NDArray[np.uint8]) -> dict[str, Any]:
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise FileError("it is not a decoys file")
     if header.get("version") != VERSION:
-        raise FileError(f"it has version {header.get('version')!r:.20}, this program reads version {VERSION}: update it")
-    if set(header) != HEADER_KEYS or not isinstance(header["made"], dict) or header["encoding"] not in ("uint8", "float32"):
+        raise FileError(
+            f"it has version {header.get('version')!r:.20}, this program reads version {VERSION}: update it"
+        )
+    if (
+        set(header) != HEADER_KEYS
+        or not isinstance(header["made"], dict)
+        or header["encoding"] not in ("uint8", "float32")
+    ):
         raise FileError("its header is incomplete")
     return header

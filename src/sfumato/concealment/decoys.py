@@ -58,7 +58,9 @@ class Decoys:
     def _checksum(self) -> str:
         digest = hashlib.blake2b(digest_size=16)
         for array in (self.descriptors, self.permutation, self.labels):
-            little = b"" if array is None else np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"))).tobytes()
+            little = (
+                b"" if array is None else np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"))).tobytes()
+            )
             digest.update(len(little).to_bytes(8, "little") + little)
         digest.update(f"{self.parts} {self.extractor.name}".encode())
         return digest.hexdigest()
@@ -95,7 +97,8 @@ class Pool:
         """Return the entries (N, k) at ``positions`` (N, k) of the pools of ``rows``."""
         beyond = positions >= self.hole[rows, None]
         place = self.start[rows, None] + positions + np.where(beyond, self.skipped[rows, None], 0)
-        return self.order[place].astype(np.int64)
+        entries: NDArray[np.int64] = self.order[place].astype(np.int64)
+        return entries
 
 
 def whole_pool(decoys: Decoys, rows: int) -> Pool:
@@ -130,7 +133,7 @@ def label_pool(decoys: Decoys, labels: NDArray[Any]) -> Pool:
 def checked_labels(labels: ArrayLike, count: int) -> NDArray[Any]:
     """Return labels (count,) as a read-only array of integers or texts."""
     given = np.array(labels)
-    if given.shape != (count,) or given.dtype.kind not in "iuU" and count:
+    if given.shape != (count,) or (given.dtype.kind not in "iuU" and count):
         raise InputError(f"labels: expected {count} integers or texts, got {given.dtype} {given.shape}")
     result = given.astype(given.dtype if given.dtype.kind == "U" else np.int64)
     result.setflags(write=False)

@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.concealment.decoys import Decoys, Pool, checked_labels, label_pool, part_pool, whole_pool
-from sfumato.concealment.randomness import Draws, KeyedDraws, SeededDraws, SystemDraws, distinct_integers, normal, uniform
+from sfumato.concealment.randomness import (
+    Draws,
+    KeyedDraws,
+    SeededDraws,
+    SystemDraws,
+    distinct_integers,
+    normal,
+    uniform,
+)
 from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, RecipeError
 from sfumato.subspace.reference import canonical_origin, gram_schmidt
 from sfumato.types.arrays import frozen_array
@@ -78,8 +86,8 @@ def conceal(
         raise InputError("points: need at least one dimension")
     if decoys is not None and isinstance(features, Features) and not decoys.extractor.matches(features.extractor):
         raise DecoyError(
-            f"these decoys are {decoys.extractor.name}, the features are {features.extractor.name}: build decoys of the "
-            f"same kind, for example sfumato decoys build photos/ -o decoys.npz --descriptor {features.extractor.name}"
+            f"these decoys are {decoys.extractor.name}, the features are {features.extractor.name}: build decoys of "
+            f"the same kind: sfumato decoys build photos/ -o decoys.npz --descriptor {features.extractor.name}"
         )
     context = f"{chain} in {points.shape[1]}"
     draws = _choose_draws(context, points, secret, evaluation_seed)
@@ -106,7 +114,9 @@ def _choose_draws(context: str, points: NDArray[np.float32], secret: bytes | Non
         return SystemDraws()
     Recipe("raw", evaluation_seed=seed)  # checks its range
     warnings.warn(
-        "evaluation_seed makes this lifting repeatable by anyone: it protects nobody", EvaluationOnlyWarning, stacklevel=3
+        "evaluation_seed makes this lifting repeatable by anyone: it protects nobody",
+        EvaluationOnlyWarning,
+        stacklevel=3,
     )
     return SeededDraws(seed, context, points)
 
@@ -120,7 +130,7 @@ def _apply(
         raise RecipeError(f"recipe {chain}: this version reads encoder recipes but makes only {able}")
     if chain.lifting is None:
         warnings.warn("recipe raw conceals nothing: for evaluations only", EvaluationOnlyWarning, stacklevel=3)
-        return Subspaces(points, np.zeros((len(points), 0, points.shape[1])))
+        return Subspaces(points, np.zeros((len(points), 0, points.shape[1]), np.float32))
     _check_dimension(chain.lifting, points)
     pool = _choose_pool(chain.lifting, points, decoys, labels, draws)
     return lift(points, chain.lifting, decoys, pool, draws, labels)
@@ -190,7 +200,12 @@ def lift(
 
 
 def _lift_block(
-    points: NDArray[np.float32], rows: NDArray[np.intp], link: Link, decoys: Decoys | None, pool: Pool | None, draws: Draws
+    points: NDArray[np.float32],
+    rows: NDArray[np.intp],
+    link: Link,
+    decoys: Decoys | None,
+    pool: Pool | None,
+    draws: Draws,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Lift some rows, drawing again those whose directions came out (nearly) dependent."""
     n, m, from_decoys = points.shape[1], link.dim or 0, link.decoy_count

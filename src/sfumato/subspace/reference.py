@@ -74,10 +74,7 @@ def _gram_schmidt_lapack(rows: Array) -> tuple[Array, Array]:
     """The same for many unit rows, where LAPACK's elimination is faster."""
     factors = np.linalg.qr(rows.transpose(0, 2, 1))
     pivots = np.einsum("nkk->nk", factors.R)  # |pivot|: the sine of the angle to the rows before
-    basis = (
-        factors.Q.transpose(0, 2, 1)
-        * np.where(np.abs(pivots) > INDEPENDENT, np.sign(pivots), 0.0)[:, :, None]
-    )
+    basis = factors.Q.transpose(0, 2, 1) * np.where(np.abs(pivots) > INDEPENDENT, np.sign(pivots), 0.0)[:, :, None]
     return np.ascontiguousarray(basis), np.abs(pivots).min(axis=1, initial=1.0)
 
 
@@ -127,9 +124,7 @@ def complement(basis: ArrayLike) -> Array:
     return np.linalg.qr(b.transpose(0, 2, 1), mode="complete").Q.transpose(0, 2, 1)[:, m:]
 
 
-def closest_points(
-    origin0: ArrayLike, basis0: ArrayLike, origin1: ArrayLike, basis1: ArrayLike
-) -> tuple[Array, Array]:
+def closest_points(origin0: ArrayLike, basis0: ArrayLike, origin1: ArrayLike, basis1: ArrayLike) -> tuple[Array, Array]:
     """Return the closest points x, y (N, n) of two lists of subspaces, pair by pair (Eq. 3).
 
     Both orthonormal; their dimensions may differ. Where the two share a direction there are many closest
@@ -283,9 +278,7 @@ def _parts(side: Affine | ArrayLike, name: str) -> tuple[Array, Array]:
             f"{name}: expected Subspaces or points of shape (N, n), got rows of different lengths"
         ) from cause
     if points.dtype.kind not in "fiub" or points.ndim != 2 or points.shape[1] == 0:
-        raise InputError(
-            f"{name}: expected Subspaces or points of shape (N, n), got {points.dtype} {points.shape}"
-        )
+        raise InputError(f"{name}: expected Subspaces or points of shape (N, n), got {points.dtype} {points.shape}")
     if not np.isfinite(points).all():
         raise InputError(f"{name}: some points are not finite")
     return _float64(points), np.zeros((len(points), 0, points.shape[1]))

@@ -25,21 +25,15 @@ def frozen_array(
     try:
         given = np.asarray(value)
     except (TypeError, ValueError) as cause:
-        raise InputError(
-            f"{name}: expected numbers of shape {wanted}, got rows of different lengths"
-        ) from cause
+        raise InputError(f"{name}: expected numbers of shape {wanted}, got rows of different lengths") from cause
     if given.dtype.kind not in "fiub":
         raise InputError(f"{name}: expected numbers of shape {wanted}, got dtype {given.dtype}")
-    if given.ndim != len(shape) or any(
-        w is not None and w != g for w, g in zip(shape, given.shape, strict=True)
-    ):
+    if given.ndim != len(shape) or any(w is not None and w != g for w, g in zip(shape, given.shape, strict=True)):
         raise InputError(f"{name}: expected shape {wanted}, got {given.shape}")
     if np.dtype(dtype).kind in "iu" and given.size:
         limits = np.iinfo(dtype)  # type: ignore[type-var]
         if given.dtype.kind not in "iu" or given.min() < limits.min or given.max() > limits.max:
-            raise InputError(
-                f"{name}: expected integers from {limits.min} to {limits.max}, got dtype {given.dtype}"
-            )
+            raise InputError(f"{name}: expected integers from {limits.min} to {limits.max}, got dtype {given.dtype}")
     with np.errstate(over="ignore", invalid="ignore"):
         result = np.ascontiguousarray(given, dtype=dtype)
     if result.dtype.kind == "f":

@@ -57,9 +57,7 @@ class Subspaces:
             rows = ~canonical_rows(origin, basis)  # the others stay as they are, to the last bit
             exact = np.asarray(self.origin, float), np.asarray(self.basis, float)
             origin, basis = origin.copy(), basis.copy()
-            origin[rows], basis[rows] = reference.canonicalise(
-                exact[0][rows], exact[1][rows], np.flatnonzero(rows)
-            )
+            origin[rows], basis[rows] = reference.canonicalise(exact[0][rows], exact[1][rows], np.flatnonzero(rows))
             origin, basis = (
                 frozen_array(origin, "origin", origin.shape),
                 frozen_array(basis, "basis", basis.shape),
@@ -89,9 +87,7 @@ class Subspaces:
         return f"Subspaces({len(self)} of dimension {self.dim} in R^{self.ambient_dim})"
 
 
-def is_canonical(
-    origin: NDArray[np.float32], basis: NDArray[np.float32], tolerance: float = CANONICAL
-) -> bool:
+def is_canonical(origin: NDArray[np.float32], basis: NDArray[np.float32], tolerance: float = CANONICAL) -> bool:
     """Tell whether every basis is orthonormal and every origin orthogonal to it, to float32 precision.
 
     Summing in float32 is fast and nearly always settles it; where it does not, because of its own rounding or
@@ -146,9 +142,7 @@ class ConcealedFeatures:
             raise InputError(
                 f"recipe {recipe} makes subspaces of dimension {recipe.dim}, these have {self.subspaces.dim}"
             )
-        object.__setattr__(
-            self, "keypoints", frozen_array(self.keypoints, "keypoints", (len(self.subspaces), 4))
-        )
+        object.__setattr__(self, "keypoints", frozen_array(self.keypoints, "keypoints", (len(self.subspaces), 4)))
         object.__setattr__(self, "recipe", recipe)
         object.__setattr__(self, "image_size", checked_size(self.image_size))
 

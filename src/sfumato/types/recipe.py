@@ -58,11 +58,7 @@ class Link:
             raise RecipeError(f"unknown kind {self.kind!r:.80} in a recipe{suggest(str(self.kind), KINDS)}")
         argument = KINDS[self.kind].argument
         if argument == "dimension":
-            if (
-                isinstance(self.dim, bool)
-                or not isinstance(self.dim, int)
-                or not 1 <= self.dim <= LARGEST_DIM
-            ):
+            if isinstance(self.dim, bool) or not isinstance(self.dim, int) or not 1 <= self.dim <= LARGEST_DIM:
                 raise RecipeError(
                     f"{self.kind} needs a dimension from 1 to {LARGEST_DIM}, for example '{self.kind}-2', "
                     f"got {self.dim!r:.80}"
@@ -135,9 +131,7 @@ class Recipe:
             or not isinstance(evaluation_seed, int)
             or not 0 <= evaluation_seed < 2**64
         ):
-            raise RecipeError(
-                f"evaluation_seed must be an integer from 0 to 2^64 - 1, got {evaluation_seed!r:.80}"
-            )
+            raise RecipeError(f"evaluation_seed must be an integer from 0 to 2^64 - 1, got {evaluation_seed!r:.80}")
         if not isinstance(keyed, bool) or not (decoys is None or is_label(decoys)):
             raise RecipeError("keyed must be a truth value and decoys a checksum or None")
         for name, value in (
@@ -182,8 +176,7 @@ class Recipe:
     def to_json(self) -> str:
         """Return the one text form with every parameter: sorted keys, no spaces."""
         links = [
-            {"kind": link.kind, "dim": link.dim, "forced": link.forced, "variant": link.variant}
-            for link in self.links
+            {"kind": link.kind, "dim": link.dim, "forced": link.forced, "variant": link.variant} for link in self.links
         ]
         data = {
             "links": links,
@@ -206,9 +199,7 @@ class Recipe:
         links = []
         for entry in data.pop("links"):
             if not isinstance(entry, dict) or set(entry) != {"kind", "dim", "forced", "variant"}:
-                raise RecipeError(
-                    "each link of a recipe must have exactly the keys dim, forced, kind, variant"
-                )
+                raise RecipeError("each link of a recipe must have exactly the keys dim, forced, kind, variant")
             links.append(Link(**entry))
         return cls(links=tuple(links), **data)
 
@@ -250,6 +241,4 @@ def _check_chain(chain: tuple[Link, ...]) -> None:
     if "clear" in roles and len(chain) > 1:
         raise RecipeError("raw stands alone: it means that nothing was concealed")
     if "lifting" in roles[:-1]:
-        raise RecipeError(
-            "a lifting is the last link: what follows would work on subspaces, not on descriptors"
-        )
+        raise RecipeError("a lifting is the last link: what follows would work on subspaces, not on descriptors")

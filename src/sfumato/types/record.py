@@ -36,9 +36,7 @@ class Score:
         if isinstance(value, bool) or not isinstance(value, Real):
             raise InputError(f"score {self.name}: the value is no number but {type(value).__name__}")
         if not math.isfinite(value):
-            raise InputError(
-                f"score {self.name}: the value is not finite; leave the score out and say why in dropped"
-            )
+            raise InputError(f"score {self.name}: the value is not finite; leave the score out and say why in dropped")
         object.__setattr__(self, "value", float(value))
         if not isinstance(self.unit, str) or not isinstance(self.samples, int) or self.samples < 0:
             raise InputError(f"score {self.name}: expected a text as unit and a count of samples")
@@ -111,9 +109,7 @@ def _is_value(value: Any, kind: Any = str | int | float | None) -> bool:
 
 
 def _is_plain(mapping: Any) -> bool:
-    return isinstance(mapping, Mapping) and all(
-        isinstance(k, str) and _is_value(v) for k, v in mapping.items()
-    )
+    return isinstance(mapping, Mapping) and all(isinstance(k, str) and _is_value(v) for k, v in mapping.items())
 
 
 def _all(values: Any, kind: type) -> bool:

@@ -75,9 +75,7 @@ class Pose:
         if np.abs(rotation @ rotation.T - np.eye(3)).max() > 1e-6 or np.linalg.det(rotation) < 0:
             raise InputError("rotation: expected an orthonormal matrix of determinant 1")
         object.__setattr__(self, "rotation", rotation)
-        object.__setattr__(
-            self, "translation", frozen_array(self.translation, "translation", (3,), np.float64)
-        )
+        object.__setattr__(self, "translation", frozen_array(self.translation, "translation", (3,), np.float64))
 
     @property
     def center(self) -> NDArray[np.float64]:
@@ -118,6 +116,4 @@ class Landmarks:
         return len(self.positions)
 
     def __repr__(self) -> str:
-        return (
-            f"Landmarks({len(self)} points, {len(self.observations)} observations, {len(self.images)} images)"
-        )
+        return f"Landmarks({len(self)} points, {len(self.observations)} observations, {len(self.images)} images)"

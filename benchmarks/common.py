@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every benchmark shares: arguments, timing with warm-up, pinned threads, and results with machine and seed."""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import sfumato
+from sfumato.types.record import describe_machine
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """Return a parser with what every benchmark takes."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--repeats", type=int, default=5, help="timed runs of each case, after one that does not count")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--small", action="store_true", help="a smoke test: tiny sizes, figures without meaning")
+    return parser
+
+
+@contextmanager
+def pinned_threads(count: int) -> Iterator[None]:
+    """Limit BLAS, OpenMP, OpenCV and faiss to ``count`` threads."""
+    import cv2
+    import faiss
+    from threadpoolctl import threadpool_limits
+
+    before = cv2.getNumThreads(), faiss.omp_get_max_threads()
+    with threadpool_limits(count):
+        cv2.setNumThreads(count)
+        faiss.omp_set_num_threads(count)
+        try:
+            yield
+        finally:
+            cv2.setNumThreads(before[0])
+            faiss.omp_set_num_threads(before[1])
+
+
+def seconds(work: Callable[[], Any], repeats: int) -> dict[str, float]:
+    """Time ``work`` after one warm-up run: least, median and interquartile range, in seconds."""
+    work()
+    runs = []
+    for _ in range(max(2, repeats)):
+        start = time.perf_counter()
+        work()
+        runs.append(time.perf_counter() - start)
+    quartiles = statistics.quantiles(runs, n=4)
+    return {"least": min(runs), "median": statistics.median(runs), "spread": quartiles[2] - quartiles[0]}
+
+
+def sift_like(count: int, rng: np.random.Generator) -> np.ndarray:
+    """Non-negative unit-norm rows (count, 128) with about a quarter zeros, for timing without photos."""
+    rows = np.maximum(rng.normal(0.3, 0.5, (count, 128)), 0)
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def finish(suite: str, args: argparse.Namespace, sizes: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Print the figures as a table and write them, with machine, seed, sizes and commit, where asked."""
+    names = list(rows[0])
+    table = [names, *([_show(row[name]) for name in names] for row in rows)]
+    widths = [max(len(line[i]) for line in table) for i in range(len(names))]
+    for line in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)))
+    if args.json:
+        result = {
+            "suite": suite, "version": sfumato.__version__, "commit": _commit(), "machine": describe_machine(),
+            "seed": args.seed, "repeats": args.repeats, "small": args.small, "sizes": sizes, "rows": rows,
+        }  # fmt: skip
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(result, indent=2) + "\n")
+        print(f"written to {args.json}", file=sys.stderr)
+
+
+def _show(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _commit() -> str:
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return ""
+    return found.stdout.strip()
+
+
+def data_folder() -> Path | None:
+    """Return the folder of real data named by SFUMATO_DATA (default ../shared/data), or None."""
+    folder = Path(os.environ.get("SFUMATO_DATA", ROOT / ".." / "shared" / "data"))
+    return folder.resolve() if folder.is_dir() else None

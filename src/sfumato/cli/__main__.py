@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lets ``python -m sfumato.cli`` be the same as ``sfumato``."""
+
+from sfumato.cli.app import main
+
+main()

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Features that hloc extracted: a features.h5 with a group an image, of any extractor and dimension.
+
+An image's group holds ``keypoints`` (N, 2), centre of the first pixel at 0, ``descriptors`` (D, N), and
+perhaps ``scales`` (N,), taken as sigma in pixels, ``oris`` (N,), degrees as OpenCV counts them, and
+``image_size`` (2,). Without scales sigma is 1, without orientations the angle is 0. hloc's own SIFT hands on
+COLMAP's keypoints, half a pixel to the right and down; the file is taken at its word. The file is not
+trusted: links, other files' data, foreign filters and arrays larger than the file can hold are refused.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import InputError, SourceError
+from sfumato.features.results import raised
+from sfumato.types.clear import Features
+from sfumato.types.extractor import Extractor
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
+MOST_SHRUNK = 1100
+"""No filter of these makes data smaller than one 1,032nd."""
+
+DEEPEST = 64
+OTHER_FILES = {
+    "global_descriptor": "global descriptors of whole images",
+    "matches0": "matches",
+}
+
+
+def read_hloc(path: str | os.PathLike[str], *, extractor: str | None = None) -> Iterator[tuple[str, Features]]:
+    """Read the features of every image, one at a time, in the order of their names.
+
+    ``extractor`` says what the descriptors are, by default what the file is called (``guess_extractor``).
+
+    Raises SourceError naming the file and the image, InputError if nobody says what the descriptors are.
+    """
+    return raised(features_in_hloc(path, names_in_hloc(path), extractor=named_extractor(path, extractor)))
+
+
+def names_in_hloc(path: str | os.PathLike[str]) -> list[str]:
+    """Return the names of all images in the file, sorted; nothing of them is read yet."""
+    path = Path(path)
+    with _opened(path) as file, _told(path):
+        if file.attrs.get("format") == "sfumato-archive" or path.name.endswith(".sfm.h5"):
+            raise SourceError(f"{path} is an archive of features that are already concealed")
+        names, strangers = _find_images(file)
+    if not names:
+        what = next((text for key, text in OTHER_FILES.items() if key in strangers), None)
+        told = f"holds {what}, not local features" if what else "holds no image with keypoints and descriptors"
+        raise SourceError(f"{path} {told}: give the features.h5 that hloc extracted")
+    return sorted(names)
+
+
+def features_in_hloc(
+    path: str | os.PathLike[str], names: Iterable[str], *, extractor: str
+) -> Iterator[tuple[str, Features | SourceError]]:
+    """Yield the features of the named images; an image that is damaged comes as its error."""
+    path = Path(path)
+    kind = Extractor(extractor, {"source": "hloc"})
+    with _opened(path) as file:
+        for name in names:
+            try:
+                yield name, _read_image(path, file, name, kind)
+            except SourceError as problem:
+                yield name, problem
+
+
+def named_extractor(path: str | os.PathLike[str], extractor: str | None) -> str:
+    """Return what the user says the descriptors are, or else what the file's name says."""
+    name = extractor or guess_extractor(path)
+    if name is None:
+        raise InputError(
+            f"{path}: the file name does not say what the descriptors are; say it with extractor, on the command "
+            f"line --extractor, for example superpoint"
+        )
+    return name
+
+
+def guess_extractor(path: str | os.PathLike[str]) -> str | None:
+    """Return what hloc's file name says the descriptors are; None if it is not one of hloc's names.
+
+    hloc calls the square root of SIFT ``sift``. The number of keypoints and the size of the images are left
+    out.
+
+    >>> guess_extractor("feats-superpoint-n4096-r1024.h5"), guess_extractor("feats-sift.h5")
+    ('superpoint', 'rootsift')
+    """
+    found = re.fullmatch(r"feats-([a-z0-9]+(?:-[a-z0-9]+)*?)(?:-n\d{3,})?(?:-r(?:max)?\d+)?", Path(path).stem)
+    name = found[1] if found else None
+    return "rootsift" if name == "sift" else name
+
+
+def _find_images(file: Any) -> tuple[list[str], set[str]]:
+    """Return the names of groups that should hold features, and what data outside of such groups is
+    called."""
+    import h5py
+
+    names: list[str] = []
+    incomplete: dict[str, None] = {}
+    strangers: set[str] = set()
+    seen: set[int] = set()
+    todo = [(file, "")]
+    while todo:
+        group, name = todo.pop()
+        keys = list(group)
+        if name and ("keypoints" in keys or "descriptors" in keys):
+            names.append(name)
+            continue
+        address = h5py.h5o.get_info(group.id).addr
+        if address in seen or name.count("/") > DEEPEST:
+            raise SourceError(f"group {name!r:.80} is nested in itself or too deep")
+        seen.add(address)
+        for key in keys:
+            child = f"{name}/{key}" if name else key
+            if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+                names.append(child)
+            elif isinstance(entry := group[key], h5py.Group):
+                todo.append((entry, child))
+            else:
+                strangers.add(key)
+                incomplete[name] = None
+    return (names + [name for name in incomplete if name]) if names else [], strangers
+
+
+def _read_image(path: Path, file: Any, name: str, extractor: Extractor) -> Features:
+    with _told(path, name):
+        group = _group(file, name)
+        points = _array(path, group, "keypoints", (None, 2))
+        rows = _array(path, group, "descriptors", (None, len(points)))
+        scales = _array(path, group, "scales", (len(points),)) if "scales" in group else np.ones(len(points))
+        angles = _array(path, group, "oris", (len(points),)) if "oris" in group else np.zeros(len(points))
+        size = _array(path, group, "image_size", (2,)).tolist() if "image_size" in group else None
+        if (scales < 0).any():
+            raise SourceError("scales must not be negative")
+        with np.errstate(invalid="ignore"):
+            keypoints = np.column_stack([points, scales, np.mod(angles, 360)]).astype(np.float32)
+        return Features(keypoints, _exact_norms(rows.T), extractor, size)
+
+
+def _group(file: Any, name: str) -> Any:
+    """Walk to an image's group without following any link."""
+    import h5py
+
+    group = file
+    for part in name.split("/"):
+        if not isinstance(group.get(part, getlink=True), h5py.HardLink):
+            raise SourceError("the file links to somewhere else instead of holding the image: links are refused")
+        group = group[part]
+    return group
+
+
+def _array(path: Path, group: Any, key: str, shape: tuple[int | None, ...]) -> NDArray[np.float32]:
+    """Read a dataset of numbers after checking that the file really holds what it declares."""
+    import h5py
+
+    if key not in group:
+        raise SourceError(f"{key} is missing")
+    if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+        raise SourceError(f"{key} is a link to somewhere else: links are refused")
+    data = group[key]
+    if not isinstance(data, h5py.Dataset) or data.dtype.kind not in "fiu" or data.dtype.itemsize > 8:
+        raise SourceError(f"{key} is not an array of numbers")
+    if data.is_virtual or data.external:
+        raise SourceError(f"{key} lies in another file: that is refused")
+    plan = data.id.get_create_plist()
+    used = [plan.get_filter(i)[0] for i in range(plan.get_nfilters())]
+    if not set(used) <= set(FILTERS):
+        raise SourceError(f"{key} is packed in a way other than {', '.join(FILTERS.values())}")
+    if len(data.shape) != len(shape) or any(w is not None and w != g for w, g in zip(shape, data.shape, strict=True)):
+        wanted = ", ".join("any" if length is None else str(length) for length in shape)
+        raise SourceError(f"{key} has the shape {data.shape}, expected ({wanted})")
+    stored = min(data.id.get_storage_size(), path.stat().st_size)
+    if data.size * data.dtype.itemsize > stored * (MOST_SHRUNK if used else 1):
+        raise SourceError(f"{key} declares {data.shape} numbers, the file holds only {stored} bytes of them")
+    with np.errstate(over="ignore"):
+        return np.asarray(data[()]).astype(np.float32)
+
+
+def _exact_norms(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return descriptors as they are, or of unit norm where only rounding to float16 has spoilt it."""
+    norms = np.linalg.norm(rows.astype(np.float64), axis=1)
+    if len(rows) == 0 or np.abs(norms - 1).max() > 0.01 or not np.isfinite(norms).all():
+        return rows
+    exact: NDArray[np.float32] = (rows / norms[:, None]).astype(np.float32)
+    return exact
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    import h5py
+
+    try:
+        file = h5py.File(path, "r", locking="best-effort")
+    except (OSError, RuntimeError, ValueError) as cause:
+        reason = "is not there" if not path.exists() else "is not a complete HDF5 file"
+        raise SourceError(f"{path} {reason}: {cause}") from cause
+    with file:
+        yield file
+
+
+@contextmanager
+def _told(path: Path, name: str | None = None) -> Iterator[None]:
+    """Say in which file and image something went wrong; a damaged file fails in many ways inside h5py."""
+    where = str(path) if name is None else f"{path}, image {name}"
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, SystemError) as cause:
+        raise SourceError(f"{where}: {cause}") from cause

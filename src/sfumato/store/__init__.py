@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The archive of concealed features: an HDF5 file that can not hold a clear descriptor. See
+docs/format.md."""
+
+from sfumato.store.read import Archive, load
+from sfumato.store.write import ArchiveWriter, save
+
+__all__ = ["Archive", "ArchiveWriter", "load", "save"]

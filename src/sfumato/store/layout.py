@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an archive says about an image: names, limits, digests, and the rule that nothing clear goes in.
+
+Knows no file and no HDF5. The other modules of the store turn a ``Header`` into bytes and back;
+docs/format.md is the text both follow.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+from urllib.parse import quote, unquote_to_bytes
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import InputError
+from sfumato.types.concealed import CANONICAL, PAYLOADS
+from sfumato.types.extractor import Extractor
+from sfumato.types.recipe import LARGEST_DIM, Recipe
+
+Described = TypeVar("Described", Recipe, Extractor)
+
+FORMAT = "sfumato-archive"
+VERSION = 1
+PAYLOAD = "subspaces"
+DTYPES = {"float32": "<f4", "float16": "<f2"}
+TOLERANCES = {"float32": 1.5 * CANONICAL, "float16": 2e-3}
+"""How far from canonical an array may be: float16 rounds each value by up to 2^-11 of it, a product by up to
+2^-10."""
+
+LONGEST_NAME = 1024
+LONGEST_TEXT = 32_768
+LARGEST_COUNT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Everything about one archived image but its arrays.
+
+    ``count`` features (N), subspaces of dimension ``dim`` (m) in ``ambient_dim`` (n) dimensions, stored as
+    ``dtype`` (float32 or float16). ``data`` is the digest of the arrays.
+    """
+
+    name: str
+    count: int
+    dim: int
+    ambient_dim: int
+    dtype: str
+    recipe: Recipe
+    extractor: Extractor
+    image_size: tuple[int, int] | None
+    data: str
+    payload: str = PAYLOAD
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise InputError(f"dtype: expected one of {', '.join(DTYPES)}, got {self.dtype!r:.80}")
+        if not (0 <= self.count <= LARGEST_COUNT and 1 <= self.ambient_dim <= LARGEST_DIM):
+            raise InputError(
+                f"{self.count} features of {self.ambient_dim} dimensions are outside what an archive holds"
+            )
+        if not 0 <= self.dim <= self.ambient_dim:
+            raise InputError(f"{self.dim} directions can not be independent in {self.ambient_dim} dimensions")
+        if self.payload not in PAYLOADS:
+            raise InputError(f"unknown payload {self.payload!r:.80}: this version knows {', '.join(PAYLOADS)}")
+        refuse_clear(self.recipe, self.dim)
+
+    @property
+    def arrays(self) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
+        """Name, type and shape of each array, in the order of the file."""
+        kind = DTYPES[self.dtype]
+        return (
+            ("keypoints", "<f4", (self.count, 4)),
+            ("origin", kind, (self.count, self.ambient_dim)),
+            ("basis", kind, (self.count, self.dim, self.ambient_dim)),
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the arrays in the file."""
+        width = np.dtype(DTYPES[self.dtype]).itemsize
+        return self.count * (16 + width * self.ambient_dim * (1 + self.dim))
+
+    @property
+    def checksum(self) -> str:
+        """The digest of everything here, the digest of the arrays included."""
+        texts = [encode_name(self.name), self.payload, self.recipe.to_json(), self.extractor.to_json()]
+        parts = [*texts, self.image_size, self.arrays, self.data]
+        return digest("sfumato-header", [json.dumps(parts, separators=(",", ":")).encode("ascii")])
+
+
+def refuse_clear(recipe: Recipe, dim: int) -> None:
+    """Raise InputError for what would be, or would count as, a clear descriptor."""
+    if recipe.is_clear or (dim == 0 and not recipe.has_encoder):
+        raise InputError(
+            f"recipe {recipe} with subspaces of dimension {dim} leaves descriptors in the clear, and an "
+            "archive holds none; conceal them with a lifting, for example 'sub-hybrid-2'"
+        )
+    if recipe.dim != dim:
+        raise InputError(f"recipe {recipe} makes subspaces of dimension {recipe.dim}, these have {dim}")
+
+
+def encode_name(name: str) -> str:
+    """Return the link name of an image: one path element, ASCII, percent-encoded.
+
+    >>> encode_name("photos/desk 1.jpg")
+    'photos%2Fdesk%201.jpg'
+    """
+    if not isinstance(name, str) or not name:
+        raise InputError(f"image name: expected a text that is not empty, got {name!r:.80}")
+    try:
+        raw = name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as cause:
+        raise InputError(f"image name {name!r:.80} is not valid Unicode; rename the image") from cause
+    if len(raw) > LONGEST_NAME:
+        raise InputError(f"image name {name!r:.40}... has {len(raw)} bytes, at most {LONGEST_NAME} are allowed")
+    encoded = quote(raw, safe="")
+    encoded = f"%2E{encoded[1:]}" if encoded.startswith(".") else encoded
+    if unquote_to_bytes(encoded).decode("utf-8", "surrogateescape") != name:
+        raise InputError(f"image name {name!r:.80} is not valid Unicode; rename the image")
+    return encoded
+
+
+def decode_name(encoded: str) -> str:
+    """Return the image name of a link name; anything ``encode_name`` would not have written is an
+    InputError."""
+    name = unquote_to_bytes(encoded).decode("utf-8", "surrogateescape")
+    if encode_name(name) != encoded:
+        raise InputError(f"link name {encoded!r:.80} is not the encoded form of an image name")
+    return name
+
+
+def digest(person: str, parts: Iterable[bytes | memoryview]) -> str:
+    """Return the BLAKE2b-256 digest of the parts, as 64 hexadecimal digits."""
+    state = hashlib.blake2b(digest_size=32, person=person.encode("ascii"))
+    for part in parts:
+        state.update(part)
+    return state.hexdigest()
+
+
+def digest_arrays(arrays: Iterable[NDArray[np.generic]]) -> str:
+    """Return the digest of C-contiguous arrays, without copying them."""
+    return digest("sfumato-data", (array.reshape(-1).view(np.uint8).data for array in arrays))
+
+
+def digest_names(encoded: Iterable[str]) -> str:
+    """Return the digest of a set of link names."""
+    return digest("sfumato-names", (f"{name}\n".encode("ascii") for name in sorted(encoded)))
+
+
+@lru_cache(maxsize=64)
+def parse_recipe(text: str) -> Recipe:
+    """Return the recipe of a stored text, which must be the one form ``to_json`` gives."""
+    return _parse(Recipe, text, "recipe")
+
+
+def parse_extractor(text: str) -> Extractor:
+    """Return the extractor of a stored text, which must be the one form ``to_json`` gives."""
+    return _parse(Extractor, text, "extractor")
+
+
+def _parse(kind: type[Described], text: str, what: str) -> Described:
+    try:
+        value = kind.from_json(text)
+        same = value.to_json() == text
+    except InputError:
+        raise
+    except (ArithmeticError, LookupError, TypeError, ValueError) as cause:  # valid JSON of a hostile shape
+        raise InputError(f"its {what} is not one") from cause
+    if not same:
+        raise InputError(f"its {what} is not in its one text form")
+    return value

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import sfumato
+from sfumato.features.local import extract
+
+
+def test_a_folder_with_good_broken_and_empty_photos(run_sfumato, photos, tmp_path):
+    done = run_sfumato("conceal", photos, "-o", tmp_path / "p.sfm.h5", "--recipe", "sub-hybrid-2")
+    assert "skipped broken.jpg" in done.stderr
+    assert "no features in grey.png" in done.stderr
+    assert "3 images concealed with sub-hybrid-2, 1 without features, 1 unreadable" in done.stdout
+    with sfumato.load(tmp_path / "p.sfm.h5") as archive:
+        assert set(archive) == {"a.png", "deep/b.jpg", "grey.png"}
+        clear, hidden = extract(photos / "a.png"), archive["a.png"]
+        assert np.array_equal(hidden.keypoints, clear.keypoints)
+        assert hidden.extractor.settings["contrast_threshold"] == 0.04
+        assert hidden.extractor.settings["max_features"] == 8000
+        distances = sfumato.squared_distances(clear.descriptors[:50], hidden.subspaces[:50])
+        assert np.diag(distances).max() < 1e-10
+        assert np.median(distances) > 0.1
+
+
+def test_again_skips_and_overwrite_redoes(run_sfumato, photos, tmp_path):
+    path = tmp_path / "p.sfm.h5"
+    run_sfumato("conceal", photos, "-o", path)
+    before = path.read_bytes()
+    facts = json.loads(run_sfumato("conceal", photos, "-o", path, "--json").stdout)
+    assert (facts["images"], facts["skipped"]) == (0, 3)
+    with sfumato.load(path) as archive:
+        first = archive["a.png"].subspaces.origin
+    run_sfumato("conceal", photos, "-o", path, "--overwrite")
+    with sfumato.load(path) as archive:
+        assert not np.allclose(archive["a.png"].subspaces.origin, first)
+    assert path.read_bytes() != before
+    assert "--overwrite" in run_sfumato("conceal", photos, "-o", path, "--recipe", "random-2", code=1).stderr
+
+
+def test_settings_reach_the_features(run_sfumato, photos, tmp_path):
+    path = tmp_path / "p.sfm.h5"
+    run_sfumato("conceal", photos / "a.png", "-o", path, "--max-features", 50, "--contrast-threshold", 0.01,
+                "--recipe", "random-3", "--float16")  # fmt: skip
+    with sfumato.load(path) as archive:
+        hidden = archive["a.png"]
+        assert len(hidden) == 50
+        assert hidden.subspaces.dim == 3
+        assert hidden.extractor.settings["contrast_threshold"] == 0.01
+        assert archive.summary().images[0].dtype == "float16"
+
+
+def test_secret_and_seed(run_sfumato, photos, tmp_path):
+    key = tmp_path / "key"
+    assert "urandom" in run_sfumato("conceal", photos, "-o", tmp_path / "x", "--secret-file", key, code=1).stderr
+    key.write_bytes(os.urandom(32))
+    origins = []
+    for name in ("1", "2"):
+        run_sfumato("conceal", photos / "a.png", "-o", tmp_path / name, "--secret-file", key)
+        with sfumato.load(tmp_path / name) as archive:
+            assert archive["a.png"].recipe.keyed
+            origins.append(archive["a.png"].subspaces.origin)
+    np.testing.assert_allclose(origins[0], origins[1], atol=1e-6)
+    warned = run_sfumato("conceal", photos / "a.png", "-o", tmp_path / "3", "--evaluation-seed", 4)
+    assert "protects nobody" in warned.stderr
+    assert "evaluation seed" in run_sfumato("inspect", tmp_path / "3").stdout
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--recipe", "sub-hybird-2"], "did you mean 'sub-hybrid-2'"), (["--recipe", "raw"], "can not be archived"),
+    (["--recipe", "random-1"], "unit sphere"), (["--descriptor", "sitf"], "sift"),
+    (["--max-features", "0"], "max_features"),
+    (["--descriptor", "rootsift"], "decoys build"), (["--decoys", "none.npz"], "no such file"),
+])  # fmt: skip
+def test_mistakes(run_sfumato, photos, tmp_path, arguments, message):
+    assert message in run_sfumato("conceal", photos, "-o", tmp_path / "p.sfm.h5", *arguments, code=1).stderr
+    assert not (tmp_path / "p.sfm.h5").exists()
+
+
+def test_nothing_to_read(run_sfumato, photos, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for source in (tmp_path / "empty", tmp_path / "missing", photos / "broken.jpg", photos / "notes.txt"):
+        assert run_sfumato("conceal", source, "-o", tmp_path / "p.sfm.h5", code=1).stderr.startswith("error: ")
+        assert not (tmp_path / "p.sfm.h5").exists()
+
+
+def test_interrupted_work_goes_on_where_it_stopped(run_sfumato, tmp_path):
+    import cv2
+
+    folder = tmp_path / "many"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(60):
+        noise = cv2.resize(rng.integers(0, 255, (60, 80), dtype=np.uint8), (640, 480), interpolation=cv2.INTER_CUBIC)
+        cv2.imwrite(str(folder / f"{number:03}.png"), noise)
+    output = tmp_path / "p.sfm.h5"
+    command = [sys.executable, "-m", "sfumato.cli", "conceal", str(folder), "-o", str(output), "--workers", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    part = tmp_path / "p.sfm.h5.part"
+    for _ in range(600):
+        if (part.exists() and part.stat().st_size > 3e5) or process.poll() is not None:
+            break
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    errors = process.communicate(timeout=60)[1]
+    if process.returncode == 0:
+        pytest.skip("the machine was too fast to be interrupted")
+    assert process.returncode == 130
+    assert "run the same command again" in errors
+    assert not output.exists()
+    facts = json.loads(run_sfumato("conceal", folder, "-o", output, "--json").stdout)
+    assert facts["skipped"] > 0
+    assert facts["skipped"] + facts["images"] == 60
+    with sfumato.load(output) as archive:
+        assert len(archive) == 60

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import numpy as np
+
+import sfumato
+
+
+def test_build_from_photos_and_use_it(run_sfumato, photos, tmp_path):
+    path = tmp_path / "decoys.npz"
+    done = run_sfumato("decoys", "build", photos, "-o", path, "--size", 128, "--parts", 4, "--contrast-threshold", 0.02)
+    assert "128 decoys in 4 parts" in done.stdout
+    assert "skipped broken.jpg" in done.stderr
+    assert sfumato.load_decoys(path).extractor.name == "sift"
+    run_sfumato("conceal", photos / "a.png", "-o", tmp_path / "p.sfm.h5", "--decoys", path)
+    with sfumato.load(tmp_path / "p.sfm.h5") as archive:
+        assert archive["a.png"].recipe.decoys == sfumato.load_decoys(path).checksum
+    assert "already there" in run_sfumato("decoys", "build", photos, "-o", path, "--size", 9, code=1).stderr
+
+
+def test_labels_from_a_table(run_sfumato, photos, tmp_path):
+    table = tmp_path / "labels.csv"
+    table.write_text("a.png,person\ndeep/b.jpg,cup\ngrey.png,wall\n")
+    path = tmp_path / "decoys.npz"
+    run_sfumato("decoys", "build", photos, "-o", path, "--size", 64, "--labels", table)
+    assert set(np.unique(sfumato.load_decoys(path).labels)) == {"person", "cup"}
+    table.write_text("a.png,person\n")
+    again = tmp_path / "other.npz"
+    assert (
+        "no label for 2 images"
+        in run_sfumato("decoys", "build", photos, "-o", again, "--size", 64, "--labels", table, code=1).stderr
+    )
+    table.write_text("a.png\n")
+    assert "line 1" in run_sfumato("decoys", "build", photos, "-o", again, "--labels", table, code=1).stderr
+
+
+def test_too_few_descriptors_and_wrong_places(run_sfumato, photos, tmp_path):
+    assert (
+        "distinct descriptors"
+        in run_sfumato("decoys", "build", photos, "-o", tmp_path / "d.npz", "--size", 10**6, code=1).stderr
+    )
+    assert "not a folder" in run_sfumato("decoys", "build", photos, "-o", tmp_path / "no" / "d.npz", code=1).stderr
+
+
+def test_json(run_sfumato, photos, tmp_path):
+    facts = json.loads(run_sfumato("decoys", "build", photos, "-o", tmp_path / "d.npz", "--size", 64, "--json").stdout)
+    assert facts["decoys"] == 64
+    assert facts["unreadable"].keys() == {"broken.jpg"}

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import re
+
+import numpy as np
+
+import sfumato
+from sfumato.cli.inspect import describe_archive
+from sfumato.concealment.decoyfile import save_decoys
+
+
+def archive_of(path, value=0.0):
+    points = np.random.default_rng(0).normal(size=(20, 16)) + value
+    features = sfumato.Features(np.full((20, 4), 7.0), points, sfumato.Extractor("sift", {"max_features": 20}))
+    sfumato.save(path, {"a.jpg": sfumato.conceal(features, "random-2")})
+
+
+def test_an_archive_in_counts_and_never_a_value(run_sfumato, tmp_path):
+    path = tmp_path / "a.sfm.h5"
+    archive_of(path)
+    shown = run_sfumato("inspect", path, "--images", "--check").stdout
+    for expected in (
+        "random-2",
+        "dimension 2 in R^16",
+        "max_features=20",
+        "operating system",
+        "a.jpg",
+        "checksum is right",
+    ):
+        assert expected in shown
+    with sfumato.load(path) as archive:
+        values = np.concatenate([archive["a.jpg"].subspaces.origin.ravel(), archive["a.jpg"].subspaces.basis.ravel()])
+    numbers = {float(number) for number in re.findall(r"-?\d+\.\d{3,}", shown)}
+    assert not any(np.isclose(values, number, atol=1e-4).any() for number in numbers)
+
+
+def test_json_holds_the_same(run_sfumato, tmp_path):
+    path = tmp_path / "a.sfm.h5"
+    archive_of(path)
+    facts = json.loads(run_sfumato("inspect", path, "--json").stdout)
+    assert (facts["images"], facts["features"], facts["recipe"]) == (1, 20, "random-2")
+    assert facts == describe_archive(path, images=False, check=False)
+
+
+def test_decoys_and_their_collisions(run_sfumato, tmp_path):
+    rows = np.random.default_rng(0).normal(size=(65_536, 2))
+    save_decoys(tmp_path / "d.npz", sfumato.Decoys(rows, sfumato.Extractor("disk")))
+    shown = run_sfumato("inspect", tmp_path / "d.npz").stdout
+    for expected in ("65536", "disk", "16 of 4096 entries", "0.86 (one decoy each, 8000 features an image)"):
+        assert expected in shown
+
+
+def test_damaged_files(run_sfumato, tmp_path):
+    path = tmp_path / "a.sfm.h5"
+    archive_of(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    (tmp_path / "text").write_text("hello")
+    for bad in (path, tmp_path / "text", tmp_path):
+        assert run_sfumato("inspect", bad, code=1).stderr.startswith("error: ")

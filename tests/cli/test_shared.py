@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from sfumato.cli.shared import human_size, progress_bar
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"), [(12, "12 bytes"), (1500, "1.5 kB"), (2_500_000, "2.5 MB"), (4e15, "4000.0 TB")]
+)
+def test_sizes_for_people(count, shown):
+    assert human_size(count) == shown
+
+
+def test_progress_passes_everything_on_and_stays_off_a_pipe(capsys):
+    assert list(progress_bar("working", None)([1, 2, 3])) == [1, 2, 3]
+    assert list(progress_bar("working", 2)(iter("ab"))) == ["a", "b"]
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all tests share: how hypothesis searches, and where real data lives."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+settings.register_profile(
+    "here", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("ci", settings.get_profile("here"), derandomize=True, print_blob=True)
+settings.register_profile("thorough", settings.get_profile("here"), max_examples=1500)
+settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data: SFUMATO_DATA, by default ../shared/data beside the repository."""
+    folder = Path(os.environ.get("SFUMATO_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"needs real data: {folder} is missing; set SFUMATO_DATA")
+    return folder

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+import h5py
+import numpy as np
+import pytest
+
+import sfumato
+from sfumato.device import ConcealParams, Outcome, conceal_to_archive, open_source, read_features
+from sfumato.errors import ArchiveError, DecoyError, RecipeError
+
+
+@pytest.fixture
+def hloc_file(tmp_path):
+    """An hloc features.h5 of two images with 256-dimensional unit-norm descriptors, one in a folder."""
+    path = tmp_path / "feats-superpoint-n4096.h5"
+    rng = np.random.default_rng(0)
+    with h5py.File(path, "w") as file:
+        for name in ("db/1.jpg", "query.jpg"):
+            descriptors = rng.normal(size=(256, 90))
+            group = file.create_group(name)
+            group["keypoints"] = rng.uniform(0, 600, (90, 2)).astype(np.float32)
+            group["descriptors"] = (descriptors / np.linalg.norm(descriptors, axis=0)).astype(np.float16)
+            group["scores"] = np.ones(90, np.float16)
+            group["image_size"] = np.array([640, 480])
+    return path
+
+
+def test_hloc_features_of_any_kind_with_decoys_of_the_same(hloc_file, tmp_path):
+    source = open_source(hloc_file)
+    found = [features for _, features in read_features([source], Outcome())]
+    decoys = sfumato.build_decoys(found, 64, parts=4)
+    assert decoys.extractor.name == "superpoint"
+    outcome = conceal_to_archive(source, tmp_path / "p.sfm.h5", ConcealParams(recipe="sub-hybrid-4"), decoys)
+    assert (outcome.images, outcome.features) == (2, 180)
+    with sfumato.load(tmp_path / "p.sfm.h5") as archive:
+        hidden = archive["db/1.jpg"]
+        assert hidden.subspaces.basis.shape == (90, 4, 256)
+        assert hidden.extractor.name == "superpoint"
+        distances = sfumato.squared_distances(found[0].descriptors, hidden.subspaces)
+        assert np.diag(distances).max() < 1e-9
+
+
+def test_only_sift_has_bundled_decoys(hloc_file, tmp_path):
+    with pytest.raises(DecoyError, match="superpoint"):
+        conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5")
+    assert not (tmp_path / "p.sfm.h5").exists()
+    outcome = conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="random-2"))
+    assert outcome.images == 2
+
+
+def test_raw_is_refused_before_anything_is_read(hloc_file, tmp_path):
+    with pytest.raises(RecipeError, match="can not be archived"):
+        conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="raw"))
+
+
+def test_another_recipe_does_not_join_an_archive(hloc_file, tmp_path):
+    conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="random-2"))
+    with pytest.raises(ArchiveError, match="begun with random-2, not random-4"):
+        conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="random-4"))
+
+
+def test_the_secret_is_not_shown():
+    assert "secret" not in repr(ConcealParams(secret=b"0123456789abcdef")).replace("secret=None", "")
