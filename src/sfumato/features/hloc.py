@@ -50,7 +50,7 @@ def names_in_hloc(path: str | os.PathLike[str]) -> list[str]:
     path = Path(path)
     with _opened(path) as file, _told(path):
         if file.attrs.get("format") == "sfumato-archive" or path.name.endswith(".sfm.h5"):
-            raise SourceError(f"{path} is an archive of features that are already concealed")
+            raise SourceError("this is an archive of features that are already concealed")
         names, strangers = _find_images(file)
     if not names:
         what = next((text for key, text in OTHER_FILES.items() if key in strangers), None)
@@ -137,7 +137,7 @@ def _read_image(path: Path, file: Any, name: str, extractor: Extractor) -> Featu
         rows = _array(path, group, "descriptors", (None, len(points)))
         scales = _array(path, group, "scales", (len(points),)) if "scales" in group else np.ones(len(points))
         angles = _array(path, group, "oris", (len(points),)) if "oris" in group else np.zeros(len(points))
-        size = _array(path, group, "image_size", (2,)).tolist() if "image_size" in group else None
+        size = [int(length) for length in _array(path, group, "image_size", (2,))] if "image_size" in group else None
         if (scales < 0).any():
             raise SourceError("scales must not be negative")
         with np.errstate(invalid="ignore"):

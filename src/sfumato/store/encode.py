@@ -125,7 +125,7 @@ _GROUP = [
         LINK_INFO,
         struct.pack("<2B2Q", 0, 0, UNDEFINED, UNDEFINED),
     ),  # links in the header itself: no heap, no B-tree
-    (GROUP_INFO, struct.pack("<2B2H", 0, 1, 65535, 0)),
+    (GROUP_INFO, struct.pack("<2B", 0, 0)),
 ]
 
 

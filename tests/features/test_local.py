@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import asdict, replace
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import sfumato
+from sfumato.errors import ImageError, InputError
+from sfumato.features import local
+from sfumato.features.local import DESCRIPTORS, LocalParams, extract
+from sfumato.images.read import to_grey
+from sfumato.images.samples import sample_image
+from sfumato.types.clear import Image
+
+
+def blob(x, y, sigma=4.0, size=(200, 180)):
+    """A Gaussian spot whose centre is known to a fraction of a pixel; the first pixel's centre is (0, 0)."""
+    across, down = np.meshgrid(np.arange(size[0]), np.arange(size[1]))
+    light = np.exp(-((across - x) ** 2 + (down - y) ** 2) / (2 * sigma**2))
+    return np.rint(30 + 200 * light).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def astronaut():
+    return extract(sample_image("astronaut"))
+
+
+def test_a_photo_gives_features(astronaut):
+    assert len(astronaut) > 800
+    assert astronaut.descriptors.shape == (len(astronaut), 128)
+    assert astronaut.descriptors.dtype == astronaut.keypoints.dtype == np.float32
+    assert np.abs(np.linalg.norm(astronaut.descriptors.astype(float), axis=1) - 1).max() < 1e-6
+    assert astronaut.image_size == (512, 512)
+    x, y, sigma, angle = astronaut.keypoints.T
+    assert (-1 <= x).all()
+    assert (x <= 512).all()
+    assert (-1 <= y).all()
+    assert (y <= 512).all()
+    assert (sigma > 0.5).all()
+    assert (angle >= 0).all()
+    assert (angle <= 360).all()
+
+
+def test_the_extractor_tells_every_setting(astronaut):
+    assert astronaut.extractor.name == "sift"
+    assert astronaut.extractor.settings == asdict(LocalParams())
+    assert set(astronaut.extractor.settings) >= {"max_features", "contrast_threshold", "precise_upscale"}
+    changed = extract(blob(90, 90), descriptor="rootsift", max_features=5, contrast_threshold=0.02).extractor
+    assert changed.name == "rootsift"
+    assert changed.settings["max_features"] == 5
+    assert changed.settings["contrast_threshold"] == 0.02
+    assert sfumato.Extractor.from_json(changed.to_json()) == changed
+
+
+def test_files_images_and_arrays_give_the_same(tmp_path):
+    image = sample_image("coins")
+    assert cv2.imwrite(str(tmp_path / "coins.png"), image.pixels)
+    found = [
+        extract(image),
+        extract(image.pixels),
+        extract(tmp_path / "coins.png"),
+        extract(str(tmp_path / "coins.png")),
+    ]
+    for other in found[1:]:
+        assert (other.keypoints == found[0].keypoints).all()
+        assert (other.descriptors == found[0].descriptors).all()
+    assert sfumato.extract is extract
+
+
+def test_arrays_are_red_green_blue():
+    image = sample_image("coffee")
+    assert (extract(image.pixels).descriptors == extract(to_grey(image)).descriptors).all()
+    swapped = np.ascontiguousarray(image.pixels[:, :, ::-1])
+    assert len(extract(swapped)) != len(extract(image.pixels))
+
+
+def test_it_is_what_opencv_says(astronaut):
+    """The same rows as OpenCV's own, keypoint for keypoint."""
+    sift = cv2.SIFT_create(0, enable_precise_upscale=True)
+    points, rows = sift.detectAndCompute(to_grey(sample_image("astronaut")), None)
+    theirs = {
+        tuple(np.float32([*p.pt, p.size / 2, p.angle]).tolist()): row / np.linalg.norm(row)
+        for p, row in zip(points, rows, strict=True)
+    }
+    assert len(theirs) == len(astronaut)
+    for point, row in zip(astronaut.keypoints, astronaut.descriptors, strict=True):
+        assert np.abs(theirs[tuple(point.tolist())] - row).max() < 1e-6
+
+
+def test_rootsift_is_the_root_of_sift(astronaut):
+    root = extract(sample_image("astronaut"), descriptor="rootsift")
+    assert root.extractor.name == "rootsift"
+    assert (root.keypoints == astronaut.keypoints).all()
+    expected = np.sqrt(astronaut.descriptors.astype(float))
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    assert np.abs(root.descriptors - expected).max() < 1e-6
+    assert np.abs(np.linalg.norm(root.descriptors.astype(float), axis=1) - 1).max() < 1e-6
+    hellinger = np.sqrt(astronaut.descriptors[0] / astronaut.descriptors[0].sum())
+    assert np.abs(root.descriptors[0] - hellinger).max() < 1e-6
+
+
+# ---------------------------------------------------------------- where keypoints are
+
+
+@pytest.mark.parametrize(("x", "y"), [(90.3, 110.7), (50.0, 60.0), (120.5, 40.25)])
+def test_a_spot_is_found_where_it_is(x, y):
+    found = extract(blob(x, y))
+    nearest = found.keypoints[np.linalg.norm(found.keypoints[:, :2] - [x, y], axis=1).argmin()]
+    assert np.abs(nearest[:2] - [x, y]).max() < 0.06
+    assert 0.7 < nearest[2] / 4.0 < 1.4, "sigma is in pixels, not OpenCV's diameter"
+
+
+def test_without_precise_upscale_there_is_a_quarter_of_a_pixel():
+    """OpenCV's default; the flag must stay on."""
+    assert LocalParams().precise_upscale
+    offset = extract(blob(90.3, 110.7), precise_upscale=False).keypoints[0, :2] - np.float32([90.3, 110.7])
+    assert np.abs(offset - 0.25).max() < 0.06
+
+
+def test_the_angle_turns_clockwise_as_opencv_counts():
+    """A step that grows brighter to the right has the angle 0; to the bottom 90."""
+    ramp = np.tile(np.linspace(0, 60, 200), (200, 1))
+    spot = blob(100, 100, 6, (200, 200)).astype(float) * 0.7
+    right = extract(np.rint(spot + ramp).astype(np.uint8)).keypoints
+    down = extract(np.rint(spot + ramp.T).astype(np.uint8)).keypoints
+    for keypoints, angle in ((right, 0), (down, 90)):
+        middle = keypoints[np.linalg.norm(keypoints[:, :2] - 100, axis=1) < 3]
+        turned = (middle[:, 3] - angle + 180) % 360 - 180
+        assert np.abs(turned).min() < 10
+
+
+# ---------------------------------------------------------------- how many, in which order
+
+
+def test_the_strongest_come_first_and_no_more_than_asked(astronaut):
+    for count in (1, 10, 100, 101, 777, len(astronaut) + 5):
+        fewer = extract(sample_image("astronaut"), max_features=count)
+        assert len(fewer) == min(count, len(astronaut))
+        assert (fewer.keypoints == astronaut.keypoints[: len(fewer)]).all()
+        assert (fewer.descriptors == astronaut.descriptors[: len(fewer)]).all()
+
+
+def test_ties_are_cut_in_one_way():
+    """The same spot many times over is equally strong everywhere: OpenCV keeps all of them, we do not."""
+    tiles = np.tile(blob(40, 40, 4, (80, 80)), (4, 4))
+    assert len(cv2.SIFT_create(3, enable_precise_upscale=True).detect(tiles)) > 3
+    everything = extract(tiles)
+    for count in (1, 3, 7):
+        some = extract(tiles, max_features=count)
+        assert len(some) == count
+        assert (some.keypoints == everything.keypoints[:count]).all()
+
+
+def test_order_follows_strength(astronaut):
+    points = cv2.SIFT_create(0, enable_precise_upscale=True).detect(to_grey(sample_image("astronaut")), None)
+    strength = {tuple(np.float32([*p.pt, p.size / 2, p.angle]).tolist()): p.response for p in points}
+    found = [strength[tuple(row.tolist())] for row in astronaut.keypoints]
+    assert found == sorted(found, reverse=True)
+
+
+def test_the_number_of_opencv_threads_changes_nothing(astronaut):
+    before = cv2.getNumThreads()
+    try:
+        for count in (1, 2, 4):
+            cv2.setNumThreads(count)
+            again = extract(sample_image("astronaut"))
+            assert (again.keypoints == astronaut.keypoints).all()
+            assert (again.descriptors == astronaut.descriptors).all()
+    finally:
+        cv2.setNumThreads(before)
+
+
+# ---------------------------------------------------------------- odd pictures
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1), (5, 5), (1, 300), (300, 1), (2, 7), (12, 12), (1, 1, 3), (5, 3, 3), (64, 64)]
+)
+def test_pictures_without_features_give_none(shape):
+    found = extract(np.full(shape, 128, np.uint8))
+    assert len(found) == 0
+    assert found.keypoints.shape == (0, 4)
+    assert found.descriptors.shape == (0, 128)
+    assert found.image_size == (shape[1], shape[0])
+
+
+@settings(max_examples=40)
+@given(arrays(np.uint8, st.tuples(st.integers(1, 40), st.integers(1, 40))))
+def test_any_small_picture_works(pixels):
+    found = extract(pixels, contrast_threshold=0.0)
+    assert np.isfinite(found.descriptors).all()
+    assert len(found) == 0 or np.abs(np.linalg.norm(found.descriptors, axis=1) - 1).max() < 1e-5
+
+
+def test_a_descriptor_of_nothing_is_dropped(monkeypatch):
+    def detect(grey, params):
+        rows = np.eye(3, 128, dtype=np.float32)
+        rows[1] = 0
+        return local.Detected(grey, np.arange(12, dtype=np.float32).reshape(3, 4), rows)
+
+    monkeypatch.setitem(local.DETECTORS, "dog", detect)
+    for descriptor in DESCRIPTORS:
+        found = extract(np.zeros((9, 9), np.uint8), descriptor=descriptor)
+        assert found.keypoints[:, 0].tolist() == [0, 8]
+
+
+def test_a_picture_too_long_for_opencv_is_told():
+    with pytest.raises(InputError, match="too large: make its longer side 32000"):
+        extract(np.zeros((2, 32_001), np.uint8))
+    assert len(extract(np.zeros((3, 32_000), np.uint8))) == 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [np.zeros((4, 4)), np.zeros((4, 4, 4), np.uint8), np.zeros((0, 4), np.uint8), 7, None]
+)
+def test_what_is_no_picture_is_told(wrong):
+    with pytest.raises(InputError):
+        extract(wrong)
+
+
+def test_a_file_that_is_no_picture_is_named(tmp_path):
+    (tmp_path / "broken.jpg").write_text("no picture")
+    with pytest.raises(ImageError, match=r"broken\.jpg"):
+        extract(tmp_path / "broken.jpg")
+
+
+def test_running_out_of_memory_is_told_as_such(monkeypatch):
+    class Hungry:
+        def detectAndCompute(self, *_):  # noqa: N802 (OpenCV's name)
+            problem = cv2.error("Failed to allocate")
+            problem.code = -4
+            raise problem
+
+    monkeypatch.setattr(cv2, "SIFT", type("SIFT", (), {"create": staticmethod(lambda **_: Hungry())}))
+    with pytest.raises(MemoryError):
+        extract(np.zeros((9, 9), np.uint8))
+
+
+# ---------------------------------------------------------------- settings
+
+
+def test_a_misspelt_setting_suggests_the_nearest():
+    for attempt in (
+        lambda: LocalParams(max_feature=3),
+        lambda: extract(blob(90, 90), max_feature=3),
+        lambda: extract(blob(90, 90), LocalParams(), max_feature=3),
+        lambda: replace(LocalParams(), max_feature=3),
+    ):
+        with pytest.raises(InputError, match="did you mean 'max_features'"):
+            attempt()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("descriptor", "rotsift"), ("detector", "dogg"), ("descriptor", None), ("descriptor", ["sift"]), ("max_features", 0),
+        ("max_features", 2.5), ("max_features", True), ("contrast_threshold", -1), ("contrast_threshold", float("nan")),
+        ("edge_threshold", 0), ("sigma", 0), ("sigma", "1.6"), ("octave_layers", 0), ("precise_upscale", 1),
+    ],
+)  # fmt: skip
+def test_settings_are_checked(name, value):
+    with pytest.raises(InputError, match=f"{name} must be"):
+        LocalParams(**{name: value})
+
+
+def test_all_wrong_settings_are_told_at_once():
+    with pytest.raises(InputError, match="max_features.*sigma.*did you mean 'rootsift'"):
+        LocalParams(max_features=0, sigma=-1, descriptor="rootsfit")
+
+
+def test_params_and_settings_go_together():
+    params = LocalParams(max_features=50, descriptor="rootsift")
+    found = extract(sample_image("coins"), params, max_features=20)
+    assert len(found) == 20
+    assert found.extractor.name == "rootsift"
+    assert params.max_features == 50
+    with pytest.raises(InputError, match="LocalParams"):
+        extract(blob(90, 90), {"max_features": 3})
+    with pytest.raises(TypeError):
+        LocalParams("dog")
+
+
+def test_settings_reach_opencv():
+    image = sample_image("coins")
+    base = len(extract(image))
+    assert len(extract(image, contrast_threshold=0.1)) < base < len(extract(image, contrast_threshold=0.01))
+    assert len(extract(image, edge_threshold=3)) < base
+    assert len(extract(image, sigma=2.5)) != base
+    assert len(extract(image, octave_layers=5)) != base
+
+
+def test_the_repr_shows_no_values(astronaut):
+    assert repr(astronaut) == f"Features({len(astronaut)} x 128 sift, clear)"
+
+
+def test_rotated_photos_are_described_upright(tmp_path):
+    """The same photo stored upright, and lying with a note that says so, gives the same features."""
+    pillow = pytest.importorskip("PIL.Image")
+    upright = sample_image("coins").pixels
+    exif = pillow.Exif()
+    exif[0x112] = 6
+    pillow.fromarray(np.ascontiguousarray(np.rot90(upright))).save(tmp_path / "lying.png", exif=exif)
+    found, expected = extract(tmp_path / "lying.png"), extract(Image(upright))
+    assert found.image_size == expected.image_size
+    assert (found.keypoints == expected.keypoints).all()

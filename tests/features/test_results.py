@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+from operator import length_hint
+
+import numpy as np
+import pytest
+
+from sfumato.errors import SourceError
+from sfumato.features.results import Counted, identity, raised
+from sfumato.types.clear import Features
+
+SOME = Features(np.zeros((1, 4)), np.ones((1, 8)))
+
+
+def test_the_first_error_is_raised_where_it_stands():
+    problem = SourceError("b is broken")
+    results = raised(iter([("a", SOME), ("b", problem), ("c", SOME)]))
+    assert next(results) == ("a", SOME)
+    with pytest.raises(SourceError, match="b is broken") as caught:
+        next(results)
+    assert caught.value is problem
+
+
+def test_results_can_be_counted_before_they_are_there():
+    results = Counted(iter([("a", SOME), ("b", SOME)]), 2)
+    assert len(results) == 2
+    assert identity(results) is results
+    assert [name for name, _ in results] == ["a", "b"]
+
+
+def test_nobody_knows_how_many():
+    results = Counted(iter([("a", SOME)]), -1)
+    with pytest.raises(TypeError):
+        len(results)
+    assert length_hint(results, 5) == 5
+    assert results
+    assert len(list(results)) == 1
