@@ -9,9 +9,7 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
-settings.register_profile(
-    "here", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("here", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("here"), derandomize=True, print_blob=True)
 settings.register_profile("thorough", settings.get_profile("here"), max_examples=1500)
 settings.load_profile("ci" if os.environ.get("CI") else "here")

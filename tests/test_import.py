@@ -23,9 +23,7 @@ HEAVY = [
 def loaded(code: str) -> set[str]:
     """The modules in a fresh interpreter after ``code``."""
     program = f"import sys\n{code}\nsys.stdout.write('\\n'.join(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split("\n"))
 
@@ -38,9 +36,7 @@ def test_import_alone_loads_nothing_heavy():
 
 
 def test_types_and_distances_load_nothing_heavy():
-    names = loaded(
-        "import sfumato; sfumato.Recipe; sfumato.Subspaces; sfumato.squared_distances; sfumato.Features"
-    )
+    names = loaded("import sfumato; sfumato.Recipe; sfumato.Subspaces; sfumato.squared_distances; sfumato.Features")
     assert "sfumato.types.concealed" in names
     assert not names & {*HEAVY, "scipy"}
 

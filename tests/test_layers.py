@@ -54,11 +54,7 @@ class Package:
                 base = ("." * node.level) + (node.module or "")
                 for alias in node.names:
                     yield from self.named(base, alias.name)
-            elif (
-                isinstance(node, ast.Attribute)
-                and isinstance(node.value, ast.Name)
-                and node.value.id == "sfumato"
-            ):
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "sfumato":
                 yield from self.named("sfumato", node.attr)
             elif isinstance(node, ast.Call) and called(node) in DYNAMIC:
                 yield from self.dynamic(name, node)
@@ -97,9 +93,7 @@ class Package:
         todo = [start]
         while todo:
             name = todo.pop()
-            parents = {
-                name.rsplit(".", k)[0] for k in range(1, name.count(".") + 1)
-            }  # their __init__ runs too
+            parents = {name.rsplit(".", k)[0] for k in range(1, name.count(".") + 1)}  # their __init__ runs too
             for target in sorted(self.graph.get(name, set()) | parents):
                 if target not in asked_by:
                     asked_by[target] = name

@@ -12,6 +12,7 @@ from scipy import stats
 import sfumato
 from sfumato.concealment.decoys import Decoys
 from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, RecipeError
+from sfumato.images.homography import warp_points
 from sfumato.subspace import reference
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import KINDS, Link, Recipe
@@ -275,3 +276,26 @@ def test_any_dimension(n, m, kind, seed):
     assert contained(points, hidden).max() < 1e-5 * max(1, np.abs(points).max() * n**0.5)
     clear = ((points[:, None] - points[None]).astype(float) ** 2).sum(-1)
     assert (reference.squared_distances(hidden, hidden) <= clear + 1e-4 * max(1.0, clear.max())).all()
+
+
+def right_matches(side0, side1, homography):
+    """Return how many mutual nearest neighbours agree with a homography within 3 pixels."""
+    squared = reference.squared_distances(side0.subspaces, side1.subspaces)
+    nearest = squared.argmin(axis=1)
+    mutual = np.flatnonzero(squared.argmin(axis=0)[nearest] == np.arange(len(nearest)))
+    moved = warp_points(homography, side0.keypoints[mutual, :2])
+    return int((np.linalg.norm(moved - side1.keypoints[nearest[mutual], :2], axis=1) < 3).sum())
+
+
+def test_real_pictures_still_match(shared_data):
+    folder = shared_data / "homography" / "v_graf"
+    homography = np.loadtxt(folder / "H_1_2")
+    sides = [sfumato.extract(folder / name, max_features=300) for name in ("1.png", "2.png")]
+    decoys = sfumato.load_decoys()
+    counts = {}
+    for recipe in ("raw", "sub-hybrid-2"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", EvaluationOnlyWarning)
+            counts[recipe] = right_matches(*(sfumato.conceal(side, recipe, decoys) for side in sides), homography)
+    assert counts["raw"] > 60
+    assert counts["sub-hybrid-2"] > 0.6 * counts["raw"]  # even if both draw the same part

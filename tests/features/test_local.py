@@ -36,10 +36,8 @@ def test_a_photo_gives_features(astronaut):
     assert np.abs(np.linalg.norm(astronaut.descriptors.astype(float), axis=1) - 1).max() < 1e-6
     assert astronaut.image_size == (512, 512)
     x, y, sigma, angle = astronaut.keypoints.T
-    assert (-1 <= x).all()
-    assert (x <= 512).all()
-    assert (-1 <= y).all()
-    assert (y <= 512).all()
+    assert min(x.min(), y.min()) > -1
+    assert max(x.max(), y.max()) < 512
     assert (sigma > 0.5).all()
     assert (angle >= 0).all()
     assert (angle <= 360).all()
@@ -230,7 +228,7 @@ def test_a_file_that_is_no_picture_is_named(tmp_path):
 
 def test_running_out_of_memory_is_told_as_such(monkeypatch):
     class Hungry:
-        def detectAndCompute(self, *_):  # noqa: N802 (OpenCV's name)
+        def detectAndCompute(self, *_):
             problem = cv2.error("Failed to allocate")
             problem.code = -4
             raise problem
@@ -257,7 +255,8 @@ def test_a_misspelt_setting_suggests_the_nearest():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("descriptor", "rotsift"), ("detector", "dogg"), ("descriptor", None), ("descriptor", ["sift"]), ("max_features", 0),
+        ("descriptor", "rotsift"), ("detector", "dogg"), ("descriptor", None), ("descriptor", ["sift"]),
+        ("max_features", 0),
         ("max_features", 2.5), ("max_features", True), ("contrast_threshold", -1), ("contrast_threshold", float("nan")),
         ("edge_threshold", 0), ("sigma", 0), ("sigma", "1.6"), ("octave_layers", 0), ("precise_upscale", 1),
     ],
@@ -268,7 +267,7 @@ def test_settings_are_checked(name, value):
 
 
 def test_all_wrong_settings_are_told_at_once():
-    with pytest.raises(InputError, match="max_features.*sigma.*did you mean 'rootsift'"):
+    with pytest.raises(InputError, match=r"max_features.*sigma.*did you mean 'rootsift'"):
         LocalParams(max_features=0, sigma=-1, descriptor="rootsfit")
 
 

@@ -68,7 +68,7 @@ def test_progress_wraps_the_results_and_knows_their_number(photos):
             len(items)
         return items
 
-    assert len(list(extract_many(iter(photos), progress=unknown))) == len(photos)
+    assert len(list(extract_many((item for item in photos), progress=unknown))) == len(photos)
 
 
 @pytest.mark.parametrize("workers", [0, -1, 1.5, True, "2"])

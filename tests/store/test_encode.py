@@ -86,6 +86,8 @@ def test_any_number_of_links_stays_in_one_header(tmp_path: Path, count: int):
     with h5py.File(tmp_path / "a.h5") as file:
         assert list(file["images"]) == sorted(addresses)
         assert file.attrs["images"] == count
+    links = sum(encode.LINK_SIZE + len(name) for name in addresses)
+    assert len(table) == links + len(encode.tail({}, 48)[0])
     assert b"FRHP" not in table
     assert b"BTHD" not in table
 

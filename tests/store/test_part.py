@@ -294,3 +294,25 @@ def test_a_write_that_is_cut_short_is_continued(tmp_path: Path, features: Any, m
     add(slow, "a.jpg", features())
     slow.close()
     assert salvaged(tmp_path / "a.part") == ["a.jpg"]
+
+
+def test_an_archive_has_room_for_so_many_names_only(tmp_path: Path, features: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(part, "LARGEST_HEADER", part.MARGIN + 100)
+    crowded = Part(tmp_path / "a.part")
+    crowded.discard()
+    add(crowded, "a" * 50, features())
+    with pytest.raises(ArchiveError, match=r"too many images for one archive.*1 images are in it"):
+        add(crowded, "b" * 50, features())
+    crowded.close()
+    assert salvaged(tmp_path / "a.part") == ["a" * 50]
+
+
+def test_sealing_cuts_what_a_failed_write_left_behind(left: tuple[Path, list[int]]):
+    path, _ = left
+    again = Part(path)
+    list(again.salvage())
+    os.ftruncate(again.fd, again.end + 100_000)
+    again.seal()
+    again.move_to(path.with_name("a.h5"))
+    again.close()
+    assert len(load(path.with_name("a.h5"))) == COUNT

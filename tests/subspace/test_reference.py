@@ -86,9 +86,7 @@ def exact_squared_distance(origin0, basis0, origin1, basis1) -> float:
         rest = without([Fraction(float(x)) for x in row], span)
         if any(rest):
             span.append(rest)
-    rest = without(
-        [Fraction(float(y)) - Fraction(float(x)) for x, y in zip(origin0, origin1, strict=True)], span
-    )
+    rest = without([Fraction(float(y)) - Fraction(float(x)) for x, y in zip(origin0, origin1, strict=True)], span)
     return float(dot(rest, rest))
 
 
@@ -100,9 +98,7 @@ def test_the_lifted_set_contains_the_clear_descriptor(pair: Pairs):
     inside = reference.point_squared_distances(pair.clear0, *pair.side0)
     np.testing.assert_allclose(np.diagonal(inside), 0, atol=1e-24 * (1 + squared(pair.clear0).max()))
     stored = sfumato.Subspaces(*pair.side0)
-    np.testing.assert_allclose(
-        diagonal(stored, pair.clear0), 0, atol=1e-11 * (1 + squared(pair.clear0).max())
-    )
+    np.testing.assert_allclose(diagonal(stored, pair.clear0), 0, atol=1e-11 * (1 + squared(pair.clear0).max()))
 
 
 @given(pairs(meet=True))
@@ -156,9 +152,7 @@ def test_distance_scales_and_does_not_see_shifts_and_rotations(pair: Pairs, powe
     n = pair.clear0.shape[1]
     rotation, shift, scale = np.linalg.qr(rng.normal(size=(n, n))).Q, rng.normal(size=n), 10**power
     moved = [Flat(scale * (o + shift) @ rotation, b @ rotation) for o, b in (pair.side0, pair.side1)]
-    np.testing.assert_allclose(
-        diagonal(*moved), scale**2 * diagonal(pair.side0, pair.side1), rtol=1e-6, atol=1e-12
-    )
+    np.testing.assert_allclose(diagonal(*moved), scale**2 * diagonal(pair.side0, pair.side1), rtol=1e-6, atol=1e-12)
 
 
 # ---------------------------------------------------------------- every form gives one number
@@ -223,12 +217,8 @@ def test_point_to_subspace_forms_agree(pair: Pairs):
         pair.clear1, pair.side0.origin, reference.complement(pair.side0.basis)
     )
     np.testing.assert_allclose(primal, dual, rtol=1e-9, atol=1e-24)
-    np.testing.assert_allclose(
-        reference.squared_distances(pair.clear1, pair.side0), primal, rtol=1e-9, atol=1e-24
-    )
-    np.testing.assert_allclose(
-        reference.squared_distances(pair.side0, pair.clear1), primal.T, rtol=1e-9, atol=1e-24
-    )
+    np.testing.assert_allclose(reference.squared_distances(pair.clear1, pair.side0), primal, rtol=1e-9, atol=1e-24)
+    np.testing.assert_allclose(reference.squared_distances(pair.side0, pair.clear1), primal.T, rtol=1e-9, atol=1e-24)
     foot = reference.project(pair.clear1, *pair.side0)
     np.testing.assert_allclose(squared(pair.clear1 - foot), np.diagonal(primal), rtol=1e-9, atol=1e-24)
     x, p, basis = pair.clear1[0], pair.side0.origin[0], pair.side0.basis[0]
@@ -241,9 +231,7 @@ def test_closest_points_realise_the_distance_and_are_seen_at_right_angles(pair: 
     (p, b), (q, c) = pair.side0, pair.side1
     x, y = reference.closest_points(p, b, q, c)
     far = 1 + np.abs(x).max() + np.abs(y).max()
-    np.testing.assert_allclose(
-        squared(y - x), diagonal(pair.side0, pair.side1), rtol=1e-6, atol=1e-12 * far**2
-    )
+    np.testing.assert_allclose(squared(y - x), diagonal(pair.side0, pair.side1), rtol=1e-6, atol=1e-12 * far**2)
     for basis in (b, c):
         np.testing.assert_allclose(np.einsum("nki,ni->nk", basis, y - x), 0, atol=1e-9 * far)
     np.testing.assert_allclose(reference.project(x, p, b), x, atol=1e-12 * far)
@@ -308,9 +296,7 @@ def leaning(angle: float, n: int = 8, extra: int = 1, seed: int = 0) -> tuple[Fl
         rows0[1 + k, 2 + k] = rows1[1 + k, 2 + extra + k] = 1
     offset = np.zeros(n)
     offset[1], offset[-1] = 3, 4
-    return Flat(np.zeros((1, n)), rows0[None] @ rotation), Flat(
-        offset[None] @ rotation, rows1[None] @ rotation
-    )
+    return Flat(np.zeros((1, n)), rows0[None] @ rotation), Flat(offset[None] @ rotation, rows1[None] @ rotation)
 
 
 @pytest.mark.parametrize("extra", [0, 1, 2])
@@ -395,9 +381,7 @@ def test_gram_schmidt(seed: int, count: int, n: int, data):
     basis, independence = reference.gram_schmidt(rows)
     np.testing.assert_array_equal(rows, kept)
     assume((independence > 1e-4).all())
-    np.testing.assert_allclose(
-        basis @ basis.transpose(0, 2, 1), np.broadcast_to(np.eye(m), (count, m, m)), atol=1e-12
-    )
+    np.testing.assert_allclose(basis @ basis.transpose(0, 2, 1), np.broadcast_to(np.eye(m), (count, m, m)), atol=1e-12)
     inside = np.einsum("nkl,nli->nki", np.einsum("nki,nli->nkl", rows, basis), basis)
     np.testing.assert_allclose(inside, rows, atol=1e-10)
     for j in range(m):  # row j lies in the span of the first j + 1, in its own direction
@@ -460,9 +444,7 @@ def test_gram_schmidt_needs_three_axes():
 @pytest.mark.parametrize("scale", [1e-300, 1e-100, 1.0, 1e100, 1e300])
 def test_rows_of_any_length_are_normalised(scale: float):
     rows = np.random.default_rng(9).normal(size=(2, 3, 8))
-    np.testing.assert_allclose(
-        reference.orthonormalise(rows * scale), reference.orthonormalise(rows), atol=1e-12
-    )
+    np.testing.assert_allclose(reference.orthonormalise(rows * scale), reference.orthonormalise(rows), atol=1e-12)
 
 
 @given(pairs(meet=True))
@@ -489,9 +471,7 @@ def test_complement_is_the_dual_form(pair: Pairs):
     count, m, n = basis.shape
     assert rest.shape == (count, n - m, n)
     whole = np.concatenate([basis, rest], axis=1)
-    np.testing.assert_allclose(
-        whole @ whole.transpose(0, 2, 1), np.broadcast_to(np.eye(n), (count, n, n)), atol=1e-12
-    )
+    np.testing.assert_allclose(whole @ whole.transpose(0, 2, 1), np.broadcast_to(np.eye(n), (count, n, n)), atol=1e-12)
     np.testing.assert_allclose(np.einsum("nki,ni->nk", rest, pair.clear0 - origin), 0, atol=1e-12)
 
 
@@ -525,9 +505,7 @@ def test_blocks_do_not_change_the_numbers(monkeypatch):
     points = reference.point_squared_distances(pair.clear1, *pair.side0)
     monkeypatch.setattr(reference, "PAIRS_AT_ONCE", 7)
     np.testing.assert_allclose(reference.squared_distances(pair.side0, pair.side1), whole, rtol=1e-12)
-    np.testing.assert_allclose(
-        reference.point_squared_distances(pair.clear1, *pair.side0), points, rtol=1e-12
-    )
+    np.testing.assert_allclose(reference.point_squared_distances(pair.clear1, *pair.side0), points, rtol=1e-12)
     for i in range(9):
         for j in range(9):
             one = reference.squared_distances(

@@ -22,9 +22,7 @@ def test_the_result_is_read_only_contiguous_float32(values: np.ndarray, order: s
         result[0, 0] = 1
 
 
-@pytest.mark.parametrize(
-    "make", [lambda a: a, lambda a: a[:], lambda a: a[::1].view(), lambda a: a.reshape(2, 3)]
-)
+@pytest.mark.parametrize("make", [lambda a: a, lambda a: a[:], lambda a: a[::1].view(), lambda a: a.reshape(2, 3)])
 def test_the_caller_keeps_no_way_in(make):
     values = np.zeros((2, 3), np.float32)
     result = frozen_array(make(values), "x", (2, 3))

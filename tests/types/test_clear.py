@@ -79,10 +79,6 @@ def test_features_refuse(arguments: tuple, says: str):
 
 
 def test_text_forms_show_counts_and_no_values():
-    text = (
-        repr(features(extractor=Extractor("sift")))
-        + str(features())
-        + repr(Image(np.full((2, 2), 87, np.uint8)))
-    )
+    text = repr(features(extractor=Extractor("sift"))) + str(features()) + repr(Image(np.full((2, 2), 87, np.uint8)))
     assert not re.search(r"8\.7|87", text)
     assert repr(features(extractor=Extractor("sift"))) == "Features(3 x 5 sift, clear)"

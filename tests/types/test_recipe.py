@@ -201,14 +201,8 @@ def test_any_text_gives_a_recipe_or_a_recipe_error(text: str):
 
 
 values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.sampled_from(["random", "raw", "ninja", "-a", ""]),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["kind", "dim"]), inner, max_size=2)
-    ),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["random", "raw", "ninja", "-a", ""]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["kind", "dim"]), inner, max_size=2),
     max_leaves=5,
 )
 link_data = st.fixed_dictionaries({"kind": values, "dim": values, "forced": values, "variant": values})
@@ -241,7 +235,4 @@ def test_json_with_a_key_too_few_or_too_many_is_refused(name: str):
 
 def test_text_form_says_what_matters():
     assert repr(Recipe("random", 2)) == "Recipe('random-2')"
-    assert (
-        repr(Recipe("random", 2, evaluation_seed=7, keyed=True))
-        == "Recipe('random-2', evaluation_seed=7, keyed)"
-    )
+    assert repr(Recipe("random", 2, evaluation_seed=7, keyed=True)) == "Recipe('random-2', evaluation_seed=7, keyed)"

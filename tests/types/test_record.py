@@ -89,9 +89,7 @@ def test_record_tells_all_problems_at_once():
         Record(5, (), seed="x", dropped="y")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "5", "{}", '{"task": "a"}', '{"task": "a", "scores": [1]}', "[" * 100_000]
-)
+@pytest.mark.parametrize("text", ["", "[]", "5", "{}", '{"task": "a"}', '{"task": "a", "scores": [1]}', "[" * 100_000])
 def test_from_json_refuses(text: str):
     with pytest.raises(InputError, match="not a record"):
         Record.from_json(text)

@@ -149,8 +149,7 @@ def _descriptors(kind: Any, values: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 @contextmanager
 def _connected(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database for reading only, and check that it has COLMAP's tables; nothing is written beside
-    it."""
+    """Open a database for reading only, and check that it has COLMAP's tables; nothing is written beside it."""
     _check_header(path)
     leftovers = [Path(f"{path}{end}") for end in ("-wal", "-journal")]
     busy = any(file.exists() and file.stat().st_size for file in leftovers)
@@ -166,13 +165,12 @@ def _connected(path: Path) -> Iterator[sqlite3.Connection]:
                         f"{path} is not a COLMAP database: its table {table} has no {', '.join(sorted(missing))}"
                     )
             yield database
-    except sqlite3.Error as cause:
+    except (sqlite3.Error, UnicodeDecodeError) as cause:
         raise SourceError(f"{path} can not be read as a COLMAP database: {cause}") from cause
 
 
 def _columns(database: sqlite3.Connection, table: str) -> set[str]:
-    """Return the columns of a table; none if it is missing or only looks like one (a view can run for
-    ever)."""
+    """Return the columns of a table; none if it is missing or only looks like one (a view can run for ever)."""
     kinds = database.execute("SELECT type FROM sqlite_master WHERE name = ?", (table,)).fetchall()
     if kinds != [("table",)]:
         return set()

@@ -28,7 +28,11 @@ FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
 MOST_SHRUNK = 1100
 """No filter of these makes data smaller than one 1,032nd."""
 
+SMALLEST_LINK = 8
+"""Bytes that a link takes in the file, at least: a damaged group can list its links for ever."""
+
 DEEPEST = 64
+ARCHIVES = ("sfumato-archive", b"sfumato-archive")
 OTHER_FILES = {
     "global_descriptor": "global descriptors of whole images",
     "matches0": "matches",
@@ -49,9 +53,10 @@ def names_in_hloc(path: str | os.PathLike[str]) -> list[str]:
     """Return the names of all images in the file, sorted; nothing of them is read yet."""
     path = Path(path)
     with _opened(path) as file, _told(path):
-        if file.attrs.get("format") == "sfumato-archive" or path.name.endswith(".sfm.h5"):
+        mark = file.attrs.get("format")
+        if path.name.endswith(".sfm.h5") or (isinstance(mark, str | bytes) and mark in ARCHIVES):
             raise SourceError("this is an archive of features that are already concealed")
-        names, strangers = _find_images(file)
+        names, strangers = _find_images(file, path.stat().st_size // SMALLEST_LINK)
     if not names:
         what = next((text for key, text in OTHER_FILES.items() if key in strangers), None)
         told = f"holds {what}, not local features" if what else "holds no image with keypoints and descriptors"
@@ -98,9 +103,8 @@ def guess_extractor(path: str | os.PathLike[str]) -> str | None:
     return "rootsift" if name == "sift" else name
 
 
-def _find_images(file: Any) -> tuple[list[str], set[str]]:
-    """Return the names of groups that should hold features, and what data outside of such groups is
-    called."""
+def _find_images(file: Any, most: int) -> tuple[list[str], set[str]]:
+    """Return the names of groups that should hold features, and what data outside of such groups is called."""
     import h5py
 
     names: list[str] = []
@@ -110,7 +114,7 @@ def _find_images(file: Any) -> tuple[list[str], set[str]]:
     todo = [(file, "")]
     while todo:
         group, name = todo.pop()
-        keys = list(group)
+        keys = _keys(group, most)
         if name and ("keypoints" in keys or "descriptors" in keys):
             names.append(name)
             continue
@@ -130,6 +134,22 @@ def _find_images(file: Any) -> tuple[list[str], set[str]]:
     return (names + [name for name in incomplete if name]) if names else [], strangers
 
 
+def _keys(group: Any, most: int) -> list[str]:
+    """Return what a group holds, which is never more than fits in the file."""
+    import h5py
+
+    keys: list[str] = []
+
+    def add(key: bytes) -> bool | None:
+        keys.append(key.decode("utf-8"))
+        return True if len(keys) > most else None  # True stops h5py
+
+    group.id.links.iterate(add, order=h5py.h5.ITER_NATIVE)  # any other order is put in order before we are asked
+    if len(keys) > most:
+        raise SourceError("a group lists more than the file can hold: it is damaged")
+    return keys
+
+
 def _read_image(path: Path, file: Any, name: str, extractor: Extractor) -> Features:
     with _told(path, name):
         group = _group(file, name)
@@ -142,7 +162,8 @@ def _read_image(path: Path, file: Any, name: str, extractor: Extractor) -> Featu
             raise SourceError("scales must not be negative")
         with np.errstate(invalid="ignore"):
             keypoints = np.column_stack([points, scales, np.mod(angles, 360)]).astype(np.float32)
-        return Features(keypoints, _exact_norms(rows.T), extractor, size)
+        width_height = None if size is None else (int(size[0]), int(size[1]))
+        return Features(keypoints, _exact_norms(rows.T), extractor, width_height)
 
 
 def _group(file: Any, name: str) -> Any:
@@ -180,14 +201,16 @@ def _array(path: Path, group: Any, key: str, shape: tuple[int | None, ...]) -> N
     stored = min(data.id.get_storage_size(), path.stat().st_size)
     if data.size * data.dtype.itemsize > stored * (MOST_SHRUNK if used else 1):
         raise SourceError(f"{key} declares {data.shape} numbers, the file holds only {stored} bytes of them")
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(data[()]).astype(np.float32)
 
 
 def _exact_norms(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return descriptors as they are, or of unit norm where only rounding to float16 has spoilt it."""
+    if len(rows) == 0 or not np.isfinite(rows).all():
+        return rows
     norms = np.linalg.norm(rows.astype(np.float64), axis=1)
-    if len(rows) == 0 or np.abs(norms - 1).max() > 0.01 or not np.isfinite(norms).all():
+    if np.abs(norms - 1).max() > 0.01:
         return rows
     exact: NDArray[np.float32] = (rows / norms[:, None]).astype(np.float32)
     return exact

@@ -21,8 +21,7 @@ from sfumato.images.read import read_image
 from sfumato.types.clear import Features
 
 PIXELS_AT_ONCE = 24_000_000
-"""SIFT needs about 240 bytes a pixel, 3 GB for a photo of 12 megapixels: so many may be worked on
-together."""
+"""SIFT needs about 240 bytes a pixel, 3 GB for a photo of 12 megapixels: so many may be worked on together."""
 
 
 def extract_many(

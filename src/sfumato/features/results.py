@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What comes out when the features of many images are read: one by one, with errors among them, and
-countable."""
+"""What comes out when the features of many images are read: one by one, with errors among them, and countable."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any

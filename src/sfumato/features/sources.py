@@ -28,8 +28,7 @@ class Source:
     _read: Callable[[Iterable[str]], Iterator[Result]]
 
     def features(self, skip: Collection[str] = (), *, progress: Progress = identity) -> Iterator[Result]:
-        """Yield (name, Features) of every image that is not to be skipped; what can not be read comes as an
-        error."""
+        """Yield (name, Features) of every image that is not to be skipped; what can not be read comes as an error."""
         names = [name for name in self.names if name not in skip]
         return iter(progress(Counted(self._read(names), len(names))))
 
@@ -85,8 +84,7 @@ def open_source(
 
 
 def _kind(path: Path) -> str:
-    """Tell what a path holds from its first bytes; the file's name decides only what a damaged one should
-    have been."""
+    """Tell what a path holds from its first bytes; the file's name decides only what a damaged one should have been."""
     if path.is_dir():
         return "images"
     try:

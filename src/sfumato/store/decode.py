@@ -17,6 +17,7 @@ from sfumato.store.layout import LONGEST_TEXT
 
 NIL, EXTERNAL, FILTERS, MODIFIED, CONTINUATION, ATTRIBUTE_INFO = 0x00, 0x07, 0x0B, 0x12, 0x10, 0x15
 REFERENCE_COUNT = 0x16
+SHARED = 2
 ANYWHERE = {NIL, MODIFIED, CONTINUATION, ATTRIBUTE_INFO, REFERENCE_COUNT}
 IN_GROUP = ANYWHERE | {encode.LINK_INFO, encode.GROUP_INFO, encode.LINK, encode.ATTRIBUTE}
 IN_DATASET = ANYWHERE | {encode.DATASPACE, encode.DATATYPE, encode.FILL_VALUE, encode.LAYOUT}
@@ -30,8 +31,8 @@ LAYOUTS = {0: "compact", 2: "chunked", 3: "virtual"}
 LINKS = {1: "a soft link", 64: "an external link"}
 
 SMALL_HEADER = 2**18
-LARGEST_HEADER = 2**28
-"""Bytes of the header of an image, and of the table of all images (some millions)."""
+LARGEST_HEADER = 2**26
+"""Bytes of the header of an image, and of the table of all images (about a million)."""
 
 Value = str | int | tuple[int, ...]
 
@@ -145,17 +146,8 @@ def read_dataset(source: Source, address: int, what: str) -> Dataset:
 
 def _messages(source: Source, address: int, what: str, allowed: set[int], limit: int) -> Iterator[tuple[int, bytes]]:
     """Yield type and bytes of the messages of a version 2 object header and its continuations."""
-    start = source.read(address, max(0, min(38, source.size - address)), what)
-    if start[:5] != b"OHDR\x02":
-        raise InputError(f"{what}: there is no version 2 object header where one should be")
-    flags = start[5] if len(start) > 5 else 0xFF
-    place = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
-    width = 1 << (flags & 3)
-    extra = 2 if flags & 4 else 0
-    if flags & 0xC0 or len(start) < place + width:
-        raise InputError(f"{what}: its object header is damaged")
-    todo = [(address + place + width, int.from_bytes(start[place : place + width], "little"))]
-    seen: set[int] = set()
+    first, extra = _first_chunk(source, address, what)
+    todo, seen = [first], set()
     while todo:
         begin, size = todo.pop()
         limit -= size
@@ -167,10 +159,9 @@ def _messages(source: Source, address: int, what: str, allowed: set[int], limit:
         while at + 4 + extra <= size:
             kind, length, note = chunk[at], chunk[at + 1] | chunk[at + 2] << 8, chunk[at + 3]
             at += 4 + extra
-            if kind not in allowed or note & 2:
-                raise InputError(
-                    f"{what} has {REFUSED.get(kind, f'HDF5 message {kind:#x}')}, which archives do not use"
-                )
+            if kind not in allowed or note & SHARED:
+                shown = "a shared message" if note & SHARED else REFUSED.get(kind, f"HDF5 message {kind:#x}")
+                raise InputError(f"{what} has {shown}, which archives do not use")
             if at + length > size:
                 raise InputError(f"{what}: its object header is damaged")
             data = chunk[at : at + length]
@@ -181,6 +172,20 @@ def _messages(source: Source, address: int, what: str, allowed: set[int], limit:
                 _refuse_heap(data, 8 if kind == encode.LINK_INFO else 2, what)
             else:
                 yield kind, data
+
+
+def _first_chunk(source: Source, address: int, what: str) -> tuple[tuple[int, int], int]:
+    """Return start and size of the messages of an object header, and what each adds to its 4-byte head."""
+    start = source.read(address, max(0, min(38, source.size - address)), what)
+    if start[:5] != b"OHDR\x02":
+        raise InputError(f"{what}: there is no version 2 object header where one should be")
+    flags = start[5] if len(start) > 5 else 0xFF
+    place = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)  # times, attribute phase change
+    width = 1 << (flags & 3)
+    if flags & 0xC0 or len(start) < place + width:
+        raise InputError(f"{what}: its object header is damaged")
+    size = int.from_bytes(start[place : place + width], "little")
+    return (address + place + width, size), 2 if flags & 4 else 0  # the order of creation
 
 
 def _continuation(source: Source, data: bytes, what: str) -> tuple[int, int]:

@@ -16,6 +16,8 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 SUPERBLOCK_SIZE = 48
 ALIGNMENT = 8
 UNDEFINED = 2**64 - 1
+LINK_SIZE = 16
+"""Bytes a link takes in a group beside its name."""
 
 DATASPACE, LINK_INFO, DATATYPE, FILL_VALUE, LINK, LAYOUT = 0x01, 0x02, 0x03, 0x05, 0x06, 0x08
 GROUP_INFO, ATTRIBUTE = 0x0A, 0x0C

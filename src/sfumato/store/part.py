@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sfumato.errors import ArchiveError, InputError
 from sfumato.store import encode
-from sfumato.store.decode import Source
+from sfumato.store.decode import LARGEST_HEADER, Source
 from sfumato.store.image import Arrays, read_block
 from sfumato.store.layout import Header, encode_name
 from sfumato.store.read import explained
@@ -35,6 +35,7 @@ class Part:
         self.path = path
         self.addresses: dict[str, int] = {}
         self.end = encode.SUPERBLOCK_SIZE
+        self._table_size = 0
         with explained(f"can not write {path}", "check the folder and its permissions"):
             self.fd = _open_locked(path)
         try:
@@ -69,7 +70,7 @@ class Part:
                 address = following
                 continue
             if header.name not in self.addresses:
-                self.addresses[header.name] = address
+                self.remember(header.name, address)
                 yield header
             address = self.end = end
         if not self.addresses and os.pread(self.fd, 8, 0) == encode.SIGNATURE:
@@ -83,6 +84,8 @@ class Part:
             f"can not write {self.path}", f"{len(self.addresses)} images are in it; free space and run again"
         ):
             self._need(end - self.end)
+            if self._table_size + len(encode_name(header.name)) > LARGEST_HEADER - MARGIN:
+                raise InputError("too many images for one archive: begin another")
             try:
                 self._write(head, self.end)
                 for array, place in zip(arrays, places, strict=True):
@@ -93,7 +96,12 @@ class Part:
                     os.ftruncate(self.fd, self.end)
                 raise
         address, self.end = self.end, end
-        self.addresses[header.name] = address
+        self.remember(header.name, address)
+
+    def remember(self, name: str, address: int) -> None:
+        """Enter an image in the table of links."""
+        self.addresses[name] = address
+        self._table_size += encode.LINK_SIZE + len(encode_name(name))
 
     def copy(self, source: Source, size: int) -> None:
         """Begin with the blocks in the first ``size`` bytes of another file."""

@@ -242,4 +242,5 @@ def _copy_base(base: Archive, merged: Part) -> None:
     is_ours = end == source.size and source.read(table, len(tail), "the table of images") == tail
     merged.discard()
     merged.copy(source, table if is_ours else source.size)
-    merged.addresses.update(addresses)
+    for name, address in addresses.items():
+        merged.remember(name, address)
