@@ -256,6 +256,14 @@ def test_append_adds(path: Path, features: Any, same: Any):
         assert list(file["images"]) == list(given)
 
 
+def test_appending_nothing_leaves_the_file_alone(path: Path, features: Any):
+    save(path, {"a.jpg": features()})
+    before = path.stat().st_ino
+    save(path, {}, append=True)
+    assert path.stat().st_ino == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
 def test_append_mixes_types(path: Path, features: Any, same: Any):
     save(path, {"a.jpg": features()})
     save(path, {"b.jpg": features(seed=1)}, append=True, dtype="float16")

@@ -79,3 +79,9 @@ def test_from_json_refuses(text: str):
 def test_json_is_one_form():
     assert Extractor("sift", {"b": 1, "a": 2}).to_json() == '{"name":"sift","settings":{"a":2,"b":1}}'
     assert json.loads(Extractor().to_json()) == {"name": "unknown", "settings": {}}
+
+
+def test_integers_are_those_other_programs_can_hold():
+    assert Extractor("x", {"seed": 2**63 - 1}).settings["seed"] == 2**63 - 1
+    with pytest.raises(InputError):
+        Extractor("x", {"seed": 10**400})

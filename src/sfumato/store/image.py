@@ -95,8 +95,7 @@ def read_image(source: Source, address: int, name: str) -> ConcealedFeatures:
 
 
 def read_block(source: Source, address: int) -> tuple[Header, int]:
-    """Return header and end of the block at ``address`` of a ``.part``, if it is exactly what a writer
-    writes."""
+    """Return header and end of a block of a ``.part``, if it is exactly what a writer writes."""
     header, datasets = read_header(source, address)
     head, _, end = encode.block_head(header, address)
     if source.read(address, len(head), "its headers") != head:

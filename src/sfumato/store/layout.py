@@ -125,8 +125,7 @@ def encode_name(name: str) -> str:
 
 
 def decode_name(encoded: str) -> str:
-    """Return the image name of a link name; anything ``encode_name`` would not have written is an
-    InputError."""
+    """Return the image name of a link name, which must be what ``encode_name`` gives for it."""
     name = unquote_to_bytes(encoded).decode("utf-8", "surrogateescape")
     if encode_name(name) != encoded:
         raise InputError(f"link name {encoded!r:.80} is not the encoded form of an image name")

@@ -55,8 +55,7 @@ class Part:
         self._restart()
 
     def salvage(self) -> Iterator[Header]:
-        """Yield the header of every intact image of an interrupted run, then go on behind the last of
-        them."""
+        """Yield the header of every intact image of an interrupted run; go on behind the last one."""
         source, address = Source.of(self.fd), encode.SUPERBLOCK_SIZE
         while address < source.size:
             try:

@@ -23,8 +23,7 @@ from sfumato.types.concealed import PAYLOADS, ConcealedFeatures
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What an archive says it holds: headers of the images, and the problem of each image without a good
-    one."""
+    """What an archive says it holds: headers of the images, and what is wrong with the others."""
 
     path: Path
     size_bytes: int
@@ -100,8 +99,7 @@ class Archive(Mapping[str, ConcealedFeatures]):
 
     @property
     def places(self) -> tuple[Source, int, Mapping[str, int]]:
-        """The open file, the addresses of the table of links and of the images: for a writer that adds
-        some."""
+        """The open file, and the addresses of the table of links and of the images: for a writer."""
         return self._source, self._table, self._addresses
 
     def close(self) -> None:

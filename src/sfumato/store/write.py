@@ -179,6 +179,9 @@ class ArchiveWriter:
             part.seal()
             part.move_to(self._target)
             return
+        if not part.addresses:  # nothing was added: the archive stays as it is
+            part.remove()
+            return
         merged = Part(self._target.with_name(self._target.name + ".new.part"))
         try:
             _copy_base(self._base, merged)

@@ -74,4 +74,6 @@ def is_label(text: Any) -> bool:
 def _is_setting(value: Any) -> bool:
     if isinstance(value, str):
         return len(value) <= 4096 and value.isprintable()
-    return value is None or (isinstance(value, int | float) and math.isfinite(value))
+    if isinstance(value, int):
+        return abs(value) < 2**63
+    return value is None or (isinstance(value, float) and math.isfinite(value))
