@@ -54,8 +54,8 @@ def run(
 ) -> None:
     """Conceal the features of photos, or features that another program extracted.
 
-    Images already in the archive are skipped: releasing a second, independent lifting of the same
-    descriptor would reveal it. Unreadable images are named and left out.
+    Images already in the archive are skipped: a second, independent lifting of a descriptor would reveal it.
+    Unreadable images are named and left out.
 
     Example: sfumato conceal photos/ -o private.sfm.h5 --recipe sub-hybrid-2
     """

@@ -28,9 +28,6 @@ FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
 MOST_SHRUNK = 1100
 """No filter of these makes data smaller than one 1,032nd."""
 
-SMALLEST_LINK = 8
-"""Bytes that a link takes in the file, at least: a damaged group can list its links for ever."""
-
 DEEPEST = 64
 ARCHIVES = ("sfumato-archive", b"sfumato-archive")
 OTHER_FILES = {
@@ -56,7 +53,7 @@ def names_in_hloc(path: str | os.PathLike[str]) -> list[str]:
         mark = file.attrs.get("format")
         if path.name.endswith(".sfm.h5") or (isinstance(mark, str | bytes) and mark in ARCHIVES):
             raise SourceError("this is an archive of features that are already concealed")
-        names, strangers = _find_images(file, path.stat().st_size // SMALLEST_LINK)
+        names, strangers = _find_images(file)
     if not names:
         what = next((text for key, text in OTHER_FILES.items() if key in strangers), None)
         told = f"holds {what}, not local features" if what else "holds no image with keypoints and descriptors"
@@ -103,7 +100,7 @@ def guess_extractor(path: str | os.PathLike[str]) -> str | None:
     return "rootsift" if name == "sift" else name
 
 
-def _find_images(file: Any, most: int) -> tuple[list[str], set[str]]:
+def _find_images(file: Any) -> tuple[list[str], set[str]]:
     """Return the names of groups that should hold features, and what data outside of such groups is called."""
     import h5py
 
@@ -114,7 +111,7 @@ def _find_images(file: Any, most: int) -> tuple[list[str], set[str]]:
     todo = [(file, "")]
     while todo:
         group, name = todo.pop()
-        keys = _keys(group, most)
+        keys = list(group)
         if name and ("keypoints" in keys or "descriptors" in keys):
             names.append(name)
             continue
@@ -134,22 +131,6 @@ def _find_images(file: Any, most: int) -> tuple[list[str], set[str]]:
     return (names + [name for name in incomplete if name]) if names else [], strangers
 
 
-def _keys(group: Any, most: int) -> list[str]:
-    """Return what a group holds, which is never more than fits in the file."""
-    import h5py
-
-    keys: list[str] = []
-
-    def add(key: bytes) -> bool | None:
-        keys.append(key.decode("utf-8"))
-        return True if len(keys) > most else None  # True stops h5py
-
-    group.id.links.iterate(add, order=h5py.h5.ITER_NATIVE)  # any other order is put in order before we are asked
-    if len(keys) > most:
-        raise SourceError("a group lists more than the file can hold: it is damaged")
-    return keys
-
-
 def _read_image(path: Path, file: Any, name: str, extractor: Extractor) -> Features:
     with _told(path, name):
         group = _group(file, name)
@@ -157,7 +138,7 @@ def _read_image(path: Path, file: Any, name: str, extractor: Extractor) -> Featu
         rows = _array(path, group, "descriptors", (None, len(points)))
         scales = _array(path, group, "scales", (len(points),)) if "scales" in group else np.ones(len(points))
         angles = _array(path, group, "oris", (len(points),)) if "oris" in group else np.zeros(len(points))
-        size = [int(length) for length in _array(path, group, "image_size", (2,))] if "image_size" in group else None
+        size = _array(path, group, "image_size", (2,)) if "image_size" in group else None
         if (scales < 0).any():
             raise SourceError("scales must not be negative")
         with np.errstate(invalid="ignore"):
