@@ -107,6 +107,31 @@ def test_giving_up_ends_the_threads(photos):
     assert not extract_threads()
 
 
+def test_giving_up_leaves_what_waits_for_memory(photos, monkeypatch):
+    """One large picture is under way and others wait for its memory: when nobody wants them they are not begun."""
+    begun, leaving = [], threading.Event()
+
+    def slow(image, params):
+        begun.append(image.name)
+        leaving.wait(60)
+        return SfumatoError("enough")
+
+    class Pool(many.ThreadPoolExecutor):
+        def shutdown(self, *args, **options):
+            leaving.set()
+            super().shutdown(*args, **options)
+
+    monkeypatch.setattr(many, "extract", slow)
+    monkeypatch.setattr(many, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(many, "PIXELS_AT_ONCE", 1)
+    broken_first = sorted(photos, key=lambda item: item[0] != "3b.jpg")
+    results = extract_many(broken_first, workers=4)
+    assert next(results)[0] == "3b.jpg"
+    results.close()
+    assert len(begun) <= 1
+    assert not extract_threads()
+
+
 def test_what_is_not_the_images_fault_is_raised(photos, monkeypatch):
     def fail(image, params):
         raise MemoryError("none left")

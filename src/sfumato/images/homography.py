@@ -161,8 +161,8 @@ def _warp(pixels: NDArray[np.uint8], homography: Array) -> Array:
     back = np.linalg.inv(homography)
     across, down = np.meshgrid(np.arange(width), np.arange(height))
     x, y, w = np.tensordot(back, np.stack([across, down, np.ones_like(across)]), 1)
-    behind = w * np.sign(back[2] @ homography @ [(width - 1) / 2, (height - 1) / 2, 1]) <= 0
-    w[behind] = np.inf  # beyond the horizon
+    behind = w <= 0  # beyond the horizon: nobody sees it
+    w[behind] = np.inf
     place = np.where(behind, -10.0, np.stack([y / w, x / w]))
     channels = np.atleast_3d(source)
     seen = [
