@@ -54,9 +54,46 @@ def test_raw_is_refused_before_anything_is_read(hloc_file, tmp_path):
 
 def test_another_recipe_does_not_join_an_archive(hloc_file, tmp_path):
     conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="random-2"))
-    with pytest.raises(ArchiveError, match="begun with random-2, not random-4"):
+    with pytest.raises(ArchiveError, match="begun with random-2 of superpoint, not random-4"):
         conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="random-4"))
 
 
 def test_the_secret_is_not_shown():
     assert "secret" not in repr(ConcealParams(secret=b"0123456789abcdef")).replace("secret=None", "")
+
+
+def test_a_picture_that_is_there_twice_is_released_once(hloc_file, tmp_path):
+    with h5py.File(hloc_file, "a") as file:
+        file.copy("query.jpg", "copy.jpg")
+    conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="random-2"))
+    with sfumato.load(tmp_path / "p.sfm.h5") as archive:
+        assert len(archive) == 3
+        first, second = archive["query.jpg"].subspaces, archive["copy.jpg"].subspaces
+        assert np.array_equal(first.origin, second.origin)
+        assert np.array_equal(first.basis, second.basis)
+        assert not np.allclose(first.origin, archive["db/1.jpg"].subspaces.origin)
+
+
+@pytest.mark.parametrize("change", [{"secret": bytes(range(40))}, {"evaluation_seed": 3}])
+@pytest.mark.filterwarnings("ignore::sfumato.errors.EvaluationOnlyWarning")
+def test_other_draws_do_not_join_an_archive(hloc_file, tmp_path, change):
+    params = ConcealParams(recipe="random-2")
+    conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", params)
+    with h5py.File(hloc_file, "a") as file:
+        file.copy("query.jpg", "another.jpg")
+    with pytest.raises(ArchiveError, match="begun with"):
+        conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="random-2", **change))
+    assert conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", params).skipped == 2
+
+
+def test_what_is_the_same_under_two_labels_is_left_out(hloc_file, tmp_path):
+    with h5py.File(hloc_file, "a") as file:
+        file.copy("query.jpg", "copy.jpg")
+    found = [features for _, features in read_features([open_source(hloc_file)], Outcome())]
+    rows = np.concatenate([features.descriptors for features in found[:2]])
+    decoys = sfumato.Decoys(rows, found[0].extractor, labels=["a"] * 90 + ["b"] * 90)
+    labels = {"copy.jpg": "a", "query.jpg": "b", "db/1.jpg": "a"}
+    params = ConcealParams(recipe="hybrid-labels-2")
+    outcome = conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", params, decoys, labels=labels)
+    assert outcome.images == 2
+    assert list(outcome.unreadable.values()) == ["the same features as copy.jpg, under another label"]

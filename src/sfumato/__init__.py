@@ -25,6 +25,7 @@ _HOMES = {
     "Score": "types.record",
     "SfumatoError": "errors",
     "Subspaces": "types.concealed",
+    "VoidDistanceWarning": "errors",
     "build_decoys": "concealment.cluster",
     "conceal": "concealment.lift",
     "extract": "features.local",

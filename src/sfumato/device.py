@@ -5,18 +5,21 @@ The only module that holds clear features and writes archives. Knows no format i
 ``features``, concealment from ``concealment``, the archive from ``store``.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.lift import conceal
-from sfumato.errors import ArchiveError, DecoyError, RecipeError, SfumatoError
+from sfumato.errors import ArchiveError, DecoyError, InputError, RecipeError, SfumatoError
 from sfumato.features.sources import Source, open_source
 from sfumato.store import ArchiveWriter
+from sfumato.store.layout import Header
 from sfumato.types.clear import Features
+from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.recipe import Recipe
 
 Progress = Callable[[Iterable[Any]], Iterable[Any]]
@@ -50,14 +53,16 @@ def conceal_to_archive(
     params: ConcealParams | None = None,
     decoys: Decoys | None = None,
     *,
+    labels: Mapping[str, str] | None = None,
     progress: Progress = iter,
 ) -> Outcome:
     """Conceal every image of a source into an archive; images already there are skipped, not released again.
 
-    Without ``decoys`` SIFT gets the bundled ones. An image that can not be read is named in the outcome and does not
-    stop the others. Interrupted, it goes on where it stopped when called again.
+    Without ``decoys`` SIFT gets the bundled ones. ``labels`` give a label to each image, for hybrid-labels. An image
+    that can not be used is named in the outcome and does not stop the others; one that repeats another of this run
+    gets the same subspaces. Interrupted, it goes on where it stopped when called again.
 
-    Raises ArchiveError if the archive can not be written or was made with another recipe.
+    Raises ArchiveError if the archive can not be written or was made in another way.
     """
     params = params or ConcealParams()
     recipe = Recipe.of(params.recipe)
@@ -65,25 +70,80 @@ def conceal_to_archive(
         raise RecipeError(f"recipe {recipe} conceals nothing and can not be archived")
     output, outcome = Path(output), Outcome()
     with ArchiveWriter(output, append=not params.overwrite, resume=not params.overwrite, dtype=params.dtype) as writer:
-        _check_same_recipe(writer, recipe)
-        done = set(writer.names)
-        outcome.skipped = sum(name in done for name in source.names)
-        for name, features in progress(source.features(skip=done)):
+        made = {_how_made(writer.header(name)) for name in writer.names}
+        _refuse_mixture(output, {how for how in made if not how.startswith(f"{recipe} of ")}, str(recipe))
+        seen: dict[bytes, str] = {}
+        outcome.skipped = sum(name in writer for name in source.names)
+        for name, features in progress(source.features(skip=set(writer.names))):
             if isinstance(features, SfumatoError):
                 outcome.unreadable[name] = str(features)
                 continue
-            if decoys is None and recipe.lifting is not None and recipe.lifting.decoy_count:
-                decoys = bundled_decoys(features)
-            hidden = conceal(features, recipe, decoys, secret=params.secret, evaluation_seed=params.evaluation_seed)
-            writer.add(name, hidden)
+            decoys = decoys or _needed_decoys(recipe, features)
+            twin = seen.setdefault(hashlib.blake2b(features.descriptors.tobytes()).digest(), name)
+            if twin in writer and len(features):
+                if labels is not None and labels.get(twin) != labels.get(name):
+                    outcome.unreadable[name] = f"the same features as {twin}, under another label"
+                    continue
+                known = writer.read(twin)
+                hidden = replace(known, keypoints=features.keypoints, image_size=features.image_size)
+            else:
+                hidden = _conceal_one(name, features, recipe, decoys, params, labels)
+            made |= _refuse_mixture(output, made, _how_made(hidden))
+            try:
+                writer.add(name, hidden)
+            except InputError as problem:  # a name that no archive takes
+                outcome.unreadable[name] = str(problem)
+                continue
             outcome.images += 1
             outcome.features += len(hidden)
             if len(hidden) == 0:
                 outcome.featureless.append(name)
-        if not writer.names:
+        if not len(writer):
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(outcome.unreadable.items())[:3])
             raise ArchiveError(f"nothing to write to {output}: no image of the source could be read. {reasons}")
     return outcome
+
+
+def _conceal_one(
+    name: str,
+    features: Features,
+    recipe: Recipe,
+    decoys: Decoys | None,
+    params: ConcealParams,
+    labels: Mapping[str, str] | None,
+) -> ConcealedFeatures:
+    if labels is not None and name not in labels:
+        raise InputError(f"no label for the image {name!r:.80}: name one for every image")
+    return conceal(
+        features,
+        recipe,
+        decoys,
+        labels=None if labels is None else [labels[name]] * len(features),
+        secret=params.secret,
+        evaluation_seed=params.evaluation_seed,
+    )
+
+
+def _how_made(image: ConcealedFeatures | Header) -> str:
+    """Return what all images of an archive have in common: recipe, draws, decoys and kind of descriptor."""
+    recipe = image.recipe
+    seed = "" if recipe.evaluation_seed is None else f", evaluation seed {recipe.evaluation_seed}"
+    draws = ", device secret" if recipe.keyed else seed
+    decoys = f", decoys {recipe.decoys[:8]}" if recipe.decoys else ""
+    return f"{recipe} of {image.extractor.name}{draws}{decoys}"
+
+
+def _refuse_mixture(output: Path, made: set[str], new: str) -> set[str]:
+    if made - {new}:
+        raise ArchiveError(
+            f"{output} was begun with {' and '.join(sorted(made))}, not {new}: choose another file, or --overwrite to "
+            f"start anew"
+        )
+    return {new}
+
+
+def _needed_decoys(recipe: Recipe, features: Features) -> Decoys | None:
+    return bundled_decoys(features) if recipe.lifting is not None and recipe.lifting.decoy_count else None
 
 
 def bundled_decoys(features: Features) -> Decoys:
@@ -110,17 +170,6 @@ def read_features(
         if len(features) == 0:
             outcome.featureless.append(name)
         yield name, features
-
-
-def _check_same_recipe(writer: ArchiveWriter, recipe: Recipe) -> None:
-    others = {
-        str(other) for other in (writer.header(name).recipe for name in writer.names) if other.links != recipe.links
-    }
-    if others:
-        raise ArchiveError(
-            f"{writer.path} was begun with {', '.join(sorted(others))}, not {recipe}: choose another file, or "
-            f"--overwrite to start anew"
-        )
 
 
 __all__ = ["ConcealParams", "Outcome", "bundled_decoys", "conceal_to_archive", "open_source", "read_features"]

@@ -13,6 +13,7 @@
     └── MissingDependency (ImportError) an optional library is not installed
 
     EvaluationOnlyWarning (UserWarning) something was concealed in a way that protects nobody
+    VoidDistanceWarning (UserWarning)   subspaces so large that any two of them meet
 
 Messages say what is wrong, where, and what to do. They never quote descriptor values.
 """
@@ -65,6 +66,10 @@ class MissingDependency(SfumatoError, ImportError):
 
 class EvaluationOnlyWarning(UserWarning):
     """Something was concealed in a way that protects nobody; fine for evaluations only."""
+
+
+class VoidDistanceWarning(UserWarning):
+    """Distances were asked for between subspaces so large that any two of them meet."""
 
 
 def need(module: str, *, extra: str) -> ModuleType:

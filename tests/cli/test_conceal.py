@@ -74,7 +74,7 @@ def test_secret_and_seed(run_sfumato, photos, tmp_path):
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--recipe", "sub-hybird-2"], "did you mean 'sub-hybrid-2'"), (["--recipe", "raw"], "can not be archived"),
-    (["--recipe", "random-1"], "unit sphere"), (["--descriptor", "sitf"], "sift"),
+    (["--recipe", "random-1"], "meets a sphere"), (["--descriptor", "sitf"], "sift"),
     (["--max-features", "0"], "max_features"),
     (["--descriptor", "rootsift"], "decoys build"), (["--decoys", "none.npz"], "no such file"),
 ])  # fmt: skip
@@ -103,7 +103,7 @@ def test_interrupted_work_goes_on_where_it_stopped(run_sfumato, tmp_path):
     command = [sys.executable, "-m", "sfumato.cli", "conceal", str(folder), "-o", str(output), "--workers", "1"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     part = tmp_path / "p.sfm.h5.part"
-    for _ in range(600):
+    for _ in range(4000):
         if (part.exists() and part.stat().st_size > 3e5) or process.poll() is not None:
             break
         time.sleep(0.02)
@@ -119,3 +119,26 @@ def test_interrupted_work_goes_on_where_it_stopped(run_sfumato, tmp_path):
     assert facts["skipped"] + facts["images"] == 60
     with sfumato.load(output) as archive:
         assert len(archive) == 60
+
+
+def test_labels_of_images(run_sfumato, photos, tmp_path):
+    table = tmp_path / "labels.csv"
+    table.write_text("a.png,person\ndeep/b.jpg,cup\ngrey.png,wall\nbroken.jpg,none\n")
+    run_sfumato("decoys", "build", photos, "-o", tmp_path / "d.npz", "--size", 64, "--labels", table)
+    arguments = ("--recipe", "hybrid-labels-2", "--decoys", tmp_path / "d.npz")
+    run_sfumato("conceal", photos, "-o", tmp_path / "p.sfm.h5", *arguments, "--labels", table)
+    with sfumato.load(tmp_path / "p.sfm.h5") as archive:
+        assert archive["a.png"].recipe.kind == "hybrid-labels"
+    assert "needs labels" in run_sfumato("conceal", photos, "-o", tmp_path / "q.sfm.h5", *arguments, code=1).stderr
+
+
+def test_names_that_no_archive_takes_do_not_stop_the_others(run_sfumato, photos, tmp_path):
+    deep = tmp_path / "in"
+    for _ in range(6):
+        deep = deep / ("x" * 200)
+    deep.mkdir(parents=True)
+    (deep / "far.png").write_bytes((photos / "a.png").read_bytes())
+    (tmp_path / "in" / "near.png").write_bytes((photos / "grey.png").read_bytes())
+    done = run_sfumato("conceal", tmp_path / "in", "-o", tmp_path / "p.sfm.h5")
+    assert "at most 1024" in done.stderr
+    assert "1 unreadable" in done.stdout

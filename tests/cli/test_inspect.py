@@ -57,3 +57,23 @@ def test_damaged_files(run_sfumato, tmp_path):
     (tmp_path / "text").write_text("hello")
     for bad in (path, tmp_path / "text", tmp_path):
         assert run_sfumato("inspect", bad, code=1).stderr.startswith("error: ")
+
+
+def test_names_do_not_act_on_the_terminal(run_sfumato, tmp_path):
+    path = tmp_path / "a.sfm.h5"
+    features = sfumato.Features(np.zeros((1, 4)), np.ones((1, 16)))
+    sfumato.save(path, {"a\x1b]0;x\x07\nrecipe  raw": sfumato.conceal(features, "random-2")})
+    shown = run_sfumato("inspect", path, "--images").stdout
+    assert "\x1b" not in shown
+    assert "recipe  raw" not in [line.strip() for line in shown.splitlines()]
+
+
+def test_a_damaged_image_is_named_and_the_exit_code_tells(run_sfumato, tmp_path):
+    path = tmp_path / "a.sfm.h5"
+    archive_of(path)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    done = run_sfumato("inspect", path, "--check", "--images", code=1)
+    assert "checksum of its arrays is wrong" in done.stdout
+    assert "1 images are damaged" in done.stderr

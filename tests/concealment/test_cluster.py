@@ -59,6 +59,15 @@ def test_duplicates_leave_and_too_few_are_refused():
         sfumato.build_decoys(np.concatenate([rows, rows]), 21)
 
 
+def test_centroids_that_round_to_the_same_bytes_are_one():
+    near = np.repeat(clumps(6, 128, 1), 40, axis=0)
+    near = near + np.random.default_rng(0).uniform(0, 1e-4, near.shape).astype(np.float32)
+    near /= np.linalg.norm(near, axis=1, keepdims=True)
+    decoys = sfumato.build_decoys(near, 120, parts=1, extractor=Extractor("sift"))
+    assert len(decoys) < 120
+    assert len(np.unique(decoys.descriptors, axis=0)) == len(decoys)
+
+
 def test_clusters_keep_their_labels():
     rows = np.concatenate([clumps(10, 16, 30, seed=1), clumps(30, 16, 30, seed=2)])
     labels = np.repeat(["few", "many"], [300, 900])
@@ -88,7 +97,7 @@ def test_features_bring_their_extractor_and_must_agree():
         sfumato.build_decoys([], 40)
 
 
-@pytest.mark.parametrize("setting", [{"size": 0}, {"parts": 0}, {"iterations": 0}])
+@pytest.mark.parametrize("setting", [{"size": 0}, {"parts": 0}, {"iterations": 0}, {"seed": -1}])
 def test_bad_settings(setting):
     with pytest.raises(DecoyError, match="positive"):
         sfumato.build_decoys(clumps(4, 8, 4), **({"size": 4} | setting))

@@ -104,7 +104,8 @@ def test_failed_write_leaves_nothing_behind(tmp_path, bytes_like, monkeypatch):
 
 
 @pytest.mark.parametrize("change", [
-    {"version": 2}, {"format": "other"}, {"encoding": "float64"}, {"parts": 0}, {"parts": "x"}, {"made": []},
+    {"version": 2}, {"version": True}, {"format": "other"}, {"encoding": "float64"}, {"parts": 0}, {"parts": "x"},
+    {"made": []},
     {"extractor": "{}"}, {"checksum": "0" * 32}, {"more": 1},
 ])  # fmt: skip
 def test_wrong_headers(tmp_path, bytes_like, change):
@@ -174,3 +175,12 @@ def test_bundled_database():
     assert np.abs(np.linalg.norm(decoys.descriptors, axis=1) - 1).max() < 1e-6
     assert len(np.unique(decoys.descriptors, axis=0)) == 65_536
     assert decoys.descriptors.min() == 0
+
+
+def test_permissions_follow_the_umask(tmp_path, bytes_like):
+    before = os.umask(0o077)
+    try:
+        save_decoys(tmp_path / "d.npz", bytes_like)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "d.npz").stat().st_mode & 0o777 == 0o600

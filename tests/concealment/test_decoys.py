@@ -48,6 +48,24 @@ def test_bad_databases(change, error):
         Decoys(**({"descriptors": np.eye(3)} | change))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"labels": ["a", "b", "x\x1b[2J"]}, {"made": {"seed": float("nan")}}, {"made": {"a\nb": 1}}, {"made": {"a": []}}],
+)
+def test_texts_that_would_act_on_a_terminal(change):
+    with pytest.raises(InputError):
+        Decoys(np.eye(3), **change)
+
+
+def test_made_can_not_be_changed():
+    given = {"seed": 1}
+    decoys = Decoys(np.eye(3), made=given)
+    given["seed"] = 2
+    assert decoys.made == {"seed": 1}
+    with pytest.raises(TypeError):
+        decoys.made["seed"] = 3
+
+
 def test_repr_shows_counts_and_no_value():
     assert repr(Decoys(np.full((3, 2), 0.987))) == "Decoys(3 x 2 unknown, 3 parts)"
 

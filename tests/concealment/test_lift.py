@@ -86,6 +86,15 @@ def test_labels_keep_decoys_of_the_same_label_out(points, decoys):
     assert {int(label) for label in np.concatenate([drawn[i] for i in range(60) if own[i] == 3])} == {0, 1, 2}
 
 
+def test_equal_descriptors_must_have_equal_labels(points, decoys):
+    labelled = Decoys(decoys.descriptors, labels=np.arange(len(decoys)) % 3)
+    twice = np.concatenate([points[:2], points[:2]])
+    with pytest.raises(InputError, match="row 2 has another label than row 0"):
+        sfumato.conceal(twice, "hybrid-labels-2", labelled, labels=[0, 1, 1, 1])
+    hidden = sfumato.conceal(twice, "hybrid-labels-2", labelled, labels=[0, 1, 0, 1])
+    assert np.array_equal(hidden.basis[:2], hidden.basis[2:])
+
+
 def test_text_labels_work_and_must_be_of_one_type(points, decoys):
     names = np.where(np.arange(len(decoys)) % 2, "a", "b")
     labelled = Decoys(decoys.descriptors, labels=names)
@@ -161,6 +170,11 @@ def test_with_a_secret_the_same_descriptor_gives_the_same_subspace(kind, points,
     assert contained(points, whole).max() < 1e-6
 
 
+def test_forcing_changes_nothing_but_the_permission(points, decoys):
+    plain, forced = (sfumato.conceal(points, recipe, secret=SECRET) for recipe in ("random-2", "random-2-forced"))
+    assert np.array_equal(plain.basis, forced.basis)
+
+
 def test_with_a_secret_parts_belong_to_descriptors(points, decoys):
     part_of = np.argsort(decoys.permutation) * 4 // len(decoys)
     inside = decoys_inside(sfumato.conceal(points[:60], "sub-hybrid-2", decoys, secret=SECRET), decoys)
@@ -179,6 +193,8 @@ def test_a_seed_repeats_warns_and_is_stored(points, decoys):
         sfumato.conceal(features, "sub-hybrid-2", decoys, evaluation_seed=5, secret=SECRET)
     with pytest.raises(RecipeError, match="evaluation_seed"):
         sfumato.conceal(features, "sub-hybrid-2", decoys, evaluation_seed=-1)
+    with pytest.warns(EvaluationOnlyWarning):
+        assert sfumato.conceal(features, "random-2", evaluation_seed=np.int64(5)).recipe.evaluation_seed == 5
 
 
 def test_the_seed_of_an_earlier_recipe_is_not_used_again(points, decoys):
@@ -215,10 +231,14 @@ def test_decoys_of_another_extractor_are_refused(points, decoys):
 
 
 def test_lines_are_refused_for_unit_norm_unless_forced(points, decoys):
-    with pytest.raises(RecipeError, match="unit sphere"):
+    with pytest.raises(RecipeError, match="meets a sphere"):
         sfumato.conceal(points, "random-1")
     assert sfumato.conceal(points, "random-1-forced").dim == 1
-    assert sfumato.conceal(points * 2, "random-1").dim == 1
+    lengths = np.linspace(1, 3, len(points), dtype=np.float32)[:, None]
+    assert sfumato.conceal(points * lengths, "random-1").dim == 1
+    for on_a_sphere in (points * 512, np.concatenate([points, np.zeros((3, 32))]), points[:1], points[:2]):
+        with pytest.raises(RecipeError, match="sphere"):
+            sfumato.conceal(on_a_sphere, "random-1")
     assert sfumato.conceal(points, Recipe("hybrid", 1, forced=True), decoys).dim == 1
 
 
@@ -257,12 +277,22 @@ def test_too_few_or_too_equal_decoys(points):
         sfumato.conceal(points[5:], "adversarial-2", same)
 
 
+def test_nearly_dependent_directions_are_drawn_again(points):
+    """Of these three decoys two lie, as seen from the descriptor, in almost the same direction."""
+    clear, first, other = points[:1], points[1], points[2]
+    decoys = Decoys(np.stack([first, first + 1e-5 * (other - clear[0]), other]), parts=1)
+    for _ in range(10):
+        inside = decoys_inside(sfumato.conceal(clear, "adversarial-2", decoys), decoys, 1e-6)
+        assert 2 in inside[0]
+
+
 def test_a_descriptor_that_is_itself_a_decoy_is_lifted(points):
     decoys = Decoys(points[:3], parts=1)
     for _ in range(5):
         assert contained(points[:3], sfumato.conceal(points[:3], "adversarial-2", decoys)).max() < 1e-6
 
 
+@pytest.mark.filterwarnings("ignore::sfumato.errors.VoidDistanceWarning")
 @given(st.integers(2, 20), st.integers(1, 19), st.sampled_from(LIFTINGS), st.integers(0, 2**32 - 1))
 def test_any_dimension(n, m, kind, seed):
     rng = np.random.default_rng(seed)

@@ -210,3 +210,10 @@ def test_a_recipe_in_its_one_form_is_accepted():
     assert str(layout.parse_recipe(text)) == "random-2"
     with pytest.raises(RecipeError):
         layout.parse_recipe(text.replace("random", "rendom"))
+
+
+@pytest.mark.parametrize(("dim", "recipe"), [(0, "compress-48"), (2, "compress-48+random-2")])
+def test_compressed_points_have_as_many_dimensions_as_they_say(dim: int, recipe: str):
+    good = replace(HEADER, dim=dim, ambient_dim=48, recipe=Recipe.of(recipe))
+    with pytest.raises(InputError, match="48 dimensions"):
+        replace(good, ambient_dim=128)

@@ -316,3 +316,13 @@ def test_sealing_cuts_what_a_failed_write_left_behind(left: tuple[Path, list[int
     again.move_to(path.with_name("a.h5"))
     again.close()
     assert len(load(path.with_name("a.h5"))) == COUNT
+
+
+def test_a_broken_block_is_blanked(left: tuple[Path, list[int]]):
+    """Its image is concealed again: the old lifting beside the new one would reveal the descriptors."""
+    path, ends = left
+    data = bytearray(path.read_bytes())
+    data[ends[3] - 9] ^= 1  # in the arrays of the third image
+    path.write_bytes(data)
+    assert salvaged(path) == names(0, 1, *range(3, COUNT))
+    assert not any(path.read_bytes()[ends[2] : ends[3]])

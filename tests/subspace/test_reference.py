@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The definition, held against exact arithmetic, the papers' other forms, and its own properties."""
 
+import warnings
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -10,8 +11,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import sfumato
-from sfumato.errors import InputError, RankError
+from sfumato.errors import InputError, RankError, VoidDistanceWarning
 from sfumato.subspace import reference
+
+pytestmark = pytest.mark.filterwarnings("ignore::sfumato.errors.VoidDistanceWarning")
 
 ANGLES = [10.0**-k for k in range(3, 13)]
 
@@ -540,3 +543,13 @@ def test_public_name_takes_subspaces_and_points():
     subspaces = sfumato.Subspaces(np.zeros((2, 3)), np.array([[[1.0, 0, 0]], [[0, 1.0, 0]]]))
     np.testing.assert_allclose(sfumato.squared_distances(subspaces, [[3, 4, 5]]), [[41], [34]])
     assert sfumato.squared_distances(subspaces, subspaces).dtype == np.float64
+
+
+def test_subspaces_that_always_meet_are_warned_about():
+    rng = np.random.default_rng(0)
+    half, point = lift(rng, rng.normal(size=(2, 8)), 4), rng.normal(size=(2, 8))
+    with pytest.warns(VoidDistanceWarning, match="meet in R\\^8"):
+        assert reference.squared_distances(half, half).max() < 1e-12
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert reference.squared_distances(point, half).min() > 0

@@ -9,7 +9,13 @@ from sfumato.errors import InputError
 from sfumato.types.extractor import Extractor
 
 printable = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=20)
-values = st.none() | st.booleans() | st.integers(1 - 2**63, 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | printable
+values = (
+    st.none()
+    | st.booleans()
+    | st.integers(1 - 2**63, 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | printable
+)
 
 
 @given(printable, st.dictionaries(printable, values, max_size=5))

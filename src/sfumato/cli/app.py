@@ -12,6 +12,7 @@ import typer
 
 from sfumato import __version__
 from sfumato.cli import conceal, decoys, inspect
+from sfumato.cli.shared import printable
 from sfumato.errors import SfumatoError
 
 app = typer.Typer(
@@ -50,18 +51,18 @@ def _decoy_options() -> None:
     """Decoy databases: real-looking descriptors that hide the clear ones."""
 
 
-def explained(command: Callable[..., None]) -> Callable[..., None]:
-    """Let errors made on purpose end a command with one line and exit code 1, Ctrl-C with 130."""
+def explained(command: Callable[..., None], interrupted: str) -> Callable[..., None]:
+    """Let errors made on purpose end a command with one line and exit code 1, Ctrl-C with another and 130."""
 
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
         except SfumatoError as error:
-            print(f"error: {error}", file=sys.stderr)
+            print(printable(f"error: {error}"), file=sys.stderr)
             raise typer.Exit(1) from error
         except KeyboardInterrupt as stop:
-            print("interrupted: what was finished is kept; run the same command again to go on", file=sys.stderr)
+            print(f"interrupted: {interrupted}", file=sys.stderr)
             raise typer.Exit(130) from stop
         except BrokenPipeError as stop:  # whoever read our output went away
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -70,9 +71,10 @@ def explained(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-app.command("conceal")(explained(conceal.run))
-app.command("inspect")(explained(inspect.run))
-decoy_commands.command("build")(explained(decoys.build))
+KEPT = "what was finished is kept beside the archive; run the same command again, without --overwrite, to go on"
+app.command("conceal")(explained(conceal.run, KEPT))
+app.command("inspect")(explained(inspect.run, "nothing was changed"))
+decoy_commands.command("build")(explained(decoys.build, "nothing was written"))
 app.add_typer(decoy_commands, name="decoys")
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.shared import human_size, outcome_facts, progress_bar, tell, warn_about
+from sfumato.cli.shared import human_size, outcome_facts, progress_bar, read_labels, tell, warn_about
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.device import ConcealParams, conceal_to_archive, open_source
 from sfumato.errors import FileError
@@ -34,6 +34,9 @@ def run(
     ] = LOCAL.contrast_threshold,
     extractor: Annotated[
         str | None, typer.Option(help="For hloc and COLMAP files: what the descriptors are, e.g. superpoint.")
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="A table 'image name,label', a line for every image: for hybrid-labels.")
     ] = None,
     secret_file: Annotated[
         Path | None,
@@ -73,6 +76,7 @@ def run(
         output,
         params,
         None if decoys is None else load_decoys(decoys),
+        labels=None if labels is None else read_labels(labels),
         progress=progress_bar("concealing", len(opened.names), quiet=quiet or as_json),
     )
     warn_about(outcome)

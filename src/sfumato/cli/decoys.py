@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """sfumato decoys: build a decoy database from photos or from features somebody already has."""
 
-import csv
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 
-from sfumato.cli.shared import human_size, outcome_facts, progress_bar, tell, warn_about
+from sfumato.cli.shared import human_size, outcome_facts, progress_bar, read_labels, tell, warn_about
 from sfumato.concealment.cluster import DEFAULT_SIZE, build_decoys
 from sfumato.concealment.decoyfile import save_decoys
 from sfumato.concealment.decoys import DEFAULT_PARTS
@@ -58,7 +57,7 @@ def build(
     hidden = quiet or as_json
     local = LocalParams(descriptor=descriptor, max_features=max_features, contrast_threshold=contrast_threshold)
     opened = [open_source(path, params=local, extractor=extractor, workers=workers) for path in sources]
-    named = None if labels is None else _read_labels(labels)
+    named = None if labels is None else read_labels(labels)
     outcome = Outcome()
     bar = progress_bar("reading", sum(len(source.names) for source in opened), quiet=hidden)
     found = list(read_features(opened, outcome, bar))
@@ -81,18 +80,6 @@ def build(
         facts,
         as_json=as_json,
     )
-
-
-def _read_labels(path: Path) -> dict[str, str]:
-    try:
-        with open(path, newline="", encoding="utf-8") as lines:
-            rows = [row for row in csv.reader(lines) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as cause:
-        raise FileError(f"{path}: can not read the labels: {cause}") from cause
-    wrong = [number for number, row in enumerate(rows, 1) if len(row) != 2]
-    if wrong:
-        raise FileError(f"{path}: line {wrong[0]} is not 'image name,label'")
-    return {name.strip(): label.strip() for name, label in rows}
 
 
 def _label_rows(found: list[tuple[str, Features]], named: dict[str, str], path: Path | None) -> list[str]:

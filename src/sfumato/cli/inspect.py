@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sfumato.cli.shared import human_size, tell
+from sfumato.cli.shared import human_size, printable, tell
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.decoys import collision_probability
 from sfumato.errors import ArchiveError, FileError
@@ -28,9 +28,8 @@ def run(
         raise FileError(f"{path}: no such file")
     facts = describe_decoys(path) if zipfile.is_zipfile(path) else describe_archive(path, images=images, check=check)
     if "damaged" in facts:
-        print(f"error: {path}: {facts['damaged']} are damaged", file=sys.stderr)
-    width = max(len(name) for name in facts)
-    lines = [f"{name:<{width}}  {_for_people(name, value)}" for name, value in facts.items()]
+        print(f"error: {printable(path)}: {len(facts['damaged'])} images are damaged", file=sys.stderr)
+    lines = _lines(facts)
     tell("\n".join(lines), facts, as_json=as_json)
     if "damaged" in facts:
         raise typer.Exit(1)
@@ -43,7 +42,6 @@ def describe_archive(path: Path, *, images: bool, check: bool) -> dict[str, Any]
         damaged = dict(summary.damaged) | (_read_all(archive) if check else {})
     entries = summary.images
     counts = [entry.count for entry in entries]
-    recipes = {entry.recipe for entry in entries}
     size, total = path.stat().st_size, sum(counts)
     facts: dict[str, Any] = {
         "file": str(path),
@@ -64,15 +62,15 @@ def describe_archive(path: Path, *, images: bool, check: bool) -> dict[str, Any]
         "bytes": size,
         "bytes per 1000 features": round(1000 * size / total) if total else 0,
     }
-    if any(recipe.evaluation_seed is not None for recipe in recipes):
-        facts["warning"] = "made with an evaluation seed: anyone can repeat the draws, nothing is protected"
+    seeded = sum(entry.recipe.evaluation_seed is not None for entry in entries)
+    if seeded:
+        facts["warning"] = f"{seeded} images were made with an evaluation seed: anyone can repeat their draws"
     if check and not damaged:
         facts["checked"] = "every checksum is right"
     if damaged:
-        facts["damaged"] = f"{len(damaged)} images"
-        facts |= {f"  {name}": problem for name, problem in damaged.items()}
+        facts["damaged"] = damaged
     if images:
-        facts |= {f"  {entry.name}": f"{entry.count} features" for entry in entries}
+        facts["image list"] = {entry.name: f"{entry.count} features" for entry in entries}
     return facts
 
 
@@ -121,5 +119,13 @@ def _tally(values: Any) -> str:
     return ", ".join(shown) + (f" and {len(counted) - 8} more" if len(counted) > 8 else "") or "none"
 
 
-def _for_people(name: str, value: Any) -> str:
-    return human_size(value) if name == "bytes" else str(value)
+def _lines(facts: dict[str, Any]) -> list[str]:
+    """Return the facts as lines for people, lists below their heading."""
+    width = max(len(name) for name in facts)
+    lines = []
+    for name, value in facts.items():
+        shown = human_size(value) if name == "bytes" else len(value) if isinstance(value, dict) else value
+        lines.append(f"{name:<{width}}  {printable(shown)}")
+        if isinstance(value, dict):
+            lines += [printable(f"  {entry}: {text}") for entry, text in value.items()]
+    return lines

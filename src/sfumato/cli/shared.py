@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What several commands need: progress bars, sizes for people, and how an outcome is told."""
 
+import csv
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
+from pathlib import Path
 from typing import Any
 
 from sfumato.device import Outcome
+from sfumato.errors import FileError
 
 
 def progress_bar(title: str, total: int | None, *, quiet: bool = False) -> Callable[[Iterable[Any]], Iterator[Any]]:
@@ -34,6 +37,24 @@ def human_size(count: float) -> str:
     return f"{count:.1f} TB"
 
 
+def printable(text: object) -> str:
+    """Return a text from a file or a name as it may be shown on a terminal: nothing in it acts."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def read_labels(path: Path) -> dict[str, str]:
+    """Read a table 'image name,label' with a line for every image."""
+    try:
+        with open(path, newline="", encoding="utf-8") as lines:
+            rows = [row for row in csv.reader(lines) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as cause:
+        raise FileError(f"{path}: can not read the labels: {cause}") from cause
+    wrong = [number for number, row in enumerate(rows, 1) if len(row) != 2]
+    if wrong:
+        raise FileError(f"{path}: line {wrong[0]} is not 'image name,label'")
+    return {name.strip(): label.strip() for name, label in rows}
+
+
 def tell(line: str, facts: dict[str, Any], *, as_json: bool) -> None:
     """Print one line for a person, or the facts as JSON for a program."""
     print(json.dumps(facts, indent=2, sort_keys=True) if as_json else line)
@@ -42,9 +63,9 @@ def tell(line: str, facts: dict[str, Any], *, as_json: bool) -> None:
 def warn_about(outcome: Outcome) -> None:
     """Name what could not be used, on standard error."""
     for name, reason in outcome.unreadable.items():
-        print(f"skipped {name}: {reason}", file=sys.stderr)
+        print(printable(f"skipped {name}: {reason}"), file=sys.stderr)
     for name in outcome.featureless:
-        print(f"no features in {name}", file=sys.stderr)
+        print(printable(f"no features in {name}"), file=sys.stderr)
 
 
 def outcome_facts(outcome: Outcome) -> dict[str, Any]:

@@ -47,8 +47,10 @@ def build_decoys(
     """
     rows, kind = _gather(descriptors)
     kind = extractor or kind
-    if size < 1 or parts < 1 or iterations < 1:
-        raise DecoyError(f"size, parts and iterations must be positive, got {size}, {parts} and {iterations}")
+    if size < 1 or parts < 1 or iterations < 1 or seed < 0:
+        raise DecoyError(
+            f"size, parts and iterations must be positive, seed not negative: got {size}, {parts}, {iterations}, {seed}"
+        )
     tags = np.zeros(len(rows), np.int64) if labels is None else checked_labels(labels, len(rows))
     rows, tags = _distinct(rows, tags)
     if len(rows) < size:

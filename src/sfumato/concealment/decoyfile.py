@@ -8,7 +8,7 @@ file does not hold.
 import io
 import json
 import os
-import tempfile
+import secrets
 import zipfile
 from importlib import resources
 from pathlib import Path
@@ -48,16 +48,16 @@ def save_decoys(path: str | os.PathLike[str], decoys: Decoys) -> None:
     if decoys.labels is not None:
         members["labels"] = decoys.labels.astype(decoys.labels.dtype.newbyteorder("<"))
     target = Path(path)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as temporary:
+        with temporary.open("xb") as file:
             try:
-                np.savez(temporary, allow_pickle=False, **members)
-                temporary.flush()
-                os.fsync(temporary.fileno())
-                os.chmod(temporary.name, 0o644)
-                os.replace(temporary.name, target)
+                np.savez(file, allow_pickle=False, **members)
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(temporary, target)
             except BaseException:
-                os.unlink(temporary.name)
+                temporary.unlink()
                 raise
     except OSError as cause:
         raise FileError(f"{target}: can not write the decoys: {cause.strerror or cause}") from cause
@@ -155,7 +155,7 @@ def _checked_header(raw: NDArray[np.uint8]) -> dict[str, Any]:
     header = json.loads(raw.tobytes())
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise FileError("it is not a decoys file")
-    if header.get("version") != VERSION:
+    if type(header.get("version")) is not int or header["version"] != VERSION:
         raise FileError(
             f"it has version {header.get('version')!r:.20}, this program reads version {VERSION}: update it"
         )

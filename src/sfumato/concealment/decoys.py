@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from sfumato.concealment.randomness import Draws
 from sfumato.errors import DecoyError, InputError
 from sfumato.types.arrays import frozen_array
-from sfumato.types.extractor import Extractor, Setting
+from sfumato.types.extractor import Extractor, Setting, is_label
 
 DEFAULT_PARTS = 16
 
@@ -49,6 +49,7 @@ class Decoys:
         permutation = frozen_array(given, "permutation", (count,), np.int32)
         if not np.array_equal(np.sort(permutation), np.arange(count)):
             raise DecoyError(f"permutation: every number from 0 to {count - 1} must stand in it once")
+        object.__setattr__(self, "made", Extractor("decoys", self.made).settings)  # the same rules, the same copy
         object.__setattr__(self, "descriptors", descriptors)
         object.__setattr__(self, "permutation", permutation)
         object.__setattr__(self, "parts", min(self.parts, count))
@@ -121,6 +122,8 @@ def label_pool(decoys: Decoys, labels: NDArray[Any]) -> Pool:
     """The decoys whose label differs from the descriptor's own (the paper's hybrid+, section 4.2.2)."""
     if decoys.labels is None:
         raise DecoyError("hybrid-labels needs decoys with labels: build them with labels, one for each descriptor")
+    if len(labels) == 0:
+        return whole_pool(decoys, 0)
     if (decoys.labels.dtype.kind == "U") != (labels.dtype.kind == "U"):
         raise InputError("labels: the decoys have texts and the descriptors numbers, or the other way round")
     order = np.argsort(decoys.labels, kind="stable")
@@ -135,6 +138,8 @@ def checked_labels(labels: ArrayLike, count: int) -> NDArray[Any]:
     given = np.array(labels)
     if given.shape != (count,) or (given.dtype.kind not in "iuU" and count):
         raise InputError(f"labels: expected {count} integers or texts, got {given.dtype} {given.shape}")
+    if given.dtype.kind == "U" and not all(is_label(str(text)) for text in np.unique(given)):
+        raise InputError("labels: texts must be short, not empty, and printable")
     result = given.astype(given.dtype if given.dtype.kind == "U" else np.int64)
     result.setflags(write=False)
     return result

@@ -7,7 +7,9 @@ a random rotation. The translation vector of Eq. 7 would leave a box around d; a
 directions w_i - d.
 """
 
+import operator
 import warnings
+from dataclasses import replace
 from typing import overload
 
 import numpy as np
@@ -81,15 +83,16 @@ def conceal(
     Subspaces(3 of dimension 2 in R^8)
     """
     chain = Recipe.of(recipe)
+    evaluation_seed = None if evaluation_seed is None else operator.index(evaluation_seed)
     points = features.descriptors if isinstance(features, Features) else frozen_array(features, "points", (None, None))
     if points.shape[1] == 0:
         raise InputError("points: need at least one dimension")
     if decoys is not None and isinstance(features, Features) and not decoys.extractor.matches(features.extractor):
         raise DecoyError(
             f"these decoys are {decoys.extractor.name}, the features are {features.extractor.name}: build decoys of "
-            f"the same kind: sfumato decoys build photos/ -o decoys.npz --descriptor {features.extractor.name}"
+            f"the same kind from other photos or their features with sfumato decoys build"
         )
-    context = f"{chain} in {points.shape[1]}"
+    context = f"{'+'.join(str(replace(link, forced=False)) for link in chain.links)} in {points.shape[1]}"
     draws = _choose_draws(context, points, secret, evaluation_seed)
     lifting = chain.lifting
     used = decoys if lifting is not None and lifting.decoy_count else None
@@ -140,13 +143,21 @@ def _check_dimension(link: Link, points: NDArray[np.float32]) -> None:
     m, n = link.dim or 0, points.shape[1]
     if m >= n:
         raise RecipeError(f"{link}: descriptors of {n} dimensions can be lifted to dimension {n - 1} at most")
-    unit_norm = len(points) > 0 and np.abs(np.linalg.norm(points, axis=1) - 1).max() < 1e-3
-    if m == 1 and unit_norm and not link.forced:
+    if m == 1 and not link.forced and _share_a_norm(points):
         raise RecipeError(
-            f"{link}: these descriptors have unit norm, and a line meets the unit sphere in two points at most, one of "
-            f"them implausible (section 3.2 of the paper), so nothing is concealed. Use {link.kind}-2, or "
-            f"'{link}-forced' to do it all the same"
+            f"{link}: these descriptors have unit norm (or another norm in common), and a line meets a sphere in two "
+            f"points at most, one of them implausible (section 3.2 of the paper), so nothing is concealed. Use "
+            f"{link.kind}-2, or '{link}-forced' to do it all the same"
         )
+
+
+def _share_a_norm(points: NDArray[np.float32]) -> bool:
+    """Tell whether most rows lie on one sphere around 0, or some on the unit sphere where there are few."""
+    norms = np.linalg.norm(points.astype(np.float64), axis=1)
+    common = np.median(norms) if len(norms) > 2 else 1.0
+    return bool(
+        len(norms) and (np.abs(norms - common) < 1e-3 * max(common, 1e-30)).mean() > (0.5 if len(norms) > 2 else 0)
+    )
 
 
 def _choose_pool(
@@ -184,7 +195,7 @@ def lift(
     draws: Draws,
     labels: ArrayLike | None = None,
 ) -> Subspaces:
-    """Lift points (N, n) to subspaces of dimension ``link.dim``; equal points (of equal label) share one."""
+    """Lift points (N, n) to subspaces of dimension ``link.dim``; equal points share one."""
     (count, n), m = points.shape, link.dim or 0
     origin, basis = np.empty((count, n), np.float32), np.empty((count, m, n), np.float32)
     first, same = _distinct_rows(points, labels)
@@ -236,14 +247,20 @@ def _lift_block(
 
 
 def _distinct_rows(points: NDArray[np.float32], labels: ArrayLike | None) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the first row of each distinct point (of equal label), and for every row which of them it equals.
+    """Return the first row of each distinct point, and for every row which of them it equals.
 
-    Two independent liftings of one descriptor meet exactly in it, also within one image.
+    Two independent liftings of one descriptor meet exactly in it, also within one image. Hence equal descriptors
+    can not have different labels, which would ask for different decoys.
     """
-    keys = np.ascontiguousarray(points + np.float32(0)).view(np.uint32)
-    if labels is not None:
-        numbered = np.unique(np.asarray(labels), return_inverse=True)[1].astype(np.uint32)
-        keys = np.concatenate([keys, numbered[:, None]], axis=1)
-    as_one = np.ascontiguousarray(keys).view(np.dtype((np.void, keys.shape[1] * 4)))[:, 0]
+    keys = np.ascontiguousarray(points + np.float32(0))
+    as_one = keys.view(np.dtype((np.void, keys.shape[1] * 4)))[:, 0]
     _, first, same = np.unique(as_one, return_index=True, return_inverse=True)
+    if labels is not None:
+        given = np.asarray(labels)
+        other = np.flatnonzero(given != given[first][same])
+        if other.size:
+            raise InputError(
+                f"labels: row {other[0]} has another label than row {first[same[other[0]]]}, which is the same "
+                f"descriptor: two liftings of it would reveal it"
+            )
     return first, same

@@ -11,6 +11,7 @@ import stat
 import struct
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -93,6 +94,9 @@ def list_images(place: str | os.PathLike[str]) -> list[tuple[str, Path]]:
     found = [(_printable(path.relative_to(place).as_posix()), path) for path in _walk(place, set())]
     if not found:
         raise ImageError(f"{place}: no images in it or below it; looked for {' '.join(SUFFIXES)}, in any case")
+    twice = [name for name, count in Counter(name for name, _ in found).items() if count > 1]
+    if twice:
+        raise ImageError(f"{place}: two files would both be called {twice[0]!r:.80}: rename one of them")
     return sorted(found)
 
 

@@ -67,6 +67,11 @@ class Header:
         if self.payload not in PAYLOADS:
             raise InputError(f"unknown payload {self.payload!r:.80}: this version knows {', '.join(PAYLOADS)}")
         refuse_clear(self.recipe, self.dim)
+        kept = [link.dim for link in self.recipe.links if link.kind == "compress"]
+        if kept and kept[-1] != self.ambient_dim and self.recipe.links[-1 if self.dim == 0 else -2].kind == "compress":
+            raise InputError(
+                f"recipe {self.recipe} makes points of {kept[-1]} dimensions, these have {self.ambient_dim}"
+            )
 
     @property
     def arrays(self) -> tuple[tuple[str, str, tuple[int, ...]], ...]:

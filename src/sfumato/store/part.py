@@ -66,6 +66,7 @@ class Part:
                 log.warning("%s: dropped %d bytes at byte %d that are no intact image", self.path, dropped, address)
                 if following is None:
                     break
+                self._blank(address, following)  # a second lifting beside a broken first one would reveal both
                 address = following
                 continue
             if header.name not in self.addresses:
@@ -150,6 +151,12 @@ class Part:
         with explained(f"can not write {self.path}", "free space and run again"):
             self._write(MARK, 0)
             os.ftruncate(self.fd, self.end)
+
+    def _blank(self, start: int, stop: int) -> None:
+        """Overwrite a gap with zeros."""
+        with explained(f"can not write {self.path}", "check its permissions"):
+            for address in range(start, stop, WINDOW):
+                self._write(bytes(min(WINDOW, stop - address)), address)
 
     def _need(self, size: int) -> None:
         free = shutil.disk_usage(self.path.parent).free

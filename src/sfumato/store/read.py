@@ -119,7 +119,7 @@ class Archive(Mapping[str, ConcealedFeatures]):
         if not self._close.alive:
             raise ArchiveError(f"the archive {self.path} is closed; load it again")
         where = f"can not read image {name!r:.80} of the archive {self.path}"
-        with explained(where, "the other images can still be read; conceal this one again"):
+        with explained(where, "the other images can still be read; restore the archive from a copy, or make it anew"):
             yield
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from sfumato.errors import ArchiveError, InputError, suggest
 from sfumato.store import encode
 from sfumato.store.decode import Source
-from sfumato.store.image import Arrays, read_arrays, read_header
+from sfumato.store.image import Arrays, read_arrays, read_header, read_image
 from sfumato.store.layout import DTYPES, Header, digest_arrays, encode_name
 from sfumato.store.part import Part
 from sfumato.store.read import Archive, explained
@@ -135,6 +135,14 @@ class ArchiveWriter:
     def names(self) -> tuple[str, ...]:
         """The images the archive would hold if the block ended now."""
         return (*(self._base or ()), *self._open_part().addresses)
+
+    def read(self, name: str) -> ConcealedFeatures:
+        """Return the features of an image that is there."""
+        part = self._open_part()
+        if self._base is not None and name in self._base:
+            return self._base[name]
+        with explained(f"can not read image {name!r:.80} of {part.path}", "start afresh with resume=False"):
+            return read_image(Source.of(part.fd), part.addresses[name], name)
 
     def header(self, name: str) -> Header:
         """Return what is known about an image that is there: counts, recipe, extractor."""

@@ -7,13 +7,14 @@ the point of the subspace nearest to 0, hence orthogonal to the basis. Equation 
 affine subspace embedding paper; "S" marks its supplement.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sfumato.errors import InputError, RankError
+from sfumato.errors import InputError, RankError, VoidDistanceWarning
 
 Array = NDArray[np.float64]
 
@@ -202,7 +203,8 @@ def squared_distances(a: Affine | ArrayLike, b: Affine | ArrayLike) -> Array:
 
     The distance of two subspaces is the least distance of a point of one to a point of the other (Eq. 2):
     what is left of the offset of their origins outside the span of both bases. Directions that agree within
-    1e-6 count as shared. Meant for small inputs; ``sfumato.match`` is the fast road.
+    1e-6 count as shared. Meant for small inputs. Warns where the dimensions of two subspaces add up to n or more:
+    they meet, whatever they stand for.
 
     >>> import numpy as np
     >>> squared_distances(np.zeros((1, 3)), np.array([[3.0, 4.0, 0.0]]))
@@ -211,8 +213,19 @@ def squared_distances(a: Affine | ArrayLike, b: Affine | ArrayLike) -> Array:
     (p, basis0), (q, basis1) = _parts(a, "a"), _parts(b, "b")
     if p.shape[1] != q.shape[1]:
         raise InputError(f"a and b live in different spaces: {p.shape[1]} and {q.shape[1]} dimensions")
+    if min(basis0.shape[1], basis1.shape[1]) and basis0.shape[1] + basis1.shape[1] >= p.shape[1]:
+        warnings.warn(
+            f"subspaces of dimension {basis0.shape[1]} and {basis1.shape[1]} meet in R^{p.shape[1]}: their distance "
+            f"is 0 whatever they stand for; compare points with subspaces, or lift to fewer dimensions",
+            VoidDistanceWarning,
+            stacklevel=2,
+        )
+    return _squared_distances(p, basis0, q, basis1)
+
+
+def _squared_distances(p: Array, basis0: Array, q: Array, basis1: Array) -> Array:
     if basis0.shape[1] < basis1.shape[1]:  # the smaller basis is the one orthonormalised anew for each pair
-        return squared_distances(b, a).T.copy()
+        return _squared_distances(q, basis1, p, basis0).T.copy()
 
     def evaluate(i: NDArray[np.intp], j: NDArray[np.intp]) -> Array:
         offset = _residual(q[j] - p[i], basis0[i])

@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from sfumato.errors import InputError
@@ -36,7 +37,7 @@ class Extractor:
                 raise InputError(
                     f"extractor setting {key!r:.80} must be a short text, finite number, truth value or None"
                 )
-        object.__setattr__(self, "settings", dict(self.settings))
+        object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
 
     def to_json(self) -> str:
         """Return the one text form: sorted keys, no spaces."""

@@ -6,9 +6,10 @@ import math
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
 from numbers import Real
+from types import MappingProxyType
 from typing import Any
 
 from sfumato.errors import InputError
@@ -81,15 +82,18 @@ class Record:
             raise InputError(f"record: {'; '.join(problems)}")
         for name, value in (
             ("scores", tuple(self.scores)),
-            ("params", dict(self.params)),
-            ("machine", dict(self.machine)),
+            ("params", MappingProxyType(dict(self.params))),
+            ("machine", MappingProxyType(dict(self.machine))),
             ("dropped", tuple(self.dropped)),
         ):
             object.__setattr__(self, name, value)
 
     def to_json(self) -> str:
         """Return the record as readable JSON."""
-        return json.dumps(asdict(self), indent=2, sort_keys=True, allow_nan=False)
+        data = {field.name: getattr(self, field.name) for field in fields(self)}
+        data |= {"params": dict(self.params), "machine": dict(self.machine)}
+        data["scores"] = [asdict(score) for score in self.scores]
+        return json.dumps(data, indent=2, sort_keys=True, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Record":
