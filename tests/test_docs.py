@@ -203,3 +203,12 @@ def test_commands_are_read_as_a_shell_would():
     first, second = ["conceal", "my photos", "-o", "a.h5"], ["inspect", "a.h5"]
     assert Block("console", text, 1, None).commands() == [first]
     assert Block("bash", text, 1, None).commands() == [first, second]
+
+
+def test_no_figure_is_left_to_fill_in():
+    for document in sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md")):
+        left = [word for word in re.findall(r"\b[A-Z]+_[A-Z0-9_]+\b", document.read_text()) if word not in KNOWN_NAMES]
+        assert not left, f"{document.name}: {left}"
+
+
+KNOWN_NAMES = {"SFUMATO_DATA", "ABOUT_THE_WHOLE", "W_S"}

@@ -8,6 +8,7 @@ directions w_i - d.
 """
 
 import operator
+import os
 import warnings
 from dataclasses import replace
 from typing import overload
@@ -252,7 +253,11 @@ def _distinct_rows(points: NDArray[np.float32], labels: ArrayLike | None) -> tup
     Two independent liftings of one descriptor meet exactly in it, also within one image. Hence equal descriptors
     can not have different labels, which would ask for different decoys.
     """
-    keys = np.ascontiguousarray(points + np.float32(0))
+    keys = np.ascontiguousarray(points + np.float32(0))  # + 0: minus zero is zero
+    words = keys.view(np.uint32)
+    weights = np.frombuffer(os.urandom(8 * words.shape[1]), np.uint64) | np.uint64(1)
+    if np.unique(np.einsum("ni,i->n", words, weights)).size == len(points):  # different sums: different rows
+        return np.arange(len(points)), np.arange(len(points))
     as_one = keys.view(np.dtype((np.void, keys.shape[1] * 4)))[:, 0]
     _, first, same = np.unique(as_one, return_index=True, return_inverse=True)
     if labels is not None:
