@@ -12,7 +12,7 @@ import typer
 
 from sfumato import __version__
 from sfumato.cli import conceal, decoys, inspect
-from sfumato.cli.shared import printable
+from sfumato.cli.output import printable
 from sfumato.errors import SfumatoError
 
 app = typer.Typer(

@@ -6,10 +6,21 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.shared import human_size, outcome_facts, progress_bar, read_labels, tell, warn_about
+from sfumato.cli.options import (
+    AsJson,
+    ContrastThreshold,
+    Descriptor,
+    ExtractorName,
+    Labels,
+    MaxFeatures,
+    Quiet,
+    Workers,
+    read_labels,
+    read_secret,
+)
+from sfumato.cli.output import human_size, outcome_facts, progress_bar, tell, warn_about
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.device import ConcealParams, conceal_to_archive, open_source
-from sfumato.errors import FileError
 from sfumato.features.local import LocalParams
 
 DEFAULTS, LOCAL = ConcealParams(), LocalParams()
@@ -27,17 +38,11 @@ def run(
     decoys: Annotated[
         Path | None, typer.Option(help="Decoys made by 'sfumato decoys build'. Default: the bundled ones, for SIFT.")
     ] = None,
-    descriptor: Annotated[str, typer.Option(help="For photos: sift or rootsift.")] = LOCAL.descriptor,
-    max_features: Annotated[int, typer.Option(help="For photos: keep the strongest.")] = LOCAL.max_features,
-    contrast_threshold: Annotated[
-        float, typer.Option(help="For photos: lower finds more, weaker keypoints.")
-    ] = LOCAL.contrast_threshold,
-    extractor: Annotated[
-        str | None, typer.Option(help="For hloc and COLMAP files: what the descriptors are, e.g. superpoint.")
-    ] = None,
-    labels: Annotated[
-        Path | None, typer.Option(help="A table 'image name,label', a line for every image: for hybrid-labels.")
-    ] = None,
+    descriptor: Descriptor = LOCAL.descriptor,
+    max_features: MaxFeatures = LOCAL.max_features,
+    contrast_threshold: ContrastThreshold = LOCAL.contrast_threshold,
+    extractor: ExtractorName = None,
+    labels: Labels = None,
     secret_file: Annotated[
         Path | None,
         typer.Option(
@@ -51,9 +56,9 @@ def run(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Start anew instead of adding what is missing.")
     ] = False,
-    workers: Annotated[int | None, typer.Option(help="Images extracted at once. Default: the cores there are.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    workers: Workers = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Conceal the features of photos, or features that another program extracted.
 
@@ -68,7 +73,7 @@ def run(
         dtype="float16" if float16 else "float32",
         overwrite=overwrite,
         evaluation_seed=evaluation_seed,
-        secret=None if secret_file is None else _read_secret(secret_file),
+        secret=None if secret_file is None else read_secret(secret_file),
     )
     opened = open_source(source, params=local, extractor=extractor, workers=workers)
     outcome = conceal_to_archive(
@@ -93,12 +98,3 @@ def run(
     )
     facts = {**outcome_facts(outcome), "recipe": recipe, "output": str(output), "bytes": size}
     tell(f"{counts}{notes}: {output} ({human_size(size)})", facts, as_json=as_json)
-
-
-def _read_secret(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as cause:
-        raise FileError(
-            f"{path}: can not read the device key ({cause.strerror}); make one with: head -c 32 /dev/urandom > {path}"
-        ) from cause

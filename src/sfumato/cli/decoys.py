@@ -7,7 +7,18 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from sfumato.cli.shared import human_size, outcome_facts, progress_bar, read_labels, tell, warn_about
+from sfumato.cli.options import (
+    AsJson,
+    ContrastThreshold,
+    Descriptor,
+    ExtractorName,
+    Labels,
+    MaxFeatures,
+    Quiet,
+    Workers,
+    read_labels,
+)
+from sfumato.cli.output import human_size, outcome_facts, progress_bar, tell, warn_about
 from sfumato.concealment.cluster import DEFAULT_SIZE, build_decoys
 from sfumato.concealment.decoyfile import save_decoys
 from sfumato.concealment.decoys import DEFAULT_PARTS
@@ -26,23 +37,17 @@ def build(
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, e.g. decoys.npz.")],
     size: Annotated[int, typer.Option(help="How many decoys; the paper uses 256000.")] = DEFAULT_SIZE,
     parts: Annotated[int, typer.Option(help="Disjoint parts, one of them for each image.")] = DEFAULT_PARTS,
-    descriptor: Annotated[str, typer.Option(help="For photos: sift or rootsift.")] = LOCAL.descriptor,
-    max_features: Annotated[int, typer.Option(help="For photos: keep the strongest of each.")] = LOCAL.max_features,
-    contrast_threshold: Annotated[
-        float, typer.Option(help="For photos: lower finds more, weaker keypoints.")
-    ] = LOCAL.contrast_threshold,
-    extractor: Annotated[
-        str | None, typer.Option(help="For hloc and COLMAP files: what the descriptors are, e.g. superpoint.")
-    ] = None,
-    labels: Annotated[
-        Path | None, typer.Option(help="A table 'image name,label' with a line for every image, for hybrid-labels.")
-    ] = None,
+    descriptor: Descriptor = LOCAL.descriptor,
+    max_features: MaxFeatures = LOCAL.max_features,
+    contrast_threshold: ContrastThreshold = LOCAL.contrast_threshold,
+    extractor: ExtractorName = None,
+    labels: Labels = None,
     iterations: Annotated[int, typer.Option(help="Rounds of k-means.")] = 10,
     seed: Annotated[int, typer.Option(help="Makes the build repeatable; decoys are public.")] = 0,
-    workers: Annotated[int | None, typer.Option(help="Images extracted at once. Default: the cores there are.")] = None,
+    workers: Workers = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Build a decoy database by spherical k-means of the descriptors of other people's photos.
 

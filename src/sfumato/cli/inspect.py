@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sfumato.cli.shared import human_size, printable, tell
+from sfumato.cli.options import AsJson
+from sfumato.cli.output import human_size, printable, tell
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.decoys import collision_probability
 from sfumato.errors import ArchiveError, FileError
@@ -21,7 +22,7 @@ def run(
     path: Annotated[Path, typer.Argument(help="An archive (.sfm.h5) or a decoys file (.npz).")],
     images: Annotated[bool, typer.Option("--images", help="List every image.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Read everything and verify every checksum.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what an archive or a decoys file holds: images, counts, dimensions, recipe, size. Never a value."""
     if not path.exists():

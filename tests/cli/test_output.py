@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from sfumato.cli.shared import human_size, progress_bar
+from sfumato.cli.output import human_size, printable, progress_bar
 
 
 @pytest.mark.parametrize(
@@ -15,3 +15,7 @@ def test_progress_passes_everything_on_and_stays_off_a_pipe(capsys):
     assert list(progress_bar("working", None)([1, 2, 3])) == [1, 2, 3]
     assert list(progress_bar("working", 2)(iter("ab"))) == ["a", "b"]
     assert capsys.readouterr().out == ""
+
+
+def test_what_is_shown_does_not_act():
+    assert printable("a\x1b[2J\nb é") == r"a\x1b[2J\nb é"

@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several commands need: progress bars, sizes for people, and how an outcome is told."""
+"""What commands show: progress bars, sizes for people, what became of the images; nothing that acts on a terminal."""
 
-import csv
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
-from pathlib import Path
 from typing import Any
 
 from sfumato.device import Outcome
-from sfumato.errors import FileError
 
 
 def progress_bar(title: str, total: int | None, *, quiet: bool = False) -> Callable[[Iterable[Any]], Iterator[Any]]:
@@ -40,19 +37,6 @@ def human_size(count: float) -> str:
 def printable(text: object) -> str:
     """Return a text from a file or a name as it may be shown on a terminal: nothing in it acts."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
-
-
-def read_labels(path: Path) -> dict[str, str]:
-    """Read a table 'image name,label' with a line for every image."""
-    try:
-        with open(path, newline="", encoding="utf-8") as lines:
-            rows = [row for row in csv.reader(lines) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as cause:
-        raise FileError(f"{path}: can not read the labels: {cause}") from cause
-    wrong = [number for number, row in enumerate(rows, 1) if len(row) != 2]
-    if wrong:
-        raise FileError(f"{path}: line {wrong[0]} is not 'image name,label'")
-    return {name.strip(): label.strip() for name, label in rows}
 
 
 def tell(line: str, facts: dict[str, Any], *, as_json: bool) -> None:

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that several commands take, and the small files some of them name."""
+
+import csv
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfumato.errors import FileError
+
+Descriptor = Annotated[str, typer.Option(help="For photos: sift or rootsift.")]
+MaxFeatures = Annotated[int, typer.Option(help="For photos: keep the strongest of each.")]
+ContrastThreshold = Annotated[float, typer.Option(help="For photos: lower finds more, weaker keypoints.")]
+ExtractorName = Annotated[
+    str | None, typer.Option(help="For hloc and COLMAP files: what the descriptors are, e.g. superpoint.")
+]
+Labels = Annotated[
+    Path | None, typer.Option(help="A table 'image name,label', a line for every image: for hybrid-labels.")
+]
+Workers = Annotated[int | None, typer.Option(help="Images extracted at once. Default: the cores there are.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
+
+
+def read_labels(path: Path) -> dict[str, str]:
+    """Read a table 'image name,label' with a line for every image."""
+    try:
+        with open(path, newline="", encoding="utf-8") as lines:
+            rows = [row for row in csv.reader(lines) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as cause:
+        raise FileError(f"{path}: can not read the labels: {cause}") from cause
+    wrong = [number for number, row in enumerate(rows, 1) if len(row) != 2]
+    if wrong:
+        raise FileError(f"{path}: line {wrong[0]} is not 'image name,label'")
+    return {name.strip(): label.strip() for name, label in rows}
+
+
+def read_secret(path: Path) -> bytes:
+    """Read a device key."""
+    try:
+        return path.read_bytes()
+    except OSError as cause:
+        raise FileError(
+            f"{path}: can not read the device key ({cause.strerror}); make one with: head -c 32 /dev/urandom > {path}"
+        ) from cause

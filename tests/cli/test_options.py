@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from sfumato.cli.options import read_labels, read_secret
+from sfumato.errors import FileError
+
+
+def test_labels_of_a_table(tmp_path):
+    table = tmp_path / "labels.csv"
+    table.write_text('a.png, person\n\n"b, c.png",cup\n')
+    assert read_labels(table) == {"a.png": "person", "b, c.png": "cup"}
+
+
+@pytest.mark.parametrize("content", [b"a.png\n", b"a.png,x,y\n", b"\xff\xfe,x\n"])
+def test_tables_that_are_none(tmp_path, content):
+    table = tmp_path / "labels.csv"
+    table.write_bytes(content)
+    with pytest.raises(FileError, match=r"labels\.csv"):
+        read_labels(table)
+
+
+def test_missing_files_say_what_to_do(tmp_path):
+    with pytest.raises(FileError, match="can not read the labels"):
+        read_labels(tmp_path / "none")
+    with pytest.raises(FileError, match="head -c 32 /dev/urandom"):
+        read_secret(tmp_path / "none")
