@@ -26,6 +26,7 @@ _HOMES = {
     "SfumatoError": "errors",
     "Subspaces": "types.concealed",
     "VoidDistanceWarning": "errors",
+    "WeakSecretWarning": "errors",
     "build_decoys": "concealment.cluster",
     "conceal": "concealment.lift",
     "extract": "features.local",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.concealment.decoyfile import load_decoys
-from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.decoys import Decoys, as_rootsift
 from sfumato.concealment.lift import conceal
 from sfumato.errors import ArchiveError, DecoyError, InputError, RecipeError, SfumatoError
 from sfumato.features.sources import Source, open_source
@@ -147,13 +147,14 @@ def _needed_decoys(recipe: Recipe, features: Features) -> Decoys | None:
 
 
 def bundled_decoys(features: Features) -> Decoys:
-    """Return the decoys that come with the package, if they are of the same kind as these features."""
-    if features.extractor.name != "sift":
+    """Return the decoys that come with the package, for SIFT or RootSIFT, whichever these features are."""
+    kind = features.extractor.name
+    if kind not in ("sift", "rootsift"):
         raise DecoyError(
-            f"the bundled decoys are SIFT, these features are {features.extractor.name}: build decoys of the same kind "
-            f"with sfumato decoys build and pass them with --decoys"
+            f"the bundled decoys are SIFT, these features are {kind}: build decoys of the same kind with sfumato "
+            f"decoys build and pass them with --decoys"
         )
-    return load_decoys()
+    return load_decoys() if kind == "sift" else as_rootsift(load_decoys())
 
 
 def read_features(

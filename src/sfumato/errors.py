@@ -14,6 +14,7 @@
 
     EvaluationOnlyWarning (UserWarning) something was concealed in a way that protects nobody
     VoidDistanceWarning (UserWarning)   subspaces so large that any two of them meet
+    WeakSecretWarning (UserWarning)     a device secret that can be guessed
 
 Messages say what is wrong, where, and what to do. They never quote descriptor values.
 """
@@ -70,6 +71,10 @@ class EvaluationOnlyWarning(UserWarning):
 
 class VoidDistanceWarning(UserWarning):
     """Distances were asked for between subspaces so large that any two of them meet."""
+
+
+class WeakSecretWarning(UserWarning):
+    """A device secret is too short or too regular to be random."""
 
 
 def need(module: str, *, extra: str) -> ModuleType:

@@ -76,7 +76,7 @@ def test_secret_and_seed(run_sfumato, photos, tmp_path):
     (["--recipe", "sub-hybird-2"], "did you mean 'sub-hybrid-2'"), (["--recipe", "raw"], "can not be archived"),
     (["--recipe", "random-1"], "meets a sphere"), (["--descriptor", "sitf"], "sift"),
     (["--max-features", "0"], "max_features"),
-    (["--descriptor", "rootsift"], "decoys build"), (["--decoys", "none.npz"], "no such file"),
+    (["--decoys", "none.npz"], "no such file"),
 ])  # fmt: skip
 def test_mistakes(run_sfumato, photos, tmp_path, arguments, message):
     assert message in run_sfumato("conceal", photos, "-o", tmp_path / "p.sfm.h5", *arguments, code=1).stderr
@@ -142,3 +142,10 @@ def test_names_that_no_archive_takes_do_not_stop_the_others(run_sfumato, photos,
     done = run_sfumato("conceal", tmp_path / "in", "-o", tmp_path / "p.sfm.h5")
     assert "at most 1024" in done.stderr
     assert "1 unreadable" in done.stdout
+
+
+def test_rootsift_has_bundled_decoys_too(run_sfumato, photos, tmp_path):
+    run_sfumato("conceal", photos / "a.png", "-o", tmp_path / "p.sfm.h5", "--descriptor", "rootsift")
+    with sfumato.load(tmp_path / "p.sfm.h5") as archive:
+        assert archive["a.png"].extractor.name == "rootsift"
+        assert archive["a.png"].recipe.decoys != sfumato.load_decoys().checksum

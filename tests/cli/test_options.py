@@ -24,3 +24,9 @@ def test_missing_files_say_what_to_do(tmp_path):
         read_labels(tmp_path / "none")
     with pytest.raises(FileError, match="head -c 32 /dev/urandom"):
         read_secret(tmp_path / "none")
+
+
+def test_a_guessable_key_is_refused(tmp_path):
+    (tmp_path / "key").write_bytes(b"password")
+    with pytest.raises(FileError, match="can be guessed"):
+        read_secret(tmp_path / "key")

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from sfumato.concealment.decoys import Decoys, checked_labels, collision_probability
+from sfumato.concealment.decoys import Decoys, as_rootsift, checked_labels, collision_probability
 from sfumato.errors import DecoyError, InputError
 from sfumato.types.extractor import Extractor
 
@@ -91,3 +91,15 @@ def test_collision_probability_of_the_sizes_we_state():
     assert round(collision_probability(65_536 // 16), 2) == 0.86
     assert round(collision_probability(256_000 // 16), 2) == 0.39
     assert collision_probability(3, decoys_each=2) == 1.0
+
+
+def test_rooted_decoys_are_rootsift():
+    rows = np.abs(np.random.default_rng(0).normal(size=(20, 128)))
+    sift = Decoys(
+        rows / np.linalg.norm(rows, axis=1, keepdims=True), "sift", np.random.default_rng(1).permutation(20), 4
+    )
+    rooted = as_rootsift(sift)
+    assert rooted.extractor.name == "rootsift"
+    np.testing.assert_allclose(rooted.descriptors**2, rows / rows.sum(axis=1, keepdims=True), atol=1e-6)
+    assert np.array_equal(rooted.permutation, sift.permutation)
+    assert rooted.parts == 4

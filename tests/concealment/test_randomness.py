@@ -16,7 +16,7 @@ from sfumato.concealment.randomness import (
     normal,
     uniform,
 )
-from sfumato.errors import InputError
+from sfumato.errors import InputError, WeakSecretWarning
 
 SECRET = bytes(range(7, 39))
 POINTS = np.arange(24, dtype=np.float32).reshape(6, 4)
@@ -65,9 +65,15 @@ def test_keyed_draws_take_minus_zero_for_zero():
     )
 
 
-@pytest.mark.parametrize("secret", [b"", b"short", b"a" * 40, "a text that is long enough", 12345, None])
-def test_guessable_secrets_are_refused(secret):
+@pytest.mark.parametrize("secret", [b"", "a text that is long enough", 12345, None])
+def test_secrets_that_are_none_are_refused(secret):
     with pytest.raises(InputError, match="token_bytes"):
+        KeyedDraws(secret, "x", POINTS)
+
+
+@pytest.mark.parametrize("secret", [b"short", b"a" * 40, b"0123456789abcde"])
+def test_guessable_secrets_are_warned_about(secret):
+    with pytest.warns(WeakSecretWarning, match="token_bytes"):
         KeyedDraws(secret, "x", POINTS)
 
 

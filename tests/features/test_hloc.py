@@ -3,7 +3,7 @@ import h5py
 import numpy as np
 import pytest
 
-from sfumato.errors import InputError, SourceError
+from sfumato.errors import SourceError
 from sfumato.features.hloc import features_in_hloc, guess_extractor, names_in_hloc, read_hloc
 from sfumato.types.clear import Features
 
@@ -78,10 +78,10 @@ def test_the_file_name_says_what_it_holds(name, extractor):
     assert guess_extractor(name) == extractor
 
 
-def test_a_file_that_does_not_say_what_it_holds_needs_to_be_told(write_hloc, hloc_image):
+def test_a_file_that_does_not_say_what_it_holds_can_be_told(write_hloc, hloc_image, caplog):
     path = write_hloc({"a.jpg": hloc_image()}, "features.h5")
-    with pytest.raises(InputError, match="--extractor"):
-        read_hloc(path)
+    assert only(path).extractor.name == "hloc"
+    assert "--extractor" in caplog.text
     assert only(path, extractor="superpoint").extractor.name == "superpoint"
     other = write_hloc({"a.jpg": hloc_image()}, "feats-disk.h5")
     assert only(other, extractor="mydisk").extractor.name == "mydisk"

@@ -614,3 +614,19 @@ def test_many_images_need_memory_for_one(path: Path):
     wrote, read = (int(word) for word in done.stdout.split())
     assert wrote < 20
     assert read < 30
+
+
+def test_an_interrupted_append_goes_on(path: Path, features: Any, same: Any):
+    save(path, {"a.jpg": features()})
+
+    def interrupted() -> Any:
+        yield "b.jpg", features(seed=1)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        save(path, interrupted(), append=True)
+    assert list(load(path)) == ["a.jpg"]
+    save(path, {"b.jpg": features(seed=1), "c.jpg": features(seed=2)}, append=True)
+    with load(path) as archive:
+        assert list(archive) == ["a.jpg", "b.jpg", "c.jpg"]
+        same(archive["b.jpg"], features(seed=1))

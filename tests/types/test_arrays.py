@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from sfumato.errors import InputError
-from sfumato.types.arrays import checked_size, frozen_array
+from sfumato.types.arrays import checked_size, frozen_array, whole_number
 
 
 @given(arrays.arrays(np.float64, (3, 4), elements=st.floats(-1e6, 1e6)), st.sampled_from("CF"))
@@ -101,3 +101,10 @@ def test_checked_size():
 def test_checked_size_refuses(size):
     with pytest.raises(InputError, match="image_size"):
         checked_size(size)
+
+
+def test_whole_numbers():
+    assert whole_number(np.int64(5), "seed") == 5
+    for wrong in (True, np.bool_(True), 1.5, "1", None):
+        with pytest.raises(InputError, match="seed: expected an integer"):
+            whole_number(wrong, "seed")

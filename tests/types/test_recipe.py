@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -236,3 +237,11 @@ def test_json_with_a_key_too_few_or_too_many_is_refused(name: str):
 def test_text_form_says_what_matters():
     assert repr(Recipe("random", 2)) == "Recipe('random-2')"
     assert repr(Recipe("random", 2, evaluation_seed=7, keyed=True)) == "Recipe('random-2', evaluation_seed=7, keyed)"
+
+
+def test_numpy_integers_and_the_short_form_make_recipes():
+    assert Recipe("random", np.int64(2)) == Recipe("random-2") == Recipe.of("random-2")
+    assert type(Recipe("random", np.int64(2)).dim) is int
+    assert str(Recipe("compress-48+sub-hybrid-4")) == "compress-48+sub-hybrid-4"
+    with pytest.raises(RecipeError, match="did you mean 'sub-hybrid-2'"):
+        Recipe("sub-hybird-2")

@@ -4,6 +4,7 @@
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import Annotated, Any
@@ -38,6 +39,7 @@ def _options(
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, never a value.")] = False,
 ) -> None:
+    warnings.formatwarning = lambda message, *_args, **_kwargs: f"warning: {message}\n"
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from sfumato.concealment.randomness import is_weak
 from sfumato.errors import FileError
 
 Descriptor = Annotated[str, typer.Option(help="For photos: sift or rootsift.")]
@@ -38,9 +39,11 @@ def read_labels(path: Path) -> dict[str, str]:
 
 def read_secret(path: Path) -> bytes:
     """Read a device key."""
+    advice = f"make one with: head -c 32 /dev/urandom > {path}"
     try:
-        return path.read_bytes()
+        secret = path.read_bytes()
     except OSError as cause:
-        raise FileError(
-            f"{path}: can not read the device key ({cause.strerror}); make one with: head -c 32 /dev/urandom > {path}"
-        ) from cause
+        raise FileError(f"{path}: can not read the device key ({cause.strerror}); {advice}") from cause
+    if is_weak(secret):
+        raise FileError(f"{path}: this device key can be guessed; {advice}")
+    return secret

@@ -40,6 +40,8 @@ class Decoys:
 
     def __post_init__(self) -> None:
         descriptors = frozen_array(self.descriptors, "decoys", (None, None))
+        kind = self.extractor if isinstance(self.extractor, Extractor) else Extractor(self.extractor)
+        object.__setattr__(self, "extractor", kind)
         count = len(descriptors)
         if count == 0 or descriptors.shape[1] == 0:
             raise DecoyError(f"decoys: need at least one entry of one dimension, got {descriptors.shape}")
@@ -100,6 +102,14 @@ class Pool:
         place = self.start[rows, None] + positions + np.where(beyond, self.skipped[rows, None], 0)
         entries: NDArray[np.int64] = self.order[place].astype(np.int64)
         return entries
+
+
+def as_rootsift(decoys: Decoys) -> Decoys:
+    """Return SIFT decoys as RootSIFT decoys: the square root of each, scaled to unit sum, has unit norm."""
+    exact = decoys.descriptors.astype(np.float64)
+    rooted = np.sqrt(exact / exact.sum(axis=1, keepdims=True)).astype(np.float32)
+    made = {**decoys.made, "rooted_from": decoys.checksum}
+    return Decoys(rooted, Extractor("rootsift"), decoys.permutation, decoys.parts, decoys.labels, made)
 
 
 def whole_pool(decoys: Decoys, rows: int) -> Pool:

@@ -7,7 +7,6 @@ a random rotation. The translation vector of Eq. 7 would leave a box around d; a
 directions w_i - d.
 """
 
-import operator
 import os
 import warnings
 from dataclasses import replace
@@ -28,7 +27,7 @@ from sfumato.concealment.randomness import (
 )
 from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, RecipeError
 from sfumato.subspace.reference import canonical_origin, gram_schmidt
-from sfumato.types.arrays import frozen_array
+from sfumato.types.arrays import frozen_array, whole_number
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 from sfumato.types.recipe import KINDS, Link, Recipe
@@ -42,7 +41,7 @@ BLOCK_BYTES = 2**21
 
 @overload
 def conceal(
-    features: Features,
+    features_or_points: Features,
     recipe: Recipe | str,
     decoys: Decoys | None = None,
     *,
@@ -52,7 +51,7 @@ def conceal(
 ) -> ConcealedFeatures: ...
 @overload
 def conceal(
-    features: ArrayLike,
+    features_or_points: ArrayLike,
     recipe: Recipe | str,
     decoys: Decoys | None = None,
     *,
@@ -61,7 +60,7 @@ def conceal(
     evaluation_seed: int | None = None,
 ) -> Subspaces: ...
 def conceal(
-    features: Features | ArrayLike,
+    features_or_points: Features | ArrayLike,
     recipe: Recipe | str,
     decoys: Decoys | None = None,
     *,
@@ -83,8 +82,9 @@ def conceal(
     >>> conceal(np.eye(3, 8), "random-2")
     Subspaces(3 of dimension 2 in R^8)
     """
-    chain = Recipe.of(recipe)
-    evaluation_seed = None if evaluation_seed is None else operator.index(evaluation_seed)
+    chain, features = Recipe.of(recipe), features_or_points
+    if evaluation_seed is not None:
+        evaluation_seed = whole_number(evaluation_seed, "evaluation_seed")
     points = features.descriptors if isinstance(features, Features) else frozen_array(features, "points", (None, None))
     if points.shape[1] == 0:
         raise InputError("points: need at least one dimension")

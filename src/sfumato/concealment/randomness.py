@@ -7,12 +7,13 @@ are not cryptographic: one is used for ``evaluation_seed`` alone, which protects
 
 import hashlib
 import os
+import warnings
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import InputError
+from sfumato.errors import InputError, WeakSecretWarning
 
 SHORTEST_SECRET = 16
 
@@ -45,9 +46,14 @@ class KeyedDraws:
     """
 
     def __init__(self, secret: bytes, context: str, points: NDArray[np.float32]) -> None:
-        if not isinstance(secret, bytes | bytearray) or len(secret) < SHORTEST_SECRET or len(set(secret)) < 8:
-            raise InputError(
-                f"secret: expected at least {SHORTEST_SECRET} unguessable bytes, for example secrets.token_bytes(32)"
+        if not isinstance(secret, bytes | bytearray) or not secret:
+            raise InputError("secret: expected unguessable bytes, for example secrets.token_bytes(32)")
+        if is_weak(secret):
+            warnings.warn(
+                f"this secret can be guessed: use at least {SHORTEST_SECRET} random bytes, for example "
+                f"secrets.token_bytes(32)",
+                WeakSecretWarning,
+                stacklevel=4,
             )
         self._key = hashlib.blake2b(secret, digest_size=32, person=b"sfumato lifting").digest()
         self._context = context.encode()
@@ -65,6 +71,11 @@ class KeyedDraws:
         parts = (self._key, self._context, purpose, self._points[row].tobytes())
         framed = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
         return hashlib.shake_256(framed).digest(count)
+
+
+def is_weak(secret: bytes) -> bool:
+    """Tell whether a secret is too short, or too regular, to be random."""
+    return len(secret) < SHORTEST_SECRET or len(set(secret)) < 8
 
 
 class SeededDraws:

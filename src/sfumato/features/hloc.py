@@ -8,6 +8,7 @@ COLMAP's keypoints, half a pixel to the right and down; the file is taken at its
 trusted: links, other files' data, foreign filters and arrays larger than the file can hold are refused.
 """
 
+import logging
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -18,10 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import InputError, SourceError
+from sfumato.errors import SourceError
 from sfumato.features.results import raised
 from sfumato.types.clear import Features
 from sfumato.types.extractor import Extractor
+
+log = logging.getLogger(__name__)
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
@@ -41,7 +44,7 @@ def read_hloc(path: str | os.PathLike[str], *, extractor: str | None = None) -> 
 
     ``extractor`` says what the descriptors are, by default what the file is called (``guess_extractor``).
 
-    Raises SourceError naming the file and the image, InputError if nobody says what the descriptors are.
+    Raises SourceError naming the file and the image.
     """
     return raised(features_in_hloc(path, names_in_hloc(path), extractor=named_extractor(path, extractor)))
 
@@ -76,14 +79,11 @@ def features_in_hloc(
 
 
 def named_extractor(path: str | os.PathLike[str], extractor: str | None) -> str:
-    """Return what the user says the descriptors are, or else what the file's name says."""
+    """Return what the user says the descriptors are, or else what the file's name says, or else just hloc."""
     name = extractor or guess_extractor(path)
     if name is None:
-        raise InputError(
-            f"{path}: the file name does not say what the descriptors are; say it with extractor, on the command "
-            f"line --extractor, for example superpoint"
-        )
-    return name
+        log.warning("%s: its name does not say what the descriptors are; they are called hloc, see --extractor", path)
+    return name or "hloc"
 
 
 def guess_extractor(path: str | os.PathLike[str]) -> str | None:

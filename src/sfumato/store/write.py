@@ -40,8 +40,8 @@ def save(
 
     ``features`` maps image names to ConcealedFeatures, or yields such pairs; an iterable is consumed one
     image at a time. The archive takes the place of an existing one at the end and at once; ``append`` adds to
-    an existing one instead, ``overwrite=False`` refuses. ``dtype`` float16 halves the size at a loss given in
-    docs/format.md. ``progress`` wraps the iterable.
+    an existing one instead, and goes on with an append that was interrupted; ``overwrite=False`` refuses.
+    ``dtype`` float16 halves the size at a loss given in docs/format.md. ``progress`` wraps the iterable.
 
     Raises InputError for what is not concealed, ArchiveError for files.
     """
@@ -53,11 +53,12 @@ def save(
             "; name it: {'desk.jpg': features}"
         )
     pairs: Pairs = features.items() if isinstance(features, Mapping) else features
-    with ArchiveWriter(path, append=append, resume=False, dtype=dtype) as writer:
+    with ArchiveWriter(path, append=append, resume=append, dtype=dtype) as writer:
         for pair in progress(pairs) if progress else pairs:
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise InputError(f"features: expected pairs of name and ConcealedFeatures, got {type(pair).__name__}")
-            writer.add(*pair)
+            if pair[0] not in writer.resumed:
+                writer.add(*pair)
 
 
 class ArchiveWriter:

@@ -71,3 +71,13 @@ def checked_size(size: Any) -> tuple[int, int] | None:
     if not (0 < width < 2**31 and 0 < height < 2**31):
         raise InputError(f"image_size: expected a positive width and height, got ({width}, {height})")
     return width, height
+
+
+def whole_number(value: Any, name: str) -> int:
+    """Return an integer, numpy's among them, as a plain one; truth values and fractions are an InputError."""
+    try:
+        if not isinstance(value, bool | np.bool_):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise InputError(f"{name}: expected an integer, got {type(value).__name__}")

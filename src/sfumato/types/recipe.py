@@ -58,6 +58,9 @@ class Link:
             raise RecipeError(f"unknown kind {self.kind!r:.80} in a recipe{suggest(str(self.kind), KINDS)}")
         argument = KINDS[self.kind].argument
         if argument == "dimension":
+            given: Any = self.dim
+            if hasattr(given, "__index__") and not isinstance(given, bool):  # numpy's integers too
+                object.__setattr__(self, "dim", int(given))
             if isinstance(self.dim, bool) or not isinstance(self.dim, int) or not 1 <= self.dim <= LARGEST_DIM:
                 raise RecipeError(
                     f"{self.kind} needs a dimension from 1 to {LARGEST_DIM}, for example '{self.kind}-2', "
@@ -100,7 +103,7 @@ class Recipe:
     that they were derived from a device secret, ``decoys`` which database was used (its checksum); these
     two describe a result and do not take part in comparisons.
 
-    >>> Recipe("sub-hybrid", 2) == Recipe.of("sub-hybrid-2")
+    >>> Recipe(kind="sub-hybrid", dim=2) == Recipe("sub-hybrid-2") == Recipe.of("sub-hybrid-2")
     True
     >>> str(Recipe.of("compress-48+sub-hybrid-4"))
     'compress-48+sub-hybrid-4'
@@ -124,6 +127,8 @@ class Recipe:
     ) -> None:
         if (kind is None) == (links is None) or (links is not None and (dim is not None or forced)):
             raise RecipeError("a recipe is made of a kind (and dim), or of links")
+        if isinstance(kind, str) and kind not in KINDS and dim is None and not forced:
+            links, kind = Recipe.of(kind).links, None  # the short form
         chain = (Link(kind, dim, forced),) if kind is not None else tuple(links or ())
         _check_chain(chain)
         if evaluation_seed is not None and (
