@@ -10,6 +10,7 @@
     │   ├── ImageError                  an image that can not be read
     │   ├── ArchiveError                a .sfm.h5 archive
     │   └── SourceError                 features made by somebody else: hloc, COLMAP
+    ├── WorkerError (RuntimeError)      a process or machine that was given work died, or could not do it
     └── MissingDependency (ImportError) an optional library is not installed
 
     EvaluationOnlyWarning (UserWarning) something was concealed in a way that protects nobody
@@ -59,6 +60,10 @@ class ArchiveError(FileError):
 
 class SourceError(FileError):
     """A file of features made by another program can not be read."""
+
+
+class WorkerError(SfumatoError, RuntimeError):
+    """A process or machine that was given work died, or could not do it."""
 
 
 class MissingDependency(SfumatoError, ImportError):

@@ -19,3 +19,12 @@ def test_progress_passes_everything_on_and_stays_off_a_pipe(capsys):
 
 def test_what_is_shown_does_not_act():
     assert printable("a\x1b[2J\nb é") == r"a\x1b[2J\nb é"
+
+
+def test_a_bar_tells_how_many_a_second(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    monkeypatch.setenv("COLUMNS", "150")
+    assert list(progress_bar("matching", 3, unit="pairs")("abc")) == ["a", "b", "c"]
+    assert "pairs/s" in capsys.readouterr().err
+    assert list(progress_bar("matching", 3)("abc")) == ["a", "b", "c"]
+    assert "/s" not in capsys.readouterr().err

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from sfumato import __version__
-from sfumato.cli import conceal, decoys, inspect
+from sfumato.cli import conceal, decoys, inspect, match
 from sfumato.cli.output import printable
 from sfumato.errors import SfumatoError
 
@@ -75,6 +75,10 @@ def explained(command: Callable[..., None], interrupted: str) -> Callable[..., N
 
 KEPT = "what was finished is kept beside the archive; run the same command again, without --overwrite, to go on"
 app.command("conceal")(explained(conceal.run, KEPT))
+KEPT_PAIRS = (
+    "the pairs matched so far are kept beside the output; run the same command again, without --overwrite, to go on"
+)
+app.command("match")(explained(match.run, KEPT_PAIRS))
 app.command("inspect")(explained(inspect.run, "nothing was changed"))
 decoy_commands.command("build")(explained(decoys.build, "nothing was written"))
 app.add_typer(decoy_commands, name="decoys")

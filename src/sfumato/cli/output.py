@@ -9,14 +9,22 @@ from typing import Any
 from sfumato.device import Outcome
 
 
-def progress_bar(title: str, total: int | None, *, quiet: bool = False) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return a wrapper that shows a bar on a terminal while what it wraps is worked through."""
+def progress_bar(
+    title: str, total: int | None, *, quiet: bool = False, unit: str | None = None
+) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """Return a wrapper that shows a bar on a terminal while what it wraps is worked through; ``unit`` a second too."""
 
     def wrapped(items: Iterable[Any]) -> Iterator[Any]:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
+        from rich.text import Text
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        class Rate(TextColumn):
+            def render(self, task: Task) -> Text:
+                return Text(f"{task.finished_speed or task.speed or 0:.1f} {unit}/s")
+
+        rate = () if unit is None else (Rate(""),)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *rate, TimeRemainingColumn())
         console = Console(stderr=True)
         count = len(items) if total is None and isinstance(items, Sized) else total
         with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:

@@ -37,7 +37,7 @@ class Part:
         self.end = encode.SUPERBLOCK_SIZE
         self._table_size = 0
         with explained(f"can not write {path}", "check the folder and its permissions"):
-            self.fd = _open_locked(path)
+            self.fd = open_locked(path)
         try:
             start = os.pread(self.fd, len(MARK), 0)
             self.is_fresh = not start
@@ -185,7 +185,7 @@ def _next_block(source: Source, address: int) -> int | None:
     return None
 
 
-def _open_locked(path: Path) -> int:
+def open_locked(path: Path) -> int:
     """Open or create a file and lock it; the lock ends with the process."""
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finished pairs on their way to a match file: locked, append-only, readable after a kill at any moment.
+
+A journal is a mark, a record of what is being made, and a record a pair. A record is its length, the CRC-32 of its
+payload, and the payload, all little-endian; nothing before the last record is ever changed. Knows no HDF5.
+"""
+
+import logging
+import os
+import struct
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sfumato.errors import FileError, InputError, SfumatoError
+from sfumato.store.part import open_locked
+from sfumato.types.scene import Matches
+
+MARK = b"sfumato-matches-part-1\n"
+FRAME = struct.Struct("<II")
+PAIR = struct.Struct("<HHIII64s64s")
+LARGEST = 2**31
+SYNC_SECONDS, SYNC_BYTES = 5.0, 64 * 2**20
+"""Whichever comes first: what a power failure may cost at most. A kill costs nothing that was added."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """Matches of one pair, with the number of features and the checksum of each of the two images."""
+
+    names: tuple[str, str]
+    counts: tuple[int, int]
+    checksums: tuple[str, str]
+    matches: Matches
+
+    def pack(self) -> bytes:
+        """Return the payload of a record."""
+        names = [name.encode("utf-8", "surrogateescape") for name in self.names]
+        sums = [text.encode("ascii") for text in self.checksums]
+        head = PAIR.pack(*map(len, names), *self.counts, len(self.matches), *sums)
+        arrays = self.matches.indices.astype("<i4"), self.matches.distances.astype("<f4")
+        return b"".join([head, *names, *(array.tobytes() for array in arrays)])
+
+    @classmethod
+    def unpack(cls, payload: bytes) -> "Entry":
+        """Read what ``pack`` wrote; anything else is an InputError."""
+        try:
+            first, second, count0, count1, found, sum0, sum1 = PAIR.unpack_from(payload)
+            texts, numbers = PAIR.size + first, PAIR.size + first + second
+            if len(payload) != numbers + 12 * found:
+                raise InputError("a record has another length than it says")
+            names = (_text(payload[PAIR.size : texts]), _text(payload[texts:numbers]))
+            indices = np.frombuffer(payload, "<i4", 2 * found, numbers).reshape(found, 2)
+            matches = Matches(indices, np.frombuffer(payload, "<f4", found, numbers + 8 * found))
+            return cls(names, (count0, count1), (sum0.decode("ascii"), sum1.decode("ascii")), matches)
+        except (struct.error, UnicodeError) as cause:
+            raise InputError("a record is damaged") from cause
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+class Journal:
+    """An open and locked journal; ``purpose`` says what is being made, and is empty if nobody said so yet."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.purpose = ""
+        self.end = 0
+        self._synced, self._unsynced = time.monotonic(), 0
+        with explained(f"can not write {path}", "check the folder and its permissions"):
+            self.fd = open_locked(path)
+        try:
+            with explained(f"can not read {path}", "move it away"):
+                self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        start = os.pread(self.fd, len(MARK), 0)
+        if not MARK.startswith(start):
+            raise FileError(f"{self.path} is in the way: it is not an unfinished match file; move it away")
+        payload = self._payload(len(MARK))
+        if payload is not None:
+            self.purpose = payload.decode("utf-8", "replace")
+            self.end = len(MARK) + FRAME.size + len(payload)
+
+    def begin(self, purpose: str) -> None:
+        """Forget what is in the file and say what is being made."""
+        with explained(f"can not write {self.path}", "free space and run again"):
+            os.ftruncate(self.fd, 0)
+            self._write(MARK + _framed(purpose.encode()), 0)
+        self.purpose, self.end = purpose, len(MARK) + FRAME.size + len(purpose.encode())
+
+    def salvage(self) -> Iterator[tuple[int, Entry]]:
+        """Yield every intact record of an interrupted run with its address; cut off what is behind the last."""
+        while (payload := self._payload(self.end)) is not None:
+            try:
+                entry = Entry.unpack(payload)
+            except InputError:
+                break
+            address, self.end = self.end, self.end + FRAME.size + len(payload)
+            yield address, entry
+        size = os.fstat(self.fd).st_size
+        if size > self.end:
+            log.warning("%s: dropped %d bytes at its end that are no whole pair", self.path, size - self.end)
+            with explained(f"can not write {self.path}", "check its permissions"):
+                os.ftruncate(self.fd, self.end)
+
+    def append(self, entry: Entry) -> int:
+        """Write a record and return its address. When this returns, a kill no longer loses it."""
+        record = _framed(entry.pack())
+        with explained(f"can not write {self.path}", "the pairs before are in it; free space and run again"):
+            try:
+                self._write(record, self.end)
+            except BaseException:
+                with suppress(OSError):
+                    os.ftruncate(self.fd, self.end)
+                raise
+            self._unsynced += len(record)
+            if self._unsynced > SYNC_BYTES or time.monotonic() - self._synced > SYNC_SECONDS:
+                self.sync()
+        address, self.end = self.end, self.end + len(record)
+        return address
+
+    def read(self, address: int) -> Entry:
+        """Return the record at an address."""
+        payload = self._payload(address)
+        if payload is None:
+            raise FileError(f"{self.path} was damaged while it was in use, at byte {address}: run again")
+        return Entry.unpack(payload)
+
+    def sync(self) -> None:
+        """Wait until everything is on the disk."""
+        os.fsync(self.fd)
+        self._synced, self._unsynced = time.monotonic(), 0
+
+    def remove(self) -> None:
+        """Delete the file."""
+        with suppress(FileNotFoundError):
+            self.path.unlink()
+
+    def close(self) -> None:
+        """Close the file, which releases the lock."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _payload(self, address: int) -> bytes | None:
+        """Return the payload of the record at an address, or None if no intact one is there."""
+        frame = os.pread(self.fd, FRAME.size, address)
+        if len(frame) < FRAME.size:
+            return None
+        length, checksum = FRAME.unpack(frame)
+        if length > min(LARGEST, os.fstat(self.fd).st_size - address - FRAME.size):
+            return None
+        payload = os.pread(self.fd, length, address + FRAME.size)
+        return payload if len(payload) == length and zlib.crc32(payload) == checksum else None
+
+    def _write(self, data: bytes, address: int) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self.fd, view, address)
+            view, address = view[written:], address + written
+
+
+def _framed(payload: bytes) -> bytes:
+    return FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+@contextmanager
+def explained(what: str, advice: str) -> Iterator[None]:
+    """Turn every problem of a file into a FileError that says what, where, and what to do."""
+    try:
+        yield
+    except InputError as cause:
+        raise FileError(f"{what}: {cause}; {advice}") from cause
+    except SfumatoError:
+        raise
+    except (OSError, RuntimeError) as cause:
+        raise FileError(f"{what}: {getattr(cause, 'strerror', None) or cause}; {advice}") from cause

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matches between two sets of concealed features: mutual nearest, ratio and threshold, exact.
+
+Knows subspaces and points as arrays; never imports the clear types.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import InputError
+from sfumato.matching.sides import Side, check_pair, side_of
+from sfumato.subspace.fast import Found, prepare, search
+from sfumato.subspace.prepared import Prepared
+from sfumato.types.scene import Matches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchParams:
+    """What counts as a match. ``ratio`` and ``max_distance`` apply to distances, not to their squares.
+
+    With ``mutual``, each of two matched rows is the nearest of the other, and a ratio is asked of both directions;
+    without, every row of the first side is matched with its nearest. ``threads``: None means the cores there are.
+    """
+
+    mutual: bool = True
+    ratio: float | None = None
+    max_distance: float | None = None
+    threads: int | None = None
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.ratio is not None and not 0 < self.ratio <= 1:
+            raise InputError(f"ratio: expected a number above 0 and at most 1, got {self.ratio!r:.80}")
+        if self.max_distance is not None and not self.max_distance >= 0:
+            raise InputError(f"max_distance: expected a number of 0 or more, got {self.max_distance!r:.80}")
+
+
+def match(
+    a: Any,
+    b: Any,
+    mutual: bool = True,
+    ratio: float | None = None,
+    max_distance: float | None = None,
+    *,
+    threads: int | None = None,
+    device: str | None = None,
+) -> Matches:
+    """Match two sets of concealed features, exactly.
+
+    ``a`` and ``b``: ConcealedFeatures, Subspaces, or points of shape (N, n), clear descriptors that stay on the device;
+    their dimensions may differ. The distance is the least distance of a point of one to a point of the other (Eq. 2).
+    ``mutual``: each of two matched rows is the nearest of the other; otherwise every row of ``a`` gets its nearest.
+    ``ratio``: the nearest must be at most so many times as far as the second nearest, from both sides if mutual.
+    ``max_distance``: and at most so far. ``threads``: None takes the cores there are. ``device``: a torch device such
+    as "cuda" does the products there; the result is the same.
+
+    Raises InputError for sides of different spaces or descriptors. Warns (VoidDistanceWarning) where subspaces are so
+    large that all of them meet.
+
+    >>> import numpy as np
+    >>> match(np.eye(3), np.eye(3)[::-1]).indices.tolist()
+    [[0, 2], [1, 1], [2, 0]]
+    """
+    params = MatchParams(mutual=mutual, ratio=ratio, max_distance=max_distance, threads=threads, device=device)
+    side0, side1 = side_of(a, "a"), side_of(b, "b")
+    check_pair(side0, side1)
+    return match_prepared(prepare(side0.origin, side0.basis), prepare(side1.origin, side1.basis), params)
+
+
+def nearest(
+    queries: Any,
+    references: Any,
+    k: int = 2,
+    *,
+    threads: int | None = None,
+    device: str | None = None,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return the distances and rows (N, k) of the k nearest references of each query, nearest first, exactly.
+
+    Either side may be ConcealedFeatures, Subspaces or points of shape (N, n). Where there are fewer than k references,
+    the distance is inf and the row -1.
+
+    >>> import numpy as np
+    >>> nearest(np.zeros((1, 2)), np.array([[3.0, 4.0], [0.0, 1.0]]), k=2)[1].tolist()
+    [[1, 0]]
+    """
+    if not isinstance(k, int | np.integer) or k < 1:
+        raise InputError(f"k: expected a whole number of 1 or more, got {k!r:.80}")
+    side0, side1 = side_of(queries, "queries"), side_of(references, "references")
+    check_pair(side0, side1)
+    params = MatchParams(threads=threads, device=device)
+    found = run_search(prepare(side0.origin, side0.basis), prepare(side1.origin, side1.basis), (int(k), 0), params)
+    missing = int(k) - found.rows0.shape[1]
+    distances = np.pad(np.sqrt(found.squared0).astype(np.float32), ((0, 0), (0, missing)), constant_values=np.inf)
+    return distances, np.pad(found.rows0, ((0, 0), (0, missing)), constant_values=-1)
+
+
+def match_prepared(a: Prepared, b: Prepared, params: MatchParams) -> Matches:
+    """Match two sides that were prepared before, so that many pairs of one image share the work."""
+    count = 1 if params.ratio is None else 2
+    return select(run_search(a, b, (count, count if params.mutual else 0), params, limit_of(params)), params)
+
+
+def run_search(
+    a: Prepared, b: Prepared, keep: tuple[int, int], params: MatchParams, limit: float = np.inf
+) -> Found:
+    """Search with the compiled kernels, or on a torch device."""
+    if params.device is None:
+        return search(a, b, keep, threads=params.threads, limit=limit)
+    from sfumato.subspace import torchtiles
+    from sfumato.subspace.pairs import exact_pairs
+
+    sides = (a.origin, a.basis, b.origin, b.basis)
+    parts = torchtiles.search(
+        *sides, keep, device=params.device, limit=limit, exact=lambda i, j: exact_pairs(*sides, i, j)
+    )
+    return Found(*parts)
+
+
+def limit_of(params: MatchParams) -> float:
+    """Return the squared distance beyond which nothing decides a match: a nearest, or a second nearest of a ratio."""
+    if params.max_distance is None:
+        return np.inf
+    farthest = params.max_distance if params.ratio is None else params.max_distance / params.ratio
+    return float(farthest) ** 2 * (1 + 1e-9)
+
+
+def select(found: Found, params: MatchParams) -> Matches:
+    """Choose the matches among the nearest of each row."""
+    squared, other = found.squared0, found.rows0
+    if other.size == 0:
+        return Matches(np.zeros((0, 2), np.int32), np.zeros(0, np.float32))
+    rows, first = np.arange(len(other)), other[:, 0]
+    good: NDArray[np.bool_] = first >= 0
+    if params.mutual:
+        good &= found.rows1[first, 0] == rows
+    if params.max_distance is not None:
+        good &= np.sqrt(squared[:, 0]) <= params.max_distance
+    if params.ratio is not None:
+        good &= passes_ratio(squared, params.ratio)
+        if params.mutual:
+            good &= passes_ratio(found.squared1, params.ratio)[first]
+    pairs = np.stack([rows[good], first[good]], axis=1)
+    return Matches(pairs.astype(np.int32), np.sqrt(squared[good, 0]).astype(np.float32))
+
+
+def passes_ratio(squared: NDArray[np.float64], ratio: float) -> NDArray[np.bool_]:
+    """Tell which rows have a nearest at most ``ratio`` times as far as the second nearest, or no second."""
+    if squared.shape[1] < 2:
+        return np.ones(len(squared), bool)
+    passed: NDArray[np.bool_] = np.sqrt(squared[:, 0]) <= ratio * np.sqrt(squared[:, 1])
+    return passed

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exact nearest neighbours between two sets of affine subspaces, at the speed of the machine.
+
+Knows arrays only. What is found is what ``reference`` defines, evaluated in float64; everything before that only leaves
+out pairs that can not matter (see ``sweep``). The matrix of all distances is never held. Threads call compiled code that
+does its own products: no BLAS, no second pool of threads.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import InputError
+from sfumato.subspace.prepared import Frame, Prepared
+
+TILE_BYTES = 32 << 20
+"""How many bounds are held at once, a byte each."""
+
+TILE_COLUMNS = 16384
+ROWS_AT_ONCE, COLUMNS_AT_ONCE = 48, 64
+
+INDISTINCT = 2.5e-7
+"""Distances below this, in units of the longest origin, are what float32 rounding leaves of 0, and count as 0."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Found:
+    """The nearest of each row of either side, nearest first, of equals the lower number first.
+
+    ``squared0`` (N0, keep0) float64 and ``rows0`` (N0, keep0) int64: for each row of side 0 the squared distances and
+    rows of side 1; inf and -1 where there are fewer. ``squared1`` (N1, keep1), ``rows1``: the other way. ``head`` is the
+    number of axes of the bound, 0 where there was none; ``bracketed`` and ``decided`` count the pairs that needed the
+    full panels, and float64.
+    """
+
+    squared0: NDArray[np.float64]
+    rows0: NDArray[np.int64]
+    squared1: NDArray[np.float64]
+    rows1: NDArray[np.int64]
+    head: int = 0
+    bracketed: int = 0
+    decided: int = 0
+
+
+def prepare(origin: NDArray[np.float32], basis: NDArray[np.float32]) -> Prepared:
+    """Return subspaces ready to be compared; ``origin`` (N, n), ``basis`` (N, m, n) float32 in canonical form."""
+    return Prepared(np.ascontiguousarray(origin), np.ascontiguousarray(basis))
+
+
+def search(
+    a: Prepared,
+    b: Prepared,
+    keep: tuple[int, int],
+    *,
+    threads: int | None = None,
+    limit: float = np.inf,
+    head: int | None = None,
+) -> Found:
+    """Find the ``keep`` nearest of each row of a in b, and of each row of b in a; 0 where a direction is not wanted.
+
+    ``limit``: squared distances beyond are of no interest. ``head``: the number of axes of the bound, by default what
+    pays; n projects nothing away. The result does not depend on ``threads`` or ``head``.
+    """
+    from threadpoolctl import threadpool_limits
+
+    from sfumato.subspace.plan import choose_plan
+
+    keep = min(keep[0], len(b)), min(keep[1], len(a))
+    nearest = [
+        (np.full((len(side), count), np.inf), np.full((len(side), count), -1, np.int64))
+        for side, count in zip((a, b), keep, strict=True)
+    ]
+    if max(keep) == 0 or not len(a) or not len(b):
+        return Found(*nearest[0], *nearest[1])
+    for best, _ in nearest:
+        best[...] = limit
+    frame = a.frame or b.frame or Frame.of(a.origin, b.origin)
+    a.frame, b.frame = a.frame or frame, b.frame or frame
+    with ThreadPoolExecutor(thread_count(threads)) as pool, threadpool_limits(1, "blas"):  # the threads are ours
+        plan = choose_plan(a, b, frame, keep, limit=limit, head=head)
+        counts = Search(a, b, frame, plan, limit, nearest, pool.map).run(pool, thread_count(threads))
+    for best, where in nearest:
+        best[where < 0] = np.inf
+    return Found(*nearest[0], *nearest[1], plan.head, *counts)
+
+
+def thread_count(threads: int | None) -> int:
+    """Return the number of threads to use: what is asked for, or the cores this process may use."""
+    if threads is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if threads < 1:
+        raise InputError(f"threads: expected a number of 1 or more, got {threads}")
+    return threads
+
+
+class Search:
+    """One search under way: the compiled form of both sides, and the work cut into tiles and blocks."""
+
+    def __init__(
+        self, a: Prepared, b: Prepared, frame: Frame, plan: Any, limit: float, nearest: Sequence[Any], run: Any = map
+    ) -> None:
+        from sfumato.subspace import sweep
+        from sfumato.subspace.panels import column_layout, row_layout, scales_of
+
+        self.counts, self.nearest, self.head = (len(a), len(b)), nearest, plan.head
+        self.keep = nearest[0][0].shape[1], nearest[1][0].shape[1]
+        forms = [
+            (side, side.panel(frame, None, dual=dual, run=run), dual) for side, dual in ((a, plan.duals[0]), (b, plan.duals[1]))
+        ]
+        dual = any(plan.duals)
+        zero = (INDISTINCT * max(_longest(a), _longest(b))) ** 2
+        self.sides = tuple(_side(side, panel, dual and not own) for side, panel, own in forms)
+        dims = [panel.values.shape[1] - 1 for _, panel, _ in forms]
+        scales = scales_of(forms[0][1], forms[1][1], *dims, dual=dual)
+        self.rules = sweep.Rules(scales, np.float32(plan.step), zero, limit)
+        self.rooms = lambda width: sweep.scratch(width, a.dim, b.dim, dims[0], dims[1], a.origin.shape[1])
+        if plan.head:
+            coarse = [
+                side.panel(frame, plan.head, pad_rows=pad, dual=own, run=run)
+                for (side, _, own), pad in zip(forms, (3, 8), strict=True)
+            ]
+            norms = [_norms(panel, dual and not own) for panel, own in zip(coarse, plan.duals, strict=True)]
+            self.coarse = (row_layout(coarse[0]), norms[0], column_layout(coarse[1]), norms[1])
+            self.coarse_scales = scales_of(coarse[0], coarse[1], *dims, dual=dual)
+
+    def run(self, pool: ThreadPoolExecutor | None = None, threads: int = 1) -> tuple[int, int]:
+        """Work through all tiles; return how many pairs were bracketed, and decided in float64."""
+        width = min(self.counts[1], TILE_COLUMNS)
+        height = _even_part(self.counts[0], max(ROWS_AT_ONCE, TILE_BYTES // (-(-width // 8) * 8)))
+        self.stride = -(-width // 8) * 8
+        self.bounds = np.zeros(min(height, self.counts[0]) * self.stride + 64, np.uint8)  # scans read 64 at a time
+        known = np.full(self.counts[1], np.inf)
+        workers = [_Worker(self, max(height, width)) for _ in range(threads)]
+        for top in range(0, self.counts[0], height):
+            for left in range(0, self.counts[1], width):
+                tile = (top, min(top + height, self.counts[0])), (left, min(left + width, self.counts[1]))
+                self._tile(tile, workers, known, pool)
+        return sum(int(w.room.counts[0]) for w in workers), sum(int(w.room.counts[1]) for w in workers)
+
+    def _tile(self, tile: Any, workers: "list[_Worker]", known: NDArray[np.float64], pool: Any) -> None:
+        rows, columns = tile
+        for worker in workers:
+            worker.upper = np.full((columns[1] - columns[0], self.keep[1]), np.inf, np.float32)
+        _share_out(workers, pool, _blocks(*rows, ROWS_AT_ONCE), lambda worker, block: worker.rows(block, tile))
+        if self.keep[1]:
+            upper = np.sort(np.concatenate([worker.upper for worker in workers], axis=1), axis=1)[:, self.keep[1] - 1]
+            known[slice(*columns)] = np.minimum(known[slice(*columns)], upper)
+            step = COLUMNS_AT_ONCE
+            _share_out(
+                workers, pool, _blocks(*columns, step), lambda worker, block: worker.columns(block, tile, known)
+            )
+
+
+class _Worker:
+    """What one thread does and keeps."""
+
+    def __init__(self, search: Search, width: int) -> None:
+        self.search, self.room = search, search.rooms(width)
+        self.upper: NDArray[np.float32] = np.empty((0, 0), np.float32)
+
+    def rows(self, block: tuple[int, int], tile: Any) -> None:
+        from sfumato.subspace import bounds, sweep
+
+        s, ((top, _), (left, right)) = self.search, tile
+        lines = s.bounds[(block[0] - top) * s.stride :]
+        if s.head:
+            groups = (left // 8, -(-right // 8))
+            ones = s.sides[0].ones, s.sides[1].ones
+            bounds.fill(*s.coarse, block, groups, s.coarse_scales, np.float32(1 / s.rules.step), *ones, lines, s.stride)
+        if s.keep[0]:
+            sweep.sweep_rows(
+                s.sides, s.rules, block, (left, right), lines, s.stride, *s.nearest[0], self.upper, self.room
+            )
+
+    def columns(self, block: tuple[int, int], tile: Any, known: NDArray[np.float64]) -> None:
+        from sfumato.subspace import sweep
+
+        s, (rows, (left, _)) = self.search, tile
+        sweep.sweep_columns(
+            s.sides, s.rules, rows, block, s.bounds, block[0] - left, s.stride, *s.nearest[1], known, self.room
+        )
+
+
+def _share_out(
+    workers: list[_Worker],
+    pool: ThreadPoolExecutor | None,
+    blocks: list[tuple[int, int]],
+    work: Callable[[_Worker, tuple[int, int]], None],
+) -> None:
+    """Let every worker take the next block until there are none."""
+    waiting = iter(blocks)  # next() of a list's iterator is atomic
+
+    def drain(worker: _Worker) -> None:
+        for block in waiting:
+            work(worker, block)
+
+    if pool is None or len(workers) == 1:
+        drain(workers[0])
+    else:
+        for _ in pool.map(drain, workers):
+            pass
+
+
+def _blocks(start: int, stop: int, size: int) -> list[tuple[int, int]]:
+    return [(first, min(first + size, stop)) for first in range(start, stop, size)]
+
+
+def _even_part(count: int, most: int) -> int:
+    """Return the size of the parts, at most ``most``, that cut ``count`` most evenly; a multiple of a block."""
+    size = -(-count // -(-count // most))
+    return -(-size // ROWS_AT_ONCE) * ROWS_AT_ONCE
+
+
+def _longest(side: Prepared) -> float:
+    return float(np.sqrt(np.einsum("ni,ni->n", side.origin, side.origin).max(initial=0.0)))
+
+
+def _norms(panel: Any, left_out: bool) -> NDArray[np.float32]:
+    """Return the squared norms of a panel; 0 for the points of the dual form, which does without them."""
+    norms: NDArray[np.float32] = np.minimum(panel.norms, 0) if left_out else panel.norms
+    return norms
+
+
+def _side(side: Prepared, panel: Any, left_out: bool) -> Any:
+    from sfumato.subspace.sweep import Side
+
+    ones = (0,) * (panel.values.shape[1] - 1)
+    return Side(
+        side.origin.reshape(-1), side.basis.reshape(-1), panel.values.reshape(-1), _norms(panel, left_out), ones, side.dim
+    )

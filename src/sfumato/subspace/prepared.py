@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A set of subspaces, and what it was turned into for comparing it: kept, so that the next comparison need not.
+
+Knows arrays only. A frame holds what two sets must have in common: a point to measure from, and the axes to project on.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from sfumato.subspace.panels import Panel
+
+SAMPLE = 1024
+"""How many origins of a side the axes are computed from."""
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class Frame:
+    """The mean (n,) of origins and the axes (n, n) along which they vary most, computed when first asked for.
+
+    Any orthonormal axes give right results; these give tight bounds. ``plans`` remembers what paid.
+    """
+
+    mean: NDArray[np.float64]
+    sample: NDArray[np.float32]
+    plans: dict[Any, Any] = field(default_factory=dict)
+    found: NDArray[np.float32] | None = None
+
+    @staticmethod
+    def of(*origins: NDArray[np.float32]) -> "Frame":
+        """Return the frame of some sets of origins (N, n)."""
+        sample = np.concatenate([origin[:: max(1, len(origin) // SAMPLE)] for origin in origins])
+        return Frame(sample.mean(axis=0, dtype=np.float64), sample)
+
+    def axes(self, head: int) -> NDArray[np.float32]:
+        """Return the ``head`` axes of greatest variance, as columns (n, head)."""
+        if self.found is None:
+            centred = self.sample - self.mean
+            vectors = np.linalg.eigh(centred.T @ centred).eigenvectors
+            self.found = vectors[:, ::-1].astype(np.float32)
+            self.sample = self.sample[:0]
+        return np.ascontiguousarray(self.found[:, :head])
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class Prepared:
+    """One set of subspaces, ``origin`` (N, n) and ``basis`` (N, m, n) float32 in canonical form, ready to be compared."""
+
+    origin: NDArray[np.float32]
+    basis: NDArray[np.float32]
+    frame: Frame | None = None
+    made: dict[Any, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.origin)
+
+    @property
+    def dim(self) -> int:
+        """The dimension m of each subspace."""
+        return int(self.basis.shape[1])
+
+    def sample(self, count: int) -> "Prepared":
+        """Return about ``count`` of the subspaces, evenly spread."""
+        rows = np.unique(np.linspace(0, len(self) - 1, count).astype(np.int64)) if len(self) > count else slice(None)
+        return Prepared(np.ascontiguousarray(self.origin[rows]), np.ascontiguousarray(self.basis[rows]), self.frame)
+
+    def panel(
+        self,
+        frame: Frame,
+        head: int | None,
+        *,
+        pad_rows: int = 1,
+        dual: bool = False,
+        run: Callable[..., Iterable[Any]] = map,
+    ) -> "Panel":
+        """Return the subspaces rounded in a frame, projected on its first ``head`` axes, or whole; ``run`` is a map."""
+        from sfumato.subspace.panels import make_panel
+
+        key = (frame, head, pad_rows, dual)
+        if key not in self.made:
+            self.made[key] = make_panel(
+                *(self.dual_form(frame) if dual else (self.origin, self.basis, frame.mean)),
+                None if head is None or head >= len(frame.mean) else frame.axes(head),
+                scale=self.scale(frame),
+                round_to=16 if head is None else 2,
+                pad_rows=pad_rows,
+                dual=dual,
+                run=run,
+            )
+        panel: Panel = self.made[key]
+        return panel
+
+    def scale(self, frame: Frame) -> float:
+        """Return the largest distance of an origin from the mean of a frame."""
+        key = (frame, "scale")
+        if key not in self.made:
+            offset = self.origin - frame.mean
+            self.made[key] = float(np.sqrt(np.einsum("ni,ni->n", offset, offset).max(initial=0.0))) * (1 + 1e-6) or 1.0
+        scale: float = self.made[key]
+        return scale
+
+    def dual_form(self, frame: Frame) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
+        """Return the dual form about the mean of a frame: the origins, bases (N, n - m, n) of the complements, and 0."""
+        from sfumato.subspace.complement import complement_basis
+
+        offset = self.origin - frame.mean
+        for _ in range(2):
+            offset -= np.einsum("nm,nmi->ni", np.einsum("nmi,ni->nm", self.basis, offset), self.basis)
+        if "complement" not in self.made:
+            self.made["complement"] = complement_basis(self.basis)
+        return offset.astype(np.float32), self.made["complement"], np.zeros_like(frame.mean)

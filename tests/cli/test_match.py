@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+import itertools
+import json
+import logging
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+import sfumato
+from sfumato.cli.match import choose_pairs
+from sfumato.matching.journal import Journal
+from sfumato.matching.match import MatchParams
+from sfumato.matching.matchfile import load_matches
+
+NAMES = [f"db/{i}.jpg" for i in range(6)]
+PAIRS = list(itertools.combinations(NAMES, 2))
+
+
+def make_archive(path, ambient_dim=16):
+    points = np.random.default_rng(99).standard_normal((30, ambient_dim))
+    images = {}
+    for number, name in enumerate(NAMES):
+        rng = np.random.default_rng(number)
+        near = points + 0.1 * rng.standard_normal(points.shape)
+        subspaces = sfumato.Subspaces(near, rng.standard_normal((30, 2, ambient_dim)))
+        images[name] = sfumato.ConcealedFeatures(rng.random((30, 4)), subspaces, "random-2", sfumato.Extractor("sift"))
+    sfumato.save(path, images)
+    return path
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    return make_archive(tmp_path_factory.mktemp("match") / "a.sfm.h5")
+
+
+def spoiled(archive, path):
+    """A copy of the archive in which db/1.jpg is damaged."""
+    with sfumato.load(archive) as opened:
+        raw = opened["db/1.jpg"].subspaces.origin.tobytes()
+    content = bytearray(archive.read_bytes())
+    content[content.index(raw[:64])] ^= 1
+    path.write_bytes(content)
+    return path
+
+
+def test_every_pair_as_by_hand(run_sfumato, archive, tmp_path):
+    path = tmp_path / "m.h5"
+    done = run_sfumato("match", archive, "--exhaustive", "-o", path)
+    with sfumato.load(archive) as opened, load_matches(path) as file:
+        assert sorted(file) == PAIRS
+        for pair in PAIRS:
+            by_hand = sfumato.match(opened[pair[0]], opened[pair[1]])
+            assert np.array_equal(file[pair].indices, by_hand.indices)
+        total = sum(len(file[pair]) for pair in PAIRS)
+    assert f"15 pairs with {total} matches ({total / 15:.1f} a pair, " in done.stdout
+    assert "pairs/s)" in done.stdout
+    assert str(path) in done.stdout
+    assert len(done.stdout.splitlines()) == 1
+    assert "0 pairs with 0 matches" in run_sfumato("match", archive, "--exhaustive", "-o", path).stdout
+
+
+def test_lists_and_settings(run_sfumato, archive, tmp_path):
+    listing = tmp_path / "pairs.txt"
+    listing.write_text("# mine\ndb/3.jpg db/1.jpg\ndb/1.jpg db/3.jpg\ndb/2.jpg db/2.jpg\n")
+    path = tmp_path / "m.h5"
+    facts = json.loads(run_sfumato("match", archive, "--pairs", listing, "-o", path, "--ratio", 0.9, "--json").stdout)
+    assert (facts["pairs"], facts["duplicates"], facts["selves"], facts["skipped"]) == (1, 1, 1, 0)
+    with load_matches(path) as file:
+        assert list(file) == [("db/3.jpg", "db/1.jpg")]
+        assert file.purpose.parameters["ratio"] == 0.9
+    assert (
+        "begun with ratio 0.9, not ratio None"
+        in run_sfumato("match", archive, "--sequential", 1, "-o", path, code=1).stderr
+    )
+    done = run_sfumato("match", archive, "--sequential", 1, "-o", path, "--overwrite", "--one-way", "--max-distance", 2)
+    assert "5 pairs" in done.stdout
+    with load_matches(path) as file:
+        assert file.purpose.parameters == {"mutual": False, "ratio": None, "max_distance": 2.0}
+        assert len(file["db/0.jpg", "db/1.jpg"]) == 30
+
+
+def test_processes_do_the_same(run_sfumato, archive, tmp_path):
+    run_sfumato("match", archive, "--exhaustive", "-o", tmp_path / "one.h5", "--threads", 1)
+    run_sfumato("match", archive, "--exhaustive", "-o", tmp_path / "two.h5", "--workers", 2, "--quiet")
+    assert (tmp_path / "one.h5").read_bytes() == (tmp_path / "two.h5").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--exhaustive (15 pairs of these 6 images)"),
+        (["--exhaustive", "--sequential", "2"], "--exhaustive and --sequential was given"),
+        (["--sequential", "0"], "overlap"),
+        (["--pairs", "none.txt"], "can not read the pairs"),
+        (["--exhaustive", "--ratio", "7"], "ratio"),
+        (["--exhaustive", "--workers", "0"], "--workers"),
+        (["--exhaustive", "--workers", "2", "--dask", "tcp://127.0.0.1:1"], "give one of the two"),
+        (["--exhaustive", "--dask-key", "k"], "need --dask"),
+    ],
+)
+def test_mistakes(run_sfumato, archive, tmp_path, arguments, message):
+    done = run_sfumato("match", archive, "-o", tmp_path / "m.h5", *arguments, code=1)
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_that_are_not_there_are_told_at_once(run_sfumato, archive, tmp_path):
+    (tmp_path / "pairs.txt").write_text("db/0.jpg 1.jpg\nxxxx db/7.jpg\n")
+    done = run_sfumato("match", archive, "--pairs", tmp_path / "pairs.txt", "-o", tmp_path / "m.h5", code=1)
+    assert "3 of the images" in done.stderr
+    assert "did you mean 'db/1.jpg'" in done.stderr
+
+
+def test_a_damaged_image_costs_its_pairs_only_and_the_exit_code_tells(run_sfumato, archive, tmp_path):
+    damaged = spoiled(archive, tmp_path / "b.sfm.h5")
+    for extra in ((), ("--workers", "2")):
+        path = tmp_path / f"m{len(extra)}.h5"
+        done = run_sfumato("match", damaged, "--exhaustive", "-o", path, *extra, code=1)
+        assert "5 pairs not matched: can not read image 'db/1.jpg'" in done.stderr
+        assert "10 pairs with" in done.stdout
+        assert "5 failed" in done.stdout
+        with load_matches(path) as file:
+            assert sorted(file) == [pair for pair in PAIRS if "db/1.jpg" not in pair]
+    (tmp_path / "pairs.txt").write_text("db/0.jpg db/1.jpg\n")
+    done = run_sfumato("match", damaged, "--pairs", tmp_path / "pairs.txt", "-o", tmp_path / "n.h5", code=1)
+    assert "nothing was written" in done.stdout
+    assert not (tmp_path / "n.h5").exists()
+
+
+def test_distances_that_say_nothing_are_warned_about(run_sfumato, tmp_path):
+    path = make_archive(tmp_path / "v.sfm.h5", ambient_dim=4)
+    done = run_sfumato("match", path, "--exhaustive", "-o", tmp_path / "m.h5")
+    assert "warning: subspaces of dimension 2 and 2 meet in R^4" in done.stderr
+
+
+BLOCKED = """
+import signal, sys
+from sfumato.cli import main
+from sfumato.matching.images import ArchiveImages
+
+real, count = ArchiveImages.match, 0
+def match(self, pair, params):
+    global count
+    count += 1
+    if count > 5:
+        signal.pause()
+    return real(self, pair, params)
+ArchiveImages.match = match
+main()
+"""
+
+
+def start_and_block(archive, path):
+    """Run the command until five pairs are in the journal; it then waits for a signal."""
+    command = [sys.executable, "-c", BLOCKED, "match", str(archive), "--exhaustive", "-o", str(path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    part = path.with_name(path.name + ".part")
+    while len(five_pairs(part)) < 5:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    return process, part
+
+
+def five_pairs(part):
+    """What is in the journal of a running command, read from a copy: the original is locked."""
+    if not part.exists():
+        return []
+    copy = part.with_name("copy")
+    copy.write_bytes(part.read_bytes())
+    logging.getLogger("sfumato").setLevel(logging.ERROR)
+    journal = Journal(copy)
+    try:
+        return [entry.names for _, entry in journal.salvage()] if journal.purpose else []
+    finally:
+        journal.close()
+        copy.unlink()
+
+
+def test_killed_in_the_middle_and_run_again(run_sfumato, archive, tmp_path):
+    run_sfumato("match", archive, "--exhaustive", "-o", tmp_path / "whole.h5")
+    path = tmp_path / "m.h5"
+    process, part = start_and_block(archive, path)
+    process.kill()
+    process.communicate()
+    assert not path.exists()
+    assert part.exists()
+    with part.open("ab") as file:
+        file.write(b"\x40\0\0\0torn")  # the kill came in the middle of a write
+    facts = json.loads(run_sfumato("match", archive, "--exhaustive", "-o", path, "--json").stdout)
+    assert (facts["skipped"], facts["pairs"]) == (5, 10)
+    assert path.read_bytes() == (tmp_path / "whole.h5").read_bytes()
+    assert not part.exists()
+
+
+def test_ctrl_c_keeps_what_was_matched(run_sfumato, archive, tmp_path):
+    path = tmp_path / "m.h5"
+    process, _ = start_and_block(archive, path)
+    process.send_signal(signal.SIGINT)
+    errors = process.communicate(timeout=100)[1]
+    assert process.returncode == 130
+    assert "run the same command again" in errors
+    assert "Traceback" not in errors
+    facts = json.loads(run_sfumato("match", archive, "--exhaustive", "-o", path, "--json").stdout)
+    assert (facts["skipped"], facts["pairs"]) == (5, 10)
+
+
+def test_a_cluster_does_the_same(run_sfumato, archive, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        distributed = pytest.importorskip("distributed", reason="needs the extra 'cluster'")
+        with distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+        ) as cluster:  # fmt: skip
+            address = cluster.scheduler_address
+            run_sfumato("match", archive, "--exhaustive", "-o", tmp_path / "there.h5", "--dask", address)
+    run_sfumato("match", archive, "--exhaustive", "-o", tmp_path / "here.h5")
+    assert (tmp_path / "there.h5").read_bytes() == (tmp_path / "here.h5").read_bytes()
+
+
+def test_defaults_are_those_of_the_library(run_sfumato, archive):
+    shown = run_sfumato("match", "--help").stdout
+    for word in ("--pairs", "--exhaustive", "--sequential", "--one-way", "--workers", "--dask", "Example"):
+        assert word in shown
+    assert MatchParams().mutual
+    with sfumato.load(archive) as opened:
+        assert len(choose_pairs(opened, None, False, 2)) == 9
