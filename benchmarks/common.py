@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,36 @@ def seconds(work: Callable[[], Any], repeats: int) -> dict[str, float]:
     return {"least": min(runs), "median": statistics.median(runs), "spread": quartiles[2] - quartiles[0]}
 
 
+def interleaved(works: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """Time several pieces of work in turn, after one run of each that does not count: the least seconds of each.
+
+    What disturbs the machine for a while then disturbs all of them, and their ratios less.
+    """
+    runs: dict[str, list[float]] = {name: [] for name in works}
+    for turn in range(max(1, repeats) + 1):
+        for name, work in works.items():
+            start = time.perf_counter()
+            work()
+            if turn:
+                runs[name].append(time.perf_counter() - start)
+    return {name: min(taken) for name, taken in runs.items()}
+
+
+def note(words: str) -> None:
+    """Say on the error stream what is being done."""
+    print(words, file=sys.stderr, flush=True)
+
+
+def photo_descriptors(paths: Iterable[Path], wanted: int, each: int = 8000) -> np.ndarray:
+    """Return up to ``wanted`` SIFT descriptors (N, 128), the strongest ``each`` of every photo, contrast from 0.01."""
+    found: list[np.ndarray] = []
+    for path in paths:
+        if sum(map(len, found)) >= wanted:
+            break
+        found.append(sfumato.extract(path, contrast_threshold=0.01, max_features=each).descriptors)
+    return np.ascontiguousarray(np.concatenate(found)[:wanted])
+
+
 def sift_like(count: int, rng: np.random.Generator) -> np.ndarray:
     """Non-negative unit-norm rows (count, 128) with about a quarter zeros, for timing without photos."""
     rows = np.maximum(rng.normal(0.3, 0.5, (count, 128)), 0)
@@ -69,11 +99,7 @@ def sift_like(count: int, rng: np.random.Generator) -> np.ndarray:
 
 def finish(suite: str, args: argparse.Namespace, sizes: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     """Print the figures as a table and write them, with machine, seed, sizes and commit, where asked."""
-    names = list(rows[0])
-    table = [names, *([_show(row[name]) for name in names] for row in rows)]
-    widths = [max(len(line[i]) for line in table) for i in range(len(names))]
-    for line in table:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)))
+    print_table(rows)
     if args.json:
         result = {
             "suite": suite, "version": sfumato.__version__, "commit": _commit(), "machine": describe_machine(),
@@ -84,7 +110,18 @@ def finish(suite: str, args: argparse.Namespace, sizes: dict[str, Any], rows: li
         print(f"written to {args.json}", file=sys.stderr)
 
 
+def print_table(rows: list[dict[str, Any]]) -> None:
+    """Print rows that share their keys, one line each."""
+    names = list(rows[0])
+    table = [names, *([_show(row[name]) for name in names] for row in rows)]
+    widths = [max(len(line[i]) for line in table) for i in range(len(names))]
+    for line in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
 def _show(value: Any) -> str:
+    if value is None:
+        return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

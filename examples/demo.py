@@ -59,10 +59,8 @@ def conceal_both(pair: HomographyPair, recipe: str, features: int, folder: Path)
 def match(pair: HomographyPair, recipe: str, features: int, folder: Path) -> Result:
     """Match the two sides by mutual nearest subspaces, and judge every match by the homography."""
     side0, side1 = conceal_both(pair, recipe, features, folder)
-    squared = sfumato.squared_distances(side0.subspaces, side1.subspaces)
-    nearest = squared.argmin(axis=1)
-    mutual = np.flatnonzero(squared.argmin(axis=0)[nearest] == np.arange(len(side0)))
-    points0, points1 = side0.keypoints[mutual, :2], side1.keypoints[nearest[mutual], :2]
+    rows0, rows1 = sfumato.match(side0, side1).indices.T
+    points0, points1 = side0.keypoints[rows0, :2], side1.keypoints[rows1, :2]
     error = np.linalg.norm(warp_points(pair.homography, points0) - points1, axis=1)
     numbers = 4 * (side0.subspaces.dim + 1) * side0.subspaces.ambient_dim
     return Result(pair.first.name, recipe, points0, points1, error < RIGHT_WITHIN_PX, numbers)
@@ -113,7 +111,7 @@ def write_page(results: list[Result], pictures: list[Path], settings: dict[str, 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("demo"), help="folder for the page, pictures and archives")
-    parser.add_argument("--features", type=int, default=400, help="keypoints of each picture")
+    parser.add_argument("--features", type=int, default=1000, help="keypoints of each picture")
     parser.add_argument("--photos", nargs="+", default=list(PHOTOS), help="names of sample photos")
     parser.add_argument("--seed", type=int, default=0, help="of the homographies; concealment is never seeded")
     args = parser.parse_args(argv)

@@ -20,6 +20,9 @@ SINGULAR = 0.1
 LARGEST = 254.0
 """The byte for a squared distance of so many steps or more."""
 
+THREE_GROUPS = (0,) * (BLOCK - 1)
+"""Of points, three groups of eight columns are multiplied as if they were stacked."""
+
 LEVEL1_BYTES = 16384
 """How much of a panel stays in the fastest cache while rows pass by."""
 
@@ -95,12 +98,18 @@ def _dot(x: list[Lanes], y: list[Lanes], start: Lanes | None = None) -> Lanes:
     return total
 
 
-def _from_sums(builder: Any, data: Any, at: Any, m0: int, m1: int, offset: Lanes, scales: list[Lanes]) -> Any:
-    """Return the squared distance of eight pairs, less what rounding may have added, and that amount."""
+def _from_sums(
+    builder: Any, data: Any, at: Any, held: Any, m0: int, m1: int, offset: Lanes, scales: list[Lanes]
+) -> Any:
+    """Return the squared distance of eight pairs, less what rounding may have added, and that amount.
+
+    Sums of a stacked row begin ``held`` times eight after those of the row before.
+    """
     both, left, right, cross, sign, fixed, growing = scales
 
     def product(row: int, column: int) -> Lanes:
-        return load_ints(builder, data, builder.add(at, INT64((row * (m1 + 1) + column) * LANES)))
+        first = builder.add(at, builder.mul(held, INT64(row * LANES)))
+        return load_ints(builder, data, builder.add(first, INT64(column * LANES)))
 
     squared, length, determinant = squared_distance(
         offset,
@@ -119,21 +128,22 @@ def _from_sums(builder: Any, data: Any, at: Any, m0: int, m1: int, offset: Lanes
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _store_bytes(
-    _context: Any, sums: Any, at: Any, pp: Any, qq: Any, qq_at: Any, scales: Any, steps: Any, ones0: Any, ones1: Any,
-    out: Any, out_at: Any,
+    _context: Any, sums: Any, at: Any, held: Any, pp: Any, qq: Any, qq_at: Any, scales: Any, steps: Any, ones0: Any,
+    ones1: Any, out: Any, out_at: Any,
 ) -> Any:  # fmt: skip
     """Turn the sums of one row and eight columns into eight bytes at out[out_at]."""
     m0, m1 = len(ones0), len(ones1)
-    signature = types.void(sums, types.int64, pp, qq, types.int64, scales, steps, ones0, ones1, out, types.int64)
+    size = types.int64
+    signature = types.void(sums, size, size, pp, qq, size, scales, steps, ones0, ones1, out, size)
 
     def generate(context: Any, builder: Any, found: Any, args: Any) -> Any:
         data, qq_data, bytes_data = (
-            context.make_array(found.args[k])(context, builder, args[k]).data for k in (0, 3, 9)
+            context.make_array(found.args[k])(context, builder, args[k]).data for k in (0, 4, 10)
         )
-        spread = [repeat(builder, builder.extract_value(args[5], k)) for k in range(7)]
-        offset = repeat(builder, args[2]) + load_floats(builder, qq_data, args[4])
-        squared, _ = _from_sums(builder, data, args[1], m0, m1, offset, spread)
-        (squared * repeat(builder, args[6])).greatest(0.0).least(LARGEST).store_bytes(bytes_data, args[10])
+        spread = [repeat(builder, builder.extract_value(args[6], k)) for k in range(7)]
+        offset = repeat(builder, args[3]) + load_floats(builder, qq_data, args[5])
+        squared, _ = _from_sums(builder, data, args[1], args[2], m0, m1, offset, spread)
+        (squared * repeat(builder, args[7])).greatest(0.0).least(LARGEST).store_bytes(bytes_data, args[11])
         return context.get_dummy_value()
 
     return signature, generate
@@ -151,7 +161,7 @@ def bracket(_context: Any, sums: Any, offsets: Any, scales: Any, ones0: Any, one
         )
         spread = [repeat(builder, builder.extract_value(args[2], k)) for k in range(7)]
         offset = load_floats(builder, offset_data, INT64(0))
-        squared, margin = _from_sums(builder, data, INT64(0), m0, m1, offset, spread)
+        squared, margin = _from_sums(builder, data, INT64(0), INT64(m1 + 1), m0, m1, offset, spread)
         squared.greatest(0.0).store(low_data, INT64(0))
         (squared + margin * 2.0).store(high_data, INT64(0))
         return context.get_dummy_value()
@@ -167,24 +177,27 @@ def fill(
     """Fill out (rows, stride) uint8 flat with bounds of the rows [start, stop) of a against groups of columns of b.
 
     A byte says how many steps (``steps`` of them are 1) the squared distance is at least. ``a`` (N0, m0 + 1, pairs)
-    int32 flat, N0 padded to a multiple of three; ``b`` (groups, pairs, m1 + 1, 16) int16 flat; ``pp`` (N0,) and ``qq``
-    (8 groups,) float32.
+    int32 flat, N0 padded to a multiple of three; ``b`` as ``panels.column_layout`` makes it, of whole groups; ``pp``
+    (N0,) and ``qq`` (N1,) float32.
     """
     stack0, stack1 = len(ones0) + 1, len(ones1) + 1
-    pairs = a.shape[0] // (pp.shape[0] * stack0)
-    width = pairs * stack1 * 2 * LANES
-    sums = np.empty(BLOCK * stack0 * stack1 * LANES, np.int32)
-    at_once = max(1, LEVEL1_BYTES // (2 * width))
+    pairs, held = a.shape[0] // (pp.shape[0] * stack0), max(stack1, BLOCK if stack1 == 1 else 0)
+    width, columns = pairs * held * LANES, LANES * held // stack1
+    sums = np.empty(BLOCK * stack0 * held * LANES, np.int32)
+    at_once = max(1, LEVEL1_BYTES // (4 * width))
     for first in range(groups[0], groups[1], at_once):
         for row in range(rows[0], rows[1], BLOCK):
             for group in range(first, min(first + at_once, groups[1])):
                 for r in range(stack0):
-                    group_dots(
-                        a, (row * stack0 + BLOCK * r) * pairs, pairs, b, group * width, ones1, sums,
-                        BLOCK * r * stack1 * LANES,
-                    )  # fmt: skip
+                    place, here = (row * stack0 + BLOCK * r) * pairs, BLOCK * r * held * LANES
+                    if stack1 == 1:
+                        group_dots(a, place, pairs, b, group * width, THREE_GROUPS, sums, here)
+                    else:
+                        group_dots(a, place, pairs, b, group * width, ones1, sums, here)
                 for k in range(min(BLOCK, rows[1] - row)):
-                    _store_bytes(
-                        sums, k * stack0 * stack1 * LANES, pp[row + k], qq, group * LANES, scales, steps, ones0, ones1,
-                        out, (row + k - rows[0]) * stride + (group - groups[0]) * LANES,
-                    )  # fmt: skip
+                    for c in range(held // stack1):
+                        column = group * columns + c * LANES
+                        _store_bytes(
+                            sums, (k * stack0 * held + c) * LANES, held, pp[row + k], qq, column, scales, steps, ones0,
+                            ones1, out, (row + k - rows[0]) * stride + column - groups[0] * columns,
+                        )  # fmt: skip

@@ -31,25 +31,23 @@ def group_dots(
 ) -> Any:
     """Multiply three stacked rows of ``a`` with all m1 + 1 stacked rows of a group of eight columns of ``b``.
 
-    ``a`` int32, each value two adjacent int16 of a row, rows of ``pairs`` values from a[a_at]; ``b`` int16 from
-    b[b_at]: for each pair of coordinates, for each stacked row, that pair of each of the eight columns. Fills ``sums``
-    int32 (3, m1 + 1, 8) from sums[sums_at].
+    All int32, a number being two adjacent int16: ``a`` rows of ``pairs`` numbers from a[a_at]; ``b`` from b[b_at]: for
+    each pair of coordinates, for each stacked row, that pair of each of the eight columns. Fills ``sums`` (3, m1 + 1, 8)
+    from sums[sums_at].
     """
     stack, size = len(ones1) + 1, types.int64
     signature = types.void(a, size, size, b, size, ones1, sums, size)
 
     def generate(context: Any, builder: Any, found: Any, args: Any) -> Any:
         a_data, b_data, out = (context.make_array(found.args[k])(context, builder, args[k]).data for k in (0, 3, 6))
-        rows = [
-            builder.gep(a_data, [builder.add(args[1], builder.mul(args[2], INT64(row)))]) for row in range(BLOCK)
-        ]
+        rows = [builder.gep(a_data, [builder.add(args[1], builder.mul(args[2], INT64(row)))]) for row in range(BLOCK)]
         for first in range(0, stack, BLOCK):
             columns = range(first, min(first + BLOCK, stack))
-            here = [builder.gep(b_data, [builder.add(args[4], INT64(2 * LANES * column))]) for column in columns]
+            here = [builder.gep(b_data, [builder.add(args[4], INT64(LANES * column))]) for column in columns]
             found_sums = _sum_loop(
                 builder,
                 [lambda at, row=row: _broadcast(builder, builder.load(builder.gep(row, [at]))) for row in rows],
-                [lambda at, place=place: _load(builder, place, at, 2 * LANES * stack) for place in here],
+                [lambda at, place=place: _load(builder, place, at, LANES * stack) for place in here],
                 args[2],
             )
             for row, line in enumerate(found_sums):

@@ -22,7 +22,7 @@ TILE_BYTES = 32 << 20
 """How many bounds are held at once, a byte each."""
 
 TILE_COLUMNS = 16384
-ROWS_AT_ONCE, COLUMNS_AT_ONCE = 48, 64
+ROWS_AT_ONCE, COLUMNS_AT_ONCE = 48, 128
 
 INDISTINCT = 2.5e-7
 """Distances below this, in units of the longest origin, are what float32 rounding leaves of 0, and count as 0."""
@@ -71,6 +71,10 @@ def search(
     from sfumato.subspace.plan import choose_plan
 
     keep = min(keep[0], len(b)), min(keep[1], len(a))
+    if a.dim < b.dim and keep[0] and keep[1]:  # large rows are better kept than fetched
+        found = search(b, a, keep[::-1], threads=threads, limit=limit, head=head)
+        swapped = found.squared1, found.rows1, found.squared0, found.rows0
+        return Found(*swapped, found.head, found.bracketed, found.decided)
     nearest = [
         (np.full((len(side), count), np.inf), np.full((len(side), count), -1, np.int64))
         for side, count in zip((a, b), keep, strict=True)
@@ -82,7 +86,7 @@ def search(
     frame = a.frame or b.frame or Frame.of(a.origin, b.origin)
     a.frame, b.frame = a.frame or frame, b.frame or frame
     with ThreadPoolExecutor(thread_count(threads)) as pool, threadpool_limits(1, "blas"):  # the threads are ours
-        plan = choose_plan(a, b, frame, keep, limit=limit, head=head)
+        plan = choose_plan(a, b, frame, keep, limit=limit, head=head, run=pool.map)
         counts = Search(a, b, frame, plan, limit, nearest, pool.map).run(pool, thread_count(threads))
     for best, where in nearest:
         best[where < 0] = np.inf
@@ -104,86 +108,101 @@ class Search:
     def __init__(
         self, a: Prepared, b: Prepared, frame: Frame, plan: Any, limit: float, nearest: Sequence[Any], run: Any = map
     ) -> None:
-        from sfumato.subspace import sweep
+        from sfumato.subspace.panels import group_size, scales_of
+        from sfumato.subspace.sweep import Rules
+
+        self.counts, self.nearest, self.head, self.n = (len(a), len(b)), nearest, plan.head, a.origin.shape[1]
+        self.keep = nearest[0][0].shape[1], nearest[1][0].shape[1]
+        panels = [side.panel(frame, None, dual=dual, run=run) for side, dual in zip((a, b), plan.duals, strict=True)]
+        dims, dual = [panel.values.shape[1] - 1 for panel in panels], any(plan.duals)
+        self.stacked, self.group = (dims[0] + 1) * (dims[1] + 1), group_size(dims[1])
+        self.sides = tuple(_side(panel, dual and not own) for panel, own in zip(panels, plan.duals, strict=True))
+        self.rows = _rows(a), _rows(b)
+        self.zero = (INDISTINCT * max(_longest(a), _longest(b))) ** 2
+        self.rules = Rules(scales_of(panels[0], panels[1], *dims, dual=dual), np.float32(plan.step), limit)
+        if plan.head:
+            self._bound(a, b, frame, plan, dims, run)
+
+    def _bound(self, a: Prepared, b: Prepared, frame: Frame, plan: Any, dims: list[int], run: Any) -> None:
+        """Make the coarse panels."""
+        from sfumato.subspace.dots import BLOCK
         from sfumato.subspace.panels import column_layout, row_layout, scales_of
 
-        self.counts, self.nearest, self.head = (len(a), len(b)), nearest, plan.head
-        self.keep = nearest[0][0].shape[1], nearest[1][0].shape[1]
-        forms = [
-            (side, side.panel(frame, None, dual=dual, run=run), dual) for side, dual in ((a, plan.duals[0]), (b, plan.duals[1]))
+        coarse = [
+            side.panel(frame, plan.head, pad_rows=pad, dual=own, run=run)
+            for side, own, pad in zip((a, b), plan.duals, (BLOCK, self.group), strict=True)
         ]
         dual = any(plan.duals)
-        zero = (INDISTINCT * max(_longest(a), _longest(b))) ** 2
-        self.sides = tuple(_side(side, panel, dual and not own) for side, panel, own in forms)
-        dims = [panel.values.shape[1] - 1 for _, panel, _ in forms]
-        scales = scales_of(forms[0][1], forms[1][1], *dims, dual=dual)
-        self.rules = sweep.Rules(scales, np.float32(plan.step), zero, limit)
-        self.rooms = lambda width: sweep.scratch(width, a.dim, b.dim, dims[0], dims[1], a.origin.shape[1])
-        if plan.head:
-            coarse = [
-                side.panel(frame, plan.head, pad_rows=pad, dual=own, run=run)
-                for (side, _, own), pad in zip(forms, (3, 8), strict=True)
-            ]
-            norms = [_norms(panel, dual and not own) for panel, own in zip(coarse, plan.duals, strict=True)]
-            self.coarse = (row_layout(coarse[0]), norms[0], column_layout(coarse[1]), norms[1])
-            self.coarse_scales = scales_of(coarse[0], coarse[1], *dims, dual=dual)
+        norms = [_norms(panel, dual and not own) for panel, own in zip(coarse, plan.duals, strict=True)]
+        self.coarse = (row_layout(coarse[0]), norms[0], column_layout(coarse[1]), norms[1])
+        self.coarse_scales = scales_of(coarse[0], coarse[1], *dims, dual=dual)
 
     def run(self, pool: ThreadPoolExecutor | None = None, threads: int = 1) -> tuple[int, int]:
         """Work through all tiles; return how many pairs were bracketed, and decided in float64."""
-        width = min(self.counts[1], TILE_COLUMNS)
-        height = _even_part(self.counts[0], max(ROWS_AT_ONCE, TILE_BYTES // (-(-width // 8) * 8)))
-        self.stride = -(-width // 8) * 8
-        self.bounds = np.zeros(min(height, self.counts[0]) * self.stride + 64, np.uint8)  # scans read 64 at a time
+        width = min(self.counts[1], TILE_COLUMNS // self.group * self.group)
+        height = min(self.counts[0], _even_part(self.counts[0], max(ROWS_AT_ONCE, TILE_BYTES // width)))
+        self.stride = -(-width // self.group) * self.group
+        self.bounds = np.zeros(height * self.stride + 64, np.uint8)  # scans read 64 at a time
         known = np.full(self.counts[1], np.inf)
-        workers = [_Worker(self, max(height, width)) for _ in range(threads)]
+        workers = [_Worker(self, height, width) for _ in range(threads)]
         for top in range(0, self.counts[0], height):
             for left in range(0, self.counts[1], width):
                 tile = (top, min(top + height, self.counts[0])), (left, min(left + width, self.counts[1]))
                 self._tile(tile, workers, known, pool)
-        return sum(int(w.room.counts[0]) for w in workers), sum(int(w.room.counts[1]) for w in workers)
+        return sum(int(w.room.counts[1]) for w in workers), sum(w.decided for w in workers)
 
     def _tile(self, tile: Any, workers: "list[_Worker]", known: NDArray[np.float64], pool: Any) -> None:
         rows, columns = tile
         for worker in workers:
             worker.upper = np.full((columns[1] - columns[0], self.keep[1]), np.inf, np.float32)
-        _share_out(workers, pool, _blocks(*rows, ROWS_AT_ONCE), lambda worker, block: worker.rows(block, tile))
+        _share_out(workers, pool, _blocks(*rows, ROWS_AT_ONCE), lambda worker, block: worker.sweep_rows(block, tile))
         if self.keep[1]:
             upper = np.sort(np.concatenate([worker.upper for worker in workers], axis=1), axis=1)[:, self.keep[1] - 1]
             known[slice(*columns)] = np.minimum(known[slice(*columns)], upper)
-            step = COLUMNS_AT_ONCE
-            _share_out(
-                workers, pool, _blocks(*columns, step), lambda worker, block: worker.columns(block, tile, known)
-            )
+            blocks = _blocks(*columns, COLUMNS_AT_ONCE)
+            _share_out(workers, pool, blocks, lambda worker, block: worker.sweep_columns(block, tile, known))
 
 
 class _Worker:
     """What one thread does and keeps."""
 
-    def __init__(self, search: Search, width: int) -> None:
-        self.search, self.room = search, search.rooms(width)
+    def __init__(self, search: Search, height: int, width: int) -> None:
+        from sfumato.subspace.sweep import scratch
+
+        candidates = max(ROWS_AT_ONCE * width, COLUMNS_AT_ONCE * height)  # room, hardly ever touched
+        self.search, self.decided = search, 0
+        self.room = scratch(max(height, width), candidates, search.stacked)
         self.upper: NDArray[np.float32] = np.empty((0, 0), np.float32)
 
-    def rows(self, block: tuple[int, int], tile: Any) -> None:
+    def sweep_rows(self, block: tuple[int, int], tile: Any) -> None:
         from sfumato.subspace import bounds, sweep
 
-        s, ((top, _), (left, right)) = self.search, tile
+        s, ((top, _), columns) = self.search, tile
         lines = s.bounds[(block[0] - top) * s.stride :]
         if s.head:
-            groups = (left // 8, -(-right // 8))
+            groups = (columns[0] // s.group, -(-columns[1] // s.group))
             ones = s.sides[0].ones, s.sides[1].ones
             bounds.fill(*s.coarse, block, groups, s.coarse_scales, np.float32(1 / s.rules.step), *ones, lines, s.stride)
         if s.keep[0]:
-            sweep.sweep_rows(
-                s.sides, s.rules, block, (left, right), lines, s.stride, *s.nearest[0], self.upper, self.room
-            )
+            best = s.nearest[0][0]
+            sweep.sweep_rows(s.sides, s.rules, block, columns, lines, s.stride, best, self.upper, self.room)
+            self._decide(0)
 
-    def columns(self, block: tuple[int, int], tile: Any, known: NDArray[np.float64]) -> None:
+    def sweep_columns(self, block: tuple[int, int], tile: Any, known: NDArray[np.float64]) -> None:
         from sfumato.subspace import sweep
 
         s, (rows, (left, _)) = self.search, tile
-        sweep.sweep_columns(
-            s.sides, s.rules, rows, block, s.bounds, block[0] - left, s.stride, *s.nearest[1], known, self.room
-        )
+        best, at = s.nearest[1][0], block[0] - left
+        sweep.sweep_columns(s.sides, s.rules, rows, block, s.bounds, at, s.stride, best, known, self.room)
+        self._decide(1)
+
+    def _decide(self, side: int) -> None:
+        from sfumato.subspace.decide import decide
+
+        s, room = self.search, self.room
+        pairs = room.own, room.other, room.low, room.counts[0]
+        self.decided += decide(*s.rows, s.n, side == 1, s.zero, *pairs, *s.nearest[side])
+        room.counts[0] = 0
 
 
 def _share_out(
@@ -226,10 +245,20 @@ def _norms(panel: Any, left_out: bool) -> NDArray[np.float32]:
     return norms
 
 
-def _side(side: Prepared, panel: Any, left_out: bool) -> Any:
+def _side(panel: Any, left_out: bool) -> Any:
     from sfumato.subspace.sweep import Side
 
-    ones = (0,) * (panel.values.shape[1] - 1)
-    return Side(
-        side.origin.reshape(-1), side.basis.reshape(-1), panel.values.reshape(-1), _norms(panel, left_out), ones, side.dim
-    )
+    return Side(panel.values.reshape(-1), _norms(panel, left_out), (0,) * (panel.values.shape[1] - 1))
+
+
+def _rows(side: Prepared) -> Any:
+    from sfumato.subspace.decide import Rows
+
+    return Rows(_read_only(side.origin), _read_only(side.basis), side.dim)
+
+
+def _read_only(array: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a flat view that is read-only whatever the array was: compiled code knows the two as different types."""
+    view = array.reshape(-1).view()
+    view.flags.writeable = False
+    return view

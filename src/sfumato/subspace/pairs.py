@@ -14,11 +14,29 @@ from numpy.typing import NDArray
 from sfumato.subspace.reference import INDEPENDENT
 
 
+SHARED = 1e-4
+"""A pivot below this: two bases come so near to sharing a direction that products of their rows lose digits."""
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _copy(source: Any, at: Any, count: Any, result: Any, result_at: Any) -> None:
+    first, place = np.uintp(at), np.uintp(result_at)
+    for t in range(np.uintp(count)):
+        result[place + t] = np.float64(source[first + t])
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _subtract(x: Any, x_at: Any, y: Any, y_at: Any, count: Any, result: Any, result_at: Any) -> None:
+    x0, y0, place = np.uintp(x_at), np.uintp(y_at), np.uintp(result_at)
+    for t in range(np.uintp(count)):
+        result[place + t] = np.float64(x[x0 + t]) - np.float64(y[y0 + t])
+
+
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
-def _remove(vectors: Any, v_at: Any, rows: Any, r_at: Any, m: Any, n: Any) -> None:
-    """Take from the n numbers at vectors[v_at] their part along m orthonormal rows, twice against rounding."""
+def _remove(vectors: Any, v_at: Any, rows: Any, r_at: Any, m: Any, n: Any, times: Any) -> None:
+    """Take from the n numbers at vectors[v_at] their part along m orthonormal rows, once, or twice against rounding."""
     v0 = np.uintp(v_at)
-    for _ in range(2):
+    for _ in range(times):
         for r in range(m):
             along, r0 = 0.0, np.uintp(r_at + r * n)
             for t in range(np.uintp(n)):
@@ -36,17 +54,20 @@ def _squared_length(vectors: Any, at: Any, n: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _exact(
+def _eliminate(
     origin0: Any, basis0: Any, i: Any, m0: Any, origin1: Any, basis1: Any, j: Any, m1: Any, n: Any, outside: Any
 ) -> Any:
+    """``exact`` for bases that share directions: those of one within 1e-6 of the span of the other are left out."""
     offset = m0 * n
-    for t in range(n):
-        outside[offset + t] = np.float64(origin1[j * n + t]) - np.float64(origin0[i * n + t])
-    _remove(outside, offset, basis1, j * m1 * n, m1, n)
-    for t in range(m0 * n):
-        outside[t] = basis0[i * m0 * n + t]
+    _subtract(origin1, j * n, origin0, i * n, n, outside, offset)
+    _remove(outside, offset, basis1, j * m1 * n, m1, n, 2)
+    _copy(basis0, i * m0 * n, m0 * n, outside, 0)
     for r in range(m0):
-        _remove(outside, r * n, basis1, j * m1 * n, m1, n)
+        _remove(outside, r * n, basis1, j * m1 * n, m1, n, 1)
+        if (
+            _squared_length(outside, r * n, n) < 1e-2
+        ):  # what is left along basis1 counts; else the offset has no such part
+            _remove(outside, r * n, basis1, j * m1 * n, m1, n, 1)
     for done in range(m0):  # Gram-Schmidt, the longest that is left first
         best, longest = done, -1.0
         for r in range(done, m0):
@@ -60,33 +81,89 @@ def _exact(
             unit = outside[best * n + t] * scale
             outside[best * n + t] = outside[done * n + t]
             outside[done * n + t] = unit
-        _remove(outside, offset, outside, done * n, 1, n)
+        _remove(outside, offset, outside, done * n, 1, n, 1)
         for r in range(done + 1, m0):
-            _remove(outside, r * n, outside, done * n, 1, n)
+            _remove(outside, r * n, outside, done * n, 1, n, 2)
     return _squared_length(outside, offset, n)
+
+
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+def _dots(rows: Any, x: Any, count: Any, n: Any, out: Any, out_at: Any) -> None:
+    """Fill out with the inner products of row x with the first ``count`` of rows, each of n numbers, four at a time."""
+    x0, r = np.uintp(x * n), 0
+    while r + 4 <= count:
+        total0, total1, total2, total3 = 0.0, 0.0, 0.0, 0.0
+        y0, y1, y2, y3 = np.uintp(r * n), np.uintp((r + 1) * n), np.uintp((r + 2) * n), np.uintp((r + 3) * n)
+        for t in range(np.uintp(n)):
+            value = rows[x0 + t]
+            total0 += value * rows[y0 + t]
+            total1 += value * rows[y1 + t]
+            total2 += value * rows[y2 + t]
+            total3 += value * rows[y3 + t]
+        out[out_at + r], out[out_at + r + 1], out[out_at + r + 2], out[out_at + r + 3] = total0, total1, total2, total3
+        r += 4
+    while r < count:
+        total, y0 = 0.0, np.uintp(r * n)
+        for t in range(np.uintp(n)):
+            total += rows[x0 + t] * rows[y0 + t]
+        out[out_at + r] = total
+        r += 1
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def exact(
-    origin0: Any, basis0: Any, i: Any, m0: Any, origin1: Any, basis1: Any, j: Any, m1: Any, n: Any, outside: Any
+    origin0: Any, basis0: Any, i: Any, m0: Any, origin1: Any, basis1: Any, j: Any, m1: Any, n: Any, work: Any
 ) -> Any:
-    """Return the squared distance of a pair in float64, by the definition (Eq. 2); ``outside`` scratch (m + 1) n.
+    """Return the squared distance of a pair in float64, by the definition (Eq. 2).
 
-    What is left of the offset of the origins outside both bases. Directions of one within 1e-6 of the span of the
-    other, and of each other there, count as shared. Arrays are flat: origins (N, n), bases (N, m, n).
+    What is left of the offset of the origins outside both bases: for two bases by the Cholesky factors of the products of all rows:
+    nothing is taken for orthonormal. Where the bases nearly share a direction, by elimination instead. Arrays are flat:
+    origins (N, n), bases (N, m, n); ``work`` is scratch of ``work_size``.
     """
-    if m0 > m1:  # the smaller basis is the one orthonormalised anew
-        return _exact(origin1, basis1, j, m1, origin0, basis0, i, m0, n, outside)
-    return _exact(origin0, basis0, i, m0, origin1, basis1, j, m1, n, outside)
+    if m0 == 0:
+        return _eliminate(origin0, basis0, i, m0, origin1, basis1, j, m1, n, work)
+    if m1 == 0:
+        return _eliminate(origin1, basis1, j, m1, origin0, basis0, i, m0, n, work)
+    m, last = m0 + m1, (m0 + m1) * n
+    _copy(basis0, i * m0 * n, m0 * n, work, 0)
+    _copy(basis1, j * m1 * n, m1 * n, work, m0 * n)
+    _subtract(origin1, j * n, origin0, i * n, n, work, last)
+    factor = last + n  # rows of m + 1 numbers; the last is the offset's, and becomes the part of it along the bases
+    for r in range(m + 1):
+        _dots(work, r, r + 1, n, work, factor + r * (m + 1))
+    for r in range(m + 1):
+        row = factor + r * (m + 1)
+        for c in range(min(r + 1, m)):
+            total, other = work[row + c], factor + c * (m + 1)
+            for t in range(c):
+                total -= work[row + t] * work[other + t]
+            if c < r:
+                work[row + c] = total / work[other + c]
+            elif total < SHARED:
+                if m0 > m1:  # the smaller basis is the one orthonormalised anew
+                    return _eliminate(origin1, basis1, j, m1, origin0, basis0, i, m0, n, work)
+                return _eliminate(origin0, basis0, i, m0, origin1, basis1, j, m1, n, work)
+            else:
+                work[row + c] = np.sqrt(total)
+    squared, row = work[factor + m * (m + 2)], factor + m * (m + 1)
+    for t in range(m):
+        squared -= work[row + t] * work[row + t]
+    return max(squared, 0.0)
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def work_size(m0: Any, m1: Any, n: Any) -> Any:
+    """Return how many float64 ``exact`` needs to work with."""
+    return (m0 + m1 + 1) * (n + m0 + m1 + 1)
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _exact_list(
     origin0: Any, basis0: Any, m0: Any, origin1: Any, basis1: Any, m1: Any, n: Any, i: Any, j: Any, result: Any
 ) -> None:
-    outside = np.empty((min(m0, m1) + 1) * n)
+    work = np.empty(work_size(m0, m1, n))
     for pair in range(len(i)):
-        result[pair] = exact(origin0, basis0, i[pair], m0, origin1, basis1, j[pair], m1, n, outside)
+        result[pair] = exact(origin0, basis0, i[pair], m0, origin1, basis1, j[pair], m1, n, work)
 
 
 def exact_pairs(

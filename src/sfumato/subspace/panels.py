@@ -7,7 +7,7 @@ made so again, without which the formula bounds nothing. How far rounding moved 
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sfumato.subspace.bounds import SINGULAR
+from sfumato.subspace.dots import BLOCK
 from sfumato.subspace.lanes import LANES
 
 UNIT = 32000
@@ -45,6 +46,10 @@ class Panel:
     scale: float
     origin_error: float
     basis_error: float
+
+    def of(self, rows: NDArray[np.int64]) -> "Panel":
+        """Return the panel of some of the subspaces."""
+        return replace(self, values=np.ascontiguousarray(self.values[rows]), norms=self.norms[rows])
 
 
 def make_panel(
@@ -85,9 +90,7 @@ def make_panel(
 
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
-def _round(
-    origin: Any, basis: Any, skew: Any, centre: Any, scale: Any, values: Any, norms: Any, errors: Any
-) -> None:
+def _round(origin: Any, basis: Any, skew: Any, centre: Any, scale: Any, values: Any, norms: Any, errors: Any) -> None:
     """Round origins (N, k), in units of the scale, and bases (N, m, k), of which ``skew`` rows are not orthonormal yet.
 
     ``centre``: make the origins orthogonal to the bases. Stacked in ``values``, the origin comes first.
@@ -152,16 +155,40 @@ def _orthonormalise(work: Any, m: Any, k: Any) -> Any:
     return loss
 
 
+def group_size(m: int) -> int:
+    """Return how many subspaces of dimension m a group of columns holds."""
+    return LANES if m else BLOCK * LANES
+
+
 def row_layout(panel: Panel) -> NDArray[np.int32]:
     """Return the panel for the side whose rows pass by: flat, two coordinates a number."""
     return panel.values.reshape(-1).view(np.int32)
 
 
-def column_layout(panel: Panel) -> NDArray[np.int16]:
-    """Return the panel for the side whose columns stay: flat (groups, k / 2, m + 1, 8, 2)."""
+def column_layout(panel: Panel) -> NDArray[np.int32]:
+    """Return the panel for the side whose columns stay: flat (groups, k / 2, stack, 8), two coordinates a number.
+
+    A group holds eight subspaces; of points, which stack nothing on their origin, three times eight.
+    """
     count, stack, k = panel.values.shape
-    parted = panel.values.reshape(count // LANES, LANES, stack, k // 2, 2)
-    return np.ascontiguousarray(parted.transpose(0, 3, 2, 1, 4)).reshape(-1)
+    pairs = panel.values.view(np.int32)
+    if stack == 1:
+        pairs, stack = pairs.reshape(count // (BLOCK * LANES), BLOCK, LANES, k // 2), BLOCK
+    else:
+        pairs = pairs.reshape(count // LANES, LANES, stack, k // 2).transpose(0, 2, 1, 3)
+    result = np.empty((len(pairs), k // 2, stack, LANES), np.int32)
+    _spread(pairs, result)
+    return result.reshape(-1)
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _spread(pairs: Any, result: Any) -> None:
+    groups, stack, lanes, count = pairs.shape
+    for group in range(groups):
+        for s in range(stack):
+            for lane in range(lanes):
+                for t in range(count):
+                    result[group, t, s, lane] = pairs[group, s, lane, t]
 
 
 def scales_of(a: Panel, b: Panel, m0: int, m1: int, *, dual: bool = False) -> tuple[np.float32, ...]:

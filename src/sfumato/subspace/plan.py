@@ -4,19 +4,27 @@
 Whatever is chosen, the result is the same; only the time differs.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.subspace.prepared import Frame, Prepared
 
-HEADS = (8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256, 384, 512)
-SAMPLE_ROWS, SAMPLE_COLUMNS, SAMPLE_SHARE = 24, 4096, 1024
+HEADS = (8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512)
+SAMPLE_FEW, SAMPLE_MANY = 24, 512
+GUESS = 24, 2.5
+"""So many axes, and so many for each dimension of the two, are about right for local descriptors."""
+
 SMALL = 100_000
 """So few pairs are bracketed faster than a bound is prepared."""
 
-PRODUCT, PAIR_PRODUCT, PAIR_BYTE, PAIR = 1 / 60, 1 / 40, 1 / 14, 10.0
+WORSE = 1.25
+"""Costs that have risen by this will not fall again."""
+
+PRODUCT, PAIR_PRODUCT, PAIR_BYTE, PAIR = 1 / 60, 1 / 25, 1 / 14, 30.0
 """Nanoseconds of a product in the bound, of one in a bracket, of a byte fetched for it, and of a bracket besides; only
 their ratios matter."""
 
@@ -31,15 +39,24 @@ class Plan:
 
 
 def choose_plan(
-    a: Prepared, b: Prepared, frame: Frame, keep: tuple[int, int], *, limit: float, head: int | None
+    a: Prepared,
+    b: Prepared,
+    frame: Frame,
+    keep: tuple[int, int],
+    *,
+    limit: float,
+    head: int | None,
+    run: Callable[..., Iterable[Any]] = map,
 ) -> Plan:
-    """Return the plan that should be fastest for these sides; plans are remembered in the frame."""
+    """Return the plan that should be fastest for these sides; plans are remembered in the frame. ``run`` is a map."""
     duals = _dual(a, b), _dual(b, a)
+    for side, dual in zip((a, b), duals, strict=True):
+        side.panel(frame, None, dual=dual, run=run)  # whatever the plan
     if head is None and len(a) * len(b) <= SMALL:
         return Plan(0, 1.0, duals)
     key = (a.dim, b.dim, keep, limit, head, (len(a) * len(b)).bit_length())
     if key not in frame.plans:
-        frame.plans[key] = _measure(a, b, frame, keep, duals, limit, head)
+        frame.plans[key] = _measure(a, b, frame, keep, duals, limit, head, run)
     plan: Plan = frame.plans[key]
     return plan
 
@@ -50,53 +67,76 @@ def _dual(side: Prepared, other: Prepared) -> bool:
 
 
 def _measure(
-    a: Prepared, b: Prepared, frame: Frame, keep: tuple[int, int], duals: tuple[bool, bool], limit: float, head: int | None
-) -> Plan:
-    from sfumato.subspace.fast import Search
-
-    n = a.origin.shape[1]
-    few, many = (a, b) if keep[0] else (b, a)
-    wanted = max(keep)
-    rows, columns = few.sample(SAMPLE_ROWS), many.sample(SAMPLE_COLUMNS)
-    forms = duals if keep[0] else duals[::-1]
-    nearest = _fresh(len(rows), min(wanted, len(columns)), limit), _fresh(len(columns), 0, limit)
-    Search(rows, columns, frame, Plan(0, 1.0, forms), limit, nearest).run()
-    limits, columns = np.minimum(nearest[0][0][:, -1], limit), columns.sample(SAMPLE_SHARE)
-    step = max(float(limits[np.isfinite(limits)].max(initial=0.0)) * 1.5 / 254, 1e-12)
-    if head is not None:
-        return Plan(head, step, duals)
-    if any(duals):
-        return Plan(n, step, duals)
-    stack = (a.dim + 1) * (b.dim + 1)
-    bracket = stack * n * PAIR_PRODUCT + 2 * (b.dim + 1) * n * PAIR_BYTE + PAIR
-    sides = (keep[0] > 0) + (keep[1] > 0)
+    a: Prepared, b: Prepared, frame: Frame, keep: tuple[int, int], duals: tuple[bool, bool], limit: float, head: int | None,
+    run: Any,
+) -> Plan:  # fmt: skip
+    n, stack = a.origin.shape[1], (a.dim + 1) * (b.dim + 1)
+    heads = [k for k in HEADS if a.dim + b.dim + 4 <= k < n and not any(duals)] + [n]
+    guess = head or min(heads, key=lambda k: abs(k - GUESS[0] - GUESS[1] * (a.dim + b.dim)))
+    samples = [_Sample(a, b, frame, keep, side, duals, limit, guess, run) for side in (0, 1) if keep[side]]
+    step = step_for(np.concatenate([sample.limits for sample in samples]))
+    if head is not None or len(heads) == 1:
+        return Plan(guess, step, duals)
     best, least = n, np.inf
-    for candidate in [k for k in HEADS if a.dim + b.dim + 4 <= k < n] + [n]:
-        floor = stack * candidate * PRODUCT
-        if floor >= least:
+    for candidate in heads:
+        cost = stack * candidate * PRODUCT
+        if cost >= least:
             break
-        share = _share(rows, columns, frame, candidate, forms, limits, step)
-        cost = floor + sides * share * bracket
+        for sample in samples:
+            fetched = 2 * (sample.fetched + 1) * n * PAIR_BYTE
+            cost += sample.share(candidate, step) * (stack * n * PAIR_PRODUCT + fetched + PAIR)
+        if cost > WORSE * least:
+            break
         if cost < least:
             best, least = candidate, cost
     return Plan(best, step, duals)
 
 
-def _fresh(count: int, keep: int, limit: float) -> tuple[Any, Any]:
-    return np.full((count, keep), limit), np.full((count, keep), -1, np.int64)
+def step_for(limits: NDArray[np.float64]) -> float:
+    """Return steps with which a byte reaches well beyond the squared distances that matter."""
+    return max(float(limits[np.isfinite(limits)].max(initial=0.0)) * 1.5 / 254, 1e-12)
 
 
-def _share(
-    rows: Prepared, columns: Prepared, frame: Frame, head: int, duals: tuple[bool, bool], limits: Any, step: float
-) -> float:
-    """Return the share of pairs of a sample that a bound on ``head`` axes does not settle."""
-    from sfumato.subspace import bounds
-    from sfumato.subspace.fast import Search
+class _Sample:
+    """A few rows of one side with many of the other, and how far the nearest wanted of each of the few is."""
 
-    search = Search(rows, columns, frame, Plan(head, step, duals), np.inf, (_fresh(0, 0, 0.0), _fresh(0, 0, 0.0)))
-    out = np.empty((len(rows), -(-len(columns) // 8) * 8), np.uint8)
-    bounds.fill(
-        *search.coarse, (0, len(rows)), (0, out.shape[1] // 8), search.coarse_scales, np.float32(1 / step),
-        search.sides[0].ones, search.sides[1].ones, out.reshape(-1), out.shape[1],
-    )  # fmt: skip
-    return float((out[:, : len(columns)] * step <= limits[:, None]).mean())
+    def __init__(
+        self, a: Prepared, b: Prepared, frame: Frame, keep: tuple[int, int], side: int, duals: Any, limit: float,
+        guess: int, run: Any,
+    ) -> None:  # fmt: skip
+        self.frame, self.duals, self.few, self.limit = frame, duals, side, limit
+        self.fetched, self.keep = (b if side == 0 else a).dim, keep[side]
+        whole = [a, b]
+        whole[side] = whole[side].sample(SAMPLE_FEW)
+        self.sides = list(whole)
+        self.sides[1 - side] = whole[1 - side].sample(SAMPLE_MANY)
+        rough = self._search(self.sides, Plan(0, 1.0, duals), map)
+        self.limits = self._search(whole, Plan(guess, step_for(rough), duals), run)
+
+    def _search(self, sides: list[Prepared], plan: Plan, run: Any) -> NDArray[np.float64]:
+        """Return the squared distance of the farthest wanted of each of the few."""
+        from sfumato.subspace.fast import Search
+
+        kept = [min(self.keep, len(sides[1 - self.few])) if k == self.few else 0 for k in (0, 1)]
+        nearest = [
+            (np.full((len(own), count), self.limit), np.full((len(own), count), -1, np.int64))
+            for own, count in zip(sides, kept, strict=True)
+        ]
+        Search(sides[0], sides[1], self.frame, plan, self.limit, nearest, run).run()
+        return np.minimum(nearest[self.few][0][:, -1], self.limit)
+
+    def share(self, head: int, step: float) -> float:
+        """Return the share of pairs that a bound on ``head`` axes does not settle."""
+        from sfumato.subspace import bounds
+        from sfumato.subspace.fast import Search
+
+        rows, columns = self.sides
+        nothing = [(np.empty((len(own), 0)), np.empty((len(own), 0), np.int64)) for own in self.sides]
+        search = Search(rows, columns, self.frame, Plan(head, step, self.duals), np.inf, nothing)
+        out = np.empty((len(rows), -(-len(columns) // search.group) * search.group), np.uint8)
+        bounds.fill(
+            *search.coarse, (0, len(rows)), (0, out.shape[1] // search.group), search.coarse_scales,
+            np.float32(1 / step), search.sides[0].ones, search.sides[1].ones, out.reshape(-1), out.shape[1],
+        )  # fmt: skip
+        limits = self.limits[:, None] if self.few == 0 else self.limits
+        return float((out[:, : len(columns)] * step <= limits).mean())

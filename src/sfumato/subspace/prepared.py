@@ -6,7 +6,7 @@ Knows arrays only. A frame holds what two sets must have in common: a point to m
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,15 @@ class Frame:
         return np.ascontiguousarray(self.found[:, :head])
 
 
+class PanelKey(NamedTuple):
+    """What a panel was made for."""
+
+    frame: Frame
+    head: int | None
+    pad_rows: int
+    dual: bool
+
+
 @dataclass(slots=True, repr=False, eq=False)
 class Prepared:
     """One set of subspaces, ``origin`` (N, n) and ``basis`` (N, m, n) float32 in canonical form, ready to be compared."""
@@ -64,9 +73,15 @@ class Prepared:
         return int(self.basis.shape[1])
 
     def sample(self, count: int) -> "Prepared":
-        """Return about ``count`` of the subspaces, evenly spread."""
-        rows = np.unique(np.linspace(0, len(self) - 1, count).astype(np.int64)) if len(self) > count else slice(None)
-        return Prepared(np.ascontiguousarray(self.origin[rows]), np.ascontiguousarray(self.basis[rows]), self.frame)
+        """Return about ``count`` of the subspaces, evenly spread, with what they were turned into whole."""
+        if len(self) <= count:
+            return self
+        rows = np.linspace(0, len(self) - 1, count).astype(np.int64)
+        chosen = Prepared(np.ascontiguousarray(self.origin[rows]), np.ascontiguousarray(self.basis[rows]), self.frame)
+        for key, made in self.made.items():
+            if isinstance(key, PanelKey) and key.head is None:
+                chosen.made[key] = made.of(rows)
+        return chosen
 
     def panel(
         self,
@@ -80,7 +95,7 @@ class Prepared:
         """Return the subspaces rounded in a frame, projected on its first ``head`` axes, or whole; ``run`` is a map."""
         from sfumato.subspace.panels import make_panel
 
-        key = (frame, head, pad_rows, dual)
+        key = PanelKey(frame, head, pad_rows, dual)
         if key not in self.made:
             self.made[key] = make_panel(
                 *(self.dual_form(frame) if dual else (self.origin, self.basis, frame.mean)),

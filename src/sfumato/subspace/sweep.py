@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find the nearest of each row among many, compiled: bounds first, then brackets, then the definition.
+"""Find what may be among the nearest of each row, compiled: bounds first, then brackets.
 
 A pair whose byte says that it is too far is left alone; of the others the full panels give a bracket of the squared
-distance; what may still be among the nearest is evaluated in float64 as the reference defines it, and only those values
-are compared and kept. So the result does not depend on how good the bounds were. Imported only by ``fast``.
+distance. What may still be among the nearest is handed on to be decided in float64 (see ``decide``). Imported only by
+``fast``.
 """
 
 from typing import Any, NamedTuple
@@ -15,8 +15,6 @@ from sfumato.subspace.bounds import LARGEST, bracket
 from sfumato.subspace.bytescan import WIDTH, at_most, bit_count, lower, lowest_bit
 from sfumato.subspace.dots import fetch, pair_dots
 from sfumato.subspace.lanes import LANES
-from sfumato.subspace.pairs import exact
-
 
 AHEAD = 3
 """So many pairs before a row is needed, it is asked for."""
@@ -26,167 +24,98 @@ LINE = 32
 
 
 class Side(NamedTuple):
-    """One side: ``origin``, ``basis`` float32 flat; ``fine`` (N, rows + 1, 16 steps) int16 flat, its ``norms`` (N,).
+    """One side: ``fine`` (N, m + 1, 16 steps) int16 flat, the ``norms`` (N,) of its origins.
 
-    ``ones`` is as long as a panel has rows besides the origin: the dimension ``dim``, or n - dim in the dual form.
+    ``ones`` is as long as a panel has rows besides the origin: m, or n - m in the dual form.
     """
 
-    origin: Any
-    basis: Any
     fine: Any
     norms: Any
     ones: Any
-    dim: Any
 
 
 class Rules(NamedTuple):
-    """What holds for a whole search: ``scales`` of the fine panels, ``step`` of the bytes, squares up to ``zero`` are 0,
-    and nothing beyond ``limit`` is wanted."""
+    """What holds for a whole search: ``scales`` of the fine panels, ``step`` of the bytes, ``limit`` of what is wanted."""
 
     scales: Any
     step: Any
-    zero: Any
     limit: Any
 
 
 class Scratch(NamedTuple):
-    """Room for one thread."""
+    """Room for one thread. ``own``, ``other``, ``low``: pairs to be decided, ``counts[0]`` of them; ``counts[1]`` counts
+    the pairs bracketed."""
 
+    own: Any
+    other: Any
+    low: Any
+    counts: Any
     line: Any
     todo: Any
     seeds: Any
+    cuts: Any
     sums: Any
     offsets: Any
-    low: Any
-    high: Any
-    chosen: Any
-    outside: Any
-    cuts: Any
-    counts: Any
+    lows: Any
+    highs: Any
+    rows: Any
+    columns: Any
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def scratch(width: Any, dim0: Any, dim1: Any, m0: Any, m1: Any, n: Any) -> Any:
-    """Return room for rows of ``width`` pairs; ``counts`` will say how many pairs were bracketed, and decided."""
+def scratch(width: Any, candidates: Any, stacked: Any) -> Any:
+    """Return room for rows of ``width`` pairs, ``candidates`` at a time, and ``stacked`` products of a pair."""
     return Scratch(
-        np.empty(width + WIDTH, np.uint8),
-        np.empty(width, np.int64),
-        np.empty(width, np.int64),
-        np.zeros((m0 + 1) * (m1 + 1) * LANES, np.int32),
-        np.zeros(LANES, np.float32),
-        np.zeros(LANES, np.float32),
-        np.zeros(LANES, np.float32),
-        np.zeros(LANES, np.int64),
-        np.empty((min(dim0, dim1) + 1) * n),
-        np.empty(WIDTH, np.uint8),
+        np.empty(candidates, np.int32),
+        np.empty(candidates, np.int32),
+        np.empty(candidates, np.float32),
         np.zeros(2, np.int64),
+        np.empty(width + WIDTH, np.uint8),
+        np.empty(width, np.int32),
+        np.empty(width, np.int32),
+        np.empty(WIDTH, np.uint8),
+        np.zeros(stacked * LANES, np.int32),
+        np.zeros(LANES, np.float32),
+        np.zeros(LANES, np.float32),
+        np.zeros(LANES, np.float32),
+        np.zeros(LANES, np.int32),
+        np.zeros(LANES, np.int32),
     )
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _insert(best: Any, where: Any, row: Any, value: Any, other: Any) -> None:
-    """Put a value among the nearest of a row, which stay in order; of equal values the lower number comes first."""
-    at = best.shape[1] - 1
-    if value > best[row, at] or (value == best[row, at] and where[row, at] >= 0 and other > where[row, at]):
-        return
-    while at > 0 and (value < best[row, at - 1] or (value == best[row, at - 1] and other < where[row, at - 1])):
-        best[row, at], where[row, at] = best[row, at - 1], where[row, at - 1]
-        at -= 1
-    best[row, at], where[row, at] = value, other
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _note_upper(upper: Any, column: Any, value: Any) -> None:
-    """Keep the least upper bounds of a column in order."""
-    at = upper.shape[1] - 1
-    if at < 0 or value >= upper[column, at]:
-        return
-    while at > 0 and value < upper[column, at - 1]:
-        upper[column, at] = upper[column, at - 1]
-        at -= 1
-    upper[column, at] = value
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
 def _cut(limit: Any, step: Any) -> Any:
     """Return the largest byte whose pairs may be within a squared distance."""
     return np.uint8(limit / step) if limit < LARGEST * step else np.uint8(LARGEST)
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _fetch_row(sides: Any, flipped: Any, other: Any, stride0: Any, stride1: Any) -> None:
-    """Have the fine panel of a row to come brought into the cache."""
-    if flipped:
-        for at in range(other * stride0, (other + 1) * stride0, LINE):
-            fetch(sides[0].fine, at)
-    else:
-        for at in range(other * stride1, (other + 1) * stride1, LINE):
-            fetch(sides[1].fine, at)
+def _note(kept: Any, row: Any, value: Any) -> None:
+    """Keep the least values of a row in order."""
+    at = kept.shape[1] - 1
+    if value >= kept[row, at]:
+        return
+    while at > 0 and value < kept[row, at - 1]:
+        kept[row, at] = kept[row, at - 1]
+        at -= 1
+    kept[row, at] = value
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _examine(
-    sides: Any, flipped: Any, rules: Rules, row: Any, first: Any, todo: Any, count: Any, limit: Any, line: Any,
-    best: Any, where: Any, upper: Any, room: Scratch,
-) -> Any:  # fmt: skip
-    """Look at the pairs of a row with ``todo`` others, eight at a time; return the squared distance still of interest."""
-    side0, side1 = sides
-    m0, m1, n = side0.dim, side1.dim, len(side0.origin) // len(side0.norms)
-    stride0, stride1 = len(side0.fine) // len(side0.norms), len(side1.fine) // len(side1.norms)
-    steps = stride0 // ((len(side0.ones) + 1) * 2 * LANES)
-    at = 0
-    while at < count and limit > 0:
-        lanes, cut = 0, _cut(limit, rules.step)
-        while at < count and lanes < LANES:
-            other = todo[at]
-            at += 1
-            if line[other] > cut:
-                continue
-            if at + AHEAD < count:
-                _fetch_row(sides, flipped, first + todo[at + AHEAD], stride0, stride1)
-            i, j = (first + other, row) if flipped else (row, first + other)
-            pair_dots(side0.fine, i * stride0, side1.fine, j * stride1, steps, side0.ones, side1.ones, room.sums, lanes)
-            room.offsets[lanes] = side0.norms[i] + side1.norms[j]
-            room.chosen[lanes] = other
-            lanes += 1
-        bracket(room.sums, room.offsets, rules.scales, side0.ones, side1.ones, room.low, room.high)
-        room.counts[0] += lanes
-        for lane in range(lanes):
-            other, high = room.chosen[lane], room.high[lane]
-            line[other] = max(line[other], np.uint8(min(room.low[lane] / rules.step, np.float32(LARGEST))))
-            if room.low[lane] <= limit and limit > 0:
-                i, j = (first + other, row) if flipped else (row, first + other)
-                value = exact(side0.origin, side0.basis, i, m0, side1.origin, side1.basis, j, m1, n, room.outside)
-                value = 0.0 if value <= rules.zero else value
-                room.counts[1] += 1
-                if value <= limit:
-                    _insert(best, where, row, value, first + other)
-                    limit = min(limit, best[row, best.shape[1] - 1])
-            if upper.shape[1]:
-                _note_upper(upper, other, high)
-    return limit
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _mask(bytes_: Any, at: Any, count: Any, cuts: Any) -> Any:
-    """Return a mask of which of the next 64 bytes, or ``count`` if those are fewer, are at most their cuts."""
-    mask = at_most(bytes_, at, cuts)
-    return mask if count >= WIDTH else mask & ((np.uint64(1) << np.uint64(count)) - np.uint64(1))
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _collect(bytes_: Any, at: Any, count: Any, cut: Any, skip: Any, skipped: Any, todo: Any, room: Scratch) -> Any:
-    """Put into todo which of ``count`` bytes from ``at`` are at most ``cut``, but for the first ``skipped`` of skip."""
+def _collect(bytes_: Any, at: Any, count: Any, cut: Any, skipped: Any, todo: Any, room: Scratch) -> Any:
+    """Put into todo which of ``count`` bytes from ``at`` are at most ``cut``, but for the first ``skipped`` of seeds."""
     found, passed = 0, 0
     room.cuts[:] = cut
     for first in range(0, count, WIDTH):
-        mask = _mask(bytes_, at + first, count - first, room.cuts)
+        mask = at_most(bytes_, at + first, room.cuts)
+        if count - first < WIDTH:
+            mask &= (np.uint64(1) << np.uint64(count - first)) - np.uint64(1)
         while mask:
             other = first + lowest_bit(mask)
             mask &= mask - np.uint64(1)
-            while passed < skipped and skip[passed] < other:
+            while passed < skipped and room.seeds[passed] < other:
                 passed += 1
-            if passed >= skipped or skip[passed] != other:
+            if passed >= skipped or room.seeds[passed] != other:
                 todo[found] = other
                 found += 1
     return found
@@ -198,85 +127,170 @@ def _promising(bytes_: Any, at: Any, count: Any, wanted: Any, room: Scratch) -> 
     room.cuts[:] = 255
     for first in range(0, count - WIDTH + 1, WIDTH):
         lower(bytes_, at + first, room.cuts)
-    level = np.int64(room.cuts.min())
+    level = np.uint8(255)
+    for k in range(WIDTH):
+        level = min(level, room.cuts[k])
     for rest in range(count // WIDTH * WIDTH, count):
-        level = min(level, np.int64(bytes_[at + rest]))
-    while level < LARGEST and wanted > 1:
+        level = min(level, bytes_[at + rest])
+    while wanted > 1 and level < LARGEST:
         found = 0
         room.cuts[:] = level
         for first in range(0, count, WIDTH):
-            found += bit_count(_mask(bytes_, at + first, count - first, room.cuts))
+            mask = at_most(bytes_, at + first, room.cuts)
+            if count - first < WIDTH:
+                mask &= (np.uint64(1) << np.uint64(count - first)) - np.uint64(1)
+            found += bit_count(mask)
         if found >= wanted:
             break
-        level += 1
+        level += np.uint8(1)
     return level
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _row(
-    sides: Any, flipped: Any, rules: Rules, row: Any, first: Any, bytes_: Any, at: Any, count: Any, limit: Any,
-    best: Any, where: Any, upper: Any, room: Scratch,
-) -> None:  # fmt: skip
-    """Update the nearest of a row, whose ``count`` bounds begin at bytes_[at]."""
-    line, seeded = bytes_[at : at + count], 0
-    if limit >= rules.limit:  # nothing is known yet: begin with what looks nearest
-        level = _promising(bytes_, at, count, min(best.shape[1], count), room)
-        seeded = _collect(bytes_, at, count, level, room.seeds, 0, room.seeds, room)
-        limit = _examine(sides, flipped, rules, row, first, room.seeds, seeded, limit, line, best, where, upper, room)
-    if limit > 0:
-        found = _collect(bytes_, at, count, _cut(limit, rules.step), room.seeds, seeded, room.todo, room)
-        _examine(sides, flipped, rules, row, first, room.todo, found, limit, line, best, where, upper, room)
+def _put(sides: Any, i: Any, j: Any, lane: Any, room: Scratch) -> None:
+    """Make a pair of rows of side 0 and 1 one of the eight to be bracketed."""
+    side0, side1 = sides
+    stride0, stride1 = len(side0.fine) // len(side0.norms), len(side1.fine) // len(side1.norms)
+    steps = stride0 // ((len(side0.ones) + 1) * 2 * LANES)
+    pair_dots(side0.fine, i * stride0, side1.fine, j * stride1, steps, side0.ones, side1.ones, room.sums, lane)
+    room.offsets[lane] = side0.norms[i] + side1.norms[j]
+    room.rows[lane], room.columns[lane] = i, j
+
+
+@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
+def _hand_on(own: Any, other: Any, low: Any, room: Scratch) -> None:
+    """Note a pair for ``decide``."""
+    at = room.counts[0]
+    room.own[at], room.other[at], room.low[at] = own, other, low
+    room.counts[0] = at + 1
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _examine(
+    sides: Any, rules: Rules, row: Any, first: Any, todo: Any, count: Any, limit: Any, line: Any, tops: Any, upper: Any,
+    room: Scratch,
+) -> Any:  # fmt: skip
+    """Bracket the pairs of a row of side 0 with ``todo`` columns; return the squared distance still of interest.
+
+    ``line`` are the bytes of the row, raised by what is learnt; ``tops`` (1, keep) the least upper ends of the row.
+    """
+    at, keep, stride = 0, tops.shape[1], len(sides[1].fine) // len(sides[1].norms)
+    while at < count:
+        lanes, cut = 0, _cut(limit, rules.step)
+        while at < count and lanes < LANES:
+            if at + AHEAD < count:
+                for place in range((first + todo[at + AHEAD]) * stride, (first + todo[at + AHEAD] + 1) * stride, LINE):
+                    fetch(sides[1].fine, place)
+            if line[todo[at]] <= cut:
+                _put(sides, row, first + todo[at], lanes, room)
+                lanes += 1
+            at += 1
+        bracket(room.sums, room.offsets, rules.scales, sides[0].ones, sides[1].ones, room.lows, room.highs)
+        room.counts[1] += lanes
+        for lane in range(lanes):
+            low, high, other = room.lows[lane], room.highs[lane], room.columns[lane] - first
+            line[other] = max(line[other], np.uint8(min(low / rules.step, np.float32(LARGEST))))
+            if upper.shape[1]:
+                _note(upper, other, high)
+            if low <= limit:
+                _hand_on(row, room.columns[lane], low, room)
+                _note(tops, 0, high)
+                limit = min(limit, np.float64(tops[0, keep - 1]))
+    return limit
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def sweep_rows(
-    sides: Any, rules: Rules, rows: Any, columns: Any, bytes_: Any, stride: Any, best: Any, where: Any, upper: Any,
-    room: Scratch,
-) -> None:  # fmt: skip
-    """Update the nearest of rows [start, stop) of side 0 with columns [start, stop) of side 1.
+    sides: Any, rules: Rules, rows: Any, columns: Any, bytes_: Any, stride: Any, best: Any, upper: Any, room: Scratch
+) -> None:
+    """Hand on what may be among the nearest of rows [start, stop) of side 0 in columns [start, stop) of side 1.
 
-    ``bytes_`` uint8 flat, a row every ``stride``, are raised where a pair was looked at; ``best``, ``where`` (N0, keep)
-    the nearest so far; ``upper`` (columns, keep of side 1) receives upper bounds for the columns.
+    ``bytes_`` uint8 flat, a row every ``stride``, are raised where a pair was looked at; ``best`` (N0, keep) the squared
+    distances of the nearest so far; ``upper`` (columns, keep of side 1) receives upper bounds for the columns.
     """
+    count, keep, first = columns[1] - columns[0], best.shape[1], columns[0]
+    tops = np.empty((1, keep), np.float32)
     for row in range(rows[0], rows[1]):
-        limit, at = best[row, best.shape[1] - 1], (row - rows[0]) * stride
-        count = columns[1] - columns[0]
-        _row(sides, False, rules, row, columns[0], bytes_, at, count, limit, best, where, upper, room)
+        at, limit, seeded, start = (row - rows[0]) * stride, best[row, keep - 1], 0, room.counts[0]
+        line = bytes_[at : at + count]
+        tops[:] = np.inf
+        for again in range(2):
+            if again:
+                found = _collect(bytes_, at, count, _cut(limit, rules.step), seeded, room.todo, room)
+                limit = _examine(sides, rules, row, first, room.todo, found, limit, line, tops, upper, room)
+            elif limit >= rules.limit:  # nothing is known yet: begin with what looks nearest
+                level = _promising(bytes_, at, count, min(keep, count), room)
+                seeded = _collect(bytes_, at, count, level, 0, room.seeds, room)
+                limit = _examine(sides, rules, row, first, room.seeds, seeded, limit, line, tops, upper, room)
+        kept = start
+        for at in range(start, room.counts[0]):
+            if room.low[at] <= limit:
+                room.other[kept], room.low[kept] = room.other[at], room.low[at]
+                room.own[kept] = row
+                kept += 1
+        room.counts[0] = kept
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def sweep_columns(
-    sides: Any, rules: Rules, rows: Any, columns: Any, bytes_: Any, at: Any, stride: Any, best: Any, where: Any,
-    known: Any, room: Scratch,
+    sides: Any, rules: Rules, rows: Any, columns: Any, bytes_: Any, at: Any, stride: Any, best: Any, known: Any,
+    room: Scratch,
 ) -> None:  # fmt: skip
-    """Update the nearest of up to 64 columns [start, stop) of side 1 with rows [start, stop) of side 0.
+    """Hand on what may be among the nearest of columns [start, stop) of side 1 in rows [start, stop) of side 0.
 
     Their bytes begin at bytes_[at], a row every ``stride``; ``known`` (N1,) squared distances that bound the farthest
-    wanted of each column from above.
+    wanted of each column from above. Rows pass once, so that each is fetched for all columns that want it; before that,
+    the pairs that look nearest of each column.
     """
-    count, width = rows[1] - rows[0], columns[1] - columns[0]
-    limits, cuts, found = np.empty(width), np.zeros(WIDTH, np.uint8), np.zeros(width, np.int64)
-    todo, nothing = np.empty((width, count), np.int32), np.empty((count, 0), np.float32)
+    width, first, keep = columns[1] - columns[0], columns[0], best.shape[1]
+    blocks = -(-width // WIDTH)
+    limits, tops, wanted = np.empty(width), np.full((width, keep), np.inf, np.float32), np.zeros(blocks, np.uint64)
+    cuts, least = np.zeros((blocks, WIDTH), np.uint8), np.full((blocks, WIDTH), 255, np.uint8)
+    for row in range(rows[1] - rows[0]):
+        for block in range(blocks):
+            lower(bytes_, at + row * stride + block * WIDTH, least[block])
     for c in range(width):
-        limits[c] = min(best[columns[0] + c, best.shape[1] - 1], known[columns[0] + c])
-        cuts[c] = 0 if limits[c] >= rules.limit else _cut(limits[c], rules.step)
-    for row in range(count):
-        mask = _mask(bytes_, at + row * stride, width, cuts)
-        while mask:
-            c = lowest_bit(mask)
-            mask &= mask - np.uint64(1)
-            todo[c, found[c]] = row
-            found[c] += 1
-    for c in range(width):
-        column, line = columns[0] + c, room.line
-        if limits[c] >= rules.limit:
-            for row in range(count):
-                line[row] = bytes_[at + row * stride + c]
-            _row(sides, True, rules, column, rows[0], line, 0, count, limits[c], best, where, nothing, room)
-            continue
-        for k in range(found[c]):
-            room.todo[k] = todo[c, k]
-            line[todo[c, k]] = bytes_[at + todo[c, k] * stride + c]
-        _examine(
-            sides, True, rules, column, rows[0], room.todo, found[c], limits[c], line, best, where, nothing, room
-        )
+        limits[c] = min(best[first + c, keep - 1], known[first + c])
+        if keep > 1 and limits[c] >= rules.limit:
+            for row in range(rows[1] - rows[0]):
+                room.line[row] = bytes_[at + row * stride + c]
+            wish = min(keep, rows[1] - rows[0])
+            least[c // WIDTH, c % WIDTH] = _promising(room.line, 0, rows[1] - rows[0], wish, room)
+        if least[c // WIDTH, c % WIDTH] <= _cut(limits[c], rules.step):
+            wanted[c // WIDTH] |= np.uint64(1) << np.uint64(c % WIDTH)
+    nothing = np.zeros((blocks, WIDTH), np.uint8)
+    for again in range(2):
+        for c in range(width):
+            cuts[c // WIDTH, c % WIDTH] = _cut(limits[c], rules.step)
+        over, under = (cuts, least) if again else (least, nothing)
+        lanes = 0
+        for row in range(rows[0], rows[1] + 1):
+            for block in range(blocks):
+                place, mask = at + (row - rows[0]) * stride + block * WIDTH, np.uint64(0)
+                if row < rows[1]:
+                    mask = wanted[block] & at_most(bytes_, place, over[block])
+                    if again:
+                        mask &= ~at_most(bytes_, place, under[block])
+                while mask:
+                    _put(sides, row, first + block * WIDTH + lowest_bit(mask), lanes, room)
+                    mask &= mask - np.uint64(1)
+                    lanes += 1
+                    if lanes == LANES:
+                        _settle(sides, rules, lanes, first, limits, cuts, tops, room)
+                        lanes = 0
+            if row == rows[1] and lanes:
+                _settle(sides, rules, lanes, first, limits, cuts, tops, room)
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _settle(sides: Any, rules: Rules, lanes: Any, first: Any, limits: Any, cuts: Any, tops: Any, room: Scratch) -> None:
+    """Bracket up to eight pairs and hand on those that may be among the nearest of their columns."""
+    bracket(room.sums, room.offsets, rules.scales, sides[0].ones, sides[1].ones, room.lows, room.highs)
+    room.counts[1] += lanes
+    for lane in range(lanes):
+        c, low = room.columns[lane] - first, room.lows[lane]
+        if low <= limits[c]:
+            _hand_on(first + c, room.rows[lane], low, room)
+            _note(tops, c, room.highs[lane])
+            limits[c] = min(limits[c], np.float64(tops[c, tops.shape[1] - 1]))
+            cuts[c // WIDTH, c % WIDTH] = _cut(limits[c], rules.step)
