@@ -61,13 +61,13 @@ def seconds(work: Callable[[], Any], repeats: int) -> dict[str, float]:
     return {"least": min(runs), "median": statistics.median(runs), "spread": quartiles[2] - quartiles[0]}
 
 
-def interleaved(works: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Time several pieces of work in turn, after one run of each that does not count: the least seconds of each.
+def interleaved(works: Mapping[str, Callable[[], Any]], repeats: int, *, warm_up: bool = True) -> dict[str, float]:
+    """Time several pieces of work in turn, by default after one run of each that does not count: the least seconds.
 
     What disturbs the machine for a while then disturbs all of them, and their ratios less.
     """
     runs: dict[str, list[float]] = {name: [] for name in works}
-    for turn in range(max(1, repeats) + 1):
+    for turn in range(not warm_up, max(1, repeats) + 1):
         for name, work in works.items():
             start = time.perf_counter()
             work()
@@ -81,6 +81,14 @@ def note(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
 
+def load_average() -> float | None:
+    """Return how many processes the last minute kept busy; where there are some, the figures say little."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    if load is not None and load > 0.5:
+        note(f"the machine is busy (load {load:.1f}): the figures will be too high, and their ratios uncertain")
+    return load
+
+
 def photo_descriptors(paths: Iterable[Path], wanted: int, each: int = 8000) -> np.ndarray:
     """Return up to ``wanted`` SIFT descriptors (N, 128), the strongest ``each`` of every photo, contrast from 0.01."""
     found: list[np.ndarray] = []
@@ -88,7 +96,8 @@ def photo_descriptors(paths: Iterable[Path], wanted: int, each: int = 8000) -> n
         if sum(map(len, found)) >= wanted:
             break
         found.append(sfumato.extract(path, contrast_threshold=0.01, max_features=each).descriptors)
-    return np.ascontiguousarray(np.concatenate(found)[:wanted])
+    rows: np.ndarray = np.ascontiguousarray(np.concatenate(found)[:wanted])
+    return rows
 
 
 def sift_like(count: int, rng: np.random.Generator) -> np.ndarray:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import arguments, finish, interleaved, note, pinned_threads, sift_like
+from common import arguments, finish, interleaved, load_average, note, pinned_threads, sift_like
 
 import sfumato
 from sfumato.subspace import plan, reference
@@ -106,7 +106,7 @@ def crossover(rows: list[dict[str, Any]], primal: str, dual: str) -> float | Non
     gaps = [(row["m"], float(np.log(row[dual] / row[primal]))) for row in rows]
     for (m0, gap0), (m1, gap1) in reversed(list(pairwise(gaps))):
         if gap0 > 0 >= gap1:
-            return m0 + (m1 - m0) * gap0 / (gap0 - gap1)
+            return float(m0 + (m1 - m0) * gap0 / (gap0 - gap1))
     return None
 
 
@@ -133,7 +133,12 @@ def draw(path: Path, rows: list[dict[str, Any]], said: dict[str, Any]) -> None:
         if where:
             axes.axvline(where, color="#888888", lw=1, ls=":", label=f"equal at m = {where:.0f}")
         axes.set_title(title, fontsize=10)
-        axes.set_yscale("log")
+        if name == "bytes":
+            axes.set_ylim(bottom=0)
+            axes.yaxis.set_major_formatter("{x:,.0f}")
+        else:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:g}")
         axes.set_xlabel("dimension m of the subspaces")
         axes.grid(color="#eeeeee")
         axes.legend(fontsize=8, frameon=False)
@@ -145,20 +150,21 @@ def draw(path: Path, rows: list[dict[str, Any]], said: dict[str, Any]) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     parser = arguments(__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="threads of the search; LAPACK has one")
     parser.add_argument("--plot", type=Path, help="draw the figures to this file; by default beside --json")
     args = parser.parse_args(argv)
-    rng = np.random.default_rng(args.seed)
+    rng, load = np.random.default_rng(args.seed), load_average()
     count, n, dims, pairs = (400, 4, (2,), 4) if args.small else (2000, 128, DIMENSIONS, 8)
     points = sift_like(count, rng)[:, :n].copy()
     rows = []
-    with pinned_threads(args.threads):
+    with pinned_threads(1):  # the search has threads of its own; small systems on several are slower
         for m in dims:
             note(f"m={m}")
             hidden = sfumato.conceal(sift_like(count, rng)[:, :n], f"random-{m}")
             rows.append(time_points(points, hidden, args) | time_systems(hidden, pairs, min(2, args.repeats)))
     said = {
         "features": count, "n": n, "threads": args.threads, "data": "generated", "pairs_of_systems": pairs,
+        "load_before": load,
         "crossovers": {
             "points": crossover(rows, "primal_seconds", "dual_seconds"),
             "points, complements kept": crossover(rows, "primal_seconds", "dual_seconds_complement_kept"),

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from common import (
     data_folder,
     finish,
     interleaved,
+    load_average,
     note,
     photo_descriptors,
     pinned_threads,
@@ -40,6 +42,9 @@ from sfumato.subspace.plan import Plan
 from sfumato.subspace.prepared import Frame
 
 GROWTH = (1000, 2000, 5000, 10_000, 20_000, 50_000)
+ONCE_BEYOND = 20_000
+"""More features are timed with all threads only; from half as many on, once."""
+
 ROW = dict.fromkeys((
     "case", "pair", "method", "features", "seconds", "faiss_seconds", "times_faiss", "one_thread_seconds", "speedup",
     "head", "share_bracketed", "share_decided", "ns_per_pair", "gemm_seconds", "kernel_seconds",
@@ -62,7 +67,7 @@ def time_case(case: Case, pair: Pair, args: argparse.Namespace, rates: dict[str,
     """Time a case on a pair of images: ours, ours without pruning, and the torch path."""
     a, b, n = pair.side(case, 0), pair.side(case, 1), pair.clear[0].shape[1]
     searches = {"ours": found(a, b, case.task, args.threads), "ours unpruned": found(a, b, case.task, args.threads, n)}
-    refuse_difference(*searches.values(), f"{case.name}, {pair.name}")
+    refuse_difference(searches["ours"], searches["ours unpruned"], f"{case.name}, {pair.name}")
     works: dict[str, Callable[[], Any]] = {
         "faiss": lambda: faiss_search(*pair.clear, case.task),
         "ours": lambda: ours(a, b, case.task, args.threads),
@@ -72,7 +77,7 @@ def time_case(case: Case, pair: Pair, args: argparse.Namespace, rates: dict[str,
     taken = interleaved(works, args.repeats)
     if args.torch and case.task == "mutual":
         work = {"ours by torch": lambda: ours(a, b, case.task, args.threads, "cpu")}
-        taken |= interleaved(work, min(2, args.repeats))
+        taken |= interleaved(work, min(2, args.repeats))  # the slowest by far
     rows = []
     for method in [name for name in taken if name.startswith("ours")]:
         row = timing(case.name, pair.name, method, (len(a), len(b)), taken[method], taken["faiss"])
@@ -134,40 +139,46 @@ def product_rates(pair: Pair, case: Case, args: argparse.Namespace) -> dict[str,
     return {"gemm": products / taken["gemm"], "kernel": products * case.stack / taken["kernel"]}
 
 
-def growth(counts: list[int], rng: np.random.Generator, args: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    """Time more and more features, subspace-to-subspace, m=2, drawn from many photos."""
-    data, most = None if args.small else data_folder(), counts[-1]
-    if data is not None:
+def growth_data(most: int, rng: np.random.Generator, *, real: bool) -> tuple[tuple[np.ndarray, np.ndarray], str]:
+    """Return up to ``most`` descriptors of many photos for either side, and what they are."""
+    data = data_folder() if real else None
+    if data is None:
+        clear, kind = clustered(2 * most, rng), "generated"
+    else:
         photos = sorted(data.glob("photos/bsds500/*/*.jpg"))
         clear, kind = photo_descriptors([photos[i] for i in rng.permutation(len(photos))], 2 * most), "SIFT of photos"
-    else:
-        clear, kind = clustered(2 * most, rng), "generated"
     clear = clear[rng.permutation(len(clear))]
-    halves, decoys = (clear[: len(clear) // 2], clear[len(clear) // 2 :]), sfumato.load_decoys()
+    return (clear[: len(clear) // 2], clear[len(clear) // 2 :]), kind
+
+
+def growth(counts: list[int], rng: np.random.Generator, args: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
+    """Time more and more features, subspace-to-subspace, m=2."""
+    halves, kind = growth_data(max(counts), rng, real=not args.small)
+    decoys = sfumato.load_decoys()
     sides = [lifted(half, 2, single_part(decoys, part), args.seed + part) for part, half in enumerate(halves)]
     rows = []
     for count in [count for count in counts if count <= len(halves[0])]:
         note(f"growth: {count} features")
         (a, b), (clear0, clear1) = (side[:count] for side in sides), (half[:count] for half in halves)
         works: dict[str, Callable[[], Any]] = {
-            "ours": lambda a=a, b=b: ours(a, b, "mutual", args.threads),
-            "faiss": lambda a=clear0, b=clear1: faiss_search(a, b, "mutual"),
-            "one thread": lambda a=a, b=b: ours(a, b, "mutual", 1),
+            "ours": partial(ours, a, b, "mutual", args.threads),
+            "faiss": partial(faiss_search, clear0, clear1, "mutual"),
+            "one thread": partial(ours, a, b, "mutual", 1),
         }
-        if count > 20_000:  # once is long enough to be steady
-            works.pop("one thread")
-        taken = interleaved(works, args.repeats if count <= 10_000 else min(2, args.repeats) if count <= 20_000 else 1)
-        row, one = (
-            timing("growth", kind, "ours", (count, count), taken["ours"], taken["faiss"]),
-            taken.get("one thread"),
-        )
-        rows.append(row | {"one_thread_seconds": one, "speedup": one and one / taken["ours"]})
+        if count > ONCE_BEYOND:
+            del works["one thread"]
+        long = count > ONCE_BEYOND // 2
+        taken = interleaved(works, 1 if long else args.repeats, warm_up=not long)
+        row = timing("growth", kind, "ours", (count, count), taken["ours"], taken["faiss"])
+        if "one thread" in taken:
+            row |= {"one_thread_seconds": taken["one thread"], "speedup": taken["one thread"] / taken["ours"]}
+        rows.append(row)
     return rows, kind
 
 
 def measure(args: argparse.Namespace, cases: tuple[Case, ...], folder: Path) -> tuple[dict[str, Any], Any]:
     """Measure everything in one run; return what is said once, and the rows."""
-    rng, count = np.random.default_rng(args.seed), 500 if args.small else args.features
+    rng, count, load = np.random.default_rng(args.seed), 500 if args.small else args.features, load_average()
     clear, kind = clear_pairs(count, rng, None if args.small else data_folder())
     pairs = make_pairs(cases, clear, folder, args.seed)
     rates = product_rates(pairs[0], cases[0], args)
@@ -186,7 +197,7 @@ def measure(args: argparse.Namespace, cases: tuple[Case, ...], folder: Path) -> 
     calls = first_calls(pairs[0].folder, wanted, args.threads, cold=not args.small)
     said = {
         "features": count, "n": 128, "threads": args.threads, "data": kind, "growth_data": grown_kind,
-        "recipe": "sub-hybrid", "decoys": "bundled, one part for each image",
+        "load_before": load, "recipe": "sub-hybrid", "decoys": "bundled, one part for each image",
         "products_per_second": rates, "extra_megabytes": memory, "first_call_seconds": calls,
     }  # fmt: skip
     return said, rows + grown
@@ -196,13 +207,14 @@ def main(argv: list[str] | None = None) -> None:
     parser = arguments(__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=2, help="threads of every method")
     parser.add_argument("--features", type=int, default=8000, help="features of each image")
+    parser.add_argument("--skip-torch", action="store_true", help="leave out the torch path, slow on busy cores")
     parser.add_argument("--plot", type=Path, help="draw the figures to this file; by default beside --json")
     parser.add_argument("--probe", nargs="+", help=argparse.SUPPRESS)  # what this program asks of a fresh process
     args = parser.parse_args(argv)
     if args.probe:
         return probe(args.probe[0], Path(args.probe[1]), args.probe[2:], args.threads)
     cases = tuple(case for case in CASES if case.dims == (2, 2)) if args.small else CASES  # compiling takes long
-    args.torch = torch_ready(args.threads)
+    args.torch = not args.skip_torch and torch_ready(args.threads)
     with tempfile.TemporaryDirectory() as folder, pinned_threads(args.threads):
         said, rows = measure(args, cases, Path(folder))
     said["targets"] = targets(rows, said["extra_megabytes"])

@@ -57,4 +57,5 @@ def ours(a: Any, b: Any, task: str, threads: int, device: str | None = None) -> 
 def found(a: Any, b: Any, task: str, threads: int, head: int | None = None) -> Found:
     """Search as ``ours`` does, with the bound on ``head`` axes; n axes project nothing away."""
     sides = [side if hasattr(side, "basis") else sfumato.Subspaces(side, side[:, None][:, :0]) for side in (a, b)]
-    return search(*(prepare(side.origin, side.basis) for side in sides), KEEP[task], threads=threads, head=head)
+    prepared0, prepared1 = (prepare(side.origin, side.basis) for side in sides)
+    return search(prepared0, prepared1, KEEP[task], threads=threads, head=head)

@@ -14,7 +14,7 @@ from sfumato.subspace.fast import prepare
 COUNTS = (61, 47)
 
 
-def sides(m=(2, 2), n: int = 24, counts=COUNTS, noise: float = 0.8, seed: int = 0) -> list[sfumato.Subspaces]:
+def sides(m=(2, 2), n: int = 24, counts=COUNTS, noise: float = 0.5, seed: int = 0) -> list[sfumato.Subspaces]:
     rng = np.random.default_rng(seed)
     clear = rng.normal(size=(max(*counts, 1), n)) / np.sqrt(n)
     return [

@@ -360,6 +360,40 @@ def test_one_side_against_many():
             check(base, other, found, (2, 2))
 
 
+def blas_threads() -> list[int]:
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+def test_the_threads_of_the_caller_are_left_as_they_were(monkeypatch):
+    """Also when two searches overlap: the first to begin is the first to end."""
+    sides = gaussian(np.random.default_rng(11), (2, 2), 16)
+    search(*sides, (1, 1))
+    whole = fast.Search.run
+    inside, second, done = threading.Event(), threading.Event(), threading.Event()
+
+    def run(self, *args):
+        if not inside.is_set():
+            inside.set()
+            second.wait(5)
+        else:
+            second.set()
+            done.wait(5)
+        return whole(self, *args)
+
+    monkeypatch.setattr(fast.Search, "run", run)
+    before = blas_threads()
+    first, other = (threading.Thread(target=search, args=(*sides, (1, 1))) for _ in range(2))
+    first.start()
+    assert inside.wait(30)
+    other.start()
+    first.join(60)
+    done.set()
+    other.join(60)
+    after = blas_threads()
+    threadpool_limits(max(before, default=1), "blas")  # for the tests that follow
+    assert after == before
+
+
 def test_two_searches_at_once_share_what_is_prepared():
     rng = np.random.default_rng(10)
     sides = [gaussian(rng, (2, 2), 64)[0] for _ in range(3)]
@@ -384,39 +418,6 @@ def test_two_searches_at_once_share_what_is_prepared():
         assert len(found) == len(threads)
 
 
-def blas_threads() -> list[int]:
-    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
-
-
-def test_the_threads_of_the_caller_are_left_as_they_were(monkeypatch):
-    """Also when two searches overlap: the first to begin is the first to end."""
-    sides = gaussian(np.random.default_rng(11), (2, 2), 16)
-    search(*sides, (1, 1))
-    whole = fast.Search.run
-    inside, second, done = threading.Event(), threading.Event(), threading.Event()
-
-    def run(self, *args):
-        if not inside.is_set():
-            inside.set()
-            second.wait(5)
-        else:
-            second.set()
-            done.wait(5)
-        return whole(self, *args)
-
-    monkeypatch.setattr(fast.Search, "run", run)
-    with threadpool_limits(2, "blas"):
-        before = blas_threads()
-        first, other = (threading.Thread(target=search, args=(*sides, (1, 1))) for _ in range(2))
-        first.start()
-        assert inside.wait(30)
-        other.start()
-        first.join(60)
-        done.set()
-        other.join(60)
-        assert blas_threads() == before
-
-
 def test_numbers_of_threads():
     assert fast.thread_count(3) == 3
     assert 1 <= fast.thread_count(None) <= (os.cpu_count() or 1)
@@ -426,10 +427,10 @@ def test_numbers_of_threads():
 
 def test_arrays_of_either_kind_share_one_compiled_form():
     """Read-only or not: compiling takes seconds."""
-    from sfumato.subspace import bounds, sweep
+    from sfumato.subspace import bounds, decide, sweep
 
     sides = gaussian(np.random.default_rng(12), (2, 2), 32)
-    compiled = (sweep.sweep_rows, sweep.sweep_columns, bounds.fill)
+    compiled = (sweep.sweep_rows, sweep.sweep_columns, bounds.fill, decide.decide)
     search(*sides, (1, 1), head=16)
     before = [len(function.signatures) for function in compiled]
     writable = [Flat(*(part.copy() for part in side)) for side in sides]
@@ -440,7 +441,7 @@ def test_arrays_of_either_kind_share_one_compiled_form():
 
 ONCE_MORE = """
 import numpy as np
-from sfumato.subspace import bounds, fast, panels, sweep
+from sfumato.subspace import bounds, decide, fast, panels, sweep
 rng = np.random.default_rng(0)
 sides = []
 for _ in range(2):
@@ -450,7 +451,7 @@ for _ in range(2):
         array.flags.writeable = False
     sides.append(fast.prepare(*arrays))
 fast.search(*sides, (1, 1), head=16, threads=1)
-for function in (bounds.fill, sweep.sweep_rows, sweep.sweep_columns, panels._round):
+for function in (bounds.fill, sweep.sweep_rows, sweep.sweep_columns, decide.decide, panels._round):
     stats = function.stats
     print(function.__name__, sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 """
@@ -460,7 +461,7 @@ def test_a_new_process_need_not_compile_again():
     search(*gaussian(np.random.default_rng(13), (2, 2), 32), (1, 1), head=16, threads=1)
     out = subprocess.run([sys.executable, "-c", ONCE_MORE], capture_output=True, text=True, check=True).stdout
     lines = [line.split() for line in out.splitlines()]
-    assert [line[0] for line in lines] == ["fill", "sweep_rows", "sweep_columns", "_round"]
+    assert [line[0] for line in lines] == ["fill", "sweep_rows", "sweep_columns", "decide", "_round"]
     assert all(int(hits) > 0 and int(misses) == 0 for _, hits, misses in lines), out
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
-from sfumato.matching.sides import Side, check_pair, side_of
-from sfumato.subspace.fast import Found, prepare, search
+from sfumato.matching.sides import check_pair, side_of, warn_if_void
+from sfumato.subspace.fast import Found, prepare, search, thread_count
 from sfumato.subspace.prepared import Prepared
 from sfumato.types.scene import Matches
 
@@ -32,10 +32,15 @@ class MatchParams:
     device: str | None = None
 
     def __post_init__(self) -> None:
-        if self.ratio is not None and not 0 < self.ratio <= 1:
+        if self.ratio is not None and not (_is_number(self.ratio) and 0 < self.ratio <= 1):
             raise InputError(f"ratio: expected a number above 0 and at most 1, got {self.ratio!r:.80}")
-        if self.max_distance is not None and not self.max_distance >= 0:
+        if self.max_distance is not None and not (_is_number(self.max_distance) and self.max_distance >= 0):
             raise InputError(f"max_distance: expected a number of 0 or more, got {self.max_distance!r:.80}")
+        thread_count(self.threads)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def match(
@@ -67,6 +72,7 @@ def match(
     params = MatchParams(mutual=mutual, ratio=ratio, max_distance=max_distance, threads=threads, device=device)
     side0, side1 = side_of(a, "a"), side_of(b, "b")
     check_pair(side0, side1)
+    warn_if_void(side0, side1)
     return match_prepared(prepare(side0.origin, side0.basis), prepare(side1.origin, side1.basis), params)
 
 
@@ -91,6 +97,7 @@ def nearest(
         raise InputError(f"k: expected a whole number of 1 or more, got {k!r:.80}")
     side0, side1 = side_of(queries, "queries"), side_of(references, "references")
     check_pair(side0, side1)
+    warn_if_void(side0, side1)
     params = MatchParams(threads=threads, device=device)
     found = run_search(prepare(side0.origin, side0.basis), prepare(side1.origin, side1.basis), (int(k), 0), params)
     missing = int(k) - found.rows0.shape[1]
@@ -104,9 +111,7 @@ def match_prepared(a: Prepared, b: Prepared, params: MatchParams) -> Matches:
     return select(run_search(a, b, (count, count if params.mutual else 0), params, limit_of(params)), params)
 
 
-def run_search(
-    a: Prepared, b: Prepared, keep: tuple[int, int], params: MatchParams, limit: float = np.inf
-) -> Found:
+def run_search(a: Prepared, b: Prepared, keep: tuple[int, int], params: MatchParams, limit: float = np.inf) -> Found:
     """Search with the compiled kernels, or on a torch device."""
     if params.device is None:
         return search(a, b, keep, threads=params.threads, limit=limit)

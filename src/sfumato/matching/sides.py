@@ -4,13 +4,14 @@
 Never imports the clear types: clear descriptors come as arrays, on the device that made them.
 """
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import InputError
+from sfumato.errors import InputError, VoidDistanceWarning
 from sfumato.types.arrays import frozen_array
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 from sfumato.types.extractor import Extractor
@@ -33,7 +34,7 @@ def side_of(value: Any, name: str) -> Side:
         return Side(value.subspaces.origin, value.subspaces.basis, value.extractor, value.recipe)
     if isinstance(value, Subspaces):
         return Side(value.origin, value.basis)
-    if hasattr(value, "descriptors") or not hasattr(value, "__array__") and not isinstance(value, list | tuple):
+    if hasattr(value, "descriptors") or not (hasattr(value, "__array__") or isinstance(value, list | tuple)):
         raise InputError(
             f"{name}: expected ConcealedFeatures, Subspaces or points of shape (N, n), got {type(value).__name__}; "
             f"of clear features give the descriptors"
@@ -50,3 +51,15 @@ def check_pair(a: Side, b: Side) -> None:
         raise InputError(f"a and b live in different spaces: {a.origin.shape[1]} and {b.origin.shape[1]} dimensions")
     if a.extractor is not None and b.extractor is not None and not a.extractor.matches(b.extractor):
         raise InputError(f"a and b hold different descriptors: {a.extractor.name} and {b.extractor.name}")
+
+
+def warn_if_void(a: Side, b: Side) -> None:
+    """Warn where subspaces are so large that all of them meet."""
+    dims, n = (a.basis.shape[1], b.basis.shape[1]), a.origin.shape[1]
+    if min(dims) and sum(dims) >= n:
+        warnings.warn(
+            f"subspaces of dimension {dims[0]} and {dims[1]} meet in R^{n}: their distance is 0 whatever they stand "
+            f"for; compare points with subspaces, or lift to fewer dimensions",
+            VoidDistanceWarning,
+            stacklevel=3,
+        )

@@ -15,7 +15,7 @@ from sfumato.subspace.dots import BLOCK, group_dots
 from sfumato.subspace.lanes import INT64, LANES, Lanes, load_floats, load_ints, repeat
 
 SINGULAR = 0.1
-"""Below this determinant of S, rounding may outweigh the bound, and the bound is 0."""
+"""Where the least eigenvalue of S may be below this, rounding may outweigh the bound, and the bound is 0."""
 
 LARGEST = 254.0
 """The byte for a squared distance of so many steps or more."""
@@ -30,7 +30,7 @@ LEVEL1_BYTES = 16384
 def squared_distance(
     offset: Lanes, pq: Lanes, a: list[Lanes], b: list[Lanes], cross: list[list[Lanes]], sign: Lanes
 ) -> tuple[Lanes, Lanes | None, Lanes | None]:
-    """Return the squared distance, the squared length of S^-1 u and the determinant of S.
+    """Return the squared distance, the squared length of S^-1 u and a lower bound of the least eigenvalue of S.
 
     d^2 = |p|^2 + |q|^2 - 2 p.q - |b|^2 - u' S^-1 u with a = B'q, b = C'p, M = B'C, u = a + M b, S = I - M M': the
     closest points of Eq. 5, eliminated by hand; ``offset`` is |p|^2 + |q|^2. In the dual form of points against
@@ -44,12 +44,15 @@ def squared_distance(
     if not a:
         return squared, None, None
     u = [_dot(row, b, start) for row, start in zip(cross, a, strict=True)]
-    solved, determinant = _solve_two(cross, u) if len(a) <= 2 else _solve_many(cross, u)
-    return squared - _dot(u, solved), _dot(solved, solved), determinant
+    solved, least = _solve_two(cross, u) if len(a) <= 2 else _solve_many(cross, u)
+    return squared - _dot(u, solved), _dot(solved, solved), least
 
 
 def _solve_two(cross: list[list[Lanes]], u: list[Lanes]) -> tuple[list[Lanes], Lanes]:
-    """Return S^-1 u and the determinant of S = I - M M' of one or two rows, in closed form."""
+    """Return S^-1 u and the determinant of S = I - M M' of one or two rows, in closed form.
+
+    Eigenvalues of S are at most 1, so that none is below the determinant.
+    """
     first = _dot(cross[0], cross[0]) * -1.0 + 1.0
     if len(u) == 1:
         return [u[0] / first.greatest(1e-3)], first
@@ -60,7 +63,11 @@ def _solve_two(cross: list[list[Lanes]], u: list[Lanes]) -> tuple[list[Lanes], L
 
 
 def _solve_many(cross: list[list[Lanes]], u: list[Lanes]) -> tuple[list[Lanes], Lanes]:
-    """The same for more rows, by the factors L D L' of S; pivots are kept away from 0."""
+    """The same for more rows, by the factors L D L' of S; pivots are kept away from 0.
+
+    The least eigenvalue is at least the determinant divided by the product of the others, which is at most 1, and at
+    most the power m - 1 of their mean; below 0.8 that is not made use of, lest a pivot kept away from 0 be trusted.
+    """
     lower: list[list[Lanes]] = []
     pivots: list[Lanes] = []
     inverses: list[Lanes] = []
@@ -84,10 +91,14 @@ def _solve_many(cross: list[list[Lanes]], u: list[Lanes]) -> tuple[list[Lanes], 
     for r in reversed(range(len(u))):
         for t in range(r + 1, len(u)):
             solved[r] = solved[r] - lower[t][r] * solved[t]
-    determinant = pivots[0]
+    least, trace = pivots[0], _dot(cross[0], cross[0])
+    for row in cross[1:]:
+        trace = _dot(row, row, trace)
+    others = ((trace * -1.0 + float(len(u))) * (1 / (len(u) - 1))).least(1.0).greatest(0.8)
+    spare = others.inverse()
     for pivot in pivots[1:]:
-        determinant = determinant * pivot
-    return solved, determinant
+        least = least * pivot * spare
+    return solved, least
 
 
 def _dot(x: list[Lanes], y: list[Lanes], start: Lanes | None = None) -> Lanes:
@@ -111,7 +122,7 @@ def _from_sums(
         first = builder.add(at, builder.mul(held, INT64(row * LANES)))
         return load_ints(builder, data, builder.add(first, INT64(column * LANES)))
 
-    squared, length, determinant = squared_distance(
+    squared, length, least = squared_distance(
         offset,
         product(0, 0) * both,
         [product(r + 1, 0) * right for r in range(m0)],
@@ -119,11 +130,10 @@ def _from_sums(
         [[product(r + 1, s + 1) * cross for s in range(m1)] for r in range(m0)],
         sign,
     )
-    if length is None or determinant is None:
+    if length is None or least is None:
         return squared - fixed, fixed
     margin = fixed + growing * length
-    trusted = determinant.where_above(SINGULAR, 0.0)
-    return trusted(squared - margin), determinant.where_above(SINGULAR, 1e30)(margin)
+    return least.where_above(SINGULAR, 0.0)(squared - margin), least.where_above(SINGULAR, 1e30)(margin)
 
 
 @intrinsic  # type: ignore[untyped-decorator]

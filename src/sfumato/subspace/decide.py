@@ -14,22 +14,26 @@ from sfumato.subspace.pairs import exact, work_size
 
 
 class Rows(NamedTuple):
-    """``origin`` (N, n) and ``basis`` (N, m, n) of one side, float32, flat and read-only, and their ``dim`` m."""
+    """``origin`` (N, n) and ``basis`` (N, m, n) of one side, float32, flat and read-only, and their ``dim`` m.
+
+    ``zeros`` (N,) float64: squared distances up to this are what float32 rounding of an origin leaves of 0.
+    """
 
     origin: Any
     basis: Any
+    zeros: Any
     dim: Any
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def decide(
-    rows0: Rows, rows1: Rows, n: Any, flipped: Any, zero: Any, own: Any, other: Any, low: Any, count: Any, best: Any,
+    rows0: Rows, rows1: Rows, n: Any, flipped: Any, own: Any, other: Any, low: Any, count: Any, best: Any,
     where: Any,
 ) -> Any:  # fmt: skip
     """Put ``count`` pairs of ``own`` and ``other`` rows among the nearest of their own; return how many were evaluated.
 
-    ``low`` are squared distances they can not be below; squares of at most ``zero`` count as 0. ``best``, ``where`` (N,
-    keep) stay in order; of equal distances the lower number comes first. ``flipped``: own rows are those of side 1.
+    ``low`` are squared distances they can not be below. ``best``, ``where`` (N, keep) stay in order; of equal distances
+    the lower number comes first. ``flipped``: own rows are those of side 1.
     """
     work, last, evaluated = np.empty(work_size(rows0.dim, rows1.dim, n)), best.shape[1] - 1, 0
     for k in range(count):
@@ -40,7 +44,8 @@ def decide(
         i, j = (its, mine) if flipped else (mine, its)
         value = exact(rows0.origin, rows0.basis, i, rows0.dim, rows1.origin, rows1.basis, j, rows1.dim, n, work)
         evaluated += 1
-        _insert(best, where, mine, 0.0 if value <= zero else value, its)
+        value = 0.0 if value <= max(rows0.zeros[i], rows1.zeros[j]) else value
+        _insert(best, where, mine, value, its)
     return evaluated
 
 
@@ -50,7 +55,10 @@ def _insert(best: Any, where: Any, row: Any, value: Any, other: Any) -> None:
     at = best.shape[1] - 1
     if value > best[row, at] or (value == best[row, at] and where[row, at] >= 0 and other > where[row, at]):
         return
-    while at > 0 and (value < best[row, at - 1] or (value == best[row, at - 1] and other < where[row, at - 1])):
-        best[row, at], where[row, at] = best[row, at - 1], where[row, at - 1]
+    while at > 0:
+        before, number = best[row, at - 1], where[row, at - 1]
+        if value > before or (value == before and 0 <= number < other):
+            break
+        best[row, at], where[row, at] = before, number
         at -= 1
     best[row, at], where[row, at] = value, other

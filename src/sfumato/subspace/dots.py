@@ -32,8 +32,8 @@ def group_dots(
     """Multiply three stacked rows of ``a`` with all m1 + 1 stacked rows of a group of eight columns of ``b``.
 
     All int32, a number being two adjacent int16: ``a`` rows of ``pairs`` numbers from a[a_at]; ``b`` from b[b_at]: for
-    each pair of coordinates, for each stacked row, that pair of each of the eight columns. Fills ``sums`` (3, m1 + 1, 8)
-    from sums[sums_at].
+    each pair of coordinates, for each stacked row, that pair of each of the eight columns. Fills ``sums`` from
+    sums[sums_at], (3, m1 + 1, 8).
     """
     stack, size = len(ones1) + 1, types.int64
     signature = types.void(a, size, size, b, size, ones1, sums, size)

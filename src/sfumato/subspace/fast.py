@@ -2,30 +2,34 @@
 """Exact nearest neighbours between two sets of affine subspaces, at the speed of the machine.
 
 Knows arrays only. What is found is what ``reference`` defines, evaluated in float64; everything before that only leaves
-out pairs that can not matter (see ``sweep``). The matrix of all distances is never held. Threads call compiled code that
-does its own products: no BLAS, no second pool of threads.
+out pairs that can not matter (see ``sweep``). The matrix of all distances is never held. Threads call compiled code
+that does its own products: no BLAS, no second pool of threads.
 """
 
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
-from sfumato.subspace.prepared import Frame, Prepared
+from sfumato.subspace.blasthreads import one_blas_thread
+from sfumato.subspace.prepared import Frame, Prepared, read_only
 
 TILE_BYTES = 32 << 20
 """How many bounds are held at once, a byte each."""
 
 TILE_COLUMNS = 16384
+LARGEST_SYSTEM = 16
+"""Of two subspaces both larger than this, no bound is compiled: every pair is evaluated in float64."""
+
 ROWS_AT_ONCE, COLUMNS_AT_ONCE = 48, 128
 
 INDISTINCT = 2.5e-7
-"""Distances below this, in units of the longest origin, are what float32 rounding leaves of 0, and count as 0."""
+"""Distances below this, in units of the longer origin, are what float32 rounding leaves of 0, and count as 0."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -33,9 +37,9 @@ class Found:
     """The nearest of each row of either side, nearest first, of equals the lower number first.
 
     ``squared0`` (N0, keep0) float64 and ``rows0`` (N0, keep0) int64: for each row of side 0 the squared distances and
-    rows of side 1; inf and -1 where there are fewer. ``squared1`` (N1, keep1), ``rows1``: the other way. ``head`` is the
-    number of axes of the bound, 0 where there was none; ``bracketed`` and ``decided`` count the pairs that needed the
-    full panels, and float64.
+    rows of side 1; inf and -1 where there are fewer. ``squared1`` (N1, keep1), ``rows1``: the other way. ``head`` is
+    the number of axes of the bound, 0 where there was none; ``bracketed`` and ``decided`` count the pairs that needed
+    the full panels, and float64.
     """
 
     squared0: NDArray[np.float64]
@@ -49,7 +53,7 @@ class Found:
 
 def prepare(origin: NDArray[np.float32], basis: NDArray[np.float32]) -> Prepared:
     """Return subspaces ready to be compared; ``origin`` (N, n), ``basis`` (N, m, n) float32 in canonical form."""
-    return Prepared(np.ascontiguousarray(origin), np.ascontiguousarray(basis))
+    return Prepared(read_only(origin), read_only(basis))
 
 
 def search(
@@ -66,11 +70,13 @@ def search(
     ``limit``: squared distances beyond are of no interest. ``head``: the number of axes of the bound, by default what
     pays; n projects nothing away. The result does not depend on ``threads`` or ``head``.
     """
-    from threadpoolctl import threadpool_limits
-
     from sfumato.subspace.plan import choose_plan
 
-    keep = min(keep[0], len(b)), min(keep[1], len(a))
+    keep, factor = (min(keep[0], len(b)), min(keep[1], len(a))), _unit(a, b)
+    if factor != 1:
+        scaled = [prepare(side.origin * np.float32(factor), side.basis) for side in (a, b)]
+        found = search(scaled[0], scaled[1], keep, threads=threads, limit=limit * factor**2, head=head)
+        return replace(found, squared0=found.squared0 / factor**2, squared1=found.squared1 / factor**2)
     if a.dim < b.dim and keep[0] and keep[1]:  # large rows are better kept than fetched
         found = search(b, a, keep[::-1], threads=threads, limit=limit, head=head)
         swapped = found.squared1, found.rows1, found.squared0, found.rows0
@@ -83,9 +89,11 @@ def search(
         return Found(*nearest[0], *nearest[1])
     for best, _ in nearest:
         best[...] = limit
+    if min(a.dim, b.dim) > LARGEST_SYSTEM:
+        return _search_whole(a, b, nearest, thread_count(threads))
     frame = a.frame or b.frame or Frame.of(a.origin, b.origin)
     a.frame, b.frame = a.frame or frame, b.frame or frame
-    with ThreadPoolExecutor(thread_count(threads)) as pool, threadpool_limits(1, "blas"):  # the threads are ours
+    with ThreadPoolExecutor(thread_count(threads)) as pool, one_blas_thread():  # the threads are ours
         plan = choose_plan(a, b, frame, keep, limit=limit, head=head, run=pool.map)
         counts = Search(a, b, frame, plan, limit, nearest, pool.map).run(pool, thread_count(threads))
     for best, where in nearest:
@@ -93,13 +101,38 @@ def search(
     return Found(*nearest[0], *nearest[1], plan.head, *counts)
 
 
+def _search_whole(a: Prepared, b: Prepared, nearest: Sequence[Any], threads: int) -> Found:
+    """Evaluate every pair in float64."""
+    from sfumato.subspace.decide import decide
+
+    rows = _rows(a), _rows(b)
+
+    def of_side(side: int, block: tuple[int, int]) -> int:
+        mine, others = np.arange(*block, dtype=np.int32), np.arange(len((b, a)[side]), dtype=np.int32)
+        own, other = np.repeat(mine, len(others)), np.tile(others, len(mine))
+        pairs = own, other, np.zeros(len(own), np.float32), len(own)
+        return int(decide(*rows, a.origin.shape[1], side == 1, *pairs, *nearest[side]))
+
+    wanted = [
+        (side, block)
+        for side in (0, 1)
+        if nearest[side][0].shape[1]
+        for block in _blocks((0, len((a, b)[side])), ROWS_AT_ONCE)
+    ]
+    with ThreadPoolExecutor(threads) as pool:
+        decided = sum(pool.map(lambda work: of_side(*work), wanted))
+    for best, where in nearest:
+        best[where < 0] = np.inf
+    return Found(*nearest[0], *nearest[1], decided=decided)
+
+
 def thread_count(threads: int | None) -> int:
     """Return the number of threads to use: what is asked for, or the cores this process may use."""
     if threads is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if threads < 1:
-        raise InputError(f"threads: expected a number of 1 or more, got {threads}")
-    return threads
+    if not isinstance(threads, int | np.integer) or isinstance(threads, bool) or threads < 1:
+        raise InputError(f"threads: expected a whole number of 1 or more, got {threads!r:.80}")
+    return int(threads)
 
 
 class Search:
@@ -118,7 +151,6 @@ class Search:
         self.stacked, self.group = (dims[0] + 1) * (dims[1] + 1), group_size(dims[1])
         self.sides = tuple(_side(panel, dual and not own) for panel, own in zip(panels, plan.duals, strict=True))
         self.rows = _rows(a), _rows(b)
-        self.zero = (INDISTINCT * max(_longest(a), _longest(b))) ** 2
         self.rules = Rules(scales_of(panels[0], panels[1], *dims, dual=dual), np.float32(plan.step), limit)
         if plan.head:
             self._bound(a, b, frame, plan, dims, run)
@@ -144,6 +176,7 @@ class Search:
         self.stride = -(-width // self.group) * self.group
         self.bounds = np.zeros(height * self.stride + 64, np.uint8)  # scans read 64 at a time
         known = np.full(self.counts[1], np.inf)
+        self.columns_at_once = COLUMNS_AT_ONCE * min(max(len(self.sides[0].ones) // 4, 1), 4)  # large rows serve more
         workers = [_Worker(self, height, width) for _ in range(threads)]
         for top in range(0, self.counts[0], height):
             for left in range(0, self.counts[1], width):
@@ -153,13 +186,15 @@ class Search:
 
     def _tile(self, tile: Any, workers: "list[_Worker]", known: NDArray[np.float64], pool: Any) -> None:
         rows, columns = tile
+        if not self.head:
+            self.bounds[:] = 0  # nothing is known
         for worker in workers:
             worker.upper = np.full((columns[1] - columns[0], self.keep[1]), np.inf, np.float32)
-        _share_out(workers, pool, _blocks(*rows, ROWS_AT_ONCE), lambda worker, block: worker.sweep_rows(block, tile))
+        _share_out(workers, pool, _blocks(rows, ROWS_AT_ONCE), lambda worker, block: worker.sweep_rows(block, tile))
         if self.keep[1]:
             upper = np.sort(np.concatenate([worker.upper for worker in workers], axis=1), axis=1)[:, self.keep[1] - 1]
             known[slice(*columns)] = np.minimum(known[slice(*columns)], upper)
-            blocks = _blocks(*columns, COLUMNS_AT_ONCE)
+            blocks = _blocks(columns, self.columns_at_once)
             _share_out(workers, pool, blocks, lambda worker, block: worker.sweep_columns(block, tile, known))
 
 
@@ -169,7 +204,7 @@ class _Worker:
     def __init__(self, search: Search, height: int, width: int) -> None:
         from sfumato.subspace.sweep import scratch
 
-        candidates = max(ROWS_AT_ONCE * width, COLUMNS_AT_ONCE * height)  # room, hardly ever touched
+        candidates = max(ROWS_AT_ONCE * width, search.columns_at_once * height)  # room, hardly ever touched
         self.search, self.decided = search, 0
         self.room = scratch(max(height, width), candidates, search.stacked)
         self.upper: NDArray[np.float32] = np.empty((0, 0), np.float32)
@@ -201,7 +236,7 @@ class _Worker:
 
         s, room = self.search, self.room
         pairs = room.own, room.other, room.low, room.counts[0]
-        self.decided += decide(*s.rows, s.n, side == 1, s.zero, *pairs, *s.nearest[side])
+        self.decided += decide(*s.rows, s.n, side == 1, *pairs, *s.nearest[side])
         room.counts[0] = 0
 
 
@@ -225,8 +260,8 @@ def _share_out(
             pass
 
 
-def _blocks(start: int, stop: int, size: int) -> list[tuple[int, int]]:
-    return [(first, min(first + size, stop)) for first in range(start, stop, size)]
+def _blocks(whole: tuple[int, int], size: int) -> list[tuple[int, int]]:
+    return [(first, min(first + size, whole[1])) for first in range(*whole, size)]
 
 
 def _even_part(count: int, most: int) -> int:
@@ -235,8 +270,10 @@ def _even_part(count: int, most: int) -> int:
     return -(-size // ROWS_AT_ONCE) * ROWS_AT_ONCE
 
 
-def _longest(side: Prepared) -> float:
-    return float(np.sqrt(np.einsum("ni,ni->n", side.origin, side.origin).max(initial=0.0)))
+def _unit(a: Prepared, b: Prepared) -> float:
+    """Return the power of two that brings the coordinates to a size whose squares float32 holds with all digits."""
+    largest = max(float(np.abs(side.origin).max(initial=0.0)) for side in (a, b))
+    return 1.0 if largest == 0 or 1e-6 < largest < 1e6 else float(2.0 ** -np.round(np.log2(largest)))
 
 
 def _norms(panel: Any, left_out: bool) -> NDArray[np.float32]:
@@ -254,11 +291,5 @@ def _side(panel: Any, left_out: bool) -> Any:
 def _rows(side: Prepared) -> Any:
     from sfumato.subspace.decide import Rows
 
-    return Rows(_read_only(side.origin), _read_only(side.basis), side.dim)
-
-
-def _read_only(array: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return a flat view that is read-only whatever the array was: compiled code knows the two as different types."""
-    view = array.reshape(-1).view()
-    view.flags.writeable = False
-    return view
+    zeros = INDISTINCT**2 * np.einsum("ni,ni->n", side.origin, side.origin, dtype=np.float64)
+    return Rows(read_only(side.origin).reshape(-1), read_only(side.basis).reshape(-1), zeros, side.dim)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from sfumato.subspace.reference import INDEPENDENT
 
-
 SHARED = 1e-4
 """A pivot below this: two bases come so near to sharing a direction that products of their rows lose digits."""
 
@@ -54,6 +53,35 @@ def _squared_length(vectors: Any, at: Any, n: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _separate(rows: Any, m: Any, n: Any) -> None:
+    """Rotate the first m rows of n numbers among themselves until they are orthogonal: one-sided Jacobi.
+
+    Their lengths are then the singular values.
+    """
+    for _ in range(30):
+        largest = 0.0
+        for p in range(m):
+            for q in range(p + 1, m):
+                first, second, mixed = np.uintp(p * n), np.uintp(q * n), 0.0
+                for t in range(np.uintp(n)):
+                    mixed += rows[first + t] * rows[second + t]
+                lengths = _squared_length(rows, p * n, n), _squared_length(rows, q * n, n)
+                size = np.sqrt(lengths[0] * lengths[1])
+                if abs(mixed) <= 1e-15 * size or size == 0:
+                    continue
+                largest = max(largest, abs(mixed) / size)
+                half = (lengths[1] - lengths[0]) / (2 * mixed)
+                tangent = (1.0 if half >= 0 else -1.0) / (abs(half) + np.sqrt(1 + half * half))
+                cosine = 1 / np.sqrt(1 + tangent * tangent)
+                sine = cosine * tangent
+                for t in range(np.uintp(n)):
+                    x, y = rows[first + t], rows[second + t]
+                    rows[first + t], rows[second + t] = cosine * x - sine * y, sine * x + cosine * y
+        if largest <= 1e-15:
+            return
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _eliminate(
     origin0: Any, basis0: Any, i: Any, m0: Any, origin1: Any, basis1: Any, j: Any, m1: Any, n: Any, outside: Any
 ) -> Any:
@@ -67,23 +95,15 @@ def _eliminate(
         if (
             _squared_length(outside, r * n, n) < 1e-2
         ):  # what is left along basis1 counts; else the offset has no such part
-            _remove(outside, r * n, basis1, j * m1 * n, m1, n, 1)
-    for done in range(m0):  # Gram-Schmidt, the longest that is left first
-        best, longest = done, -1.0
-        for r in range(done, m0):
-            length = _squared_length(outside, r * n, n)
-            if length > longest:
-                best, longest = r, length
-        if longest <= INDEPENDENT * INDEPENDENT:
-            break
-        scale = 1.0 / np.sqrt(longest)
-        for t in range(n):
-            unit = outside[best * n + t] * scale
-            outside[best * n + t] = outside[done * n + t]
-            outside[done * n + t] = unit
-        _remove(outside, offset, outside, done * n, 1, n, 1)
-        for r in range(done + 1, m0):
-            _remove(outside, r * n, outside, done * n, 1, n, 2)
+            _remove(outside, r * n, basis1, j * m1 * n, m1, n, 2)
+    _separate(outside, m0, n)
+    for r in range(m0):
+        length = np.sqrt(_squared_length(outside, r * n, n))
+        if length > INDEPENDENT:
+            row = np.uintp(r * n)
+            for t in range(np.uintp(n)):
+                outside[row + t] /= length
+            _remove(outside, offset, outside, r * n, 1, n, 1)
     return _squared_length(outside, offset, n)
 
 
@@ -116,9 +136,9 @@ def exact(
 ) -> Any:
     """Return the squared distance of a pair in float64, by the definition (Eq. 2).
 
-    What is left of the offset of the origins outside both bases: for two bases by the Cholesky factors of the products of all rows:
-    nothing is taken for orthonormal. Where the bases nearly share a direction, by elimination instead. Arrays are flat:
-    origins (N, n), bases (N, m, n); ``work`` is scratch of ``work_size``.
+    What is left of the offset of the origins outside both bases: by the Cholesky factors of the products of all rows,
+    none of which is taken for orthonormal; by elimination where the bases nearly share a direction, and for points.
+    Arrays are flat: origins (N, n), bases (N, m, n); ``work`` is scratch of ``work_size``.
     """
     if m0 == 0:
         return _eliminate(origin0, basis0, i, m0, origin1, basis1, j, m1, n, work)

@@ -196,7 +196,8 @@ def scales_of(a: Panel, b: Panel, m0: int, m1: int, *, dual: bool = False) -> tu
 
     The last two: the error is at most the first plus the second times the squared length of S^-1 u. With E for the
     errors of each quantity, that of u' S^-1 u is at most 2 |y| E_u + |y|^2 E_S, y the true S^-1 u, which differs from
-    the computed one by at most (E_u + E_S |y|) / lambda; lambda, the least eigenvalue of S, is at least its determinant.
+    the computed one by at most (E_u + E_S |y|) / lambda; lambda, the least eigenvalue of S, is at least
+    its determinant.
     """
     if m0 > m1:
         left, *rest = scales_of(b, a, m1, m0, dual=dual)

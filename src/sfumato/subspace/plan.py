@@ -21,10 +21,7 @@ GUESS = 24, 2.5
 SMALL = 100_000
 """So few pairs are bracketed faster than a bound is prepared."""
 
-WORSE = 1.25
-"""Costs that have risen by this will not fall again."""
-
-PRODUCT, PAIR_PRODUCT, PAIR_BYTE, PAIR = 1 / 60, 1 / 25, 1 / 14, 30.0
+PRODUCT, PAIR_PRODUCT, PAIR_BYTE, PAIR = 1 / 60, 1 / 16, 1 / 14, 30.0
 """Nanoseconds of a product in the bound, of one in a bracket, of a byte fetched for it, and of a bracket besides; only
 their ratios matter."""
 
@@ -52,6 +49,8 @@ def choose_plan(
     duals = _dual(a, b), _dual(b, a)
     for side, dual in zip((a, b), duals, strict=True):
         side.panel(frame, None, dual=dual, run=run)  # whatever the plan
+    if any(duals) and head is not None:
+        head = a.origin.shape[1]  # the projection of a complement is no complement
     if head is None and len(a) * len(b) <= SMALL:
         return Plan(0, 1.0, duals)
     key = (a.dim, b.dim, keep, limit, head, (len(a) * len(b)).bit_length())
@@ -67,9 +66,16 @@ def _dual(side: Prepared, other: Prepared) -> bool:
 
 
 def _measure(
-    a: Prepared, b: Prepared, frame: Frame, keep: tuple[int, int], duals: tuple[bool, bool], limit: float, head: int | None,
-    run: Any,
-) -> Plan:  # fmt: skip
+    a: Prepared,
+    b: Prepared,
+    frame: Frame,
+    keep: tuple[int, int],
+    duals: tuple[bool, bool],
+    limit: float,
+    head: int | None,
+    run: Callable[..., Iterable[Any]],
+) -> Plan:
+    """Try bounds on more and on fewer axes on a sample, until they cost more than they save."""
     n, stack = a.origin.shape[1], (a.dim + 1) * (b.dim + 1)
     heads = [k for k in HEADS if a.dim + b.dim + 4 <= k < n and not any(duals)] + [n]
     guess = head or min(heads, key=lambda k: abs(k - GUESS[0] - GUESS[1] * (a.dim + b.dim)))
@@ -77,19 +83,24 @@ def _measure(
     step = step_for(np.concatenate([sample.limits for sample in samples]))
     if head is not None or len(heads) == 1:
         return Plan(guess, step, duals)
-    best, least = n, np.inf
-    for candidate in heads:
-        cost = stack * candidate * PRODUCT
-        if cost >= least:
-            break
+
+    def cost(candidate: int) -> float:
+        """Return the nanoseconds a pair takes."""
+        total = stack * candidate * PRODUCT
         for sample in samples:
-            fetched = 2 * (sample.fetched + 1) * n * PAIR_BYTE
-            cost += sample.share(candidate, step) * (stack * n * PAIR_PRODUCT + fetched + PAIR)
-        if cost > WORSE * least:
-            break
-        if cost < least:
-            best, least = candidate, cost
-    return Plan(best, step, duals)
+            bracket = stack * n * PAIR_PRODUCT + 2 * (sample.fetched + 1) * n * PAIR_BYTE + PAIR
+            total += sample.share(candidate, step) * bracket
+        return total
+
+    at = heads.index(guess)
+    costs = {at: cost(guess)}
+    for direction in (1, -1):
+        while 0 <= at + direction < len(heads):
+            costs.setdefault(at + direction, cost(heads[at + direction]))
+            if costs[at + direction] >= costs[at]:
+                break
+            at += direction
+    return Plan(heads[at], step, duals)
 
 
 def step_for(limits: NDArray[np.float64]) -> float:
@@ -123,7 +134,8 @@ class _Sample:
             for own, count in zip(sides, kept, strict=True)
         ]
         Search(sides[0], sides[1], self.frame, plan, self.limit, nearest, run).run()
-        return np.minimum(nearest[self.few][0][:, -1], self.limit)
+        farthest: NDArray[np.float64] = np.minimum(nearest[self.few][0][:, -1], self.limit)
+        return farthest
 
     def share(self, head: int, step: float) -> float:
         """Return the share of pairs that a bound on ``head`` axes does not settle."""

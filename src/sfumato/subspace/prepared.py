@@ -4,6 +4,7 @@
 Knows arrays only. A frame holds what two sets must have in common: a point to measure from, and the axes to project on.
 """
 
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +19,13 @@ SAMPLE = 1024
 """How many origins of a side the axes are computed from."""
 
 
+def read_only(array: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a view that is read-only whatever the array was: compiled code knows the two as different types."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
 @dataclass(slots=True, repr=False, eq=False)
 class Frame:
     """The mean (n,) of origins and the axes (n, n) along which they vary most, computed when first asked for.
@@ -29,6 +37,7 @@ class Frame:
     sample: NDArray[np.float32]
     plans: dict[Any, Any] = field(default_factory=dict)
     found: NDArray[np.float32] | None = None
+    lock: Any = field(default_factory=threading.Lock)
 
     @staticmethod
     def of(*origins: NDArray[np.float32]) -> "Frame":
@@ -38,12 +47,13 @@ class Frame:
 
     def axes(self, head: int) -> NDArray[np.float32]:
         """Return the ``head`` axes of greatest variance, as columns (n, head)."""
-        if self.found is None:
-            centred = self.sample - self.mean
-            vectors = np.linalg.eigh(centred.T @ centred).eigenvectors
-            self.found = vectors[:, ::-1].astype(np.float32)
-            self.sample = self.sample[:0]
-        return np.ascontiguousarray(self.found[:, :head])
+        with self.lock:  # all panels of a frame must be on the same axes
+            if self.found is None:
+                centred = self.sample - self.mean
+                vectors = np.linalg.eigh(centred.T @ centred).eigenvectors
+                self.found = vectors[:, ::-1].astype(np.float32)
+                self.sample = self.sample[:0]
+            return np.ascontiguousarray(self.found[:, :head])
 
 
 class PanelKey(NamedTuple):
@@ -57,7 +67,7 @@ class PanelKey(NamedTuple):
 
 @dataclass(slots=True, repr=False, eq=False)
 class Prepared:
-    """One set of subspaces, ``origin`` (N, n) and ``basis`` (N, m, n) float32 in canonical form, ready to be compared."""
+    """One set of subspaces ready to be compared: ``origin`` (N, n), ``basis`` (N, m, n) float32 in canonical form."""
 
     origin: NDArray[np.float32]
     basis: NDArray[np.float32]
@@ -77,8 +87,8 @@ class Prepared:
         if len(self) <= count:
             return self
         rows = np.linspace(0, len(self) - 1, count).astype(np.int64)
-        chosen = Prepared(np.ascontiguousarray(self.origin[rows]), np.ascontiguousarray(self.basis[rows]), self.frame)
-        for key, made in self.made.items():
+        chosen = Prepared(read_only(self.origin[rows]), read_only(self.basis[rows]), self.frame)
+        for key, made in list(self.made.items()):  # others may be adding
             if isinstance(key, PanelKey) and key.head is None:
                 chosen.made[key] = made.of(rows)
         return chosen
@@ -119,7 +129,7 @@ class Prepared:
         return scale
 
     def dual_form(self, frame: Frame) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
-        """Return the dual form about the mean of a frame: the origins, bases (N, n - m, n) of the complements, and 0."""
+        """Return the dual form about the mean of a frame: origins, bases (N, n - m, n) of the complements, and 0."""
         from sfumato.subspace.complement import complement_basis
 
         offset = self.origin - frame.mean

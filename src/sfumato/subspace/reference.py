@@ -240,7 +240,7 @@ def _squared_distances(p: Array, basis0: Array, q: Array, basis1: Array) -> Arra
 def _residual_rows(rows: Array, basis: Array) -> Array:
     """Return an orthonormal basis of ``rows`` outside ``basis``; shared directions become zero."""
     outside = rows.copy()
-    for _ in range(2):
+    for _ in range(3):  # what is left of a direction may be as short as 1e-6, and rounding must be small beside it
         outside -= np.einsum("nlk,nki->nli", np.einsum("nli,nki->nlk", outside, basis), basis)
     _, lengths, right = np.linalg.svd(outside, full_matrices=False)
     return np.where(lengths[:, :, None] > INDEPENDENT, right, 0.0)

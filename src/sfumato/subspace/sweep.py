@@ -35,7 +35,7 @@ class Side(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What holds for a whole search: ``scales`` of the fine panels, ``step`` of the bytes, ``limit`` of what is wanted."""
+    """What holds for a whole search: ``scales`` of the fine panels, ``step`` of the bytes, its ``limit``."""
 
     scales: Any
     step: Any
@@ -43,8 +43,8 @@ class Rules(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Room for one thread. ``own``, ``other``, ``low``: pairs to be decided, ``counts[0]`` of them; ``counts[1]`` counts
-    the pairs bracketed."""
+    """Room for one thread. ``own``, ``other``, ``low``: pairs to be decided, ``counts[0]`` of them; ``counts[1]`` pairs
+    were bracketed."""
 
     own: Any
     other: Any
@@ -103,7 +103,7 @@ def _note(kept: Any, row: Any, value: Any) -> None:
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _collect(bytes_: Any, at: Any, count: Any, cut: Any, skipped: Any, todo: Any, room: Scratch) -> Any:
-    """Put into todo which of ``count`` bytes from ``at`` are at most ``cut``, but for the first ``skipped`` of seeds."""
+    """Put into todo which of ``count`` bytes from ``at`` are at most ``cut``, but for the first ``skipped`` seeds."""
     found, passed = 0, 0
     room.cuts[:] = cut
     for first in range(0, count, WIDTH):
@@ -205,8 +205,8 @@ def sweep_rows(
 ) -> None:
     """Hand on what may be among the nearest of rows [start, stop) of side 0 in columns [start, stop) of side 1.
 
-    ``bytes_`` uint8 flat, a row every ``stride``, are raised where a pair was looked at; ``best`` (N0, keep) the squared
-    distances of the nearest so far; ``upper`` (columns, keep of side 1) receives upper bounds for the columns.
+    ``bytes_`` uint8 flat, a row every ``stride``, are raised where a pair was looked at; ``best`` (N0, keep) the
+    squared distances of the nearest so far; ``upper`` (columns, keep of side 1) receives upper bounds for the columns.
     """
     count, keep, first = columns[1] - columns[0], best.shape[1], columns[0]
     tops = np.empty((1, keep), np.float32)
@@ -255,16 +255,20 @@ def sweep_columns(
             for row in range(rows[1] - rows[0]):
                 room.line[row] = bytes_[at + row * stride + c]
             wish = min(keep, rows[1] - rows[0])
-            least[c // WIDTH, c % WIDTH] = _promising(room.line, 0, rows[1] - rows[0], wish, room)
+            level = _promising(room.line, 0, rows[1] - rows[0], wish, room)
+            least[c // WIDTH, c % WIDTH] = min(level, _cut(limits[c], rules.step))
         if least[c // WIDTH, c % WIDTH] <= _cut(limits[c], rules.step):
             wanted[c // WIDTH] |= np.uint64(1) << np.uint64(c % WIDTH)
-    nothing = np.zeros((blocks, WIDTH), np.uint8)
+    nothing, large = np.zeros((blocks, WIDTH), np.uint8), len(sides[0].fine) // len(sides[0].norms)
     for again in range(2):
         for c in range(width):
             cuts[c // WIDTH, c % WIDTH] = _cut(limits[c], rules.step)
         over, under = (cuts, least) if again else (least, nothing)
         lanes = 0
         for row in range(rows[0], rows[1] + 1):
+            if again and row + 1 < rows[1]:
+                for place in range((row + 1) * large, (row + 2) * large, LINE):
+                    fetch(sides[0].fine, place)
             for block in range(blocks):
                 place, mask = at + (row - rows[0]) * stride + block * WIDTH, np.uint64(0)
                 if row < rows[1]:
