@@ -13,11 +13,12 @@ SUITES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "commo
 KEYS = {"suite", "version", "commit", "machine", "seed", "repeats", "small", "sizes", "rows"}
 
 
+@pytest.mark.timeout(600)  # kernels may have to be compiled first
 @pytest.mark.parametrize("suite", SUITES)
 def test_small_run(suite, tmp_path):
     output = tmp_path / "out.json"
     command = [sys.executable, str(FOLDER / f"{suite}.py"), "--small", "--repeats", "2", "--json", str(output)]
-    done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads(output.read_text())
     assert set(result) == KEYS

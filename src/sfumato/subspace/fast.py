@@ -70,7 +70,7 @@ def search(
     ``limit``: squared distances beyond are of no interest. ``head``: the number of axes of the bound, by default what
     pays; n projects nothing away. The result does not depend on ``threads`` or ``head``.
     """
-    from sfumato.subspace.plan import choose_plan
+    from sfumato.subspace.plan import USELESS, choose_plan
 
     keep, factor = (min(keep[0], len(b)), min(keep[1], len(a))), _unit(a, b)
     if factor != 1:
@@ -96,6 +96,8 @@ def search(
     with ThreadPoolExecutor(thread_count(threads)) as pool, one_blas_thread():  # the threads are ours
         plan = choose_plan(a, b, frame, keep, limit=limit, head=head, run=pool.map)
         counts = Search(a, b, frame, plan, limit, nearest, pool.map).run(pool, thread_count(threads))
+    if plan.head and counts[0] > USELESS * len(a) * len(b):
+        frame.plans.clear()
     for best, where in nearest:
         best[where < 0] = np.inf
     return Found(*nearest[0], *nearest[1], plan.head, *counts)
@@ -176,7 +178,7 @@ class Search:
         self.stride = -(-width // self.group) * self.group
         self.bounds = np.zeros(height * self.stride + 64, np.uint8)  # scans read 64 at a time
         known = np.full(self.counts[1], np.inf)
-        self.columns_at_once = COLUMNS_AT_ONCE * min(max(len(self.sides[0].ones) // 4, 1), 4)  # large rows serve more
+        self.columns_at_once = COLUMNS_AT_ONCE * min(max(len(self.sides[0].ones) // 2, 1), 8)  # large rows serve more
         workers = [_Worker(self, height, width) for _ in range(threads)]
         for top in range(0, self.counts[0], height):
             for left in range(0, self.counts[1], width):

@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from sfumato.subspace.prepared import Frame, Prepared
 
 HEADS = (8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512)
-SAMPLE_FEW, SAMPLE_MANY = 24, 512
+SAMPLE_FEW, SAMPLE_MANY = 24, 384
 GUESS = 24, 2.5
 """So many axes, and so many for each dimension of the two, are about right for local descriptors."""
 
-SMALL = 100_000
-"""So few pairs are bracketed faster than a bound is prepared."""
+SMALL, LARGE = 100_000, 6_000_000
+"""Fewer pairs are bracketed faster than a bound is prepared; only more are worth trying out bounds."""
+
+USELESS = 0.1
+"""A plan that leaves this share of the pairs was made for other data, and is forgotten."""
 
 PRODUCT, PAIR_PRODUCT, PAIR_BYTE, PAIR = 1 / 60, 1 / 16, 1 / 14, 30.0
 """Nanoseconds of a product in the bound, of one in a bracket, of a byte fetched for it, and of a bracket besides; only
@@ -79,9 +82,10 @@ def _measure(
     n, stack = a.origin.shape[1], (a.dim + 1) * (b.dim + 1)
     heads = [k for k in HEADS if a.dim + b.dim + 4 <= k < n and not any(duals)] + [n]
     guess = head or min(heads, key=lambda k: abs(k - GUESS[0] - GUESS[1] * (a.dim + b.dim)))
-    samples = [_Sample(a, b, frame, keep, side, duals, limit, guess, run) for side in (0, 1) if keep[side]]
+    tried = len(a) * len(b) > LARGE
+    samples = [_Sample(a, b, frame, keep, side, duals, limit, guess, tried, run) for side in (0, 1) if keep[side]]
     step = step_for(np.concatenate([sample.limits for sample in samples]))
-    if head is not None or len(heads) == 1:
+    if head is not None or len(heads) == 1 or not tried:
         return Plan(guess, step, duals)
 
     def cost(candidate: int) -> float:
@@ -113,7 +117,7 @@ class _Sample:
 
     def __init__(
         self, a: Prepared, b: Prepared, frame: Frame, keep: tuple[int, int], side: int, duals: Any, limit: float,
-        guess: int, run: Any,
+        guess: int, tried: bool, run: Any,
     ) -> None:  # fmt: skip
         self.frame, self.duals, self.few, self.limit = frame, duals, side, limit
         self.fetched, self.keep = (b if side == 0 else a).dim, keep[side]
@@ -121,8 +125,9 @@ class _Sample:
         whole[side] = whole[side].sample(SAMPLE_FEW)
         self.sides = list(whole)
         self.sides[1 - side] = whole[1 - side].sample(SAMPLE_MANY)
-        rough = self._search(self.sides, Plan(0, 1.0, duals), map)
-        self.limits = self._search(whole, Plan(guess, step_for(rough), duals), run)
+        self.limits = self._search(self.sides, Plan(0, 1.0, duals), map)
+        if tried:
+            self.limits = self._search(whole, Plan(guess, step_for(self.limits), duals), run)
 
     def _search(self, sides: list[Prepared], plan: Plan, run: Any) -> NDArray[np.float64]:
         """Return the squared distance of the farthest wanted of each of the few."""
