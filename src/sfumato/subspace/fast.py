@@ -125,7 +125,8 @@ def _search_whole(a: Prepared, b: Prepared, nearest: Sequence[Any], threads: int
         decided = sum(pool.map(lambda work: of_side(*work), wanted))
     for best, where in nearest:
         best[where < 0] = np.inf
-    return Found(*nearest[0], *nearest[1], decided=decided)
+    (best0, rows0), (best1, rows1) = nearest
+    return Found(best0, rows0, best1, rows1, decided=decided)
 
 
 def thread_count(threads: int | None) -> int:

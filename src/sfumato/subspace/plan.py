@@ -84,7 +84,7 @@ def _measure(
     guess = head or min(heads, key=lambda k: abs(k - GUESS[0] - GUESS[1] * (a.dim + b.dim)))
     tried = len(a) * len(b) > LARGE
     samples = [_Sample(a, b, frame, keep, side, duals, limit, guess, tried, run) for side in (0, 1) if keep[side]]
-    step = step_for(np.concatenate([sample.limits for sample in samples]))
+    step = step_for(np.concatenate([sample.limits for sample in samples]), _spread(a, b, frame, duals))
     if head is not None or len(heads) == 1 or not tried:
         return Plan(guess, step, duals)
 
@@ -107,9 +107,19 @@ def _measure(
     return Plan(heads[at], step, duals)
 
 
-def step_for(limits: NDArray[np.float64]) -> float:
-    """Return steps with which a byte reaches well beyond the squared distances that matter."""
-    return max(float(limits[np.isfinite(limits)].max(initial=0.0)) * 1.5 / 254, 1e-12)
+def step_for(limits: NDArray[np.float64], spread: float) -> float:
+    """Return steps with which a byte reaches well beyond the squared distances that matter.
+
+    ``spread`` is the mean squared distance of origins from their mean: where a sample meets only what it shares a decoy
+    with, its nearest say nothing of the others.
+    """
+    return max(float(limits[np.isfinite(limits)].max(initial=0.0)) * 1.5 / 254, spread / 254, 1e-12)
+
+
+def _spread(a: Prepared, b: Prepared, frame: Frame, duals: tuple[bool, bool]) -> float:
+    """Return the mean squared distance of the origins of two sides from the mean of a frame."""
+    norms = [side.panel(frame, None, dual=dual).norms for side, dual in zip((a, b), duals, strict=True)]
+    return float(np.mean([part.mean() for part in norms]))
 
 
 class _Sample:
@@ -127,7 +137,8 @@ class _Sample:
         self.sides[1 - side] = whole[1 - side].sample(SAMPLE_MANY)
         self.limits = self._search(self.sides, Plan(0, 1.0, duals), map)
         if tried:
-            self.limits = self._search(whole, Plan(guess, step_for(self.limits), duals), run)
+            step = step_for(self.limits, _spread(a, b, frame, duals))
+            self.limits = self._search(whole, Plan(guess, step, duals), run)
 
     def _search(self, sides: list[Prepared], plan: Plan, run: Any) -> NDArray[np.float64]:
         """Return the squared distance of the farthest wanted of each of the few."""
