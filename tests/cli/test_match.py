@@ -173,11 +173,14 @@ def five_pairs(part):
         return []
     copy = part.with_name("copy")
     copy.write_bytes(part.read_bytes())
-    logging.getLogger("sfumato").setLevel(logging.ERROR)
+    ours = logging.getLogger("sfumato")
+    level = ours.level
+    ours.setLevel(logging.ERROR)  # a torn tail is no news here
     journal = Journal(copy)
     try:
         return [entry.names for _, entry in journal.salvage()] if journal.purpose else []
     finally:
+        ours.setLevel(level)
         journal.close()
         copy.unlink()
 
