@@ -10,7 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from sfumato.subspace.borrowed import borrowed
+from sfumato.subspace.dots import fetch
 from sfumato.subspace.pairs import exact, work_size
+
+LINE = 16
+"""float32 in a cache line."""
 
 
 class Rows(NamedTuple):
@@ -35,8 +40,21 @@ def decide(
     ``low`` are squared distances they can not be below. ``best``, ``where`` (N, keep) stay in order; of equal distances
     the lower number comes first. ``flipped``: own rows are those of side 1.
     """
-    work, last, evaluated = np.empty(work_size(rows0.dim, rows1.dim, n)), best.shape[1] - 1, 0
+    work = np.empty(work_size(rows0.dim, rows1.dim, n))
+    return _decide(rows0, rows1, n, flipped, own, other, low, count, best, where, work)
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _decide(
+    rows0: Rows, rows1: Rows, n: Any, flipped: Any, own: Any, other: Any, low: Any, count: Any, best: Any, where: Any,
+    work: Any,
+) -> Any:  # fmt: skip
+    rows0, rows1, best, where, work = borrowed((rows0, rows1, best, where, work))
+    last, evaluated = best.shape[1] - 1, 0
     for k in range(count):
+        if k + 1 < count:
+            _ask_for(rows1 if flipped else rows0, own[k + 1], n)
+            _ask_for(rows0 if flipped else rows1, other[k + 1], n)
         mine, its = np.int64(own[k]), np.int64(other[k])
         limit = best[mine, last]
         if low[k] > limit or (limit == 0 and where[mine, last] >= 0 and its > where[mine, last]):
@@ -47,6 +65,15 @@ def decide(
         value = 0.0 if value <= max(rows0.zeros[i], rows1.zeros[j]) else value
         _insert(best, where, mine, value, its)
     return evaluated
+
+
+@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
+def _ask_for(rows: Rows, row: Any, n: Any) -> None:
+    """Have a row brought nearer."""
+    for at in range(0, n, LINE):
+        fetch(rows.origin, row * n + at)
+    for at in range(0, rows.dim * n, LINE):
+        fetch(rows.basis, row * rows.dim * n + at)
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sfumato.subspace.prepared import Frame, Prepared
 
-HEADS = (8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512)
+HEADS = (8, 12, 16, 24, 32, 40, 48, 56, 64, 80, 96, 128, 192, 256, 384, 512)
 SAMPLE_FEW, SAMPLE_MANY = 24, 384
 GUESS = 24, 2.5
 """So many axes, and so many for each dimension of the two, are about right for local descriptors."""
@@ -24,7 +24,7 @@ SMALL, LARGE = 100_000, 6_000_000
 USELESS = 0.1
 """A plan that leaves this share of the pairs was made for other data, and is forgotten."""
 
-PRODUCT, PAIR_PRODUCT, PAIR_BYTE, PAIR = 1 / 60, 1 / 16, 1 / 14, 30.0
+PRODUCT, PAIR_PRODUCT, PAIR_BYTE, PAIR = 1 / 75, 1 / 20, 1 / 28, 15.0
 """Nanoseconds of a product in the bound, of one in a bracket, of a byte fetched for it, and of a bracket besides; only
 their ratios matter."""
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from sfumato.subspace.borrowed import borrowed
 from sfumato.subspace.bounds import LARGEST, bracket
 from sfumato.subspace.bytescan import WIDTH, at_most, bit_count, lower, lowest_bit
 from sfumato.subspace.dots import fetch, pair_dots
@@ -21,6 +22,9 @@ AHEAD = 3
 
 LINE = 32
 """16-bit integers in a cache line."""
+
+ROWS_AHEAD = 8
+"""So many rows before their bytes are scanned, they are asked for."""
 
 
 class Side(NamedTuple):
@@ -89,7 +93,7 @@ def _cut(limit: Any, step: Any) -> Any:
     return np.uint8(limit / step) if limit < LARGEST * step else np.uint8(LARGEST)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
 def _note(kept: Any, row: Any, value: Any) -> None:
     """Keep the least values of a row in order."""
     at = kept.shape[1] - 1
@@ -146,7 +150,7 @@ def _promising(bytes_: Any, at: Any, count: Any, wanted: Any, room: Scratch) -> 
     return level
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, inline="always")  # type: ignore[untyped-decorator]
 def _put(sides: Any, i: Any, j: Any, lane: Any, room: Scratch) -> None:
     """Make a pair of rows of side 0 and 1 one of the eight to be bracketed."""
     side0, side1 = sides
@@ -208,8 +212,17 @@ def sweep_rows(
     ``bytes_`` uint8 flat, a row every ``stride``, are raised where a pair was looked at; ``best`` (N0, keep) the
     squared distances of the nearest so far; ``upper`` (columns, keep of side 1) receives upper bounds for the columns.
     """
+    tops = np.empty((1, best.shape[1]), np.float32)
+    _sweep_rows(sides, rules, rows, columns, bytes_, stride, best, upper, tops, room)
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _sweep_rows(
+    sides: Any, rules: Rules, rows: Any, columns: Any, bytes_: Any, stride: Any, best: Any, upper: Any, tops: Any,
+    room: Scratch,
+) -> None:  # fmt: skip
+    sides, bytes_, upper, tops, room = borrowed((sides, bytes_, upper, tops, room))
     count, keep, first = columns[1] - columns[0], best.shape[1], columns[0]
-    tops = np.empty((1, keep), np.float32)
     for row in range(rows[0], rows[1]):
         at, limit, seeded, start = (row - rows[0]) * stride, best[row, keep - 1], 0, room.counts[0]
         line = bytes_[at : at + count]
@@ -242,10 +255,23 @@ def sweep_columns(
     wanted of each column from above. Rows pass once, so that each is fetched for all columns that want it; before that,
     the pairs that look nearest of each column.
     """
-    width, first, keep = columns[1] - columns[0], columns[0], best.shape[1]
+    width = columns[1] - columns[0]
     blocks = -(-width // WIDTH)
-    limits, tops, wanted = np.empty(width), np.full((width, keep), np.inf, np.float32), np.zeros(blocks, np.uint64)
-    cuts, least = np.zeros((blocks, WIDTH), np.uint8), np.full((blocks, WIDTH), 255, np.uint8)
+    limits, tops = np.empty(width), np.full((width, best.shape[1]), np.inf, np.float32)
+    levels = np.zeros((3, blocks, WIDTH), np.uint8)
+    _sweep_columns(sides, rules, rows, columns, bytes_, at, stride, best, known, limits, tops, levels, room)
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _sweep_columns(
+    sides: Any, rules: Rules, rows: Any, columns: Any, bytes_: Any, at: Any, stride: Any, best: Any, known: Any,
+    limits: Any, tops: Any, levels: Any, room: Scratch,
+) -> None:  # fmt: skip
+    sides, bytes_, limits, tops, levels, room = borrowed((sides, bytes_, limits, tops, levels, room))
+    width, first, keep, blocks = columns[1] - columns[0], columns[0], best.shape[1], levels.shape[1]
+    wanted = np.zeros(blocks, np.uint64)
+    cuts, least, nothing = levels[0], levels[1], levels[2]
+    least[:] = 255
     for row in range(rows[1] - rows[0]):
         for block in range(blocks):
             lower(bytes_, at + row * stride + block * WIDTH, least[block])
@@ -259,7 +285,7 @@ def sweep_columns(
             least[c // WIDTH, c % WIDTH] = min(level, _cut(limits[c], rules.step))
         if least[c // WIDTH, c % WIDTH] <= _cut(limits[c], rules.step):
             wanted[c // WIDTH] |= np.uint64(1) << np.uint64(c % WIDTH)
-    nothing, large = np.zeros((blocks, WIDTH), np.uint8), len(sides[0].fine) // len(sides[0].norms)
+    large = len(sides[0].fine) // len(sides[0].norms)
     for again in range(2):
         for c in range(width):
             cuts[c // WIDTH, c % WIDTH] = _cut(limits[c], rules.step)
@@ -271,6 +297,7 @@ def sweep_columns(
                     fetch(sides[0].fine, place)
             for block in range(blocks):
                 place, mask = at + (row - rows[0]) * stride + block * WIDTH, np.uint64(0)
+                fetch(bytes_, place + ROWS_AHEAD * stride)
                 if row < rows[1]:
                     mask = wanted[block] & at_most(bytes_, place, over[block])
                     if again:
