@@ -11,17 +11,23 @@ from contextlib import contextmanager
 from typing import Any
 
 _lock = threading.Lock()
-_state: dict[str, Any] = {"users": 0, "limits": None}
+_state: dict[str, Any] = {"users": 0, "limits": None, "libraries": None}
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Limit the BLAS to one thread for as long as anyone asks for it."""
-    from threadpoolctl import threadpool_limits
+    """Limit the BLAS to one thread for as long as anyone asks for it.
+
+    Libraries are looked up once, which takes as long as a small search: that of numpy, the only one called, is loaded
+    by then.
+    """
+    from threadpoolctl import ThreadpoolController
 
     with _lock:
+        if _state["libraries"] is None:
+            _state["libraries"] = ThreadpoolController()
         if _state["users"] == 0:
-            _state["limits"] = threadpool_limits(1, "blas")
+            _state["limits"] = _state["libraries"].limit(limits=1, user_api="blas")
         _state["users"] += 1
     try:
         yield

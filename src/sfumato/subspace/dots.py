@@ -96,7 +96,7 @@ def pair_dots(
 
 @intrinsic  # type: ignore[untyped-decorator]
 def fetch(_context: Any, values: Any, at: Any) -> Any:
-    """Ask for the cache line at values[at] to be brought nearer while other work goes on; there need be no such place."""
+    """Ask for the cache line at values[at], if there is such a place, to be brought nearer while other work goes on."""
     signature = types.void(values, types.int64)
 
     def generate(context: Any, builder: Any, found: Any, args: Any) -> Any:

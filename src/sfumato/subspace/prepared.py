@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from sfumato.subspace.panels import Panel
 
-SAMPLE = 1024
+SAMPLE = 512
 """How many origins of a side the axes are computed from."""
 
 
@@ -49,8 +49,8 @@ class Frame:
         """Return the ``head`` axes of greatest variance, as columns (n, head)."""
         with self.lock:  # all panels of a frame must be on the same axes
             if self.found is None:
-                centred = self.sample - self.mean
-                vectors = np.linalg.eigh(centred.T @ centred).eigenvectors
+                centred = (self.sample - self.mean).astype(np.float32)
+                vectors = np.linalg.eigh((centred.T @ centred).astype(np.float64)).eigenvectors
                 self.found = vectors[:, ::-1].astype(np.float32)
                 self.sample = self.sample[:0]
             return np.ascontiguousarray(self.found[:, :head])
