@@ -15,14 +15,20 @@ from sfumato.subspace.prepared import Frame, Prepared
 
 HEADS = (8, 12, 16, 24, 32, 40, 48, 56, 64, 80, 96, 128, 192, 256, 384, 512)
 SAMPLE_FEW, SAMPLE_MANY = 24, 384
-GUESS = 24, 2.5
+GUESS = 26, 1.9
 """So many axes, and so many for each dimension of the two, are about right for local descriptors."""
 
 SMALL, LARGE = 100_000, 6_000_000
 """Fewer pairs are bracketed faster than a bound is prepared; only more are worth trying out bounds."""
 
+DUAL = 0.6
+"""Against points, subspaces of more than this share of the dimensions are cheaper by their complements, once made."""
+
 USELESS = 0.1
 """A plan that leaves this share of the pairs was made for other data, and is forgotten."""
+
+WORTH_IT = 0.94
+"""Other axes than those guessed need panels of their own: they must save more than that takes."""
 
 PRODUCT, PAIR_PRODUCT, PAIR_BYTE, PAIR = 1 / 75, 1 / 20, 1 / 28, 15.0
 """Nanoseconds of a product in the bound, of one in a bracket, of a byte fetched for it, and of a bracket besides; only
@@ -65,7 +71,7 @@ def choose_plan(
 
 def _dual(side: Prepared, other: Prepared) -> bool:
     """Tell whether a side is better taken in dual form: large subspaces, against points."""
-    return other.dim == 0 and 2 * side.dim > side.origin.shape[1]
+    return other.dim == 0 and side.dim > DUAL * side.origin.shape[1]
 
 
 def _measure(
@@ -101,7 +107,7 @@ def _measure(
     for direction in (1, -1):
         while 0 <= at + direction < len(heads):
             costs.setdefault(at + direction, cost(heads[at + direction]))
-            if costs[at + direction] >= costs[at]:
+            if costs[at + direction] >= costs[at] * WORTH_IT:
                 break
             at += direction
     return Plan(heads[at], step, duals)
