@@ -37,3 +37,19 @@ def run_sfumato():
         return done
 
     return run
+
+
+@pytest.fixture(scope="session")
+def untrained(tmp_path_factory) -> Path:
+    """The weights of a hardtfeat network that was never trained."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("kornia.feature")
+    save_file = pytest.importorskip("safetensors.torch").save_file
+    shapes = {
+        "features.0.weight": (32, 1, 7, 7), "features.0.bias": (32,), "features.3.weight": (64, 32, 6, 6),
+        "features.3.bias": (64,), "classifier.1.weight": (128, 64, 8, 8), "classifier.1.bias": (128,),
+    }  # fmt: skip
+    generator = torch.Generator().manual_seed(0)
+    path = tmp_path_factory.mktemp("weights") / "untrained.safetensors"
+    save_file({name: 0.05 * torch.randn(shape, generator=generator) for name, shape in shapes.items()}, path)
+    return path

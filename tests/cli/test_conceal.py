@@ -75,7 +75,9 @@ def test_secret_and_seed(run_sfumato, photos, tmp_path):
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--recipe", "sub-hybird-2"], "did you mean 'sub-hybrid-2'"), (["--recipe", "raw"], "can not be archived"),
     (["--recipe", "random-1"], "meets a sphere"), (["--descriptor", "sitf"], "sift"),
-    (["--max-features", "0"], "max_features"),
+    (["--max-features", "0"], "max_features"), (["--detector", "haris"], "did you mean 'harris'"),
+    (["--descriptor", "hardtfeat"], "--weights"), (["--weights", "w.pth"], "sift is no network"),
+    (["--descriptor", "hardtfeat", "--weights", "none.pth"], "none.pth are not there"),
     (["--decoys", "none.npz"], "no such file"),
 ])  # fmt: skip
 def test_mistakes(run_sfumato, photos, tmp_path, arguments, message):
@@ -151,3 +153,11 @@ def test_rootsift_has_bundled_decoys_too(run_sfumato, photos, tmp_path):
     with sfumato.load(tmp_path / "p.sfm.h5") as archive:
         assert archive["a.png"].extractor.name == "rootsift"
         assert archive["a.png"].recipe.decoys != sfumato.load_decoys().checksum
+
+
+def test_another_detector(run_sfumato, photos, tmp_path):
+    run_sfumato("conceal", photos / "a.png", "-o", tmp_path / "p.sfm.h5", "--detector", "harris", "--max-features", 50)
+    with sfumato.load(tmp_path / "p.sfm.h5") as archive:
+        assert archive["a.png"].extractor.settings["detector"] == "harris"
+        clear = extract(photos / "a.png", detector="harris", max_features=50)
+        assert np.array_equal(archive["a.png"].keypoints, clear.keypoints)

@@ -46,3 +46,20 @@ def test_json(run_sfumato, photos, tmp_path):
     facts = json.loads(run_sfumato("decoys", "build", photos, "-o", tmp_path / "d.npz", "--size", 64, "--json").stdout)
     assert facts["decoys"] == 64
     assert facts["unreadable"].keys() == {"broken.jpg"}
+
+
+def test_decoys_of_a_network(run_sfumato, photos, untrained, tmp_path):
+    """Built with a file of weights, used with the same, refused with SIFT."""
+    path, network = tmp_path / "d.npz", ("--descriptor", "hardtfeat", "--weights", untrained, "--max-features", 80)
+    run_sfumato("decoys", "build", photos, "-o", path, "--size", 64, "--parts", 4, *network)
+    decoys = sfumato.load_decoys(path)
+    assert decoys.extractor.name == f"hardtfeat-{decoys.extractor.settings['weights']}"
+    assert decoys.extractor.settings["max_features"] == 80
+    run_sfumato("conceal", photos / "a.png", "-o", tmp_path / "p.sfm.h5", *network, "--decoys", path)
+    with sfumato.load(tmp_path / "p.sfm.h5") as archive:
+        assert archive["a.png"].extractor.name == decoys.extractor.name
+        assert len(archive["a.png"]) == 80
+        assert archive["a.png"].recipe.decoys == decoys.checksum
+    other = run_sfumato("conceal", photos / "a.png", "-o", tmp_path / "q.sfm.h5", "--decoys", path, code=1)
+    assert "these decoys are hardtfeat-" in other.stderr
+    assert not (tmp_path / "q.sfm.h5").exists()

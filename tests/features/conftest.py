@@ -130,3 +130,25 @@ pycolmap.extract_features(sys.argv[1], sys.argv[2], extraction_options=options, 
 """
     run_pycolmap(program, folder / "database.db", folder / "images")
     return folder / "database.db"
+
+
+@pytest.fixture(scope="session")
+def untrained(tmp_path_factory):
+    """Write the weights of a hardtfeat network that was never trained; return their file, one for each seed."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("kornia.feature")
+    save_file = pytest.importorskip("safetensors.torch").save_file
+    folder = tmp_path_factory.mktemp("weights")
+    shapes = {
+        "features.0.weight": (32, 1, 7, 7), "features.0.bias": (32,), "features.3.weight": (64, 32, 6, 6),
+        "features.3.bias": (64,), "classifier.1.weight": (128, 64, 8, 8), "classifier.1.bias": (128,),
+    }  # fmt: skip
+
+    def write(seed=0):
+        path = folder / f"{seed}.safetensors"
+        if not path.exists():
+            generator = torch.Generator().manual_seed(seed)
+            save_file({name: 0.05 * torch.randn(shape, generator=generator) for name, shape in shapes.items()}, path)
+        return path
+
+    return write

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -9,9 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import sfumato
-from sfumato.errors import ImageError, InputError
+from sfumato.errors import FileError, ImageError, InputError
 from sfumato.features import local
 from sfumato.features.local import DESCRIPTORS, LocalParams, extract
+from sfumato.features.networks import NETWORKS
+from sfumato.images.folders import read_homography_folder
+from sfumato.images.homography import warp_points
 from sfumato.images.read import to_grey
 from sfumato.images.samples import sample_image
 from sfumato.types.clear import Image
@@ -201,7 +206,7 @@ def test_a_descriptor_of_nothing_is_dropped(monkeypatch):
         return local.Detected(grey, np.arange(12, dtype=np.float32).reshape(3, 4), rows)
 
     monkeypatch.setitem(local.DETECTORS, "dog", detect)
-    for descriptor in DESCRIPTORS:
+    for descriptor in sorted(set(DESCRIPTORS) - set(NETWORKS)):
         found = extract(np.zeros((9, 9), np.uint8), descriptor=descriptor)
         assert found.keypoints[:, 0].tolist() == [0, 8]
 
@@ -258,6 +263,7 @@ def test_a_misspelt_setting_suggests_the_nearest():
         ("descriptor", "rotsift"), ("detector", "dogg"), ("descriptor", None), ("descriptor", ["sift"]),
         ("max_features", 0),
         ("max_features", 2.5), ("max_features", True), ("contrast_threshold", -1), ("contrast_threshold", float("nan")),
+        ("corner_quality", 2), ("patch_scale", 0), ("weights", "x.pth"), ("weights", 3), ("weights", b"x"),
         ("edge_threshold", 0), ("sigma", 0), ("sigma", "1.6"), ("octave_layers", 0), ("precise_upscale", 1),
     ],
 )  # fmt: skip
@@ -294,6 +300,113 @@ def test_settings_reach_opencv():
 
 def test_the_repr_shows_no_values(astronaut):
     assert repr(astronaut) == f"Features({len(astronaut)} x 128 sift, clear)"
+
+
+# ---------------------------------------------------------------- Harris
+
+
+def test_harris_corners_are_described_by_sift():
+    image = sample_image("coins")
+    found = extract(image, detector="harris")
+    assert len(found) > 200
+    assert found.extractor.name == "sift"
+    assert found.extractor.settings["detector"] == "harris"
+    assert np.abs(np.linalg.norm(found.descriptors.astype(float), axis=1) - 1).max() < 1e-6
+    root = extract(image, detector="harris", descriptor="rootsift")
+    assert (root.keypoints == found.keypoints).all()
+    fewer = extract(image, detector="harris", max_features=50)
+    assert (fewer.keypoints == found.keypoints[:50]).all()
+    assert (fewer.descriptors == found.descriptors[:50]).all()
+    assert len(extract(image, detector="harris", corner_quality=0.1)) < len(found)
+    assert len(extract(np.full((90, 90), 7, np.uint8), detector="harris")) == 0
+
+
+def test_harris_corners_match_after_the_picture_turned():
+    """Right place, right scale, right angle: else SIFT of a turned picture would be another."""
+    grey = to_grey(sample_image("coffee"))
+    height = grey.shape[0]
+    before, after = extract(grey, detector="harris"), extract(np.ascontiguousarray(np.rot90(grey)), detector="harris")
+    similarity = before.descriptors @ after.descriptors.T
+    best, back = similarity.argmax(axis=1), similarity.argmax(axis=0)
+    mutual = np.flatnonzero(back[best] == np.arange(len(before)))
+    x, y, sigma, angle = before.keypoints[mutual].T
+    seen = after.keypoints[best[mutual]]
+    width = grey.shape[1]
+    right = np.linalg.norm(seen[:, :2] - np.stack([y, width - 1 - x], 1), axis=1) < 2
+    assert height != width
+    assert right.mean() > 0.85
+    assert (np.abs((seen[right, 3] - angle[right] + 90 + 180) % 360 - 180) < 20).mean() > 0.95
+    assert (seen[right, 2] == sigma[right]).mean() > 0.95
+
+
+# ---------------------------------------------------------------- networks
+
+
+def test_a_network_describes_the_same_keypoints(untrained, astronaut):
+    found = extract(sample_image("astronaut"), descriptor="hardtfeat", weights=untrained(), max_features=600)
+    assert (found.keypoints == astronaut.keypoints[:600]).all()
+    assert found.descriptors.shape == (600, 128)
+    assert found.descriptors.dtype == np.float32
+    assert np.abs(np.linalg.norm(found.descriptors.astype(float), axis=1) - 1).max() < 1e-6
+    again = extract(sample_image("astronaut"), descriptor="hardtfeat", weights=untrained(), max_features=600)
+    assert (again.descriptors == found.descriptors).all()
+
+
+def test_weights_are_told_by_their_checksum_and_never_by_their_place(untrained):
+    image = sample_image("coins")
+    first = extract(image, descriptor="hardtfeat", weights=untrained(), max_features=20).extractor
+    second = extract(image, descriptor="hardtfeat", weights=str(untrained(seed=1)), max_features=20).extractor
+    assert first.settings["weights"] != second.settings["weights"]
+    assert first.name == f"hardtfeat-{first.settings['weights']}"
+    assert not first.matches(second)
+    assert first.settings["descriptor"] == "hardtfeat"
+    assert first.settings["patch_scale"] == 6.0
+    assert str(untrained().parent) not in first.to_json()
+    nothing = extract(np.zeros((50, 50), np.uint8), descriptor="hardtfeat", weights=untrained())
+    assert len(nothing) == 0
+    assert nothing.descriptors.shape == (0, 128)
+    assert nothing.extractor.matches(first)
+
+
+def test_the_patch_scale_and_the_detector_matter(untrained):
+    image = sample_image("coins")
+    chosen = {"descriptor": "hardtfeat", "weights": untrained(), "max_features": 30}
+    narrow, wide = extract(image, **chosen), extract(image, patch_scale=12, **chosen)
+    assert wide.extractor.settings["patch_scale"] == 12
+    assert (narrow.keypoints == wide.keypoints).all()
+    assert np.abs(narrow.descriptors - wide.descriptors).max() > 0.01
+    corners = extract(image, detector="harris", **chosen)
+    assert (corners.keypoints == extract(image, detector="harris", max_features=30).keypoints).all()
+
+
+def test_a_network_without_a_file_is_told_before_anything_else():
+    with pytest.raises(InputError, match="weights must be a file: hardtfeat has none to download"):
+        LocalParams(descriptor="hardtfeat")
+    with pytest.raises(InputError, match="weights must be None: sift is no network"):
+        LocalParams(weights="x.pth")
+    with pytest.raises(FileError, match=r"none\.pth are not there"):
+        extract(np.zeros((9, 9), np.uint8), descriptor="hardtfeat", weights="none.pth")
+
+
+def test_the_trained_network_finds_more_than_sift():
+    """On graf 1-2, mutual nearest, 3 px; see docs/features.md."""
+    data = Path(os.environ.get("SFUMATO_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+    weights = data.parent / "weights" / "hardtfeat.safetensors"
+    if not (data / "homography" / "v_graf").is_dir() or not weights.is_file():
+        pytest.skip("needs homography/v_graf and the weights of hardtfeat: set SFUMATO_DATA")
+    pytest.importorskip("kornia.feature")
+    graf = read_homography_folder(data / "homography" / "v_graf")[0]
+    shares = {}
+    for setting in ({"descriptor": "sift"}, {"descriptor": "hardtfeat", "weights": weights}):
+        first, second = (extract(path, max_features=1000, **setting) for path in graf.paths[:2])
+        similarity = first.descriptors @ second.descriptors.T
+        best = similarity.argmax(axis=1)
+        mutual = np.flatnonzero(similarity.argmax(axis=0)[best] == np.arange(len(first)))
+        expected = warp_points(graf.homographies[0], first.keypoints[mutual, :2])
+        error = np.linalg.norm(expected - second.keypoints[best[mutual], :2], axis=1)
+        shares[setting["descriptor"]] = (error <= 3).mean()
+    assert shares["sift"] > 0.6
+    assert shares["hardtfeat"] > shares["sift"] - 0.01
 
 
 def test_rotated_photos_are_described_upright(tmp_path):

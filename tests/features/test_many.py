@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from sfumato.errors import ImageError, InputError, SfumatoError
+from sfumato.errors import FileError, ImageError, InputError, SfumatoError
 from sfumato.features import many
 from sfumato.features.local import LocalParams, extract
 from sfumato.features.many import extract_many
@@ -212,3 +212,18 @@ def test_a_folder_of_real_photos(shared_data):
     results = list(extract_many(items, LocalParams(max_features=500)))
     assert all(isinstance(found, Features) for _, found in results)
     assert sum(len(found) for _, found in results) > 1000
+
+
+def test_networks_in_several_threads(photos, untrained):
+    params = LocalParams(descriptor="hardtfeat", weights=untrained(), max_features=40)
+    for (name, found), (_, path) in zip(extract_many(photos, params, workers=4), photos, strict=True):
+        if name != "3b.jpg":
+            expected = extract(path, params)
+            assert (found.descriptors == expected.descriptors).all()
+            assert found.extractor == expected.extractor
+
+
+def test_wrong_weights_are_no_matter_of_single_images(photos, tmp_path):
+    params = LocalParams(descriptor="hardtfeat", weights=tmp_path / "none.pth")
+    with pytest.raises(FileError, match="are not there"):
+        extract_many(photos, params)

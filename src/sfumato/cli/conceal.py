@@ -10,10 +10,12 @@ from sfumato.cli.options import (
     AsJson,
     ContrastThreshold,
     Descriptor,
+    Detector,
     ExtractorName,
     Labels,
     MaxFeatures,
     Quiet,
+    Weights,
     Workers,
     read_labels,
     read_secret,
@@ -38,7 +40,9 @@ def run(
     decoys: Annotated[
         Path | None, typer.Option(help="Decoys made by 'sfumato decoys build'. Default: the bundled ones, for SIFT.")
     ] = None,
+    detector: Detector = LOCAL.detector,
     descriptor: Descriptor = LOCAL.descriptor,
+    weights: Weights = None,
     max_features: MaxFeatures = LOCAL.max_features,
     contrast_threshold: ContrastThreshold = LOCAL.contrast_threshold,
     extractor: ExtractorName = None,
@@ -67,7 +71,13 @@ def run(
 
     Example: sfumato conceal photos/ -o private.sfm.h5 --recipe sub-hybrid-2
     """
-    local = LocalParams(descriptor=descriptor, max_features=max_features, contrast_threshold=contrast_threshold)
+    local = LocalParams(
+        detector=detector,
+        descriptor=descriptor,
+        weights=weights,
+        max_features=max_features,
+        contrast_threshold=contrast_threshold,
+    )
     params = ConcealParams(
         recipe=recipe,
         dtype="float16" if float16 else "float32",

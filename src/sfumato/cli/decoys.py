@@ -11,10 +11,12 @@ from sfumato.cli.options import (
     AsJson,
     ContrastThreshold,
     Descriptor,
+    Detector,
     ExtractorName,
     Labels,
     MaxFeatures,
     Quiet,
+    Weights,
     Workers,
     read_labels,
 )
@@ -37,7 +39,9 @@ def build(
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, e.g. decoys.npz.")],
     size: Annotated[int, typer.Option(help="How many decoys; the paper uses 256000.")] = DEFAULT_SIZE,
     parts: Annotated[int, typer.Option(help="Disjoint parts, one of them for each image.")] = DEFAULT_PARTS,
+    detector: Detector = LOCAL.detector,
     descriptor: Descriptor = LOCAL.descriptor,
+    weights: Weights = None,
     max_features: MaxFeatures = LOCAL.max_features,
     contrast_threshold: ContrastThreshold = LOCAL.contrast_threshold,
     extractor: ExtractorName = None,
@@ -60,7 +64,13 @@ def build(
     if not output.parent.is_dir():
         raise FileError(f"{output.parent} is not a folder: make it first")
     hidden = quiet or as_json
-    local = LocalParams(descriptor=descriptor, max_features=max_features, contrast_threshold=contrast_threshold)
+    local = LocalParams(
+        detector=detector,
+        descriptor=descriptor,
+        weights=weights,
+        max_features=max_features,
+        contrast_threshold=contrast_threshold,
+    )
     opened = [open_source(path, params=local, extractor=extractor, workers=workers) for path in sources]
     named = None if labels is None else read_labels(labels)
     outcome = Outcome()

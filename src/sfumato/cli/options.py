@@ -9,8 +9,16 @@ import typer
 
 from sfumato.concealment.randomness import is_weak
 from sfumato.errors import FileError
+from sfumato.features.local import DESCRIPTORS, DETECTORS
 
-Descriptor = Annotated[str, typer.Option(help="For photos: sift or rootsift.")]
+Detector = Annotated[str, typer.Option(help=f"For photos: how keypoints are found; {' or '.join(DETECTORS)}.")]
+Descriptor = Annotated[str, typer.Option(help=f"For photos: one of {', '.join(DESCRIPTORS)}.")]
+Weights = Annotated[
+    Path | None,
+    typer.Option(
+        help="For photos: the file of a network's weights, .safetensors or torch. Default: kornia downloads them."
+    ),
+]
 MaxFeatures = Annotated[int, typer.Option(help="For photos: keep the strongest of each.")]
 ContrastThreshold = Annotated[float, typer.Option(help="For photos: lower finds more, weaker keypoints.")]
 ExtractorName = Annotated[

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Local features of pictures: DoG keypoints with SIFT or RootSIFT, by OpenCV.
+"""Local features of pictures: DoG or Harris keypoints, described by SIFT, RootSIFT or a network for patches.
 
 Knows one picture at a time; ``features.many`` works through folders. Keypoints are in the convention of
 ``sfumato.types.clear``. What it returns is clear: it must not leave the device.
@@ -14,12 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError, suggest
+from sfumato.features.harris import find_corners
+from sfumato.features.networks import NETWORKS, PatchNetwork, load_network
+from sfumato.features.patches import describe_patches
 from sfumato.images.read import read_image, to_grey, told_by_cv
 from sfumato.images.settings import Range, refuse_unknown, settle_numbers
 from sfumato.types.clear import Features, Image
-from sfumato.types.extractor import Extractor
+from sfumato.types.extractor import Extractor, Setting
 
 Floats = NDArray[np.float32]
+Described = tuple[Floats, NDArray[np.float64]]
 
 LONGEST_SIDE = 32_000
 """OpenCV counts pixels in 16 bits while it doubles a picture."""
@@ -30,8 +34,10 @@ class LocalParams:
     """How local features are found and described.
 
     At most the ``max_features`` strongest are kept. ``contrast_threshold``, ``edge_threshold``, ``sigma`` and
-    ``octave_layers`` are OpenCV's. ``precise_upscale`` removes a shift of 0.25 pixels that OpenCV has without
-    it.
+    ``octave_layers`` are OpenCV's, for DoG; for Harris ``sigma`` is the width of its window, and ``corner_quality`` the
+    least response of a corner, as a share of the strongest. ``precise_upscale`` removes a shift of 0.25 pixels that
+    OpenCV has without it. Networks see the square of half side ``patch_scale`` times sigma around a keypoint;
+    ``weights`` is their file, without it kornia downloads them.
     """
 
     detector: str = "dog"
@@ -42,6 +48,9 @@ class LocalParams:
     sigma: float = 1.6
     octave_layers: int = 3
     precise_upscale: bool = True
+    corner_quality: float = 0.0001
+    patch_scale: float = 6.0
+    weights: str | os.PathLike[str] | None = None
 
     def __new__(cls, **settings: object) -> "LocalParams":
         """Refuse misspelt settings before anything is made."""
@@ -55,6 +64,8 @@ class LocalParams:
             "edge_threshold": Range(1, 1000),
             "sigma": Range(0.5, 10),
             "octave_layers": Range(1, 20, whole=True),
+            "corner_quality": Range(0, 1),
+            "patch_scale": Range(0.5, 100),
         }
         problems = settle_numbers(self, ranges)
         words: dict[str, list[Any]] = {
@@ -67,8 +78,20 @@ class LocalParams:
             if not any(word is one or (isinstance(word, str) and word == one) for one in known):
                 hint = suggest(str(word), map(str, known))
                 problems.append(f"{name} must be one of {', '.join(map(str, known))}, got {word!r:.80}{hint}")
+        problems += self._settle_weights()
         if problems:
             raise InputError("; ".join(problems))
+
+    def _settle_weights(self) -> list[str]:
+        """Turn a path into plain text; return what is wrong with it."""
+        kind = NETWORKS.get(self.descriptor) if isinstance(self.descriptor, str) else None
+        if self.weights is None:
+            missing = kind is not None and kind.published is None
+            return [f"weights must be a file: {self.descriptor} has none to download (--weights)"] if missing else []
+        if not isinstance(self.weights, str | os.PathLike) or not isinstance(os.fspath(self.weights), str):
+            return [f"weights must be the path of a file or None, got {type(self.weights).__name__}"]
+        object.__setattr__(self, "weights", os.fspath(self.weights))
+        return [] if kind else [f"weights must be None: {self.descriptor!s:.80} is no network"]
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -76,12 +99,12 @@ class Detected:
     """What a descriptor is made from.
 
     ``grey`` (H, W) uint8; ``keypoints`` (N, 4) float32; ``histograms`` (N, 128) float32, SIFT as OpenCV gives
-    it.
+    it, or None where nobody asks for it.
     """
 
     grey: NDArray[np.uint8]
     keypoints: Floats
-    histograms: Floats
+    histograms: Floats | None
 
 
 def extract(
@@ -95,19 +118,37 @@ def extract(
     >>> extract(np.zeros((40, 60), np.uint8), descriptor="rootsift")
     Features(0 x 128 rootsift, clear)
 
-    Raises ImageError for a file that can not be read, InputError for settings and arrays that are not valid.
+    Raises ImageError for a file that can not be read, InputError for settings and arrays that are not valid. For
+    networks also MissingDependency without the extra ``learn``, and FileError for weights that are missing or wrong.
     """
     params = chosen(params, settings)
+    prepare(params)
     picture = _as_image(image)
     detected = DETECTORS[params.detector](to_grey(picture), params)
-    rows, norms = DESCRIPTORS[params.descriptor](detected)
+    rows, norms = DESCRIPTORS[params.descriptor](detected, params)
     described = norms > 0
-    return Features(
-        detected.keypoints[described],
-        rows[described],
-        Extractor(params.descriptor, asdict(params)),
-        picture.size,
-    )
+    return Features(detected.keypoints[described], rows[described], extractor_of(params), picture.size)
+
+
+def extractor_of(params: LocalParams) -> Extractor:
+    """Return what descriptors of these settings are called.
+
+    A network's name carries the checksum of its weights, ``hardnet-1f0c9a27``: descriptors of other weights live in
+    another space, and everything that compares kinds compares names. The file's place is not told.
+    """
+    network = prepare(params)
+    settings: dict[str, Setting] = asdict(params)
+    if network is None:
+        return Extractor(params.descriptor, settings)
+    return Extractor(f"{network.kind}-{network.checksum}", settings | {"weights": network.checksum})
+
+
+def prepare(params: LocalParams) -> PatchNetwork | None:
+    """Return the network these settings ask for, loaded once, or None; whatever is wrong with it is told here.
+
+    Raises MissingDependency without the extra ``learn``, FileError for weights that are missing or wrong.
+    """
+    return load_network(params.descriptor, params.weights) if params.descriptor in NETWORKS else None
 
 
 def chosen(params: LocalParams | None, settings: dict[str, Any]) -> LocalParams:
@@ -120,11 +161,87 @@ def chosen(params: LocalParams | None, settings: dict[str, Any]) -> LocalParams:
 
 def detect_dog(grey: NDArray[np.uint8], params: LocalParams) -> Detected:
     """Find the strongest extrema of differences of Gaussians, with their SIFT histograms."""
+    _refuse_too_long(grey)
+
+    def work(sift: Any) -> Any:
+        return sift.detectAndCompute(grey, None) if _wants_histograms(params) else (sift.detect(grey, None), None)
+
+    found, histograms = _with_sift(grey, params, work)
+    if not found:
+        return _nothing(grey, params)
+    table = np.array([(*p.pt, p.size / 2, p.angle, p.response) for p in found], np.float32)
+    order = _strongest_first(table)[: params.max_features]
+    return Detected(grey, table[order, :4], None if histograms is None else histograms[order])
+
+
+def detect_harris(grey: NDArray[np.uint8], params: LocalParams) -> Detected:
+    """Find the strongest Harris corners at several scales; OpenCV makes their SIFT histograms at those scales."""
     import cv2
 
+    _refuse_too_long(grey)
+    table = find_corners(grey, params.sigma, params.corner_quality)
+    if not len(table):
+        return _nothing(grey, params)
+    table = table[_strongest_first(table)[: params.max_features]]
+    if not _wants_histograms(params):
+        return Detected(grey, table[:, :4], None)
+    points = [
+        cv2.KeyPoint(float(x), float(y), 2 * float(sigma), float(angle), float(response), int(level))
+        for x, y, sigma, angle, response, level in table
+    ]  # the level of OpenCV's pyramid, in its first layer, has the blur of the corner's sigma
+    return Detected(grey, table[:, :4], _with_sift(grey, params, lambda sift: sift.compute(grey, points)[1]))
+
+
+def describe_sift(detected: Detected, _: LocalParams) -> Described:
+    """Return SIFT of unit norm (N, 128), and the norms (N,) before; a row of norm 0 describes nothing."""
+    assert detected.histograms is not None
+    return _unit(detected.histograms)
+
+
+def describe_rootsift(detected: Detected, _: LocalParams) -> Described:
+    """Return the square root of SIFT of unit sum: its Euclidean distance is SIFT's Hellinger distance."""
+    assert detected.histograms is not None
+    return _unit(np.sqrt(detected.histograms.astype(np.float64)))
+
+
+def describe_by_network(detected: Detected, params: LocalParams) -> Described:
+    """Return what a network makes of the patches around the keypoints, of unit norm."""
+    network = prepare(params)
+    assert network is not None
+    return _unit(describe_patches(detected.grey, detected.keypoints, network, params.patch_scale))
+
+
+DETECTORS: dict[str, Callable[[NDArray[np.uint8], LocalParams], Detected]] = {
+    "dog": detect_dog,
+    "harris": detect_harris,
+}
+
+DESCRIPTORS: dict[str, Callable[[Detected, LocalParams], Described]] = {
+    "sift": describe_sift,
+    "rootsift": describe_rootsift,
+    **dict.fromkeys(NETWORKS, describe_by_network),
+}
+
+
+def _wants_histograms(params: LocalParams) -> bool:
+    return params.descriptor not in NETWORKS
+
+
+def _nothing(grey: NDArray[np.uint8], params: LocalParams) -> Detected:
+    histograms = np.empty((0, 128), np.float32) if _wants_histograms(params) else None
+    return Detected(grey, np.empty((0, 4), np.float32), histograms)
+
+
+def _refuse_too_long(grey: NDArray[np.uint8]) -> None:
     if max(grey.shape) > LONGEST_SIDE:
         size = f"{grey.shape[1]} x {grey.shape[0]}"
         raise InputError(f"a picture of {size} pixels is too large: make its longer side {LONGEST_SIDE} or less")
+
+
+def _with_sift(grey: NDArray[np.uint8], params: LocalParams, work: Callable[[Any], Any]) -> Any:
+    """Do some work with OpenCV's SIFT; what it raises becomes one of our errors."""
+    import cv2
+
     try:
         sift = cv2.SIFT.create(
             nfeatures=params.max_features,  # and all that are as strong as the last one
@@ -134,37 +251,19 @@ def detect_dog(grey: NDArray[np.uint8], params: LocalParams) -> Detected:
             sigma=params.sigma,
             enable_precise_upscale=params.precise_upscale,
         )
-        found, histograms = sift.detectAndCompute(grey, None)
+        return work(sift)
     except cv2.error as cause:
         told = InputError(f"OpenCV can not extract features from {grey.shape[1]} x {grey.shape[0]} pixels: {cause}")
         raise told_by_cv(cause, told) from cause
-    if not found:
-        return Detected(grey, np.empty((0, 4), np.float32), np.empty((0, 128), np.float32))
-    table = np.array([(*p.pt, p.size / 2, p.angle, p.response) for p in found], np.float32)
-    x, y, sigma, angle, response = table.T
-    order = np.lexsort((angle, sigma, x, y, -response))[: params.max_features]
-    return Detected(grey, table[order, :4], histograms[order])
 
 
-def describe_sift(detected: Detected) -> tuple[Floats, NDArray[np.float64]]:
-    """Return SIFT of unit norm (N, 128), and the norms (N,) before; a row of norm 0 describes nothing."""
-    return _unit(detected.histograms)
+def _strongest_first(table: Floats) -> NDArray[np.intp]:
+    """Return the one order of rows x, y, sigma, angle, response, ...: from the strongest, ties by place."""
+    x, y, sigma, angle, response = table[:, :5].T
+    return np.lexsort((angle, sigma, x, y, -response))
 
 
-def describe_rootsift(detected: Detected) -> tuple[Floats, NDArray[np.float64]]:
-    """Return the square root of SIFT of unit sum: its Euclidean distance is SIFT's Hellinger distance."""
-    return _unit(np.sqrt(detected.histograms.astype(np.float64)))
-
-
-DETECTORS: dict[str, Callable[[NDArray[np.uint8], LocalParams], Detected]] = {"dog": detect_dog}
-
-DESCRIPTORS: dict[str, Callable[[Detected], tuple[Floats, NDArray[np.float64]]]] = {
-    "sift": describe_sift,
-    "rootsift": describe_rootsift,
-}
-
-
-def _unit(rows: NDArray[Any]) -> tuple[Floats, NDArray[np.float64]]:
+def _unit(rows: NDArray[Any]) -> Described:
     exact = rows.astype(np.float64)
     norms = np.linalg.norm(exact, axis=1)
     unit: Floats = (exact / np.where(norms > 0, norms, 1)[:, None]).astype(np.float32)

@@ -15,7 +15,7 @@ from operator import length_hint
 from pathlib import Path
 
 from sfumato.errors import InputError, SfumatoError
-from sfumato.features.local import LocalParams, chosen, extract
+from sfumato.features.local import LocalParams, chosen, extract, prepare
 from sfumato.features.results import Counted, Progress, Result, identity
 from sfumato.images.read import read_image
 from sfumato.types.clear import Features
@@ -37,13 +37,14 @@ def extract_many(
     An image that can not be read comes as its error in place of its features. Any other error ends the work.
     ``progress`` wraps what is yielded, and can ask its length.
 
-    Raises InputError for settings that are not valid.
+    Raises InputError for settings that are not valid, and what ``extract`` raises for networks and their weights.
     """
     params = chosen(params, {})
     if workers is None:
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise InputError(f"workers must be a whole number of 1 or more, got {workers!r:.80}")
+    prepare(params)  # what is wrong with a network is no matter of a single image
     results = Counted(_extract_in_order(items, params, workers), length_hint(items, -1))
     return iter(progress(results))
 

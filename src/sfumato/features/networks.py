@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks that describe patches: which there are, where their weights come from, and that a file fits its network.
+
+Knows patches (N, 1, 32, 32) and tensors, not pictures. Weights are told apart by a checksum of their numbers, so that
+the same weights are the same in any file; where a file lies is never recorded. Needs the extra ``learn``.
+"""
+
+import hashlib
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import FileError, InputError, need
+
+PATCH_SIDE = 32
+PATCHES_AT_ONCE = 256
+"""HardNet needs about 400 kB for a patch while it works; more at once are not faster."""
+LARGEST_FILE = 2**28
+SAID_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkKind:
+    """A kind of network: kornia's class for it, or None for our own; and what kornia would download for it."""
+
+    kornia: str | None
+    published: str | None
+
+
+NETWORKS = {
+    "hardnet": NetworkKind("HardNet", "checkpoint_liberty_with_aug.pth of github.com/DagnyT/hardnet"),
+    "sosnet": NetworkKind("SOSNet", "sosnet_32x32_liberty.pth of github.com/yuruntian/SOSNet"),
+    "hynet": NetworkKind("HyNet", "HyNet_LIB.pth of github.com/ducha-aiki/Key.Net-Pytorch"),
+    "tfeat": NetworkKind("TFeat", "tfeat-liberty.params of github.com/vbalnt/tfeat"),
+    "hardtfeat": NetworkKind(None, None),
+}
+"""TFeat's network trained with HardNet's loss, hardtfeat, is nobody's download: it always needs a file."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class PatchNetwork:
+    """A network with its weights, ready to describe; ``checksum`` (8 hexadecimal digits) is that of the weights."""
+
+    kind: str
+    checksum: str
+    module: Any
+
+    def describe(self, patches: Any) -> NDArray[np.float64]:
+        """Return the rows (N, 128), not yet of unit norm, of a tensor of patches (N, 1, 32, 32) with values 0 to 1.
+
+        A patch without any contrast describes nothing: its row is 0.
+
+        Raises InputError if the weights make numbers that are not finite.
+        """
+        torch: Any = need("torch", extra="learn")
+        with torch.inference_mode():
+            flat = patches.flatten(1)  # (N, 1024)
+            deviation = flat.std(dim=1)
+            if self.kind == "hardtfeat":
+                standard = (flat - flat.mean(dim=1, keepdim=True)) / (deviation[:, None] + 1e-6)
+                patches = standard.view_as(patches)
+            found = self.module(patches).flatten(1).double() * (deviation > 0)[:, None]
+        rows: NDArray[np.float64] = found.numpy()
+        if not np.isfinite(rows).all():
+            raise InputError(f"these weights of {self.kind} make numbers that are not finite: give another file")
+        return rows
+
+    def __repr__(self) -> str:
+        return f"PatchNetwork({self.kind}, {self.checksum})"
+
+
+_lock = threading.Lock()
+_loaded: dict[tuple[Any, ...], PatchNetwork] = {}
+
+
+def load_network(kind: str, weights: str | os.PathLike[str] | None = None) -> PatchNetwork:
+    """Return a network of NETWORKS with the weights of a file, or with those kornia downloads; loaded once.
+
+    The file is safetensors if its name says so, else torch's; nothing in it is executed.
+
+    Raises MissingDependency without torch and kornia, FileError if the weights are missing, damaged, or of another
+    network.
+    """
+    if kind not in NETWORKS:
+        raise InputError(f"no network is called {kind!r:.80}; there are {', '.join(NETWORKS)}")
+    place = None if weights is None else Path(weights)
+    key = (kind, None if place is None else _identity(place))
+    with _lock:
+        if key not in _loaded:
+            network = _download(kind) if place is None else _load(kind, place)
+            while len(_loaded) >= 8:
+                _loaded.pop(next(iter(_loaded)))
+            _loaded[key] = network
+        return _loaded[key]
+
+
+def checksum(state: Mapping[str, Any]) -> str:
+    """Return the checksum of named tensors: of names, shapes and numbers in float32, in the order of their names."""
+    digest = hashlib.blake2b(digest_size=4)
+    for name in sorted(state):
+        if not _is_counter(name):
+            values = np.ascontiguousarray(state[name].detach().float().numpy().astype("<f4"))
+            digest.update(f"{name} {values.shape} ".encode() + values.tobytes())
+    return digest.hexdigest()
+
+
+def _identity(place: Path) -> tuple[Any, ...]:
+    """Return what changes when a file is replaced; FileError if there is none that could be read."""
+    try:
+        status = place.stat()
+    except (OSError, ValueError) as cause:
+        raise FileError(f"weights {place} are not there: check the path") from cause
+    if not place.is_file() or status.st_size > LARGEST_FILE:
+        raise FileError(f"weights {place}: expected a file of at most {LARGEST_FILE // 2**20} MB")
+    return str(place.resolve()), status.st_size, status.st_mtime_ns
+
+
+def _build(kind: str, *, pretrained: bool = False) -> Any:
+    """Return a network, by default with numbers that mean nothing; torch's own random state is left as it was."""
+    torch: Any = need("torch", extra="learn")
+    features: Any = need("kornia.feature", extra="learn")
+    name = NETWORKS[kind].kornia
+    with torch.random.fork_rng(devices=[]):
+        module = getattr(features, name)(pretrained=pretrained) if name else _hardtfeat(torch.nn)
+    return module.eval().requires_grad_(False)
+
+
+def _hardtfeat(nn: Any) -> Any:
+    """Return TFeat's network as HardNet's authors train it, (N, 1, 32, 32) to (N, 128, 1, 1)."""
+    parts: dict[str, Any] = {
+        "features": nn.Sequential(
+            nn.Conv2d(1, 32, 7), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 6), nn.Tanh()
+        ),  # (N, 64, 8, 8)
+        "classifier": nn.Sequential(nn.Dropout(0.1), nn.Conv2d(64, 128, 8), nn.Tanh()),
+    }
+    network = nn.Sequential()
+    for name, part in parts.items():
+        network.add_module(name, part)
+    return network
+
+
+def _download(kind: str) -> PatchNetwork:
+    published = NETWORKS[kind].published
+    if published is None:
+        raise FileError(f"{kind} has no weights to download: give a file with weights=, on the command line --weights")
+    _build(kind)  # tells a missing library before anything is downloaded
+    try:
+        module = _build(kind, pretrained=True)
+    except Exception as cause:  # no network, no space, a server that is gone, a file that was changed
+        raise FileError(
+            f"the weights of {kind} could not be downloaded ({type(cause).__name__}): get {published}, and give the "
+            f"file with weights=, on the command line --weights"
+        ) from cause
+    return PatchNetwork(kind, checksum(module.state_dict()), module)
+
+
+def _load(kind: str, place: Path) -> PatchNetwork:
+    module = _build(kind)
+    state = _read_state(place)
+    wanted = module.state_dict()
+    problems = _differences(state, wanted)
+    if problems:
+        more = f"; and {len(problems) - SAID_AT_ONCE} more" if len(problems) > SAID_AT_ONCE else ""
+        raise FileError(
+            f"weights {place} are not those of {kind}: {'; '.join(problems[:SAID_AT_ONCE])}{more}. Give another file, "
+            f"or choose the descriptor it belongs to"
+        )
+    module.load_state_dict({name: state.get(name, wanted[name]).to(wanted[name].dtype) for name in wanted})
+    return PatchNetwork(kind, checksum(module.state_dict()), module)
+
+
+def _read_state(place: Path) -> dict[str, Any]:
+    """Return the tensors of a file by name; FileError if it holds none."""
+    torch: Any = need("torch", extra="learn")
+    try:
+        if place.suffix.lower() == ".safetensors":
+            state: Any = need("safetensors.torch", extra="learn").load_file(place)
+        else:
+            state = torch.load(place, map_location="cpu", weights_only=True)
+    except ImportError:
+        raise
+    except Exception as cause:  # torch and safetensors let through whatever their parsers meet
+        raise FileError(
+            f"weights {place} can not be read: expected .safetensors, or a file of tensors that torch wrote"
+        ) from cause
+    if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
+        state = state["state_dict"]  # a checkpoint of a training
+    tensors = isinstance(state, Mapping) and all(isinstance(value, torch.Tensor) for value in state.values())
+    if not tensors or not state:
+        raise FileError(f"weights {place} can not be read: expected named tensors, as state_dict() gives them")
+    return {str(name): value for name, value in state.items()}
+
+
+def _differences(state: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """Return all that keeps tensors from being the weights of a network."""
+    needed = {name for name in wanted if not _is_counter(name)}
+    problems = [f"{name} is missing" for name in sorted(needed - set(state))]
+    problems += [f"{name:.80} is too much" for name in sorted(set(state) - set(wanted)) if not _is_counter(name)]
+    for name in sorted(needed & set(state)):
+        shape, expected = tuple(state[name].shape), tuple(wanted[name].shape)
+        if shape != expected:
+            problems.append(f"{name} has shape {shape} instead of {expected}")
+        elif not state[name].is_floating_point():
+            problems.append(f"{name} does not hold fractions but {state[name].dtype}")
+        elif not state[name].float().isfinite().all():
+            problems.append(f"{name} has numbers that are not finite")
+    return problems
+
+
+def _is_counter(name: str) -> bool:
+    """Tell whether a tensor only counts the batches of a training; old files do without."""
+    return name.endswith("num_batches_tracked")
