@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predict, score, summarise: runs a task on its samples and returns a Record; every later benchmark uses it.
+
+What was finished is found again on disk (``results``): after Ctrl-C, a kill or a full disk the same call goes on where
+it stopped, and only samples that changed are done again. A sample that fails is named in the record.
+"""
+
+import logging
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, as_completed
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from sfumato import __version__
+from sfumato.errors import FileError, InputError, MissingDependency, SfumatoError, WorkerError
+from sfumato.evaluate.results import Results, load_records
+from sfumato.evaluate.task import Figures, Prediction, Sample, Task, digest_data
+from sfumato.types.record import Record, describe_machine
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[Iterable[Any]], Iterable[Any]]
+Attempt = tuple[Prediction | str, float]
+"""A prediction, or why there is none, and the seconds it took."""
+
+
+def run(
+    task: Task,
+    folder: str | os.PathLike[str],
+    *,
+    executor: Executor | None = None,
+    progress: Progress = iter,
+    overwrite: bool = False,
+) -> Record:
+    """Run a task and return its record, which is also kept below ``folder``.
+
+    ``executor`` predicts several samples at once; its workers must be able to receive ``task.predict``. ``overwrite``
+    forgets what was kept of these samples. A sample whose prediction or score raises a SfumatoError is left out and
+    named in the record; a library that is missing ends the run. Where nothing was left to do, the record is the old
+    one: it says which code made the figures, not which code found them finished.
+
+    Raises FileError if the folder can not be written, WorkerError if a worker of the executor dies.
+    """
+    results = Results(folder, task)
+    if overwrite:
+        results.forget(task.samples)
+    before = results.scores()
+    dropped = predict(task, folder, executor=executor, progress=progress)
+    figures, seconds = _score_all(task, results, dropped)
+    record = Record(
+        task=task.name,
+        scores=tuple(task.summarise(figures)),
+        params=task.params,
+        seed=task.seed,
+        data=task.data_digest,
+        commit=code_version(),
+        machine=describe_machine(),
+        seconds=seconds,
+        dropped=tuple(f"{sample.key}: {dropped[sample.key]}" for sample in task.samples if sample.key in dropped),
+    )
+    kept = results.record()
+    is_new = any(sample not in before for sample in task.samples if sample.key not in dropped)
+    if kept is not None and not is_new and (kept.scores, kept.dropped) == (record.scores, record.dropped):
+        return kept
+    results.save_record(record)
+    return record
+
+
+def predict(
+    task: Task,
+    folder: str | os.PathLike[str],
+    samples: Iterable[Sample] | None = None,
+    *,
+    executor: Executor | None = None,
+    progress: Progress = iter,
+) -> dict[str, str]:
+    """Make the predictions that are missing, by default of all samples; return why samples failed, by key.
+
+    For tasks that share something costly: predict some samples of each task in turn, then ``run`` them.
+    """
+    results = Results(folder, task)
+    scored = results.scores()
+    wanted = task.samples if samples is None else samples
+    missing = [one for one in wanted if one not in scored and not results.prediction_path(one).exists()]
+    dropped: dict[str, str] = {}
+    for sample, (found, seconds) in progress(_attempts(task, missing, executor)):
+        if isinstance(found, str):
+            log.info("%s: %s is left out: %s", task.name, sample.key, found)
+            dropped[sample.key] = found
+        else:
+            results.save_prediction(sample, found, seconds)
+    return dropped
+
+
+def _attempts(task: Task, samples: Sequence[Sample], executor: Executor | None) -> Iterator[tuple[Sample, Attempt]]:
+    """Yield every sample with what became of it, as soon as it is known."""
+    if executor is None:
+        yield from ((sample, _attempt(task.predict, sample)) for sample in samples)
+        return
+    futures = {executor.submit(_attempt, task.predict, sample): sample for sample in samples}
+    try:
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    except BrokenExecutor as cause:
+        raise WorkerError(f"{task.name}: a worker died; what was finished is kept, run it again") from cause
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _attempt(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+    """Return what the work gives, or as a text why it failed, and the seconds it took."""
+    start = time.perf_counter()
+    try:
+        found = work(*arguments)
+    except MissingDependency:
+        raise
+    except SfumatoError as problem:
+        found = str(problem) or type(problem).__name__
+    return found, time.perf_counter() - start
+
+
+def _score_all(task: Task, results: Results, dropped: dict[str, str]) -> tuple[dict[str, Figures], float]:
+    """Return the scores of all samples, by key in their order, and the seconds they took; add to ``dropped``."""
+    known = results.scores()
+    figures: dict[str, Figures] = {}
+    total = 0.0
+    for sample in task.samples:
+        if sample.key in dropped:
+            continue
+        found, seconds = known[sample] if sample in known else _score_one(task, results, sample)
+        if isinstance(found, str):
+            log.info("%s: %s is left out: %s", task.name, sample.key, found)
+            dropped[sample.key] = found
+        else:
+            figures[sample.key] = found
+            total += seconds
+    return figures, total
+
+
+def _score_one(task: Task, results: Results, sample: Sample) -> tuple[dict[str, float] | str, float]:
+    """Score one sample, or say why it can not be; a damaged prediction is named and made anew."""
+    try:
+        prediction, seconds = results.load_prediction(sample)
+    except FileError as damage:
+        log.warning("%s; it is made anew", damage)
+        found, seconds = _attempt(task.predict, sample)
+        if isinstance(found, str):
+            return found, seconds
+        results.save_prediction(sample, found, seconds)
+        prediction = found
+    found, more = _attempt(task.score, sample, prediction)
+    if isinstance(found, str):
+        return found, seconds + more
+    try:
+        return results.add_scores(sample, found, seconds + more), seconds + more
+    except InputError as problem:  # a score that is no finite number
+        return str(problem), seconds + more
+
+
+@lru_cache(maxsize=1)
+def code_version() -> str:
+    """Return the commit of the package's repository, "-dirty" if changed since, or else the version of the package."""
+    package = Path(__file__).resolve().parent.parent
+    calls = (("ls-files", "--error-unmatch", "__init__.py"),  # a repository that only surrounds us is not ours
+             ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"))  # fmt: skip
+    told = ""
+    for arguments in calls:
+        try:
+            done = subprocess.run(
+                ["git", *arguments],
+                cwd=package,
+                env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return f"sfumato {__version__}"
+        told = done.stdout.strip()
+    return told
+
+
+__all__ = ["Sample", "Task", "code_version", "digest_data", "load_records", "predict", "run"]

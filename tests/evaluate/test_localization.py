@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sfumato.evaluate import localization, scene
+from sfumato.evaluate.localization import (
+    LocalizeProtocol,
+    evaluate_localization,
+    recall_name,
+    score_query,
+    summarise_queries,
+    table_of,
+)
+from sfumato.evaluate.task import Sample
+from sfumato.features.local import LocalParams
+from sfumato.images.folders import read_posed_folder
+
+LOCAL = LocalParams(max_features=500)
+
+
+def scores(record):
+    return {score.name: score.value for score in record.scores}
+
+
+@pytest.fixture(scope="module")
+def measured(small_room: Path, tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("localized")
+    protocol = LocalizeProtocol(recipes=("raw", "sub-hybrid-2"), distances=("p-to-s", "s-to-s"), local=LOCAL)
+    return folder, evaluate_localization(read_posed_folder(small_room), folder, protocol)
+
+
+def test_every_view_of_a_room_is_localized_in_a_map_of_the_others(measured):
+    records = measured[1]
+    told = [(record.params["recipe"], record.params["distance"], record.seed) for record in records]
+    assert told == [("raw", "p-to-p", None), ("sub-hybrid-2", "p-to-s", 0), ("sub-hybrid-2", "s-to-s", 0)]
+    for record in records:
+        figures = scores(record)
+        assert record.dropped == ()
+        assert record.scores[0].samples == 5
+        assert figures[recall_name((0.25, 2))] == 1
+        assert figures["median position error"] < 0.02
+        assert figures["median rotation error"] < 0.2
+        assert figures["inliers"] <= figures["matches"]
+
+
+def test_queries_are_not_localized_twice(measured, small_room, monkeypatch):
+    monkeypatch.setattr(localization, "localize", None)
+    monkeypatch.setattr(scene, "extract", None)
+    protocol = LocalizeProtocol(recipes=("sub-hybrid-2",), distances=("s-to-s",), local=LOCAL)
+    assert evaluate_localization(read_posed_folder(small_room), measured[0], protocol) == measured[1][2:]
+
+
+def test_a_query_without_a_map_is_not_localized(small_room, tmp_path):
+    protocol = LocalizeProtocol(recipes=("raw",), local=LocalParams(max_features=3))
+    record = evaluate_localization(read_posed_folder(small_room), tmp_path, protocol)[0]
+    figures = scores(record)
+    assert (record.dropped, figures["localized"], figures[recall_name((5, 10))]) == ((), 0, 0)
+    assert "median position error" not in figures
+
+
+def test_the_query_is_not_in_its_map(small_room, tmp_path, monkeypatch):
+    asked = []
+    real = localization.localize
+
+    def watched(query, camera, map_, candidates, params):
+        asked.append(set(candidates))
+        assert set(map_.model.names) == set(candidates)
+        return real(query, camera, map_, candidates, params)
+
+    monkeypatch.setattr(localization, "localize", watched)
+    images = read_posed_folder(small_room)
+    evaluate_localization(images, tmp_path, LocalizeProtocol(recipes=("raw",), local=LOCAL))
+    assert len(asked) == 5
+    assert all(name not in seen for name, seen in zip(images.names, asked, strict=True))
+
+
+def test_neither_poses_nor_descriptors_are_kept(measured, small_room):
+    images = read_posed_folder(small_room)
+    known = np.concatenate([np.concatenate([pose.center, pose.translation]) for pose in images.poses.values()])
+    for path in (measured[0] / "localize").rglob("*.npz"):
+        with np.load(path, allow_pickle=False) as members:
+            assert set(members.files) == {"localized", "error", "counts", "reason", "seconds"}
+            assert not np.isclose(members["error"][:, None], known, rtol=1e-4, atol=0).any()
+
+
+def test_recall_counts_queries_without_a_pose():
+    near, none = {"localized": 1.0, "metres": 0.1, "degrees": 0.5, "inliers": 30.0, "matches": 40.0}, {
+        "localized": 0.0, "inliers": 2.0, "matches": 10.0,
+    }  # fmt: skip
+    figures = {score.name: score.value for score in summarise_queries({"a": near, "b": none, "c": near})}
+    assert figures[recall_name((0.25, 2))] == pytest.approx(2 / 3)
+    assert (figures["median position error"], figures["inliers"]) == (0.1, pytest.approx(62 / 3))
+    assert "median position error" not in {score.name for score in summarise_queries({"a": none})}
+    assert summarise_queries({}) == []
+
+
+def test_a_query_without_a_pose_has_no_error():
+    prediction = {
+        "localized": np.array(False),
+        "error": np.zeros(2),
+        "counts": np.array([3, 9]),
+        "reason": np.array("x"),
+    }
+    assert score_query(Sample("a", "0"), prediction) == {"localized": 0.0, "inliers": 3.0, "matches": 9.0}
+
+
+def test_the_table_has_the_three_thresholds(measured):
+    table = table_of(measured[1])
+    assert table.columns[:6] == ("recipe", "distance", "seeds", "0.25 m, 2 deg", "0.5 m, 5 deg", "5 m, 10 deg")
+    assert len(table.rows) == 3
