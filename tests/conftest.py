@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all tests share: how hypothesis searches, and where real data lives."""
 
+import importlib.util
 import os
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,3 +25,15 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"needs real data: {folder} is missing; set SFUMATO_DATA")
     return folder
+
+
+@pytest.fixture(scope="session")
+def places() -> ModuleType:
+    """The module tests/geometry/places.py, which makes a place to map and pictures to localize in it."""
+    spec = importlib.util.spec_from_file_location("tests_places", ROOT / "tests" / "geometry" / "places.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module

@@ -50,7 +50,10 @@ def test_looking_at_the_package_loads_nothing():
     assert not [name for name in loaded("import sfumato; dir(sfumato)") if name.startswith("sfumato.")]
 
 
-@pytest.mark.parametrize("module", ["sfumato.store", "sfumato.types.concealed", "sfumato.subspace.reference"])
+@pytest.mark.parametrize(
+    "module",
+    ["sfumato.store", "sfumato.types.concealed", "sfumato.subspace.reference", "sfumato.geometry.queries"],
+)
 def test_the_server_side_loads_nothing_clear(module: str):
     names = loaded(f"import {module}")
     assert module in names

@@ -15,7 +15,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "sfumato"
 
 LAYERS = (
     {"cli"},
-    {"device", "client", "server", "report", "evaluate"},
+    {"device", "publish", "client", "server", "report", "evaluate"},
     {"attack"},
     {"geometry", "faces"},
     {"search"},
@@ -31,8 +31,8 @@ LAYERS = (
 )
 LEVEL = {name: -depth for depth, names in enumerate(LAYERS) for name in names}
 
-SERVER_SIDE = ("store", "matching", "search", "server", "geometry.localize")
-FORBIDDEN = ("types.clear", "features", "images", "learn", "attack", "concealment")
+SERVER_SIDE = ("store", "matching", "search", "server", "geometry.localize", "geometry.queries")
+FORBIDDEN = ("types.clear", "features", "images", "learn", "attack", "concealment", "device", "publish")
 DYNAMIC = {"import_module", "__import__", "need", "run_module", "run_path"}
 MAY_BE_DYNAMIC = {"sfumato", "sfumato.errors"}
 
@@ -205,6 +205,12 @@ def test_the_server_side_never_reaches_the_clear_side(package: Package):
     assert not leaks(package)
 
 
+def test_only_the_device_and_the_shell_reach_what_publishes(package: Package):
+    starts = {name for name in package.graph if "sfumato.publish" in package.reached(name)}
+    assert starts >= {"sfumato.publish", "sfumato.cli.export"}
+    assert all(is_part(name, ("publish", "cli")) for name in starts), starts
+
+
 def test_reports_are_made_of_records_alone(package: Package):
     assert not report_reads(package)
 
@@ -240,6 +246,7 @@ TREE = {
     "geometry/colmap": "from sfumato.features.local import extract",
     "report/__init__": "from sfumato.types.record import Record",
     "device": "from sfumato.features import local\nfrom sfumato.store import save",
+    "publish": "from sfumato.features import local\nfrom sfumato.geometry import colmap",
     "cli/__init__": "import sfumato\nfrom sfumato import __version__, extract",
 }
 
@@ -320,6 +327,10 @@ def plant_top(folder: Path, text: str) -> Package:
         ("geometry____init__", "from sfumato.geometry.colmap import write"),
         ("search__index", "from sfumato.matching.exact import match\nfrom sfumato.images import read"),
         ("server__app", "from sfumato.attack import vertex"),
+        ("server__app", "from sfumato.publish import publish_points"),
+        ("store", "def load():\n    from sfumato import publish"),
+        ("geometry__localize", "from sfumato.publish import publish_points"),
+        ("geometry__queries", "from sfumato.geometry import localize, colmap"),
     ],
 )
 def test_ways_to_the_clear_side_are_seen(tmp_path: Path, module: str, line: str):

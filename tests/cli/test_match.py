@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.cli.match import choose_pairs
+from sfumato.cli.match import Choice, choose_pairs, codebook_of
+from sfumato.matching.codebook import make_codebook
 from sfumato.matching.journal import Journal
 from sfumato.matching.match import MatchParams
 from sfumato.matching.matchfile import load_matches
@@ -84,6 +85,76 @@ def test_lists_and_settings(run_sfumato, archive, tmp_path):
         assert len(file["db/0.jpg", "db/1.jpg"]) == 30
 
 
+@pytest.fixture(scope="module")
+def decoys(tmp_path_factory):
+    """Decoys of the same kind as the archive."""
+    path = tmp_path_factory.mktemp("decoys") / "decoys.npz"
+    rows = np.random.default_rng(0).standard_normal((400, 16)).astype(np.float32)
+    sfumato.save_decoys(path, sfumato.Decoys(rows, sfumato.Extractor("sift"), parts=4))
+    return path
+
+
+def test_a_shortlist(run_sfumato, archive, decoys, tmp_path):
+    path = tmp_path / "m.h5"
+    done = run_sfumato("match", archive, "--retrieval", 2, "--codebook", decoys, "-o", path)
+    with sfumato.load(archive) as opened, load_matches(path) as file:
+        expected = choose_pairs(opened, Choice(retrieval=2, codebook=decoys))
+        assert sorted(map(sorted, file)) == sorted(map(sorted, expected.pairs))
+        assert 6 <= len(list(file)) < 15
+        for name in NAMES:
+            assert sum(name in pair for pair in file) >= 2
+        pair = next(iter(file))
+        assert np.array_equal(file[pair].indices, sfumato.match(opened[pair[0]], opened[pair[1]]).indices)
+    assert f"{len(expected.pairs)} pairs with" in done.stdout
+    facts = json.loads(run_sfumato("match", archive, "--retrieval", 20, "-o", tmp_path / "all.h5", "--json").stdout)
+    assert (facts["pairs"], facts["featureless"], facts["unreadable"]) == (
+        15,
+        [],
+        {},
+    )  # more than there are: every pair
+
+
+def test_a_shortlist_leaves_out_what_it_can_not_judge(run_sfumato, archive, decoys, tmp_path):
+    damaged = spoiled(archive, tmp_path / "b.sfm.h5")
+    empty = sfumato.ConcealedFeatures(
+        np.zeros((0, 4)), sfumato.Subspaces(np.zeros((0, 16)), np.zeros((0, 2, 16))), "random-2",
+        sfumato.Extractor("sift"),
+    )  # fmt: skip
+    sfumato.save(damaged, {"empty.jpg": empty}, append=True)
+    done = run_sfumato("match", damaged, "--retrieval", 2, "--codebook", decoys, "-o", tmp_path / "m.h5", code=1)
+    assert "left out db/1.jpg: can not read image" in done.stderr
+    assert "left out empty.jpg: it has no features" in done.stderr
+    assert "2 images left out" in done.stdout
+    with load_matches(tmp_path / "m.h5") as file:
+        assert {name for pair in file for name in pair} == set(NAMES) - {"db/1.jpg"}
+
+
+def test_one_image_makes_no_pair(run_sfumato, archive, tmp_path):
+    with sfumato.load(archive) as opened:
+        sfumato.save(tmp_path / "one.sfm.h5", {"a.jpg": opened[NAMES[0]]})
+    done = run_sfumato("match", tmp_path / "one.sfm.h5", "--retrieval", 5, "-o", tmp_path / "m.h5", code=1)
+    assert "nothing to match: 1 images make no pair" in done.stderr
+
+
+def test_a_codebook_of_another_kind(run_sfumato, archive, tmp_path):
+    rows = np.random.default_rng(0).standard_normal((100, 16)).astype(np.float32)
+    sfumato.save_decoys(tmp_path / "other.npz", sfumato.Decoys(rows, sfumato.Extractor("superpoint")))
+    arguments = ("match", archive, "--retrieval", 2, "--codebook", tmp_path / "other.npz", "-o", tmp_path / "m.h5")
+    done = run_sfumato(*arguments, code=1)
+    assert "image 'db/0.jpg' holds sift, the codebook words of superpoint" in done.stderr
+
+
+def test_a_codebook_knows_the_parts_of_its_decoys():
+    rows = np.abs(np.random.default_rng(0).standard_normal((64, 8))).astype(np.float32)
+    permutation = np.random.default_rng(1).permutation(64)
+    decoys = sfumato.Decoys(rows, sfumato.Extractor("toy"), permutation, 2)
+    codebook = codebook_of(decoys, size=4)
+    parts = np.zeros(64, int)
+    parts[permutation[32:]] = 1
+    assert np.array_equal(codebook.background, make_codebook(rows, decoys.extractor, parts, size=4).background)
+    assert codebook.made["decoys"] == decoys.checksum
+
+
 def test_processes_do_the_same(run_sfumato, archive, tmp_path):
     run_sfumato("match", archive, "--exhaustive", "-o", tmp_path / "one.h5", "--threads", 1)
     run_sfumato("match", archive, "--exhaustive", "-o", tmp_path / "two.h5", "--workers", 2, "--quiet")
@@ -101,6 +172,11 @@ def test_processes_do_the_same(run_sfumato, archive, tmp_path):
         (["--exhaustive", "--workers", "0"], "--workers"),
         (["--exhaustive", "--workers", "2", "--dask", "tcp://127.0.0.1:1"], "give one of the two"),
         (["--exhaustive", "--dask-key", "k"], "need --dask"),
+        (["--exhaustive", "--retrieval", "2"], "--exhaustive and --retrieval was given"),
+        (["--exhaustive", "--codebook", "c.npz"], "--codebook is for --retrieval"),
+        (["--retrieval", "0"], "count: expected 1 or more"),
+        (["--retrieval", "2"], "has 16 dimensions, the codebook 128"),
+        (["--retrieval", "2", "--codebook", "none.npz"], "no such file"),
     ],
 )
 def test_mistakes(run_sfumato, archive, tmp_path, arguments, message):
@@ -229,8 +305,18 @@ def test_a_cluster_does_the_same(run_sfumato, archive, tmp_path):
 
 def test_defaults_are_those_of_the_library(run_sfumato, archive):
     shown = run_sfumato("match", "--help").stdout
-    for word in ("--pairs", "--exhaustive", "--sequential", "--one-way", "--workers", "--dask", "Example"):
+    for word in (
+        "--pairs",
+        "--exhaustive",
+        "--sequential",
+        "--retrieval",
+        "--codebook",
+        "--one-way",
+        "--workers",
+        "--dask",
+        "Example",
+    ):
         assert word in shown
     assert MatchParams().mutual
     with sfumato.load(archive) as opened:
-        assert len(choose_pairs(opened, None, False, 2)) == 9
+        assert len(choose_pairs(opened, Choice(sequential=2)).pairs) == 9

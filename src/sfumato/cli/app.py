@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from sfumato import __version__
-from sfumato.cli import conceal, decoys, inspect, match
+from sfumato.cli import conceal, decoys, evaluate, export, inspect, localize, match
+from sfumato.cli import map as mapping
 from sfumato.cli.output import printable
 from sfumato.errors import SfumatoError
 
@@ -53,6 +54,22 @@ def _decoy_options() -> None:
     """Decoy databases: real-looking descriptors that hide the clear ones."""
 
 
+evaluate_commands = typer.Typer(help="How much of their use concealed features keep: records, a table and a figure.")
+
+
+@evaluate_commands.callback(no_args_is_help=True)
+def _evaluate_options() -> None:
+    """How much of their use concealed features keep: records, a table and a figure."""
+
+
+export_commands = typer.Typer(help="Files for other programs, and what an owner chooses to publish.")
+
+
+@export_commands.callback(no_args_is_help=True)
+def _export_options() -> None:
+    """Files for other programs, and what an owner chooses to publish."""
+
+
 def explained(command: Callable[..., None], interrupted: str) -> Callable[..., None]:
     """Let errors made on purpose end a command with one line and exit code 1, Ctrl-C with another and 130."""
 
@@ -79,9 +96,18 @@ KEPT_PAIRS = (
     "the pairs matched so far are kept beside the output; run the same command again, without --overwrite, to go on"
 )
 app.command("match")(explained(match.run, KEPT_PAIRS))
+app.command("map")(explained(mapping.run, "nothing was written; a map that was there is as it was"))
 app.command("inspect")(explained(inspect.run, "nothing was changed"))
 decoy_commands.command("build")(explained(decoys.build, "nothing was written"))
 app.add_typer(decoy_commands, name="decoys")
+evaluate_commands.command("homography")(explained(evaluate.homography, evaluate.KEPT))
+evaluate_commands.command("map")(explained(evaluate.map_, evaluate.KEPT))
+evaluate_commands.command("localize")(explained(evaluate.localize, evaluate.KEPT))
+app.add_typer(evaluate_commands, name="evaluate")
+app.command("localize")(explained(localize.run, "nothing was written"))
+export_commands.command("hloc")(explained(export.hloc, "nothing was written"))
+export_commands.command("public")(explained(export.public, "nothing was published"))
+app.add_typer(export_commands, name="export")
 
 
 def main() -> None:

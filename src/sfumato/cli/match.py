@@ -4,25 +4,32 @@
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from sfumato.cli.options import AsJson, Quiet
 from sfumato.cli.output import human_size, printable, progress_bar, tell
+from sfumato.concealment.decoyfile import load_decoys
+from sfumato.concealment.decoys import Decoys
 from sfumato.errors import InputError
+from sfumato.matching.codebook import Codebook, make_codebook
 from sfumato.matching.executors import TlsFiles, dask_cluster, local_processes
 from sfumato.matching.many import IN_FLIGHT
 from sfumato.matching.match import MatchParams
-from sfumato.matching.pairs import PairList, exhaustive, read_pairs, sequential
+from sfumato.matching.pairs import exhaustive, read_pairs, sequential
+from sfumato.matching.retrieval import RetrievalParams, Shortlist, shortlist
 from sfumato.matching.tofile import MatchOutcome, match_to_file
 from sfumato.store import Archive, load
 
 DEFAULTS = MatchParams()
+Progress = Callable[[Iterable[Any]], Iterable[Any]]
 
 
 def run(
@@ -32,6 +39,16 @@ def run(
     all_pairs: Annotated[bool, typer.Option("--exhaustive", help="Every image with every other.")] = False,
     following: Annotated[
         int | None, typer.Option("--sequential", help="Each image with the so many next ones by name, as in a video.")
+    ] = None,
+    likely: Annotated[
+        int | None,
+        typer.Option("--retrieval", help="Each image with the so many that look most like it, concealed as they are."),
+    ] = None,
+    codebook: Annotated[
+        Path | None,
+        typer.Option(
+            help="For --retrieval: a decoys file of the same kind of descriptor. SIFT and RootSIFT need none."
+        ),
     ] = None,
     mutual: Annotated[
         bool, typer.Option("--mutual/--one-way", help="Only pairs of features that are nearest to each other.")
@@ -62,11 +79,14 @@ def run(
     Pairs that are in the match file already are skipped; an interrupted run goes on where it stopped. The file is
     hloc's matches.h5 with the distances added: see docs/matches.md.
 
-    Example: sfumato match private.sfm.h5 --exhaustive -o matches.h5
+    Example: sfumato match private.sfm.h5 --retrieval 20 -o matches.h5
     """
     params = MatchParams(mutual=mutual, ratio=ratio, max_distance=max_distance, threads=threads, device=device)
+    hidden = quiet or as_json
     with load(archive) as opened:
-        wanted = choose_pairs(opened, pairs, all_pairs, following)
+        choice = Choice(pairs, all_pairs, following, likely, codebook)
+        found = choose_pairs(opened, choice, params, progress_bar("looking", None, quiet=hidden, unit="images"))
+        wanted = found.pairs
         with hands(workers, dask, TlsFiles(authority=dask_ca, certificate=dask_cert, key=dask_key)) as (pool, ahead):
             outcome = match_to_file(
                 opened,
@@ -75,29 +95,55 @@ def run(
                 params,
                 pool,
                 overwrite=overwrite,
-                progress=lambda items, total: progress_bar(
-                    "matching", total, quiet=quiet or as_json, unit="pairs"
-                )(items),
+                progress=lambda items, total: progress_bar("matching", total, quiet=hidden, unit="pairs")(items),
                 in_flight=ahead,
-            )  # fmt: skip
-    report(wanted, outcome, output, as_json=as_json)
-    if outcome.failed:
+            )
+    report(found, outcome, output, as_json=as_json)
+    if outcome.failed or found.unreadable:
         raise typer.Exit(1)
 
 
-def choose_pairs(archive: Archive, pairs: Path | None, all_pairs: bool, following: int | None) -> PairList:
-    """Return the one list of pairs that was asked for."""
-    asked = [name for name, given in (("--pairs", pairs is not None), ("--exhaustive", all_pairs),
-                                      ("--sequential", following is not None)) if given]  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How the pairs were asked for; one of the first four."""
+
+    pairs: Path | None = None
+    exhaustive: bool = False
+    sequential: int | None = None
+    retrieval: int | None = None
+    codebook: Path | None = None
+
+
+def choose_pairs(
+    archive: Archive, choice: Choice, params: MatchParams = DEFAULTS, progress: Progress = iter
+) -> Shortlist:
+    """Return the one list of pairs that was asked for, and the images that a shortlist left out."""
+    asked = [name for name, given in (("--pairs", choice.pairs is not None), ("--exhaustive", choice.exhaustive),
+                                      ("--sequential", choice.sequential is not None),
+                                      ("--retrieval", choice.retrieval is not None)) if given]  # fmt: skip
     if len(asked) != 1:
         count = len(archive)
         raise InputError(
             f"say which images to match, with one of --pairs FILE, --exhaustive ({count * (count - 1) // 2} pairs of "
-            f"these {count} images) or --sequential N; {' and '.join(asked) or 'none of them'} was given"
+            f"these {count} images), --sequential N or --retrieval N; {' and '.join(asked) or 'none of them'} was given"
         )
-    if pairs is not None:
-        return read_pairs(pairs, archive)
-    return exhaustive(archive) if following is None else sequential(archive, following)
+    if choice.codebook is not None and choice.retrieval is None:
+        raise InputError("--codebook is for --retrieval, which was not asked for")
+    if choice.retrieval is not None:
+        codebook = None if choice.codebook is None else codebook_of(load_decoys(choice.codebook))
+        settings = RetrievalParams(threads=params.threads, device=params.device)
+        return shortlist(archive, choice.retrieval, codebook, settings, progress=progress)
+    if choice.pairs is not None:
+        return Shortlist(read_pairs(choice.pairs, archive))
+    return Shortlist(exhaustive(archive) if choice.sequential is None else sequential(archive, choice.sequential))
+
+
+def codebook_of(decoys: Decoys, **settings: Any) -> Codebook:
+    """Return a codebook made of decoys, which are of the same kind as what they hide; settings as in make_codebook."""
+    parts = np.empty(len(decoys), np.int64)
+    parts[decoys.permutation] = np.repeat(np.arange(decoys.parts), np.diff(decoys.part_starts))
+    made = {"decoys": decoys.checksum}
+    return make_codebook(decoys.descriptors, decoys.extractor, parts, made=made, **settings)
 
 
 @contextmanager
@@ -122,8 +168,13 @@ def hands(workers: int, dask: str | None, tls: TlsFiles) -> Iterator[tuple[Execu
         yield None, IN_FLIGHT
 
 
-def report(pairs: PairList, outcome: MatchOutcome, output: Path, *, as_json: bool) -> None:
+def report(found: Shortlist, outcome: MatchOutcome, output: Path, *, as_json: bool) -> None:
     """Name what could not be matched on standard error, and say what was."""
+    pairs = found.pairs
+    for name, reason in found.unreadable.items():
+        print(printable(f"left out {name}: {reason}"), file=sys.stderr)
+    for name in found.featureless:
+        print(printable(f"left out {name}: it has no features"), file=sys.stderr)
     for reason, count in Counter(outcome.failed.values()).items():
         print(printable(f"{count} pairs not matched: {reason}"), file=sys.stderr)
     size = output.stat().st_size if output.exists() else 0
@@ -135,6 +186,7 @@ def report(pairs: PairList, outcome: MatchOutcome, output: Path, *, as_json: boo
             (pairs.duplicates, "named twice"),
             (pairs.selves, "of an image with itself left out"),
             (len(outcome.failed), "failed"),
+            (len(found.featureless) + len(found.unreadable), "images left out"),
         )
         if count
     )
@@ -147,6 +199,8 @@ def report(pairs: PairList, outcome: MatchOutcome, output: Path, *, as_json: boo
         "duplicates": pairs.duplicates,
         "selves": pairs.selves,
         "failed": [[*pair, reason] for pair, reason in outcome.failed.items()],
+        "featureless": list(found.featureless),
+        "unreadable": dict(found.unreadable),
         "output": str(output),
         "bytes": size,
     }

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sfumato export: concealed features and matches as hloc reads them; and what an owner chooses to publish."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfumato.cli.options import AsJson, ContrastThreshold, Descriptor, ExtractorName, MaxFeatures, Quiet, Workers
+from sfumato.cli.output import human_size, printable, progress_bar, tell
+from sfumato.errors import InputError
+from sfumato.features.local import LocalParams
+from sfumato.features.sources import Source, open_source
+from sfumato.geometry.hloc import HlocOutcome, export_hloc
+from sfumato.matching.matchfile import load_matches
+from sfumato.publish import export_clear, publish_points
+from sfumato.store import load
+
+LOCAL = LocalParams()
+
+WARNING = (
+    "this publishes clear descriptors: from them and the map, pictures of the place can be reconstructed by anyone who "
+    "has the file, and what was published can not be taken back. Concealed landmarks of the same points protect nothing"
+    " any more. Say --yes if this is meant"
+)
+
+
+def hloc(
+    source: Annotated[
+        Path, typer.Argument(help="The archive, e.g. private.sfm.h5; with --clear photos or clear features.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to, e.g. hloc/.")],
+    matches: Annotated[
+        Path | None, typer.Argument(help="Matches of its images, e.g. matches.h5. Default: features only.")
+    ] = None,
+    with_subspaces: Annotated[
+        bool, typer.Option("--with-subspaces", help="Add the subspaces, for a matcher of your own inside hloc.")
+    ] = False,
+    clear: Annotated[
+        bool,
+        typer.Option("--clear", help="Write clear descriptors of photos or clear features. Keep them to yourself."),
+    ] = False,
+    descriptor: Descriptor = LOCAL.descriptor,
+    max_features: MaxFeatures = LOCAL.max_features,
+    contrast_threshold: ContrastThreshold = LOCAL.contrast_threshold,
+    extractor: ExtractorName = None,
+    workers: Workers = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write features.h5, matches.h5 and pairs.txt, on which unmodified hloc runs.
+
+    From an archive no descriptor is written: hloc maps and localizes from keypoints and matches. See docs/hloc.md.
+
+    Example: sfumato export hloc private.sfm.h5 matches.h5 -o hloc/
+    """
+    if clear:
+        if matches is not None or with_subspaces:
+            raise InputError("--clear writes clear features alone: leave out the matches and --with-subspaces")
+        local = LocalParams(descriptor=descriptor, max_features=max_features, contrast_threshold=contrast_threshold)
+        opened = open_source(source, params=local, extractor=extractor, workers=workers)
+        bar = progress_bar("extracting", len(opened), quiet=quiet or as_json)
+        outcome, unreadable = export_clear(opened, output, overwrite=overwrite, progress=bar)
+        for name, reason in unreadable.items():
+            print(printable(f"skipped {name}: {reason}"), file=sys.stderr)
+        _report(outcome, output, unreadable, what="clear features", as_json=as_json)
+        return
+    with load(source) as archive:
+        bar = progress_bar("exporting", len(archive), quiet=quiet or as_json)
+        opened_matches = None if matches is None else load_matches(matches)
+        try:
+            outcome = export_hloc(
+                archive, opened_matches, output, with_subspaces=with_subspaces, overwrite=overwrite, progress=bar
+            )
+        finally:
+            if opened_matches is not None:
+                opened_matches.close()
+    _report(outcome, output, {}, what="features without descriptors", as_json=as_json)
+
+
+def public(
+    source: Annotated[Path, typer.Argument(help="The photos that were mapped, or their clear features.")],
+    map_folder: Annotated[Path, typer.Option("--map", help="The map that was made from them.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, e.g. public-points.h5.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Yes, publish these descriptors in the clear.")] = False,
+    descriptor: Descriptor = LOCAL.descriptor,
+    max_features: MaxFeatures = LOCAL.max_features,
+    contrast_threshold: ContrastThreshold = LOCAL.contrast_threshold,
+    extractor: ExtractorName = None,
+    workers: Workers = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Publish the clear descriptors of mapped points, so that others can be localized against them.
+
+    Runs on the device that owns the photos. Queries stay concealed: they are compared point to subspace, which works at
+    high dimensions too. Only features that see a mapped point are written, and only with --yes.
+
+    Example: sfumato export public photos/ --map model/ -o public-points.h5 --yes
+    """
+    if not yes:
+        raise InputError(WARNING)
+    local = LocalParams(descriptor=descriptor, max_features=max_features, contrast_threshold=contrast_threshold)
+    opened: Source = open_source(source, params=local, extractor=extractor, workers=workers)
+    done = publish_points(
+        opened, map_folder, output, overwrite=overwrite,
+        progress=progress_bar("extracting", None, quiet=quiet or as_json),
+    )  # fmt: skip
+    for name in done.missing:
+        print(printable(f"not published {name}: it is in the map and not in {source}"), file=sys.stderr)
+    for name, reason in done.unreadable.items():
+        print(printable(f"not published {name}: {reason}"), file=sys.stderr)
+    size = output.stat().st_size
+    facts = {
+        "images": done.images,
+        "points": done.points,
+        "descriptors": done.descriptors,
+        "missing": done.missing,
+        "unreadable": done.unreadable,
+        "output": str(output),
+        "bytes": size,
+    }
+    left = len(done.missing) + len(done.unreadable)
+    note = f", {left} images of the map not published" if left else ""
+    tell(
+        f"published {done.descriptors} clear descriptors of {done.points} points in {done.images} images{note}: "
+        f"{output} ({human_size(size)})",
+        facts,
+        as_json=as_json,
+    )
+
+
+def _report(outcome: HlocOutcome, output: Path, unreadable: dict[str, str], *, what: str, as_json: bool) -> None:
+    for name in outcome.without_size:
+        print(
+            printable(f"size of {name} is not known: hloc's matchers ask for it, its mapping does not"), file=sys.stderr
+        )
+    facts = {
+        "images": outcome.images,
+        "features": outcome.features,
+        "pairs": outcome.pairs,
+        "matches": outcome.matches,
+        "without size": outcome.without_size,
+        "unreadable": unreadable,
+        "files": [str(path) for path in outcome.files],
+    }
+    pairs = f", {outcome.pairs} pairs with {outcome.matches} matches" if outcome.pairs else ""
+    names = ", ".join(path.name for path in outcome.files)
+    lost = f", {len(unreadable)} unreadable" if unreadable else ""
+    tell(
+        f"{outcome.features} {what} of {outcome.images} images{pairs}{lost}: {output} ({names})", facts, as_json=as_json
+    )

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sfumato map: an archive of concealed features in, a COLMAP model with concealed landmarks out."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from sfumato.cli.options import AsJson, Quiet
+from sfumato.cli.output import printable, progress_bar, tell
+from sfumato.errors import ArchiveError, FileError, ImageError, InputError
+from sfumato.geometry.cameras import default_camera, read_cameras, refuse_other_sizes
+from sfumato.geometry.database import refuse_missing
+from sfumato.geometry.mapping import MapOutcome, MapParams, build_map
+from sfumato.geometry.maps import save_landmarks
+from sfumato.geometry.modelfolder import refuse_taken
+from sfumato.images.exif import focal_from_exif
+from sfumato.matching.many import match_pairs
+from sfumato.matching.matchfile import MatchFile, load_matches
+from sfumato.matching.pairs import Pair, exhaustive
+from sfumato.store import Archive, load
+from sfumato.types.scene import Camera, Matches
+
+DEFAULTS = MapParams()
+LARGEST_EXHAUSTIVE = 60
+"""Images that are compared each with every other without being asked to."""
+SHOWN = 5
+
+
+@dataclass(slots=True)
+class Given:
+    """What is mapped: keypoints and cameras of the readable images, whose cameras are guesses, and what is lost."""
+
+    keypoints: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    cameras: dict[str, Camera] = field(default_factory=dict)
+    guessed: set[str] = field(default_factory=set)
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+
+def run(
+    archive: Annotated[Path, typer.Argument(help="The archive, e.g. private.sfm.h5.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder of the model to write, e.g. model/.")],
+    cameras: Annotated[
+        Path | None, typer.Option(help="A line 'name MODEL width height parameters...' an image, as hloc has it.")
+    ] = None,
+    photos: Annotated[
+        Path | None, typer.Option(help="Where the photos are: focal lengths are taken from their EXIF.")
+    ] = None,
+    matches: Annotated[
+        Path | None, typer.Option(help="Made by sfumato match. Default: every image with every other.")
+    ] = None,
+    mapper: Annotated[str, typer.Option(help="incremental, or global: all images at once.")] = DEFAULTS.mapper,
+    refine: Annotated[
+        bool, typer.Option("--refine-intrinsics", help="Adjust given cameras too; guessed ones always are.")
+    ] = False,
+    shared: Annotated[bool, typer.Option("--shared-camera", help="One camera took all images.")] = False,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same map.")] = DEFAULTS.seed,
+    threads: Annotated[
+        int, typer.Option(help="With more than 1 the map may differ a little from run to run.")
+    ] = DEFAULTS.threads,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the map that is there.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Build a map from concealed features: where the cameras stood, and points with concealed descriptors.
+
+    The folder is a COLMAP model (colmap gui --import_path model/ opens it) with landmarks.sfm.h5, the concealed
+    features of its points. No descriptor goes to COLMAP. See docs/mapping.md.
+
+    Example: sfumato map private.sfm.h5 --cameras cameras.txt -o model/
+    """
+    if cameras is not None and photos is not None:
+        raise InputError("--cameras says what --photos would guess: give one of the two")
+    refuse_taken(output, overwrite=overwrite)  # before any work
+    hidden = quiet or as_json
+    with ExitStack() as stack:
+        opened = stack.enter_context(load(archive))
+        given = read_given(opened, cameras, photos)
+        params = MapParams(
+            mapper=mapper,
+            seed=seed,
+            threads=threads,
+            refine_intrinsics=True if refine or photos is not None else None,
+            guessed=given.guessed,
+            shared_camera=shared,
+            overwrite=overwrite,
+        )  # fmt: skip
+        pairs: Mapping[Pair, Matches]
+        if matches is None:
+            pairs = match_all(opened, given.keypoints, hidden=hidden)
+        else:
+            pairs = fitting(stack.enter_context(load_matches(matches)), opened, given)
+        outcome = build_map(
+            given.keypoints,
+            given.cameras,
+            pairs,
+            output,
+            params,
+            progress=lambda stage, items, total: progress_bar(stage, total, quiet=hidden)(items),
+            complete=lambda folder: save_landmarks(folder, opened),
+        )
+    report(given, outcome, output, as_json=as_json)
+    if outcome.folder is None or given.unreadable:
+        raise typer.Exit(1)
+
+
+def read_given(archive: Archive, cameras: Path | None, photos: Path | None) -> Given:
+    """Return keypoints and cameras of the images of an archive; damaged ones are named and left out."""
+    given = Given()
+    sizes: dict[str, tuple[int, int] | None] = {}
+    for name in archive:
+        try:
+            features = archive[name]
+        except ArchiveError as problem:
+            given.unreadable[name] = str(problem)
+            continue
+        given.keypoints[name], sizes[name] = features.keypoints, features.image_size
+    if cameras is not None:
+        given.cameras = read_cameras(cameras)
+        refuse_missing(given.keypoints, given.cameras)
+        refuse_other_sizes(given.cameras, sizes)
+        return given
+    unknown = [name for name, size in sizes.items() if size is None]
+    if unknown:
+        raise InputError(
+            f"the archive does not say how large {len(unknown)} of its images are, such as {unknown[0]!r:.80}: "
+            f"give their cameras with --cameras"
+        )
+    focal = focal_lengths({name: size for name, size in sizes.items() if size is not None}, photos)
+    given.cameras = {name: default_camera(size, focal.get(name)) for name, size in sizes.items() if size is not None}
+    given.guessed = set(sizes) - set(focal)
+    tell_guesses(len(focal), len(given.guessed))
+    return given
+
+
+def focal_lengths(sizes: Mapping[str, tuple[int, int]], photos: Path | None) -> dict[str, float]:
+    """Return the focal lengths that photos of a folder tell; photos that can not be read are named."""
+    found: dict[str, float] = {}
+    if photos is None:
+        return found
+    if not photos.is_dir():
+        raise FileError(f"{photos} is not a folder of photos: check the path")
+    for name, size in sizes.items():
+        path = photos / name
+        if not path.resolve().is_relative_to(photos.resolve()):
+            raise InputError(f"the image {name!r:.80} is named outside the folder of photos: rename it")
+        try:
+            focal = focal_from_exif(path, size)
+        except ImageError as problem:
+            print(printable(f"no focal length of {name}: {problem}"), file=sys.stderr)
+            continue
+        if focal is not None:
+            found[name] = focal
+    return found
+
+
+def tell_guesses(told: int, guessed: int) -> None:
+    """Say on standard error which cameras are not known exactly."""
+    exif = [f"focal lengths of {told} images from EXIF"] if told else []
+    rest = [f"of {guessed} guessed as 1.2 times the longer side; give --cameras or --photos"] if guessed else []
+    if exif or rest:
+        start = "" if exif else "focal lengths "
+        print(f"cameras: {start}{', '.join(exif + rest)}; adjusted while mapping", file=sys.stderr)
+
+
+def match_all(archive: Archive, names: Iterable[str], *, hidden: bool) -> dict[Pair, Matches]:
+    """Match every image with every other, if they are few."""
+    pairs = exhaustive(names)
+    if len(pairs.names) > LARGEST_EXHAUSTIVE:
+        raise InputError(
+            f"{len(pairs.names)} images make {len(pairs)} pairs: choose which to compare with sfumato match "
+            f"{archive.path} --retrieval 20 -o matches.h5, and pass --matches matches.h5"
+        )
+    bar = progress_bar("matching", len(pairs), quiet=hidden, unit="pairs")
+    return dict(match_pairs(archive, pairs, progress=bar))
+
+
+def fitting(matches: MatchFile, archive: Archive, given: Given) -> Mapping[Pair, Matches]:
+    """Return the matches of a file that was made of the images of this archive; another one is a FileError."""
+    known = matches.purpose.images if matches.purpose else {}
+    other = [name for name in known if name in given.keypoints and archive.header(name).checksum != known[name][1]]
+    if other:
+        raise FileError(
+            f"{matches.path} holds matches of other features: {len(other)} of its images, such as {other[0]!r:.80}, "
+            f"are not the ones in {archive.path}; match again"
+        )
+    if not given.unreadable:
+        return matches
+    return {pair: matches[pair] for pair in matches if not given.unreadable.keys() & set(pair)}
+
+
+def report(given: Given, outcome: MapOutcome, output: Path, *, as_json: bool) -> None:
+    """Name what is not in the map on standard error, and say what is."""
+    for name, reason in given.unreadable.items():
+        print(printable(f"skipped {name}: {reason}"), file=sys.stderr)
+    statistics = outcome.statistics
+    if outcome.folder is not None and outcome.unregistered:
+        names = ", ".join(outcome.unregistered[:SHOWN])
+        more = f" and {len(outcome.unregistered) - SHOWN} more" if len(outcome.unregistered) > SHOWN else ""
+        print(printable(f"not in the map: {names}{more}"), file=sys.stderr)
+    facts: dict[str, Any] = {
+        **{key.replace("_", " "): value for key, value in asdict(statistics).items()},
+        "pairs": len(outcome.verified.pairs),
+        "verified pairs": outcome.verified.verified,
+        "matches": outcome.verified.matches,
+        "inliers": outcome.verified.inliers,
+        "unregistered": list(outcome.unregistered),
+        "other models": list(outcome.other_models),
+        "unreadable": given.unreadable,
+        "guessed cameras": len(given.guessed),
+        "reason": outcome.reason,
+        "seconds": round(outcome.seconds, 2),
+        "output": None if outcome.folder is None else str(output),
+    }
+    if outcome.folder is None:
+        tell(printable(f"no map: {outcome.reason}"), facts, as_json=as_json)
+        return
+    sizes = ", ".join(map(str, outcome.other_models))
+    others = f"; {len(outcome.other_models)} separate maps of {sizes} images left out" if sizes else ""
+    tell(
+        f"{statistics.registered} of {statistics.images} images registered, {statistics.points} points "
+        f"(track length {statistics.track_length:.2f}, reprojection error {statistics.reprojection_error_px:.2f} px, "
+        f"{outcome.seconds:.1f} s){others}: {output}",
+        facts,
+        as_json=as_json,
+    )

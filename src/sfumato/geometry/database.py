@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write a COLMAP database: cameras, images, keypoints and matches, and never a descriptor.
+
+Knows positions and row numbers only: nothing that comes in here holds descriptors of any kind, so none can go out.
+Keypoints come with the centre of the first pixel at (0, 0) and are written with it at (0.5, 0.5), as COLMAP has it.
+"""
+
+import logging
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import FileError, InputError, suggest
+from sfumato.geometry.cameras import to_colmap
+from sfumato.geometry.library import load_pycolmap
+from sfumato.matching.matchfile import group_name
+from sfumato.matching.pairs import SHOWN, Pair
+from sfumato.types.arrays import frozen_array
+from sfumato.types.scene import Camera, Matches
+
+PIXEL_CENTRE = 0.5
+"""Where COLMAP puts the centre of the first pixel; ours is at 0."""
+
+Keypoints = Mapping[str, NDArray[np.float32]]
+Rows = NDArray[np.uint32]
+
+log = logging.getLogger(__name__)
+
+
+def write_database(
+    path: str | os.PathLike[str],
+    keypoints: Keypoints,
+    cameras: Mapping[str, Camera],
+    matches: Mapping[Pair, Matches],
+    *,
+    trusted: bool | Collection[str] = True,
+    shared: bool = False,
+) -> dict[str, int]:
+    """Write a new COLMAP database and return the number of each image in it, in the order of their names.
+
+    ``keypoints``: for each image (N, 2 or more), of which x and y are used. ``cameras``: one for each image; more are
+    ignored. ``matches`` may name a pair in both orders: it is written once, with the matches of both. ``trusted``:
+    whether focal lengths are known rather than guessed, for all images or the names of those for which they are.
+    ``shared``: all images were taken by one camera, given alike for all of them.
+
+    Raises InputError naming all images without a camera, or matches of images and rows that are not there.
+    """
+    path = Path(path)
+    if path.exists():
+        raise FileError(f"{path} is there already: choose another path")
+    names = sorted(keypoints)
+    refuse_missing(names, cameras)
+    if shared:
+        refuse_different({name: cameras[name] for name in names})
+    points = {name: checked_points(name, keypoints[name]) for name in names}
+    found = gathered(matches, {name: len(rows) for name, rows in points.items()})
+    known = {name for name in names if trusted is True or (trusted is not False and name in trusted)}
+    if shared and len(known) < len(names):
+        known = set()
+    pycolmap = load_pycolmap()
+    try:
+        with pycolmap.Database.open(str(path)) as database, pycolmap.DatabaseTransaction(database):
+            numbers = write_images(database, {name: cameras[name] for name in names}, known, shared=shared)
+            for name, number in numbers.items():
+                database.write_keypoints(number, points[name])
+            for (name0, name1), rows in found.items():
+                database.write_matches(numbers[name0], numbers[name1], rows)
+    except RuntimeError as cause:  # what SQLite says about a full disk or a folder that can not be written to
+        raise FileError(f"can not write {path}: {cause}; free space or choose another folder") from cause
+    return numbers
+
+
+def write_images(
+    database: Any, cameras: Mapping[str, Camera], known: Collection[str], *, shared: bool
+) -> dict[str, int]:
+    """Write cameras, their rigs, images and frames; return the number of each image."""
+    pycolmap = load_pycolmap()
+    numbers: dict[str, int] = {}
+    camera_id = rig_id = 0
+    for name, camera in cameras.items():
+        if not (shared and numbers):
+            camera_id = database.write_camera(to_colmap(camera, 0, trusted=name in known))
+            rig = pycolmap.Rig()
+            rig.add_ref_sensor(pycolmap.sensor_t(pycolmap.SensorType.CAMERA, camera_id))
+            rig_id = database.write_rig(rig)
+        numbers[name] = int(database.write_image(pycolmap.Image(name=name, camera_id=camera_id)))
+        frame = pycolmap.Frame()
+        frame.rig_id = rig_id
+        frame.add_data_id(database.read_image(numbers[name]).data_id)
+        database.write_frame(frame)
+    return numbers
+
+
+def checked_points(name: str, keypoints: Any) -> NDArray[np.float32]:
+    """Return the x and y (N, 2) of keypoints in COLMAP's convention."""
+    given = np.asarray(keypoints)
+    if given.ndim != 2 or given.shape[1] < 2:
+        raise InputError(f"keypoints of {name!r:.80}: expected shape (N, 2) or more columns, got {given.shape}")
+    places = frozen_array(given[:, :2], f"keypoints of {name!r:.80}", (None, 2))
+    return np.ascontiguousarray(places + np.float32(PIXEL_CENTRE), np.float32)
+
+
+def gathered(matches: Mapping[Pair, Matches], counts: Mapping[str, int]) -> dict[Pair, Rows]:
+    """Return the matched rows of each pair once, the earlier name first.
+
+    Names in hloc's spelling, with - for /, are recognised. Pairs of an image with itself are left out, which is logged.
+    """
+    spelling = {group_name(name): name for name in reversed(list(counts))}
+    found: dict[Pair, Rows] = {}
+    unknown: set[str] = set()
+    selves = 0
+    for pair in matches:
+        name0, name1 = (name if name in counts else spelling.get(name, name) for name in pair)
+        missing = {name for name in (name0, name1) if name not in counts}
+        unknown |= missing
+        if missing:
+            continue
+        if name0 == name1:
+            selves += 1
+            continue
+        rows = checked_rows((name0, name1), matches[pair], (counts[name0], counts[name1]))
+        if name1 < name0:
+            name0, name1, rows = name1, name0, np.ascontiguousarray(rows[:, ::-1])
+        before = found.get((name0, name1))
+        found[name0, name1] = rows if before is None else np.unique(np.concatenate([before, rows]), axis=0)
+    if unknown:
+        told = ", ".join(f"{name!r:.80}{suggest(name, counts)}" for name in sorted(unknown)[:SHOWN])
+        raise InputError(f"{len(unknown)} of the matched images have no keypoints here: {told}")
+    if selves:
+        log.warning("%d pairs of an image with itself were left out", selves)
+    return found
+
+
+def checked_rows(pair: Pair, matches: Matches, counts: tuple[int, int]) -> Rows:
+    """Return matched rows as COLMAP takes them; rows that the images do not have are an InputError."""
+    rows = matches.indices
+    if len(rows) and (rows.max(axis=0) >= counts).any():
+        raise InputError(
+            f"matches of {pair[0]!r:.80} and {pair[1]!r:.80} name rows that these images, of {counts[0]} and "
+            f"{counts[1]} keypoints, do not have: they were made from other features"
+        )
+    return rows.astype(np.uint32)
+
+
+def refuse_missing(names: Collection[str], cameras: Mapping[str, Camera]) -> None:
+    """Raise InputError naming the images without a camera."""
+    missing = [name for name in names if name not in cameras]
+    if missing:
+        told = ", ".join(f"{name!r:.80}{suggest(name, cameras)}" for name in missing[:SHOWN])
+        raise InputError(f"{len(missing)} of {len(names)} images have no camera: {told}; name one for every image")
+
+
+def refuse_different(cameras: Mapping[str, Camera]) -> None:
+    """Raise InputError if images that are said to share a camera have different ones."""
+    first = next(iter(cameras), None)
+    other = [name for name, camera in cameras.items() if camera != cameras[first or name]]
+    if other:
+        raise InputError(
+            f"one camera was asked for, but {len(other)} images have another than {first!r:.80}, such as "
+            f"{other[0]!r:.80}: give all of them the same, or one camera per image"
+        )

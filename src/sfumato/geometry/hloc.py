@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that hloc reads as they are: features.h5, matches.h5 and pairs.txt, from an archive and its matches.
+
+An archive's descriptors are never written: hloc maps and localizes from keypoints and matches. Keypoints are float32
+with the centre of the first pixel at 0, which is hloc's convention and ours; hloc adds COLMAP's 0.5 itself.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import FileError, InputError, SfumatoError
+from sfumato.matching.matchfile import MATCHES, SCORES, MatchFile, group_name, scores_of
+from sfumato.matching.sink import Sink
+from sfumato.store import Archive
+from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.scene import Matches
+
+FEATURES_FILE, MATCHES_FILE, PAIRS_FILE = "features.h5", "matches.h5", "pairs.txt"
+UNCERTAINTY_PX = 1.0
+"""What hloc notes beside keypoints of images at their own size."""
+SHOWN = 5
+
+Pair = tuple[str, str]
+Progress = Callable[[Iterable[Any]], Iterable[Any]]
+
+
+@dataclass(slots=True)
+class HlocOutcome:
+    """What was written: images, their features, pairs, and images whose size nobody knows."""
+
+    images: int = 0
+    features: int = 0
+    pairs: int = 0
+    matches: int = 0
+    without_size: list[str] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class HlocImage:
+    """An image of a features.h5: ``keypoints`` (N, 4), the image's size or None, and more arrays by name."""
+
+    keypoints: NDArray[np.float32]
+    image_size: tuple[int, int] | None
+    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+
+def export_hloc(
+    archive: Archive,
+    matches: MatchFile | None,
+    folder: str | os.PathLike[str],
+    *,
+    with_subspaces: bool = False,
+    overwrite: bool = False,
+    progress: Progress = iter,
+) -> HlocOutcome:
+    """Write the keypoints of an archive, and matches of its images, as hloc reads them.
+
+    ``with_subspaces`` adds ``subspace_origin`` (N, n) and ``subspace_basis`` (N, m, n) to each image, for a matcher of
+    one's own inside hloc. All files are there at the end or none is new.
+
+    Raises InputError for names that hloc's files can not hold and for matches of other features, FileError for files.
+    """
+    names, outcome = tuple(archive), HlocOutcome()
+    refuse_names(names)
+    pairs = [] if matches is None else checked_pairs(archive, matches)
+    files = [FEATURES_FILE] if matches is None else [FEATURES_FILE, MATCHES_FILE, PAIRS_FILE]
+    images = ((name, _image(archive[name], with_subspaces)) for name in progress(names))
+    with new_files(folder, files, overwrite=overwrite) as (parts, finished):
+        write_features(parts[0], images, outcome)
+        if matches is not None:
+            sizes = {name: archive.header(name).count for name in names}
+            _write_matches(parts[1], pairs, matches, sizes, outcome)
+            _write_pairs(parts[2], [pair for pair, _ in pairs])
+        outcome.files = finished()
+    return outcome
+
+
+def refuse_names(names: Iterable[str]) -> None:
+    """Raise InputError naming the images that no features.h5 can hold under their names."""
+    wrong = [name for name in names if not all(part not in ("", ".") for part in name.split("/")) or "\0" in name]
+    wrong += [name for name in names if any("\ud800" <= letter <= "\udfff" for letter in name)]
+    if wrong:
+        raise InputError(f"hloc's files can not hold {_some(wrong)}: rename these images")
+
+
+def checked_pairs(archive: Archive, matches: MatchFile) -> list[tuple[Pair, Pair]]:
+    """Return the pairs of a match file as the archive names them, and as the file does.
+
+    Raises InputError if an image is not in the archive or not the one that was matched, if two images would be spelt
+    alike, or if hloc's list of pairs can not hold a name.
+    """
+    spelling: dict[str, str] = {}
+    for name in archive:
+        first = spelling.setdefault(group_name(name), name)
+        if first != name:
+            raise InputError(
+                f"hloc spells {first!r:.80} and {name!r:.80} alike, with - for /: rename one of these images"
+            )
+    listed = [(first, second) for first, second in matches]
+    used = {name for pair in listed for name in pair}
+    missing = sorted(name for name in used if group_name(name) not in spelling)
+    if missing:
+        raise InputError(f"{matches.path} has matches of images that are not in {archive.path}: {_some(missing)}")
+    real = {name: spelling[group_name(name)] for name in used}
+    unlisted = sorted(name for name in real.values() if name.split() != [name] or name.startswith("#"))
+    if unlisted:
+        raise InputError(f"hloc's list of pairs can not hold {_some(unlisted)}, because of spaces or a #: rename them")
+    facts = {} if matches.purpose is None else matches.purpose.images
+    other = sorted(name for name in used if name in facts and archive.header(real[name]).checksum != facts[name][1])
+    if other:
+        raise InputError(
+            f"{matches.path} holds matches of other features than {archive.path}: {_some(other)}; match again"
+        )
+    return [((real[first], real[second]), (first, second)) for first, second in listed]
+
+
+def write_features(path: Path, images: Iterable[tuple[str, HlocImage]], outcome: HlocOutcome) -> None:
+    """Write a features.h5; images without a known size are counted, since hloc's matchers ask for it."""
+    with _hdf5(path) as (file, sink):
+        for name, image in images:
+            group = file.create_group(name)
+            for key, value in _arrays(image).items():
+                group.create_dataset(key, data=value)
+            group["keypoints"].attrs["uncertainty"] = UNCERTAINTY_PX
+            outcome.images += 1
+            outcome.features += len(image.keypoints)
+            if image.image_size is None:
+                outcome.without_size.append(name)
+            if sink.error:
+                break
+
+
+@contextmanager
+def new_files(
+    folder: str | os.PathLike[str], names: list[str], *, overwrite: bool
+) -> Iterator[tuple[list[Path], Callable[[], list[Path]]]]:
+    """Give paths to write to, and a function that puts the written files in place; what is left over is removed.
+
+    Raises FileError if a file is there already and is not to be replaced, or can not be written.
+    """
+    folder = Path(folder)
+    targets = [folder / name for name in names]
+    there = [str(target) for target in targets if target.exists()]
+    if there and not overwrite:
+        raise FileError(f"{', '.join(there)} exists: choose another folder, or --overwrite to replace it")
+    parts = [target.with_name(f"{target.name}.{os.getpid()}.part") for target in targets]
+
+    def finished() -> list[Path]:
+        for part, target in zip(parts, targets, strict=True):
+            os.replace(part, target)
+        return targets
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield parts, finished
+    except SfumatoError:
+        raise
+    except OSError as cause:
+        raise FileError(
+            f"can not write to {folder}: {cause.strerror or cause}; free space or choose another"
+        ) from cause
+    finally:
+        for part in parts:
+            with suppress(OSError):
+                part.unlink()
+
+
+def _image(features: ConcealedFeatures, with_subspaces: bool) -> HlocImage:
+    more = {"subspace_origin": features.subspaces.origin, "subspace_basis": features.subspaces.basis}
+    return HlocImage(features.keypoints, features.image_size, more if with_subspaces else {})
+
+
+def _arrays(image: HlocImage) -> dict[str, NDArray[Any]]:
+    """Return the datasets of an image's group, in hloc's names, shapes and types."""
+    keypoints = np.asarray(image.keypoints, np.float32)
+    size = {} if image.image_size is None else {"image_size": np.array(image.image_size, np.int64)}
+    return {
+        "keypoints": np.ascontiguousarray(keypoints[:, :2]),
+        "scores": np.ones(len(keypoints), np.float32),  # an archive keeps no strengths
+        "scales": np.ascontiguousarray(keypoints[:, 2]),
+        "oris": np.ascontiguousarray(keypoints[:, 3]),
+        **size,
+        **image.more,
+    }
+
+
+def _write_matches(
+    path: Path, pairs: list[tuple[Pair, Pair]], matches: MatchFile, sizes: Mapping[str, int], outcome: HlocOutcome
+) -> None:
+    with _hdf5(path) as (file, sink):
+        for pair, stored in pairs:
+            found = matches[stored]
+            counts = sizes[pair[0]], sizes[pair[1]]
+            if len(found) and (found.indices.max(axis=0) >= counts).any():
+                raise InputError(f"{matches.path}: matches of {pair[0]!r:.80} and {pair[1]!r:.80} name rows they lack")
+            group = file.require_group(group_name(pair[0])).create_group(group_name(pair[1]))
+            for key, value in match_arrays(found, counts[0]).items():
+                group.create_dataset(key, data=value)
+            outcome.pairs += 1
+            outcome.matches += len(found)
+            if sink.error:
+                break
+
+
+def match_arrays(matches: Matches, count: int) -> dict[str, NDArray[Any]]:
+    """Return matches of an image of ``count`` features as hloc stores them: int32 rows, -1 for none, float16 scores."""
+    rows, scores = np.full(count, -1, np.int32), np.zeros(count, np.float16)
+    rows[matches.indices[:, 0]] = matches.indices[:, 1]
+    scores[matches.indices[:, 0]] = scores_of(matches.distances)
+    return {MATCHES: rows, SCORES: scores}
+
+
+def _write_pairs(path: Path, pairs: list[Pair]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(f"{first} {second}\n" for first, second in pairs)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _hdf5(path: Path) -> Iterator[tuple[Any, Sink]]:
+    """Open an HDF5 file for writing that survives a full disk."""
+    import h5py
+
+    try:
+        with Sink(path, keep=False) as sink, h5py.File(sink, "w", libver="latest") as file:
+            yield file, sink
+    except (ValueError, RuntimeError, KeyError) as cause:
+        if isinstance(cause, SfumatoError):
+            raise
+        name = path.name.removesuffix(f".{os.getpid()}.part")
+        raise FileError(f"{name} can not be written: {cause}") from cause
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(f"{name!r:.80}" for name in names[:SHOWN]) + more

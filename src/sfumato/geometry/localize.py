@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a picture was taken: concealed features of a query against a map, matches, and a pose by COLMAP.
+
+Against concealed landmarks distances are between subspaces, against public points between a point and a subspace.
+Server side: never imports the clear types. A pose is reported only if it was estimated from the query's own matches.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import FileError, InputError
+from sfumato.geometry.cameras import refuse_other_sizes, to_colmap
+from sfumato.geometry.database import PIXEL_CENTRE
+from sfumato.geometry.library import load_pycolmap
+from sfumato.geometry.maps import Map
+from sfumato.geometry.poses import from_rigid
+from sfumato.matching.match import MatchParams, match_prepared
+from sfumato.matching.sides import Side, check_pair, side_of, warn_if_void
+from sfumato.subspace.fast import prepare
+from sfumato.types.arrays import whole_number
+from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.scene import Camera, Pose
+
+FEWEST = 4
+"""Inliers without which no pose is determined."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalizeParams:
+    """How a query is localized.
+
+    ``max_error_px``: how far from its keypoint a projected point may be and count as an inlier. ``min_inliers``: with
+    fewer, no pose is reported. ``ratio`` and ``max_distance`` as in matching. ``seed`` makes the estimation repeatable.
+    """
+
+    max_error_px: float = 12.0
+    min_inliers: int = 20
+    ratio: float | None = None
+    max_distance: float | None = None
+    seed: int = 0
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.max_error_px < np.inf:
+            raise InputError(f"max_error_px: expected a number of pixels above 0, got {self.max_error_px!r:.40}")
+        if whole_number(self.min_inliers, "min_inliers") < FEWEST:
+            raise InputError(f"min_inliers: expected {FEWEST} or more, got {self.min_inliers}")
+        if not 0 <= whole_number(self.seed, "seed") < 2**31:
+            raise InputError(f"seed: expected 0 to {2**31 - 1}, got {self.seed}")
+        self.matching  # noqa: B018 (checks)
+
+    @property
+    def matching(self) -> MatchParams:
+        """What counts as a match."""
+        return MatchParams(ratio=self.ratio, max_distance=self.max_distance, threads=self.threads)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Localized:
+    """What became of a query: ``pose`` cam_from_world, or None and the ``reason``.
+
+    ``matches`` counts distinct pairs of a keypoint and a mapped point, ``inliers`` those that agree with the pose, or
+    with the best there was; ``candidates`` are the images of the map it was compared with.
+    """
+
+    pose: Pose | None
+    inliers: int
+    matches: int
+    candidates: tuple[str, ...]
+    reason: str = ""
+
+    def __repr__(self) -> str:
+        result = "localized" if self.pose is not None else f"not localized: {self.reason}"
+        return f"Localized({result}, {self.inliers} inliers of {self.matches} matches)"
+
+
+def localize(
+    query: ConcealedFeatures,
+    camera: Camera,
+    map_: Map,
+    candidates: Sequence[str],
+    params: LocalizeParams | None = None,
+    *,
+    guessed_camera: bool = False,
+) -> Localized:
+    """Estimate the pose of a query from its matches with candidate images of a map.
+
+    Candidates that the map does not have are left out. A keypoint may be matched with several points; each such pair
+    counts once, whoever saw the point. With ``guessed_camera`` the focal length is estimated along with the pose.
+
+    Raises InputError for a camera of another image size, and for features that the map's can not be compared with.
+    """
+    params = params or LocalizeParams()
+    refuse_other_sizes({"the query": camera}, {"the query": query.image_size})
+    known = tuple(name for name in dict.fromkeys(candidates) if name in map_)
+    if len(query) == 0:
+        return Localized(None, 0, 0, known, "the query has no features")
+    if not known:
+        return Localized(None, 0, 0, known, "no image of the map to compare with")
+    rows, landmarks = find_points(query, map_, known, params)
+    if len(rows) < params.min_inliers:
+        return Localized(None, 0, len(rows), known, f"too few matches: {len(rows)} of at least {params.min_inliers}")
+    places = query.keypoints[rows, :2].astype(np.float64) + PIXEL_CENTRE
+    pose, inliers = estimate_pose(places, map_.positions[landmarks], camera, params, guessed_camera=guessed_camera)
+    if pose is None:
+        return Localized(None, 0, len(rows), known, f"no pose agrees with {len(rows)} matches")
+    if inliers < params.min_inliers:
+        reason = f"too few inliers: {inliers} of at least {params.min_inliers}"
+        return Localized(None, inliers, len(rows), known, reason)
+    return Localized(pose, inliers, len(rows), known)
+
+
+def find_points(
+    query: ConcealedFeatures, map_: Map, candidates: Sequence[str], params: LocalizeParams
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return rows of the query and the landmarks they are matched with, each pair once, sorted.
+
+    An image of the map that is damaged is named in the map and left out.
+    """
+    own = side_of(query, "query")
+    prepared, matching = prepare(own.origin, own.basis), params.matching
+    prepared.frame = map_.frame
+    codes, count = [np.zeros(0, np.int64)], len(map_.positions)
+    for name in candidates:
+        try:
+            view = map_.view(name)
+        except FileError as problem:
+            map_.damaged[name] = str(problem)
+            continue
+        if len(view.landmarks) == 0:
+            continue
+        check_comparable(own, view.side)
+        warn_if_void(own, view.side)
+        indices = match_prepared(prepared, view.prepared, matching).indices
+        map_.frame = map_.frame or prepared.frame  # one for all: each image is projected once
+        codes.append(indices[:, 0].astype(np.int64) * count + view.landmarks[indices[:, 1]])
+    rows, landmarks = np.divmod(np.unique(np.concatenate(codes)), max(count, 1))
+    return rows, landmarks
+
+
+def check_comparable(query: Side, reference: Side) -> None:
+    """Raise InputError for a query that lives in another space than the map: another descriptor, or encoder."""
+    check_pair(query, reference)
+    chains = [
+        [] if side.recipe is None else [str(link) for link in side.recipe.links if link.role == "encoder"]
+        for side in (query, reference)
+    ]
+    if chains[0] != chains[1]:
+        told = ["+".join(chain) or "none" for chain in chains]
+        raise InputError(f"query and map went through different encoders: {told[0]} and {told[1]}")
+
+
+def estimate_pose(
+    places: NDArray[np.float64],
+    positions: NDArray[np.float64],
+    camera: Camera,
+    params: LocalizeParams,
+    *,
+    guessed_camera: bool = False,
+) -> tuple[Pose | None, int]:
+    """Return the pose that most pairs agree with, and how many do; None if there is no such pose.
+
+    ``places`` (M, 2) pixels in COLMAP's convention, ``positions`` (M, 3) in the world.
+    """
+    pycolmap = load_pycolmap()
+    estimation = pycolmap.AbsolutePoseEstimationOptions()
+    estimation.ransac.max_error = float(params.max_error_px)
+    estimation.ransac.random_seed = int(params.seed)
+    estimation.estimate_focal_length = guessed_camera
+    refinement = pycolmap.AbsolutePoseRefinementOptions()
+    refinement.refine_focal_length = guessed_camera
+    found = pycolmap.estimate_and_refine_absolute_pose(
+        places, positions, to_colmap(camera, 1, trusted=not guessed_camera), estimation, refinement
+    )
+    if found is None:
+        return None, 0
+    try:
+        return from_rigid(found["cam_from_world"]), int(found["num_inliers"])
+    except (InputError, np.linalg.LinAlgError):  # not finite: the points do not determine it
+        return None, 0

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Maps to localize against: a COLMAP model, and what stands for the descriptors of its points.
+
+That is ``landmarks.sfm.h5`` beside the model, an ordinary archive that holds of every registered image the rows that
+see a mapped point; or, only where it is asked for by name, a file of public points. Never imports the clear types.
+"""
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import ArchiveError, FileError, InputError
+from sfumato.geometry.model import Model, read_model, refuse_other_keypoints, same_places
+from sfumato.geometry.modelfolder import LANDMARKS
+from sfumato.matching.sides import Side, side_of
+from sfumato.store import Archive, ArchiveWriter, load
+from sfumato.store.publicpoints import PublicPointsFile, load_public
+from sfumato.subspace.fast import prepare
+from sfumato.subspace.prepared import Frame, Prepared
+from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.extractor import Extractor
+from sfumato.types.public import PublicPoints
+
+Source = Mapping[str, ConcealedFeatures] | Mapping[str, PublicPoints]
+
+SHOWN = 5
+KEPT_BYTES = 512 * 2**20
+PREPARED_SHARE = 4
+"""How many times its arrays an image takes once it is prepared, about."""
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class View:
+    """One image of a map, ready to be matched: ``landmarks`` (N,) int64, rows of the positions, and their side."""
+
+    landmarks: NDArray[np.int64]
+    side: Side
+    prepared: Prepared
+
+    @property
+    def nbytes(self) -> int:
+        """About what it takes in memory."""
+        return PREPARED_SHARE * (self.side.origin.nbytes + self.side.basis.nbytes)
+
+
+class Map:
+    """Mapped points that a query can be matched with, image by image.
+
+    ``source`` gives for each image the concealed features of the rows that see a mapped point, in their order, or
+    public points, as ``is_public`` says. ``names`` are the images that can be matched, sorted; ``positions`` (P, 3)
+    float64 the points; ``damaged`` names images that could not be read, and why. Images are read when first needed, and
+    the last ones kept.
+    """
+
+    def __init__(self, model: Model, source: Source, *, is_public: bool) -> None:
+        self.model = model
+        self.is_public = is_public
+        self.names: tuple[str, ...] = tuple(name for name in model.names if name in source)
+        self.damaged: dict[str, str] = {}
+        self.frame: Frame | None = None
+        self._source = source
+        self._kept: OrderedDict[str, View] = OrderedDict()
+
+    @property
+    def positions(self) -> NDArray[np.float64]:
+        """Where the points are in the world, (P, 3)."""
+        return self.model.landmarks.positions
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.model and name in self._source
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def view(self, name: str) -> View:
+        """Return one image; raises FileError naming one that is damaged or belongs to another model."""
+        kept = self._kept.get(name)
+        if kept is None:
+            landmarks, side = self._read(name)
+            kept = View(landmarks, side, prepare(side.origin, side.basis))
+            kept.prepared.frame = self.frame
+            self._kept[name] = kept
+            while len(self._kept) > 1 and sum(view.nbytes for view in self._kept.values()) > KEPT_BYTES:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(name)
+        return kept
+
+    @property
+    def extractor(self) -> Extractor | None:
+        """Of what descriptor the public points are; None for concealed landmarks, which say it image by image."""
+        return self._source.extractor if isinstance(self._source, PublicPointsFile) else None
+
+    def landmarks(self) -> Mapping[str, Any]:
+        """Return what stands for the descriptors of each image: concealed features, or points (N, n)."""
+        return _Points(self._source, self.names) if self.is_public else self._source
+
+    def close(self) -> None:
+        """Close the files of the map."""
+        if isinstance(self._source, Archive | PublicPointsFile):
+            self._source.close()
+
+    def __enter__(self) -> "Map":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        kind = "public points" if self.is_public else "concealed"
+        return f"Map({len(self.positions)} points, {len(self)} images, {kind})"
+
+    def _read(self, name: str) -> tuple[NDArray[np.int64], Side]:
+        sight, found = self.model.sight(name), self._source[name]
+        if isinstance(found, PublicPoints):
+            landmarks = self.model.rows_of(found.points)
+            if not np.isin(landmarks, sight.landmarks).all():
+                raise FileError(f"{self._where(name)} holds points that it does not see in the model: of another map")
+            return landmarks, replace(side_of(found.descriptors, name), extractor=found.extractor)
+        if len(found) != len(sight) or not same_places(found.keypoints, sight.places):
+            raise FileError(f"{self._where(name)} has other keypoints than in the model: landmarks of another map")
+        return sight.landmarks, side_of(found, name)
+
+    def _where(self, name: str) -> str:
+        return f"{getattr(self._source, 'path', 'the map')}: image {name!r:.80}"
+
+
+class _Points(Mapping[str, NDArray[np.float32]]):
+    """Public points of some images, as arrays, read when they are asked for."""
+
+    def __init__(self, source: Any, names: tuple[str, ...]) -> None:
+        self._source, self._names = source, names
+
+    def __getitem__(self, name: str) -> NDArray[np.float32]:
+        points: PublicPoints = self._source[name]
+        return points.descriptors
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def load_map(folder: str | os.PathLike[str], *, public: str | os.PathLike[str] | None = None) -> Map:
+    """Open a map: the COLMAP model in ``folder`` with its concealed landmarks, or with the public points named.
+
+    Public points are used only where they are named, even if such a file lies beside the model.
+
+    Raises FileError if the model or the landmarks are missing or damaged, or do not belong together.
+    """
+    model = read_model(folder)
+    if public is not None:
+        points = load_public(public)
+        strangers = [name for name in points if name not in model]
+        if strangers or not len(points):
+            points.close()
+            if not strangers:
+                raise FileError(f"{public} holds no image: ask its owner for another copy")
+            raise FileError(f"{public}: {_some(strangers)} are not in the map {folder}: these points belong to another")
+        return Map(model, points, is_public=True)
+    path = Path(folder) / LANDMARKS
+    if not path.is_file():
+        raise FileError(
+            f"{folder} is a map without {LANDMARKS}: make it with sfumato map, or name a file of public points with "
+            f"--public"
+        )
+    archive = load(path)
+    try:
+        wrong = [name for name in model.names if name not in archive or not _fits(archive, model, name)]
+        if wrong or len(archive) != len(model.names):
+            raise FileError(
+                f"{path} does not belong to the model beside it: {_some(wrong) or 'it has more images'}; make the "
+                f"landmarks again"
+            )
+    except BaseException:
+        archive.close()
+        raise
+    return Map(model, archive, is_public=False)
+
+
+def save_landmarks(
+    folder: str | os.PathLike[str],
+    archive: Archive,
+    *,
+    progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+) -> int:
+    """Write ``landmarks.sfm.h5`` beside a COLMAP model that was made from an archive; return the number of landmarks.
+
+    Of every registered image it holds the rows that see a mapped point, in their order: the same subspaces again, so
+    nothing is released that was not. It takes the place of an older one at once.
+
+    Raises FileError for a model that was made from other features, ArchiveError if the file can not be written.
+    """
+    model, path, total = read_model(folder), Path(folder) / LANDMARKS, 0
+    missing = [name for name in model.names if name not in archive]
+    if missing:
+        raise FileError(f"{folder} was not mapped from {archive.path}, which lacks {_some(missing)}")
+    kinds = {archive.header(name).dtype for name in model.names}
+    with ArchiveWriter(path, resume=False, dtype=kinds.pop() if len(kinds) == 1 else "float32") as writer:
+        for name in progress(model.names):
+            features, rows = archive[name], model.sight(name).keypoints
+            try:
+                refuse_other_keypoints(name, model, features.keypoints)
+            except InputError as cause:
+                raise FileError(f"{folder} was not mapped from {archive.path}: {cause}") from cause
+            writer.add(name, select_rows(features, rows))
+            total += len(rows)
+    return total
+
+
+def select_rows(features: ConcealedFeatures, rows: NDArray[np.int64]) -> ConcealedFeatures:
+    """Return some rows of concealed features, as they are."""
+    return replace(features, keypoints=features.keypoints[rows], subspaces=features.subspaces[rows])
+
+
+def _fits(archive: Archive, model: Model, name: str) -> bool:
+    try:
+        return archive.header(name).count == len(model.sight(name))
+    except ArchiveError:
+        return True  # damaged: told when it is read, and the other images can be used
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(f"{name!r:.80}" for name in names[:SHOWN]) + more

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many queries: an archive of them against a map, and what became of each, on disk.
+
+Server side. Poses go to the list of poses and nowhere else: the table beside it holds counts and reasons.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from sfumato.errors import ArchiveError, FileError, InputError
+from sfumato.geometry.cameras import default_camera, refuse_other_sizes
+from sfumato.geometry.localize import Localized, LocalizeParams, localize
+from sfumato.geometry.maps import Map
+from sfumato.geometry.poses import write_poses
+from sfumato.geometry.shortlist import Shortlist
+from sfumato.store import Archive
+from sfumato.types.scene import Camera, Pose
+
+SHOWN = 5
+
+
+@dataclass(slots=True)
+class QueriesOutcome:
+    """What became of all queries.
+
+    ``results`` of those that could be read, localized or not; ``unreadable`` names the others and why. ``guessed`` are
+    those without a given camera, whose focal length was estimated. ``strangers`` are candidates the map does not have,
+    ``damaged`` those it could not read.
+    """
+
+    results: dict[str, Localized] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
+    guessed: list[str] = field(default_factory=list)
+    strangers: set[str] = field(default_factory=set)
+    damaged: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def poses(self) -> dict[str, Pose]:
+        """The poses of the queries that were localized."""
+        return {name: result.pose for name, result in self.results.items() if result.pose is not None}
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why the others were not."""
+        lost = {name: result.reason for name, result in self.results.items() if result.pose is None}
+        return {**lost, **self.unreadable}
+
+
+def localize_queries(
+    queries: Archive,
+    cameras: Mapping[str, Camera],
+    map_: Map,
+    shortlist: Shortlist,
+    params: LocalizeParams | None = None,
+    *,
+    progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+) -> QueriesOutcome:
+    """Localize every image of an archive; one that is damaged is named in the outcome and does not stop the others.
+
+    An image without a camera gets a guess from its size.
+
+    Raises InputError for cameras of other image sizes, all at once, and for features the map's can not be compared
+    with.
+    """
+    outcome, sizes = QueriesOutcome(), {}
+    for name in queries:
+        try:
+            sizes[name] = queries.header(name).image_size
+        except ArchiveError as problem:
+            outcome.unreadable[name] = str(problem)
+    refuse_other_sizes(cameras, sizes)
+    for name in progress(list(sizes)):
+        try:
+            query = queries[name]
+        except ArchiveError as problem:
+            outcome.unreadable[name] = str(problem)
+            continue
+        camera, size = cameras.get(name), sizes[name]
+        if camera is None and size is None:
+            outcome.results[name] = Localized(None, 0, 0, (), "no camera is given and the image's size is not known")
+            continue
+        if camera is None:
+            outcome.guessed.append(name)
+        chosen = camera or default_camera(size or (1, 1))
+        wanted = tuple(shortlist(name, query))
+        outcome.strangers.update(other for other in wanted if other not in map_)
+        try:
+            outcome.results[name] = localize(query, chosen, map_, wanted, params, guessed_camera=camera is None)
+        except InputError as cause:
+            raise InputError(f"query {name!r:.80}: {cause}") from cause
+    outcome.damaged = dict(map_.damaged)
+    return outcome
+
+
+def check_output(path: str | os.PathLike[str], names: Iterable[str]) -> None:
+    """Refuse, before any work is done, a list of poses that could not be written, and names it can not hold."""
+    path = Path(path)
+    if path.suffix == ".json":
+        raise FileError(
+            f"{path}: the poses are a text and a .json is written beside it: choose a name such as poses.txt"
+        )
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise FileError(f"can not write {path}: it is a folder, or its folder is missing")
+    wrong = [name for name in names if name.split() != [name] or name.startswith("#")]
+    if wrong:
+        told = ", ".join(f"{name!r:.80}" for name in wrong[:SHOWN])
+        raise InputError(
+            f"{len(wrong)} of the queries can not be listed, because of spaces or a # in front: {told}; rename them"
+        )
+
+
+def save_outcome(
+    path: str | os.PathLike[str],
+    outcome: QueriesOutcome,
+    params: LocalizeParams,
+    facts: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write the poses in hloc's form, and beside them ``.json`` with inliers and reasons; return the second's path.
+
+    Each is whole or not there. Only queries that were localized are listed among the poses.
+    """
+    table, guessed = Path(path).with_suffix(".json"), set(outcome.guessed)
+    queries = {
+        name: {
+            "localized": result.pose is not None,
+            "inliers": result.inliers,
+            "matches": result.matches,
+            "candidates": len(result.candidates),
+            "camera": "guessed" if name in guessed else "given",
+            "reason": result.reason,
+        }
+        for name, result in sorted(outcome.results.items())
+    }
+    content = {"params": asdict(params), **(facts or {}), "queries": queries, "unreadable": outcome.unreadable}
+    _write(table, json.dumps(content, indent=2, sort_keys=True) + "\n")
+    write_poses(path, outcome.poses)
+    return table
+
+
+def summarise(outcome: QueriesOutcome) -> dict[str, Any]:
+    """Return the counts of an outcome as plain values."""
+    inliers = [result.inliers for result in outcome.results.values() if result.pose is not None]
+    return {
+        "queries": len(outcome.results) + len(outcome.unreadable),
+        "localized": len(inliers),
+        "median inliers": median(inliers) if inliers else 0,
+        "not localized": outcome.reasons,
+        "reasons": dict(Counter(reason.split(":")[0] for reason in outcome.reasons.values())),
+        "cameras guessed": len(outcome.guessed),
+        "candidates not in the map": len(outcome.strangers),
+        "damaged images of the map": outcome.damaged,
+    }
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as cause:
+        raise FileError(
+            f"can not write {path}: {cause.strerror or cause}; choose another path or free space"
+        ) from cause
+    finally:
+        with suppress(OSError):
+            temporary.unlink()

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a map is worth: the figures of the paper's Table 1, and how far its cameras are from the truth.
+
+Knows reconstructions as pycolmap has them and true poses; no images and no descriptors.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.geometry.poses import angle_between, from_rigid, nearest_rotation
+from sfumato.types.scene import Pose
+
+Floats = NDArray[np.float64]
+
+MOST_TRIPLES = 2000
+OUTLIER = 3.0
+"""A camera so many robust deviations away from the others takes no part in the alignment."""
+FLAT = 1e-6
+"""Centres whose second extent is less than so much of the first stand on one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapStatistics:
+    """The paper's Table 1: images given and registered, points, observations, and means of the three after them.
+
+    ``track_length``: observations of a point. ``reprojection_error_px``: mean over the points of COLMAP's error.
+    """
+
+    images: int
+    registered: int = 0
+    points: int = 0
+    observations: int = 0
+    track_length: float = 0.0
+    observations_per_image: float = 0.0
+    reprojection_error_px: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class MapErrors:
+    """How far registered cameras are from their true poses, after a similarity that aligns the camera centres.
+
+    ``names`` of the N images in both; ``position`` (N,) in the unit of the truth and ``rotation`` (N,) in degrees.
+    Without any alignment, for each of the P pairs: ``relative_rotation`` (P,) and ``relative_direction`` (P,), the
+    angle between the true and the found direction from one camera to the other, in degrees. ``missing`` are images
+    that have a true pose and no place in the map. ``aligned`` is False where two or fewer cameras, or no motion, leave
+    nothing to align by centres: position and rotation are then nan.
+    """
+
+    names: tuple[str, ...]
+    position: Floats
+    rotation: Floats
+    relative_rotation: Floats
+    relative_direction: Floats
+    missing: tuple[str, ...]
+    aligned: bool
+
+    @property
+    def median_position(self) -> float:
+        """Median distance of a camera centre from the true one."""
+        return _median(self.position)
+
+    @property
+    def median_rotation(self) -> float:
+        """Median angle in degrees."""
+        return _median(self.rotation)
+
+    @property
+    def median_relative(self) -> float:
+        """Median over the pairs of the larger of their two relative errors, in degrees."""
+        return _median(np.maximum(self.relative_rotation, self.relative_direction))
+
+    def __repr__(self) -> str:
+        return (
+            f"MapErrors({len(self.names)} images, {len(self.missing)} missing, medians {self.median_position:.3g} and "
+            f"{self.median_rotation:.3g} deg, relative {self.median_relative:.3g} deg)"
+        )
+
+
+def statistics_of(reconstruction: Any, images: int) -> MapStatistics:
+    """Return the figures of a ``pycolmap.Reconstruction`` made of so many images; None is a map that is not there."""
+    if reconstruction is None:
+        return MapStatistics(images=images)
+    reconstruction.update_point_3d_errors()
+    return MapStatistics(
+        images=images,
+        registered=int(reconstruction.num_reg_images()),
+        points=int(reconstruction.num_points3D()),
+        observations=int(reconstruction.compute_num_observations()),
+        track_length=float(reconstruction.compute_mean_track_length()),
+        observations_per_image=float(reconstruction.compute_mean_observations_per_reg_image()),
+        reprojection_error_px=float(reconstruction.compute_mean_reprojection_error()),
+    )
+
+
+def poses_of(reconstruction: Any) -> dict[str, Pose]:
+    """Return the poses of the registered images, sorted by name."""
+    images = (reconstruction.image(number) for number in reconstruction.reg_image_ids())
+    return dict(sorted((str(image.name), from_rigid(image.cam_from_world())) for image in images))
+
+
+def compare_with_truth(reconstruction: Any, poses: Mapping[str, Pose]) -> MapErrors:
+    """Compare the cameras of a ``pycolmap.Reconstruction`` with their true poses, joined by name."""
+    return compare_poses(poses_of(reconstruction), poses)
+
+
+def compare_poses(found: Mapping[str, Pose], truth: Mapping[str, Pose]) -> MapErrors:
+    """Compare poses in a world of their own with the true ones, joined by name."""
+    names = tuple(sorted(set(found) & set(truth)))
+    missing = tuple(sorted(set(truth) - set(found)))
+    centres, true_centres = (_centres([side[name] for name in names]) for side in (found, truth))
+    relative = [relative_error((found[a], found[b]), (truth[a], truth[b])) for a, b in combinations(names, 2)]
+    turns, directions = np.array(relative, np.float64).reshape(-1, 2).T
+    similarity = align(centres, true_centres)
+    if similarity is None:
+        nothing = np.full(len(names), np.nan)
+        return MapErrors(names, nothing, nothing, turns, directions, missing, False)
+    scale, turn, shift = similarity
+    position = np.linalg.norm(scale * centres @ turn.T + shift - true_centres, axis=1)
+    rotation = np.array([angle_between(found[n].rotation @ turn.T, truth[n].rotation) for n in names])
+    return MapErrors(names, position, rotation, turns, directions, missing, True)
+
+
+def relative_error(found: tuple[Pose, Pose], truth: tuple[Pose, Pose]) -> tuple[float, float]:
+    """Return by how many degrees the motion from one camera to another is wrong: its rotation and its direction.
+
+    Neither depends on the world or its scale. Where there is no true motion, the direction is not wrong.
+    """
+    motions = []
+    for first, second in (found, truth):
+        turn = second.rotation @ first.rotation.T
+        motions.append((turn, second.translation - turn @ first.translation))
+    (turn, shift), (true_turn, true_shift) = motions
+    if not np.linalg.norm(true_shift) > 0:
+        return angle_between(turn, true_turn), 0.0
+    sine = np.linalg.norm(np.cross(shift, true_shift))
+    direction = float(np.rad2deg(np.arctan2(sine, shift @ true_shift))) if np.linalg.norm(shift) > 0 else 180.0
+    return angle_between(turn, true_turn), direction
+
+
+def align(source: Floats, target: Floats) -> tuple[float, Floats, Floats] | None:
+    """Return scale, rotation and translation that take points (N, 3) nearest to others; a minority may be wrong.
+
+    Triples of points are tried, all of them or always the same; the one with the least median distance tells which
+    points agree, and those are aligned with least squares. None if there are fewer than three, or all on a line.
+    """
+    if len(source) < 3 or _is_flat(source) or _is_flat(target):
+        return None
+    best, least = None, np.inf
+    for triple in _triples(len(source)):
+        if _is_flat(source[triple]) or _is_flat(target[triple]):
+            continue
+        distances = _distances(similarity_of(source[triple], target[triple]), source, target)
+        middle = float(np.median(distances))
+        if middle < least:
+            best, least = distances, middle
+    agreeing = np.ones(len(source), bool) if best is None else best <= OUTLIER * 1.4826 * least + 1e-9
+    for _ in range(10):
+        if agreeing.sum() < 3 or _is_flat(source[agreeing]):
+            agreeing = np.ones(len(source), bool)
+        result = similarity_of(source[agreeing], target[agreeing])
+        distances = _distances(result, source, target)
+        now = distances <= OUTLIER * 1.4826 * float(np.median(distances)) + 1e-9
+        if (now == agreeing).all():
+            break
+        agreeing = now
+    return result
+
+
+def similarity_of(source: Floats, target: Floats) -> tuple[float, Floats, Floats]:
+    """Return the scale, rotation and translation of least squares (Umeyama 1991)."""
+    mean, true_mean = source.mean(axis=0), target.mean(axis=0)
+    spread = (target - true_mean).T @ (source - mean)
+    turn = nearest_rotation(spread)
+    scale = float(np.sum(turn * spread) / np.sum((source - mean) ** 2))
+    return scale, turn, true_mean - scale * turn @ mean
+
+
+def _distances(similarity: tuple[float, Floats, Floats], source: Floats, target: Floats) -> Floats:
+    scale, turn, shift = similarity
+    distances: Floats = np.linalg.norm(scale * source @ turn.T + shift - target, axis=1)
+    return distances
+
+
+def _triples(count: int) -> list[list[int]]:
+    if count * (count - 1) * (count - 2) // 6 <= MOST_TRIPLES:
+        return [list(triple) for triple in combinations(range(count), 3)]
+    rng = np.random.default_rng(0)
+    return [sorted(rng.choice(count, 3, replace=False).tolist()) for _ in range(MOST_TRIPLES)]
+
+
+def _is_flat(points: Floats) -> bool:
+    """Tell whether points stand on one line, or on one spot."""
+    extents = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)
+    return not extents[1] > FLAT * extents[0]
+
+
+def _centres(poses: list[Pose]) -> Floats:
+    return np.array([pose.center for pose in poses], np.float64).reshape(-1, 3)
+
+
+def _median(values: Floats) -> float:
+    return float(np.median(values)) if len(values) else float("nan")

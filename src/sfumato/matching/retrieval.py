@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which images may show the same, told from concealed features alone: a shortlist, instead of every pair.
+
+Each subspace votes for the words of a codebook it passes nearest to. A global descriptor of the clear features would do
+better, and would itself tell what the picture shows. What the decoys of an image vote for is noise; most of it is known
+in advance (``codebook.background``) and taken out. Never imports the clear types.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import FileError, InputError
+from sfumato.matching.codebook import Codebook, load_codebook
+from sfumato.matching.match import MatchParams, run_search
+from sfumato.matching.pairs import PairList, exhaustive, listed
+from sfumato.matching.sides import Side, side_of
+from sfumato.subspace.fast import prepare
+from sfumato.subspace.prepared import Prepared
+from sfumato.types.arrays import whole_number
+
+Floats = NDArray[np.float32]
+Progress = Callable[[Iterable[Any]], Iterable[Any]]
+
+VOTES = 16
+"""Words each subspace votes for. Clear descriptors want one; decoys draw the nearest votes away."""
+ROWS_AT_ONCE = 256
+"""Images whose scores with all others are held at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrievalParams:
+    """How images vote: for how many words each subspace; ``threads`` and ``device`` as in ``sfumato.match``."""
+
+    votes: int = VOTES
+    threads: int | None = None
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        if whole_number(self.votes, "votes") < 1:
+            raise InputError(f"votes: expected 1 or more words for each subspace, got {self.votes}")
+        MatchParams(threads=self.threads, device=self.device)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Signatures:
+    """What several images voted for: ``shares`` (N, K) float32, rows of sum 1; 0 where an image has no features.
+
+    ``unreadable`` names images that could not be read, with reasons; they have no row.
+    """
+
+    names: tuple[str, ...]
+    shares: Floats
+    codebook: Codebook
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    kept: dict[str, "_Answers"] = field(default_factory=dict, init=False)
+
+    @property
+    def featureless(self) -> tuple[str, ...]:
+        """The images without features; nothing can be said of them."""
+        return tuple(name for name, row in zip(self.names, self.shares, strict=True) if not row.any())
+
+    def __repr__(self) -> str:
+        return f"Signatures({len(self.names)} images, {self.shares.shape[1]} words)"
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Shortlist:
+    """The ``pairs`` worth matching, and the images that are in none: without features, or not readable and why."""
+
+    pairs: PairList
+    featureless: tuple[str, ...] = ()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Shortlist({self.pairs!r})"
+
+
+def shortlist(
+    images: Mapping[str, Any],
+    count: int,
+    codebook: Codebook | None = None,
+    params: RetrievalParams | None = None,
+    *,
+    progress: Progress = iter,
+) -> Shortlist:
+    """Return each image with the ``count`` others that vote most like it; a pair that either side names is in, once.
+
+    ``images`` is an archive, or a mapping of names to ConcealedFeatures; they are read one at a time, once, and 8 bytes
+    a word of the codebook are kept of each. Without a ``codebook`` SIFT and RootSIFT get the bundled one. Where
+    ``count`` takes in all other images there is nothing to choose: every pair is returned and nothing is read.
+
+    Raises InputError for a codebook of another kind of descriptor, and if no two images have features.
+    """
+    wanted = _positive(count)
+    if wanted >= len(images) - 1:
+        return Shortlist(exhaustive(images))
+    found = sign(images, codebook, params, progress=progress)
+    names = found.names
+    rows = nearest_images(found, found, wanted).tolist() if names else []
+    pairs = listed((names[i], names[j]) for i, row in enumerate(rows) for j in row if j >= 0)
+    if not len(pairs):
+        raise InputError(
+            f"no shortlist of {len(images)} images: {len(found.featureless)} have no features and "
+            f"{len(found.unreadable)} can not be read"
+        )
+    return Shortlist(pairs, found.featureless, found.unreadable)
+
+
+def candidates(queries: Signatures, references: Signatures, count: int) -> dict[str, tuple[str, ...]]:
+    """Return for each query the names of the ``count`` references that vote most like it, best first.
+
+    A query without features has none. Queries should be lifted to about the dimension of the references: others vote
+    otherwise, whatever they show.
+    """
+    rows = nearest_images(queries, references, count).tolist()
+    return {
+        name: tuple(references.names[j] for j in row if j >= 0) for name, row in zip(queries.names, rows, strict=True)
+    }
+
+
+def sign(
+    images: Mapping[str, Any],
+    codebook: Codebook | None = None,
+    params: RetrievalParams | None = None,
+    *,
+    progress: Progress = iter,
+) -> Signatures:
+    """Let every image vote, one after the other. Images are as in ``shortlist``, or points (N, n) with a codebook.
+
+    Raises InputError, naming the image, for a codebook of another kind of descriptor.
+    """
+    params = params or RetrievalParams()
+    names, rows, unreadable = [], [], {}
+    words: Prepared | None = None
+    for name in progress(list(images)):
+        try:
+            side = side_of(images[name], name)
+        except FileError as problem:
+            unreadable[name] = str(problem)
+            continue
+        codebook = codebook or _bundled(side, name)
+        _check(side, name, codebook)
+        words = words or prepare(codebook.words, np.zeros((len(codebook), 0, codebook.words.shape[1]), np.float32))
+        names.append(name)
+        rows.append(_vote(side, words, params))
+    codebook = codebook or load_codebook("sift")  # there was nothing to read
+    return Signatures(tuple(names), np.array(rows, np.float32).reshape(-1, len(codebook)), codebook, unreadable)
+
+
+def nearest_images(queries: Signatures, references: Signatures, count: int) -> NDArray[np.int64]:
+    """Return for each query the rows (Q, count) of the references that vote most like it, best first, -1 for none.
+
+    Votes are compared as square roots of shares, less their mean over the references and less what decoys explain. A
+    reference that is like everything counts for less. If the two are one and the same, no image is its own reference.
+    """
+    wanted = min(_positive(count), max(1, len(references.names)))
+    if references.shares.shape[1] != queries.shares.shape[1]:
+        raise InputError("queries and references voted for the words of different codebooks")
+    found = np.full((len(queries.names), wanted), -1, np.int64)
+    if not references.shares.any() or not len(found):
+        return found
+    if "answers" not in references.kept:  # for the next query
+        references.kept["answers"] = _Answers.of(references)
+    answers = references.kept["answers"]
+    for start in range(0, len(found), ROWS_AT_ONCE):
+        block = slice(start, start + ROWS_AT_ONCE)
+        scores = answers.scores(queries.shares[block])
+        if queries is references:
+            scores[np.arange(start, start + len(scores))[:, None] == answers.rows] = -np.inf
+        scores[~queries.shares[block].any(axis=1)] = -np.inf
+        found[block] = _best(scores, answers.rows, wanted)
+    return found
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class _Answers:
+    """References ready to be asked: the ``rows`` (R,) of those that voted, and their cleaned ``votes`` (R, K).
+
+    What is taken off the square roots of shares: their ``mean`` (K,) and the orthonormal directions ``noise`` (B, K).
+    """
+
+    rows: NDArray[np.int64]
+    votes: Floats
+    mean: Floats
+    noise: Floats
+
+    @staticmethod
+    def of(references: Signatures) -> "_Answers":
+        rows = np.flatnonzero(references.shares.any(axis=1))
+        shares, background = references.shares[rows], references.codebook.background
+        assert background is not None  # a codebook always has one, if an empty one
+        usual = np.maximum(shares.mean(axis=0, dtype=np.float64), 0.01 / shares.shape[1])
+        # a change of a share s by d changes its root by d / (2 sqrt(s))
+        _, sizes, directions = np.linalg.svd(background / np.sqrt(usual), full_matrices=False)
+        noise = directions[sizes > 1e-6 * sizes.max(initial=1e-30)].astype(np.float32)
+        mean = np.sqrt(shares).mean(axis=0)
+        return _Answers(rows, _weighed(_cleaned(shares, mean, noise)), mean, noise)
+
+    def scores(self, shares: Floats) -> Floats:
+        """Return how much images (Q, K) vote like each of the references, (Q, R)."""
+        result: Floats = _cleaned(shares, self.mean, self.noise) @ self.votes.T
+        return result
+
+
+def _cleaned(shares: Floats, mean: Floats, noise: Floats) -> Floats:
+    left: Floats = np.sqrt(shares) - mean
+    left -= (left @ noise.T) @ noise
+    return left
+
+
+def _weighed(cleaned: Floats) -> Floats:
+    """Divide each image (N, K) by the geometric mean of its length and its usual score.
+
+    Its usual score is the root mean square of its products with the others, of length 1 each. Length alone is too kind
+    to images of few features, whose votes are mostly noise; the usual score alone too hard on those of large scenes.
+    """
+    norms = np.linalg.norm(cleaned, axis=1)
+    units = cleaned / np.where(norms > 0, norms, 1)[:, None]
+    total = np.einsum("nk,nk->n", cleaned @ (units.T @ units), cleaned, dtype=np.float64)
+    usual = np.sqrt(np.maximum(total - norms**2, 0) / max(1, len(cleaned) - 1))
+    scale = np.sqrt(norms * np.where(usual > 1e-6 * norms, usual, norms))
+    result: Floats = (cleaned / np.where(scale > 0, scale, 1)[:, None]).astype(np.float32)
+    return result
+
+
+def _best(scores: Floats, rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return the ``rows`` of the ``count`` highest scores of each line, highest first, -1 where there is none."""
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :count]  # of equals the first
+    found = np.isfinite(np.take_along_axis(scores, order, axis=1))
+    best = np.where(found, rows[order], -1)
+    return np.pad(best, ((0, 0), (0, count - best.shape[1])), constant_values=-1)
+
+
+def _vote(side: Side, words: Prepared, params: RetrievalParams) -> Floats:
+    """Return the share (K,) of the votes of one image that each word got; 0 without features."""
+    if not len(side.origin):
+        return np.zeros(len(words), np.float32)
+    settings = MatchParams(threads=params.threads, device=params.device)
+    found = run_search(prepare(side.origin, side.basis), words, (params.votes, 0), settings)
+    votes = np.bincount(found.rows0[found.rows0 >= 0], minlength=len(words))
+    shares: Floats = (votes / max(1, votes.sum())).astype(np.float32)
+    return shares
+
+
+def _bundled(side: Side, name: str) -> Codebook:
+    if side.extractor is None or (side.recipe is not None and side.recipe.has_encoder):
+        what = "plain points" if side.extractor is None else f"made by {side.recipe}"
+        raise InputError(f"image {name!r:.200} is {what}: give a codebook of the same space with --codebook")
+    return load_codebook(side.extractor.name)
+
+
+def _check(side: Side, name: str, codebook: Codebook) -> None:
+    mine, words = side.origin.shape[1], codebook.words.shape[1]
+    if mine != words:
+        raise InputError(f"image {name!r:.200} has {mine} dimensions, the codebook {words}: give one of its kind")
+    if side.extractor is not None and not side.extractor.matches(codebook.extractor):
+        raise InputError(
+            f"image {name!r:.200} holds {side.extractor.name}, the codebook words of {codebook.extractor.name}: give "
+            f"decoys of the same kind with --codebook"
+        )
+
+
+def _positive(count: Any) -> int:
+    wanted = whole_number(count, "count")
+    if wanted < 1:
+        raise InputError(f"count: expected 1 or more images for each, got {wanted}")
+    return wanted

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a device writes in the clear, and only when it is told to: public points of a map, features for its own hloc.
+
+Nothing a server runs imports this module; a test follows the imports and says so. Reading what was published is for
+``sfumato.store.publicpoints``.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sfumato.errors import FileError, InputError, SfumatoError
+from sfumato.features.sources import Source
+from sfumato.geometry.hloc import FEATURES_FILE, HlocImage, HlocOutcome, new_files, refuse_names, write_features
+from sfumato.geometry.model import Model, read_model, refuse_other_keypoints
+from sfumato.matching.sink import Sink
+from sfumato.store.publicpoints import DESCRIPTORS, HEADER, POINTS, Entry, digest_rows, header_text
+from sfumato.types.clear import Features
+from sfumato.types.public import PublicPoints
+
+Progress = Callable[[Iterable[Any]], Iterable[Any]]
+SHOWN = 5
+
+
+@dataclass(slots=True)
+class Published:
+    """What was published: images, descriptors, distinct points; and what was not, and why."""
+
+    images: int = 0
+    descriptors: int = 0
+    points: int = 0
+    missing: list[str] = field(default_factory=list)
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+
+def publish_points(
+    source: Source,
+    folder: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    progress: Progress = iter,
+) -> Published:
+    """Write the clear descriptors of the mapped points of a COLMAP model to a file for everyone to read.
+
+    Of each registered image, those of the keypoints that see a mapped point; all others stay where they are. The
+    features must be the ones that were mapped, row for row. Images of the model that the source lacks or can not read
+    are named in what is returned.
+
+    Raises FileError for a model that was made from other features, and if the file can not be written.
+    """
+    output = Path(output)
+    if output.exists() and not overwrite:
+        raise FileError(f"{output} exists: choose another file, or --overwrite to replace it")
+    model, done = read_model(folder), Published()
+    done.missing = sorted(set(model.names) - set(source.names))
+    found, wrong = [], []
+    strangers = {name for name in source.names if name not in model}
+    for name, features in progress(source.features(skip=strangers)):
+        if isinstance(features, SfumatoError):
+            done.unreadable[name] = str(features)
+            continue
+        try:
+            found.append((name, select_points(name, features, model)))
+        except InputError as problem:
+            wrong.append(str(problem))
+    if wrong:
+        more = f"; and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+        raise FileError(
+            f"{folder} was not mapped from these features: {'; '.join(wrong[:SHOWN])}{more}. Nothing was published; "
+            f"extract them as they were when they were concealed"
+        )
+    if not any(len(points) for _, points in found):
+        raise FileError(f"nothing to publish: no image of {source.path} sees a point of the map {folder}")
+    write_public(output, found)
+    done.images, done.descriptors = len(found), sum(len(points) for _, points in found)
+    done.points = len(np.unique(np.concatenate([points.points for _, points in found])))
+    return done
+
+
+def select_points(name: str, features: Features, model: Model) -> PublicPoints:
+    """Return the descriptors of the mapped points one image sees; raises InputError if it was mapped from others."""
+    refuse_other_keypoints(name, model, features.keypoints)
+    sight = model.sight(name)
+    return PublicPoints(model.numbers[sight.landmarks], features.descriptors[sight.keypoints], features.extractor)
+
+
+def write_public(output: Path, images: list[tuple[str, PublicPoints]]) -> None:
+    """Write a file of public points, at once."""
+    import h5py
+
+    kinds = {(points.extractor.name, points.descriptors.shape[1]) for _, points in images}
+    if len(kinds) != 1:
+        told = " and ".join(sorted(f"{name} of {width} dimensions" for name, width in kinds))
+        raise InputError(f"public points must be of one kind of descriptor, these are {told or 'none'}")
+    images = sorted(images, key=lambda one: one[0])
+    entries = [Entry(name, len(points), digest_rows(points.points, points.descriptors)) for name, points in images]
+    arrays = {
+        HEADER: np.frombuffer(header_text(images[0][1].extractor, entries), np.uint8),
+        POINTS: np.concatenate([points.points for _, points in images]).astype("<i8"),
+        DESCRIPTORS: np.concatenate([points.descriptors for _, points in images]).astype("<f4"),
+    }
+    target = Path(os.path.realpath(output))
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        with Sink(part, keep=False) as sink, h5py.File(sink, "w", libver="latest") as file:
+            for key, array in arrays.items():
+                file.create_dataset(key, data=array)
+        os.replace(part, target)
+    except OSError as cause:
+        raise FileError(f"can not write {output}: {cause.strerror or cause}; free space or choose another") from cause
+    finally:
+        with suppress(OSError):
+            part.unlink()
+
+
+def export_clear(
+    source: Source,
+    folder: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    progress: Progress = iter,
+) -> tuple[HlocOutcome, dict[str, str]]:
+    """Write clear features as hloc's features.h5, descriptors (n, N) included, for a pipeline on the same device.
+
+    Returns what was written, and the images that could not be read with the reason.
+    """
+    refuse_names(source.names)
+    outcome, unreadable = HlocOutcome(), dict[str, str]()
+
+    def images() -> Iterator[tuple[str, HlocImage]]:
+        for name, features in progress(source.features()):
+            if isinstance(features, SfumatoError):
+                unreadable[name] = str(features)
+                continue
+            more = {"descriptors": np.ascontiguousarray(features.descriptors.T)}
+            yield name, HlocImage(features.keypoints, features.image_size, more)
+
+    with new_files(folder, [FEATURES_FILE], overwrite=overwrite) as (parts, finished):
+        write_features(parts[0], images(), outcome)
+        if not outcome.images:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in list(unreadable.items())[:3])
+            raise FileError(f"nothing to write to {folder}: no image of {source.path} could be read. {reasons}")
+        outcome.files = finished()
+    return outcome, unreadable

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import warnings
+
+import h5py
+import pytest
+from typer.testing import CliRunner
+
+import sfumato
+from sfumato.cli.app import app
+from sfumato.matching.matchfile import load_matches
+from sfumato.matching.pairs import exhaustive
+from sfumato.matching.tofile import match_to_file
+from sfumato.store.publicpoints import load_public
+
+
+@pytest.fixture
+def run_here(monkeypatch):
+    """Run the command in this process, which is quicker."""
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+
+    def run(*arguments, code=0):
+        done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert done.exit_code == code, done.output
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def place(places):
+    return places.make_place()
+
+
+@pytest.fixture(scope="module")
+def folder(places, place, tmp_path_factory):
+    """An archive with its matches, a map, and clear features in hloc's form; tests must not write to it."""
+    folder = tmp_path_factory.mktemp("place")
+    views = [name for name in places.VIEWS if " " not in name]
+    places.write_model(place, folder / "model", views)
+    place.archive(folder / "private.sfm.h5", views)
+    with sfumato.load(folder / "private.sfm.h5") as archive:
+        match_to_file(archive, exhaustive(archive), folder / "matches.h5")
+    with h5py.File(folder / "feats-sift.h5", "w") as file:
+        for name in views:
+            group, features = file.create_group(name), place.features[name]
+            group["keypoints"], group["descriptors"] = features.keypoints[:, :2], features.descriptors.T
+    return folder
+
+
+def test_hloc_gets_features_matches_and_pairs(run_sfumato, run_here, folder, tmp_path):
+    done = run_sfumato("export", "hloc", folder / "private.sfm.h5", folder / "matches.h5", "-o", tmp_path / "hloc")
+    assert "features without descriptors of 4 images, 6 pairs with" in done.stdout
+    assert done.stdout.rstrip().endswith("(features.h5, matches.h5, pairs.txt)")
+    assert len((tmp_path / "hloc" / "pairs.txt").read_text().splitlines()) == 6
+    with load_matches(tmp_path / "hloc" / "matches.h5") as again, load_matches(folder / "matches.h5") as ours:
+        for pair in ours:
+            assert again[pair].indices.tolist() == ours[pair].indices.tolist()
+    done = run_here("export", "hloc", folder / "private.sfm.h5", "-o", tmp_path / "hloc", code=1)
+    assert "exists" in done.stderr
+    facts = json.loads(
+        run_here("export", "hloc", folder / "private.sfm.h5", "-o", tmp_path / "hloc", "--overwrite",
+                    "--with-subspaces", "--json").stdout
+    )  # fmt: skip
+    assert (facts["images"], facts["pairs"]) == (4, 0)
+    with h5py.File(tmp_path / "hloc" / "features.h5") as file:
+        assert file["db/a.jpg/subspace_basis"].shape[1:] == (2, 32)
+
+
+def test_clear_features_come_only_on_request(run_here, folder, photos, tmp_path):
+    done = run_here("export", "hloc", folder / "feats-sift.h5", "-o", tmp_path / "a", code=1)
+    assert "not a Sfumato archive" in done.stderr
+    done = run_here("export", "hloc", folder / "private.sfm.h5", "--clear", "-o", tmp_path / "a", code=1)
+    assert "already concealed" in done.stderr
+    done = run_here("export", "hloc", photos, "--clear", "-o", tmp_path / "a", "--max-features", 50)
+    assert "clear features of 3 images, 1 unreadable" in done.stdout
+    assert "skipped broken.jpg" in done.stderr
+    with h5py.File(tmp_path / "a" / "features.h5") as file:
+        assert file["deep/b.jpg/descriptors"].shape == (128, 50)
+        assert file["grey.png/keypoints"].shape == (0, 2)
+    done = run_here("export", "hloc", photos, folder / "matches.h5", "--clear", "-o", tmp_path / "b", code=1)
+    assert "leave out the matches" in done.stderr
+
+
+def test_a_publication_must_be_meant(run_here, folder, tmp_path):
+    path = tmp_path / "public-points.h5"
+    arguments = ("export", "public", folder / "feats-sift.h5", "--map", folder / "model", "-o", path)
+    done = run_here(*arguments, code=1)
+    assert "can not be taken back" in done.stderr
+    assert "--yes" in done.stderr
+    assert not path.exists()
+    done = run_here(*arguments, "--yes", "--extractor", "sift")
+    assert done.stdout.startswith("published ")
+    assert " points in 4 images: " in done.stdout
+    with load_public(path) as file:
+        assert len(file) == 4
+        assert file.extractor.name == "sift"
+    assert "exists" in run_here(*arguments, "--yes", code=1).stderr
+
+
+def test_what_is_not_published_is_named(run_here, folder, tmp_path):
+    with h5py.File(folder / "feats-sift.h5") as file, h5py.File(tmp_path / "feats-sift.h5", "w") as other:
+        file.copy("deep", other)
+    done = run_here(
+        "export", "public", tmp_path / "feats-sift.h5", "--map", folder / "model", "-o", tmp_path / "p.h5", "--yes",
+        "--json",
+    )  # fmt: skip
+    facts = json.loads(done.stdout)
+    assert (facts["images"], len(facts["missing"])) == (1, 3)
+    assert "not published db/a.jpg" in done.stderr
+
+
+def test_photos_that_were_not_mapped_are_not_published(run_here, folder, photos, tmp_path):
+    done = run_here("export", "public", photos, "--map", folder / "model", "-o", tmp_path / "p.h5", "--yes", code=1)
+    assert "nothing to publish" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_teaches(run_here):
+    assert "Example" in run_here("export", "hloc", "--help").stdout
+    assert "--yes" in run_here("export", "public", "--help").stdout
+    assert "hloc" in run_here("export", "--help").stdout

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import warnings
+
+import pytest
+from typer.testing import CliRunner
+
+import sfumato
+from sfumato.cli.app import app
+from sfumato.cli.localize import choose_shortlist
+from sfumato.errors import InputError
+from sfumato.geometry.cameras import write_cameras
+from sfumato.geometry.localize import LocalizeParams
+from sfumato.geometry.maps import load_map, save_landmarks
+from sfumato.geometry.model import read_model
+from sfumato.geometry.poses import pose_error, read_poses
+from sfumato.publish import select_points, write_public
+
+
+@pytest.fixture
+def run_here(monkeypatch):
+    """Run the command in this process, which is quicker."""
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+
+    def run(*arguments, code=0):
+        done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert done.exit_code == code, done.output
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def place(places):
+    return places.make_place()
+
+
+@pytest.fixture(scope="module")
+def folder(places, place, tmp_path_factory):
+    """A map, its public points, an archive of queries and their cameras; tests must not write to it."""
+    folder = tmp_path_factory.mktemp("place")
+    places.write_model(place, folder / "model")
+    with sfumato.load(place.archive(folder / "private.sfm.h5", places.VIEWS, seed=50)) as archive:
+        save_landmarks(folder / "model", archive)
+    place.archive(folder / "query.sfm.h5", places.QUERIES)
+    write_cameras(folder / "cameras.txt", dict.fromkeys(places.QUERIES, place.camera))
+    model = read_model(folder / "model")
+    points = [(name, select_points(name, place.features[name], model)) for name in places.VIEWS]
+    write_public(folder / "public-points.h5", points)
+    return folder
+
+
+def command(folder, *more):
+    return ("localize", folder / "query.sfm.h5", "--map", folder / "model", *more)
+
+
+def test_queries_get_poses_against_either_map(run_sfumato, run_here, folder, place, tmp_path):
+    for run, extra in ((run_sfumato, ()), (run_here, ("--public", folder / "public-points.h5"))):
+        path = tmp_path / f"poses{len(extra)}.txt"
+        done = run(*command(folder, "--cameras", folder / "cameras.txt", "-o", path, *extra))
+        assert done.stdout.startswith("2 of 2 queries localized (median ")
+        assert done.stdout.rstrip().endswith(str(path))
+        assert done.stderr == ""
+        found = read_poses(path)
+        assert all(pose_error(found[name], place.poses[name])[0] < 0.02 for name in found)
+        content = json.loads(path.with_suffix(".json").read_text())
+        assert content["map"] == ("public points" if extra else "concealed")
+    assert [line.split()[0] for line in path.read_text().splitlines()] == ["query/0.jpg", "query/1.jpg"]
+
+
+def test_candidates_cameras_and_reasons_are_told(run_here, folder, tmp_path):
+    (tmp_path / "pairs.txt").write_text("query/0.jpg db/a.jpg\nquery/0.jpg db/gone.jpg\nquery/0.jpg db/b.jpg\n")
+    done = run_here(*command(folder, "--pairs", tmp_path / "pairs.txt", "-o", tmp_path / "poses.txt", "--json"))
+    facts = json.loads(done.stdout)
+    assert (facts["queries"], facts["localized"], facts["cameras guessed"]) == (2, 1, 2)
+    assert facts["candidates not in the map"] == 1
+    assert facts["not localized"] == {"query/1.jpg": "no image of the map to compare with"}
+    assert "no pose for query/1.jpg: no image of the map" in done.stderr
+    assert json.loads((tmp_path / "poses.json").read_text())["queries"]["query/0.jpg"]["candidates"] == 2
+    assert list(read_poses(tmp_path / "poses.txt")) == ["query/0.jpg"]
+
+
+def test_the_same_seed_gives_the_same_file(run_here, folder, tmp_path):
+    for name in ("one.txt", "two.txt"):
+        run_here(*command(folder, "-o", tmp_path / name, "--seed", 4, "--threads", 1))
+    assert (tmp_path / "one.txt").read_bytes() == (tmp_path / "two.txt").read_bytes()
+
+
+def test_more_inliers_than_there_are_can_not_be_had(run_here, folder, tmp_path):
+    done = run_here(*command(folder, "-o", tmp_path / "poses.txt", "--min-inliers", 3000))
+    assert "0 of 2 queries localized" in done.stdout
+    assert "too few matches" in done.stderr
+    assert read_poses(tmp_path / "poses.txt") == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--cameras", "none.txt"], "can not read the cameras"),
+        (["--pairs", "none.txt"], "can not read the pairs"),
+        (["--pairs", "none.txt", "--retrieval", "3"], "give one of the two"),
+        (["--codebook", "none.npz"], "--codebook is for --retrieval"),
+        (["--retrieval", "0"], "expected 1 image or more"),
+        (["--retrieval", "2"], "dimensions"),
+        (["--public", "none.h5"], "no such file of public points"),
+        (["--max-error", "0"], "max_error_px"),
+        (["--min-inliers", "1"], "min_inliers"),
+    ],
+)
+def test_mistakes(run_here, folder, tmp_path, arguments, message):
+    done = run_here(*command(folder, "-o", tmp_path / "poses.txt", *arguments), code=1)
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_map_that_is_none(run_here, folder, tmp_path):
+    done = run_here("localize", folder / "query.sfm.h5", "--map", tmp_path, "-o", tmp_path / "p.txt", code=1)
+    assert "holds no COLMAP model" in done.stderr
+
+
+def test_a_damaged_query_costs_itself_only_and_the_exit_code_tells(run_here, folder, tmp_path):
+    content = bytearray((folder / "query.sfm.h5").read_bytes())
+    with sfumato.load(folder / "query.sfm.h5") as archive:
+        raw = archive["query/0.jpg"].subspaces.origin.tobytes()
+    content[content.index(raw[:64])] ^= 1
+    (tmp_path / "damaged.sfm.h5").write_bytes(content)
+    done = run_here(
+        "localize", tmp_path / "damaged.sfm.h5", "--map", folder / "model", "-o", tmp_path / "poses.txt", code=1
+    )
+    assert "1 of 2 queries localized" in done.stdout
+    assert "1 unreadable" in done.stdout
+    assert list(read_poses(tmp_path / "poses.txt")) == ["query/1.jpg"]
+
+
+def test_defaults_are_those_of_the_library(run_here, folder):
+    shown = run_here("localize", "--help").stdout
+    for word in ("--cameras", "--public", "--pairs", "--retrieval", "--min-inliers", "--seed", "Example"):
+        assert word in shown
+    assert LocalizeParams().max_error_px == 12
+    with load_map(folder / "model") as map_:
+        assert list(choose_shortlist(map_, None, None)("q", None)) == list(map_.names)
+        with pytest.raises(InputError, match="one of the two"):
+            choose_shortlist(map_, folder / "pairs.txt", 5)

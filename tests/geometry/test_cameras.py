@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pycolmap
+import pytest
+
+from sfumato.errors import FileError, InputError
+from sfumato.geometry.cameras import (
+    PARAMETERS,
+    check_camera,
+    default_camera,
+    from_colmap,
+    read_cameras,
+    refuse_other_sizes,
+    to_colmap,
+    write_cameras,
+)
+from sfumato.types.scene import Camera
+
+CAMERAS = {
+    "db/2.jpg": Camera("SIMPLE_RADIAL", 640, 480, (700.0, 320.0, 240.0, -0.1)),
+    "a.jpg": Camera("PINHOLE", 1536, 1024, (1.0 / 3, 1379.74, 760.35, 503.41)),
+}
+
+
+@pytest.mark.parametrize("model", PARAMETERS)
+def test_parameters_are_those_of_colmap(model):
+    camera = to_colmap(Camera(model, 640, 480, tuple(np.linspace(1, 2, len(PARAMETERS[model].split())))), 7)
+    assert camera.verify_params()
+    assert (camera.camera_id, camera.model_name, camera.has_prior_focal_length) == (7, model, True)
+    names = PARAMETERS[model].split()
+    assert [i for i, name in enumerate(names) if name.startswith("f")] == list(camera.focal_length_idxs())
+    assert [names.index("cx"), names.index("cy")] == list(camera.principal_point_idxs())
+    assert len(camera.params_info.split(",")) == len(names)
+    too_few = Camera(model, 640, 480, (1.0,) * (len(names) - 1))
+    with pytest.raises(InputError, match=f"{model} has {len(names)} parameters"):
+        to_colmap(too_few, 1)
+
+
+def test_to_colmap_and_back():
+    for camera in CAMERAS.values():
+        assert from_colmap(to_colmap(camera, 3)) == camera
+    assert not to_colmap(CAMERAS["a.jpg"], 3, trusted=False).has_prior_focal_length
+
+
+def test_a_point_on_the_axis_is_at_the_principal_point():
+    camera = to_colmap(CAMERAS["a.jpg"], 1)
+    assert np.allclose(np.ravel(camera.img_from_cam(np.array([0.0, 0.0, 2.0]))), (760.35, 503.41))
+    assert np.allclose(np.ravel(camera.cam_from_img(np.array([760.35, 503.41 + 1379.74]))), (0, 1))
+
+
+def test_the_guess_is_colmaps():
+    guess = default_camera((640, 480))
+    colmaps = pycolmap.Camera.create_from_model_name(1, "SIMPLE_RADIAL", 1.2 * 640, 640, 480)
+    assert from_colmap(colmaps) == guess
+    assert default_camera((480, 640)).params == (768.0, 240.0, 320.0, 0.0)
+    assert default_camera((640, 480), 500.0).params[0] == 500
+
+
+def test_lists_keep_every_digit(tmp_path):
+    path = tmp_path / "cameras.txt"
+    write_cameras(path, CAMERAS)
+    assert read_cameras(path) == CAMERAS
+    assert path.read_text().splitlines()[1].startswith("a.jpg PINHOLE 1536 1024 0.3333333333333333 1379.74")
+
+
+def test_hlocs_own_line(tmp_path):
+    path = tmp_path / "queries.txt"
+    path.write_text("query/night/x.jpg SIMPLE_RADIAL 1600 1200 1469.2 800 600 -0.0353019\n")
+    camera = read_cameras(path)["query/night/x.jpg"]
+    assert camera == Camera("SIMPLE_RADIAL", 1600, 1200, (1469.2, 800, 600, -0.0353019))
+
+
+WRONG = """a.jpg PINHOLE 640 480 1 1 320 240
+a.jpg PINHOLE 640 480 1 1 320 240
+b.jpg PINHOL 640 480 1 1 320 240
+c.jpg PINHOLE 640 480 1 320 240
+d.jpg PINHOLE 640.5 480 1 1 320 240
+e.jpg PINHOLE 640 480 nan 1 320 240
+f.jpg PINHOLE 640 480 -5 1 320 240
+my photo.jpg PINHOLE 640 480 1 1 320 240
+"""
+
+
+def test_all_wrong_lines_at_once(tmp_path):
+    path = tmp_path / "cameras.txt"
+    path.write_text(WRONG)
+    with pytest.raises(FileError) as caught:
+        read_cameras(path)
+    told = str(caught.value)
+    for part in (
+        "line 2: 'a.jpg' was named before",
+        "line 3: no camera model is called 'PINHOL' (did you mean 'PINHOLE'?)",
+        "line 4: PINHOLE has 4 parameters (fx fy cx cy), 3 were given",
+        "line 5: expected a width and a height in whole pixels",
+        "line 6: parameters of camera PINHOLE",
+        "line 7: PINHOLE: expected a focal length above 0",
+        "line 8: ",
+    ):
+        assert part in told, told
+    assert "line 1:" not in told
+
+
+def test_an_empty_list_is_told(tmp_path):
+    path = tmp_path / "cameras.txt"
+    path.write_text("# nothing yet\n")
+    with pytest.raises(FileError, match="names no camera"):
+        read_cameras(path)
+
+
+def test_cameras_of_images_of_another_size():
+    refuse_other_sizes(CAMERAS, {"a.jpg": (1536, 1024), "db/2.jpg": None, "other": (1, 1)})
+    with pytest.raises(InputError, match=r"1 cameras .* 'a.jpg' is 1024 x 1536, its camera 1536 x 1024"):
+        refuse_other_sizes(CAMERAS, {"a.jpg": (1024, 1536), "db/2.jpg": (640, 480)})
+
+
+def test_models_that_are_none():
+    with pytest.raises(InputError, match="known are SIMPLE_PINHOLE"):
+        check_camera(Camera("GLASS", 1, 1, ()))

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+
+import sfumato
+from sfumato.errors import EvaluationOnlyWarning, InputError, VoidDistanceWarning
+from sfumato.geometry.library import load_pycolmap
+from sfumato.geometry.localize import Localized, LocalizeParams, estimate_pose, find_points, localize
+from sfumato.geometry.mapping import triangulate_map
+from sfumato.geometry.maps import Map, select_rows
+from sfumato.geometry.model import read_model
+from sfumato.geometry.poses import pose_error
+from sfumato.images.folders.posed import read_posed_folder
+from sfumato.types.concealed import ConcealedFeatures, Subspaces
+from sfumato.types.public import PublicPoints
+from sfumato.types.scene import Camera, Matches
+
+
+@pytest.fixture(scope="module")
+def place(places):
+    return places.make_place()
+
+
+@pytest.fixture(scope="module")
+def model(places, place, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    places.write_model(place, folder)
+    return read_model(folder)
+
+
+def concealed_map(places, place, model, recipe="random-2"):
+    hidden = place.concealed(places.VIEWS, recipe, seed=100)
+    return Map(model, {n: select_rows(f, model.sight(n).keypoints) for n, f in hidden.items()}, is_public=False)
+
+
+def public_map(places, place, model):
+    points = {
+        name: PublicPoints(
+            model.numbers[model.sight(name).landmarks],
+            place.features[name].descriptors[model.sight(name).keypoints],
+            place.features[name].extractor,
+        )
+        for name in places.VIEWS
+    }
+    return Map(model, points, is_public=True)
+
+
+@pytest.fixture(scope="module")
+def maps(places, place, model):
+    return {"concealed": concealed_map(places, place, model), "public": public_map(places, place, model)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "recipe"), [("concealed", "random-2"), ("public", "random-2"), ("public", "random-16")]
+)
+def test_queries_are_found_where_they_were_taken(maps, place, places, kind, recipe):
+    for name, query in place.concealed(places.QUERIES, recipe).items():
+        found = localize(query, place.camera, maps[kind], maps[kind].names)
+        assert found.reason == ""
+        metres, degrees = pose_error(found.pose, place.poses[name])
+        assert metres < 0.02
+        assert degrees < 0.2
+        seen = set(place.seen[name].tolist()) - {-1}
+        assert 0.8 * len(seen) < found.inliers <= found.matches
+        assert found.candidates == maps[kind].names
+
+
+def test_matches_are_the_mutual_nearest_of_each_image_by_definition(maps, place, places, model):
+    """Point to subspace and subspace to subspace: the same as the definition in float64, image by image."""
+    from sfumato.subspace.reference import squared_distances
+
+    [query] = place.concealed(places.QUERIES[:1]).values()
+    query = select_rows(query, np.arange(120))
+    for map_ in maps.values():
+        rows, landmarks = find_points(query, map_, map_.names[:2], LocalizeParams())
+        expected = set()
+        for name in map_.names[:2]:
+            side = map_.view(name).side
+            table = squared_distances(query.subspaces, Subspaces(side.origin, side.basis))
+            for row, other in enumerate(table.argmin(axis=1)):
+                if table[:, other].argmin() == row:
+                    expected.add((row, int(model.sight(name).landmarks[other])))
+        assert set(zip(rows.tolist(), landmarks.tolist(), strict=True)) == expected
+
+
+def test_a_keypoint_may_vote_for_several_points_each_once(maps, place, places):
+    map_ = maps["concealed"]
+    [query] = place.concealed(places.QUERIES[:1]).values()
+    one = find_points(query, map_, map_.names[:1], LocalizeParams())
+    again = find_points(query, map_, (map_.names[0], map_.names[0]), LocalizeParams())
+    every = find_points(query, map_, map_.names, LocalizeParams())
+    assert np.array_equal(one, again)
+    pairs = list(zip(*map(np.ndarray.tolist, every), strict=True))
+    assert len(pairs) == len(set(pairs)) > len(one[0])
+    assert len(set(every[0].tolist())) < len(pairs), "clutter votes differently in every image"
+
+
+def test_the_same_seed_gives_the_same_pose(maps, place, places):
+    [query] = place.concealed(places.QUERIES[:1]).values()
+    first, second = (localize(query, place.camera, maps["public"], maps["public"].names) for _ in range(2))
+    assert np.array_equal(first.pose.rotation, second.pose.rotation)
+    assert np.array_equal(first.pose.translation, second.pose.translation)
+
+
+def test_half_a_pixel_is_added_for_colmap(maps, place, places, model):
+    """With exact keypoints in our convention the pose is exact; half a pixel off, it is not."""
+    pose = place.poses["query/0.jpg"]
+    visible = places.project(model.landmarks.positions, pose, place.camera)
+    for shift, good in ((0.0, True), (0.5, False)):
+        keypoints = np.column_stack([visible - 0.5 + shift, np.ones((len(visible), 2))])
+        words = np.random.default_rng(0).standard_normal((len(visible), 32))
+        basis = np.random.default_rng(1).standard_normal((len(visible), 2, 32))
+        sight = {"db/a.jpg": PublicPoints(model.numbers[model.sight("db/a.jpg").landmarks],
+                                          words[model.sight("db/a.jpg").landmarks])}  # fmt: skip
+        query = ConcealedFeatures(keypoints, Subspaces(words, basis), "random-2")
+        found = localize(query, place.camera, Map(model, sight, is_public=True), ["db/a.jpg"])
+        metres, degrees = pose_error(found.pose, pose)
+        assert (metres < 1e-3 and degrees < 1e-2) == good
+
+
+def test_results_that_are_no_pose(maps, place, places):
+    map_, [query] = maps["public"], place.concealed(places.QUERIES[:1]).values()
+    nothing = select_rows(query, np.zeros(0, np.int64))
+    few = select_rows(query, np.arange(6))
+    for features, candidates, reason in (
+        (nothing, map_.names, "the query has no features"),
+        (query, [], "no image of the map to compare with"),
+        (query, ["nowhere.jpg"], "no image of the map to compare with"),
+        (few, map_.names[:1], "too few matches: "),
+    ):
+        found = localize(features, place.camera, map_, candidates)
+        assert found.pose is None
+        assert found.reason.startswith(reason)
+    assert repr(found).startswith("Localized(not localized: too few matches")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_pose_comes_out_of_wrong_matches(maps, place, places, seed):
+    """hloc would report the nearest database image here; COLMAP alone, a pose with a few inliers."""
+    [query] = place.concealed(places.QUERIES[:1]).values()
+    rng = np.random.default_rng(seed)
+    shuffled = ConcealedFeatures(
+        np.column_stack([rng.uniform(0, [640, 480], (len(query), 2)), query.keypoints[:, 2:]]),
+        query.subspaces, query.recipe, query.extractor, query.image_size,
+    )  # fmt: skip
+    found = localize(shuffled, place.camera, maps["public"], maps["public"].names)
+    assert found.pose is None
+    assert found.matches > 150
+    assert found.reason.startswith(("too few inliers", "no pose"))
+
+
+def test_wrong_matches_among_right_ones_do_not_matter(maps, place, places):
+    [query] = place.concealed(places.QUERIES[:1]).values()
+    keypoints, rng = query.keypoints.copy(), np.random.default_rng(0)
+    wrong = rng.permutation(len(query))[: len(query) // 2]
+    keypoints[wrong, :2] = rng.uniform(0, [640, 480], (len(wrong), 2))
+    found = localize(
+        ConcealedFeatures(keypoints, query.subspaces, query.recipe, query.extractor),
+        place.camera, maps["public"], maps["public"].names,
+    )  # fmt: skip
+    assert pose_error(found.pose, place.poses["query/0.jpg"])[0] < 0.05
+
+
+def test_a_guessed_camera_gets_its_focal_length_estimated(maps, place, places):
+    [query] = place.concealed(places.QUERIES[:1]).values()
+    guess = Camera("SIMPLE_RADIAL", 640, 480, (768.0, 320.0, 240.0, 0.0))
+    found = localize(query, guess, maps["public"], maps["public"].names, guessed_camera=True)
+    metres, degrees = pose_error(found.pose, place.poses["query/0.jpg"])
+    assert metres < 0.3
+    assert degrees < 1
+    trusted = localize(query, guess, maps["public"], maps["public"].names)
+    assert trusted.inliers < found.inliers
+
+
+def test_what_can_not_be_compared_is_told(maps, place, places):
+    map_, [query] = maps["public"], place.concealed(places.QUERIES[:1]).values()
+    rows = {"keypoints": query.keypoints, "subspaces": query.subspaces}
+    other = ConcealedFeatures(**rows, recipe=query.recipe, extractor=sfumato.Extractor("superpoint"))
+    with pytest.raises(InputError, match="different descriptors: superpoint and sift"):
+        localize(other, place.camera, map_, map_.names)
+    encoded = ConcealedFeatures(**rows, recipe="ninja-small+random-2", extractor=query.extractor)
+    with pytest.raises(InputError, match="different encoders"):
+        localize(encoded, place.camera, map_, map_.names)
+    large = Camera("PINHOLE", 1280, 960, (1000, 1000, 640, 480))
+    with pytest.raises(InputError, match="640 x 480, its camera 1280 x 960"):
+        localize(query, large, map_, map_.names)
+
+
+def test_distances_that_say_nothing_are_warned_about(place, places, model, monkeypatch):
+    nothing = Matches(np.zeros((0, 2), np.int32), np.zeros(0))
+    monkeypatch.setattr("sfumato.geometry.localize.match_prepared", lambda *sides: nothing)
+    map_ = concealed_map(places, place, model, "random-16")
+    [query] = place.concealed(places.QUERIES[:1], "random-16").values()
+    with pytest.warns(VoidDistanceWarning):
+        localize(query, place.camera, map_, map_.names[:1])
+
+
+def test_an_image_of_the_map_that_can_not_be_read_is_named(maps, place, places, model):
+    source = {"db/a.jpg": PublicPoints([10**6], np.ones((1, 32))), **{
+        name: PublicPoints(model.numbers[model.sight(name).landmarks],
+                           place.features[name].descriptors[model.sight(name).keypoints])
+        for name in places.VIEWS[1:]}}  # fmt: skip
+    map_, [query] = Map(model, source, is_public=True), place.concealed(places.QUERIES[:1]).values()
+    found = localize(query, place.camera, map_, map_.names)
+    assert found.pose is not None
+    assert list(map_.damaged) == ["db/a.jpg"]
+
+
+def test_poses_are_those_of_colmap(place, places):
+    """cam_from_world: what COLMAP estimates takes a world point to the camera as our Pose does."""
+    pose = place.poses["query/1.jpg"]
+    pixels = places.project(place.points, pose, place.camera)
+    found, inliers = estimate_pose(pixels, place.points, place.camera, LocalizeParams())
+    assert inliers == len(place.points)
+    assert np.abs(found.rotation - pose.rotation).max() < 1e-6
+    assert np.abs(found.translation - pose.translation).max() < 1e-5
+    camera = load_pycolmap().Camera(model="PINHOLE", width=640, height=480, params=list(place.camera.params))
+    local = place.points @ found.rotation.T + found.translation
+    assert np.abs(np.array(camera.img_from_cam(local)) - pixels).max() < 1e-3
+
+
+def test_points_that_determine_nothing(place):
+    pose, _ = estimate_pose(np.zeros((30, 2)), np.ones((30, 3)), place.camera, LocalizeParams())
+    assert pose is None or np.isfinite(pose.translation).all()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"max_error_px": 0}, {"max_error_px": np.nan}, {"min_inliers": 3}, {"min_inliers": 2.5}, {"seed": -1},
+     {"ratio": 2}, {"threads": 0}],
+)  # fmt: skip
+def test_wrong_parameters(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        LocalizeParams(**wrong)
+
+
+def test_text_forms_show_no_pose(place):
+    text = repr(Localized(place.poses["db/a.jpg"], 5, 9, ("a",)))
+    assert text == "Localized(localized, 5 inliers of 9 matches)"
+
+
+@pytest.fixture(scope="module")
+def fountain(shared_data, tmp_path_factory):
+    """Three photos of a fountain mapped from their surveyed poses, and a fourth to localize; clear features of all."""
+    posed = read_posed_folder(shared_data / "posed" / "fountain-P11")
+    names = posed.names[3:7]
+    clear = {name: sfumato.extract(posed.paths[name], max_features=1500) for name in names}
+    views = [name for name in names if name != names[1]]
+    matches = {
+        pair: sfumato.match(clear[pair[0]].descriptors, clear[pair[1]].descriptors)
+        for pair in itertools.combinations(views, 2)
+    }
+    keypoints = {name: clear[name].keypoints for name in views}
+    folder = tmp_path_factory.mktemp("fountain") / "model"
+    outcome = triangulate_map(keypoints, posed.cameras, {name: posed.poses[name] for name in views}, matches, folder)
+    assert outcome.reason == ""
+    return posed, clear, names[1], read_model(folder)
+
+
+@pytest.mark.parametrize(("recipe", "is_public"), [("sub-hybrid-16", True), ("sub-hybrid-2", False)])
+def test_a_photo_is_localized_to_centimetres(fountain, recipe, is_public):
+    posed, clear, name, model = fountain
+    decoys = sfumato.load_decoys()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EvaluationOnlyWarning)
+        hidden = {
+            one: sfumato.conceal(features, recipe, decoys, evaluation_seed=row)
+            for row, (one, features) in enumerate(clear.items())
+            if one == name or not is_public
+        }
+    sights = {one: model.sight(one) for one in model.names}
+    if is_public:
+        source = {
+            one: PublicPoints(model.numbers[s.landmarks], clear[one].descriptors[s.keypoints], clear[one].extractor)
+            for one, s in sights.items()
+        }
+    else:
+        source = {one: select_rows(hidden[one], s.keypoints) for one, s in sights.items()}
+    map_ = Map(model, source, is_public=is_public)
+    found = localize(hidden[name], posed.cameras[name], map_, map_.names)
+    metres, degrees = pose_error(found.pose, posed.poses[name])
+    assert metres < 0.03
+    assert degrees < 0.2
+    assert found.inliers > 150

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+import pycolmap
+import pytest
+
+from sfumato.errors import InputError
+from sfumato.geometry.database import write_database
+from sfumato.geometry.mappers import DATABASE, MapParams, image_names, pipeline_options, ticking
+from sfumato.geometry.verify import VerifyParams
+
+
+@pytest.fixture
+def work(tmp_path, scene):
+    write_database(tmp_path / DATABASE, scene.keypoints, scene.cameras, {})
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("guessed", "refine", "fixed"),
+    [((), None, 6), (("00.jpg", "01.jpg"), None, 4), ((), True, 0), (("00.jpg",), False, 6)],
+)
+def test_which_cameras_stay_as_they_are(work, guessed, refine, fixed):
+    options = pipeline_options(work, MapParams(guessed=guessed, refine_intrinsics=refine, seed=7, threads=2))
+    assert len(options.constant_cameras) == fixed
+    assert options.ba_refine_focal_length == options.ba_refine_extra_params == (fixed < 6)
+    assert not options.ba_refine_principal_point
+    assert not options.extract_colors
+    assert (options.random_seed, options.num_threads) == (7, 2)
+
+
+def test_a_shared_camera_is_fixed_only_for_all(tmp_path, scene):
+    write_database(tmp_path / DATABASE, scene.keypoints, scene.cameras, {}, shared=True)
+    assert pipeline_options(tmp_path, MapParams()).constant_cameras == {1}
+    assert pipeline_options(tmp_path, MapParams(guessed=["03.jpg"])).constant_cameras == set()
+
+
+def test_names_come_from_the_database(work, scene):
+    assert sorted(image_names(work)) == sorted(scene.keypoints)
+
+
+def test_ticks_advance_a_wrapped_iterable():
+    shown, ended = [], []
+
+    def bar(items, total):
+        shown.append(total)
+        try:
+            for item in items:
+                yield item
+                shown.append(item)
+        finally:
+            ended.append(True)
+
+    with ticking(bar, 3) as tick:
+        tick()
+        tick()
+        assert shown == [3, 0, 1]
+    assert ended == [True]
+    with ticking(lambda items, total: items, 1) as tick:
+        for _ in range(5):
+            tick()
+
+
+def test_parameters():
+    assert MapParams().verify_params == VerifyParams(seed=0)
+    assert MapParams(seed=3, threads=2).verify_params == VerifyParams(seed=3)
+    assert MapParams(verification=VerifyParams(min_inliers=30)).verify_params.min_inliers == 30
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [({"mapper": "globel"}, "did you mean 'global'"), ({"threads": 0}, "threads"), ({"seed": -1}, "seed")],
+)
+def test_wrong_parameters(wrong, message):
+    with pytest.raises(InputError, match=message):
+        MapParams(**wrong)
+
+
+def test_options_are_those_of_this_pycolmap():
+    assert hasattr(pycolmap.IncrementalPipelineOptions(), "constant_cameras")

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A map is made from exactly known scenes; what can not be mapped gives a reason, and leaves nothing behind."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pycolmap
+import pytest
+
+import sfumato
+from sfumato.errors import FileError, InputError
+from sfumato.geometry.cameras import default_camera
+from sfumato.geometry.mapping import MapParams, build_map, triangulate_map
+from sfumato.geometry.modelfolder import MODEL_FILES
+from sfumato.geometry.statistics import compare_with_truth
+from sfumato.images.folders.posed import read_posed_folder
+from sfumato.matching.pairs import sequential
+from sfumato.types.scene import Camera, Matches
+
+NOTHING = Matches(np.zeros((0, 2), np.int32), np.zeros(0, np.float32))
+
+
+@pytest.mark.parametrize("mapper", ["incremental", "global"])
+def test_a_known_scene_comes_back(tmp_path, scene, mapper, capfd):
+    outcome = build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", MapParams(mapper=mapper))
+    assert outcome.folder == tmp_path / "model"
+    assert (outcome.reason, outcome.unregistered, outcome.other_models) == ("", (), ())
+    assert sorted(path.name for path in outcome.folder.iterdir()) == sorted(MODEL_FILES)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    found = outcome.statistics
+    assert (found.images, found.registered) == (6, 6)
+    assert found.points > 0.9 * len(scene.points)
+    assert 4 < found.track_length <= 6
+    assert 0.2 < found.reprojection_error_px < 0.5
+    assert outcome.verified.verified == 15
+    made = pycolmap.Reconstruction(str(outcome.folder))
+    assert made.num_points3D() == found.points
+    errors = compare_with_truth(made, scene.poses)
+    assert errors.median_position < 0.02
+    assert errors.median_rotation < 0.1
+    for camera in made.cameras.values():
+        assert list(camera.params) == list(scene.cameras["00.jpg"].params)  # given, so trusted
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_keypoints_of_the_model_are_half_a_pixel_further(tmp_path, scene):
+    outcome = build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model")
+    made = pycolmap.Reconstruction(str(outcome.folder))
+    for image in made.images.values():
+        places = np.array([point.xy for point in image.points2D])
+        assert np.allclose(places - 0.5, scene.keypoints[image.name][:, :2], atol=1e-4)
+
+
+def test_half_a_pixel_would_be_noticed(tmp_path, make_scene):
+    """The same scene with all keypoints half a pixel off fits worse: the convention is not a matter of taste."""
+    exact = make_scene(noise_px=0.0)
+    shifted = {name: keypoints + 0.5 for name, keypoints in exact.keypoints.items()}
+    good = triangulate_map(exact.keypoints, exact.cameras, exact.poses, exact.matches, tmp_path / "a")
+    bad = triangulate_map(shifted, exact.cameras, exact.poses, exact.matches, tmp_path / "b")
+    assert good.statistics.reprojection_error_px < 0.01
+    assert bad.statistics.reprojection_error_px > 10 * good.statistics.reprojection_error_px
+
+
+def test_the_same_seed_gives_the_same_bytes(tmp_path, scene):
+    for name in ("a", "b"):
+        build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / name, MapParams(seed=4))
+    for file in MODEL_FILES:
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+def test_with_known_poses_the_cameras_stay(tmp_path, scene):
+    outcome = triangulate_map(scene.keypoints, scene.cameras, scene.poses, scene.matches, tmp_path / "model")
+    assert outcome.statistics.registered == 6
+    assert outcome.statistics.points > 0.95 * len(scene.points)
+    made = pycolmap.Reconstruction(str(outcome.folder))
+    errors = compare_with_truth(made, scene.poses)
+    assert errors.position.max() < 1e-9
+    far = [np.linalg.norm(scene.points - point.xyz, axis=1).min() for point in made.points3D.values()]
+    assert np.median(far) < 0.02
+
+
+def test_images_without_a_pose_are_left_out(tmp_path, scene):
+    poses = {name: pose for name, pose in scene.poses.items() if name != "03.jpg"}
+    outcome = triangulate_map(scene.keypoints, scene.cameras, poses, scene.matches, tmp_path / "model")
+    assert (outcome.statistics.images, outcome.statistics.registered) == (5, 5)
+
+
+def test_an_image_without_matches_among_posed_ones(tmp_path, scene):
+    matches = {pair: rows for pair, rows in scene.matches.items() if "03.jpg" not in pair}
+    outcome = triangulate_map(scene.keypoints, scene.cameras, scene.poses, matches, tmp_path / "model")
+    assert outcome.statistics.points > 0
+    assert outcome.statistics.images == 6
+
+
+def test_guessed_cameras_are_adjusted_and_given_ones_are_not(tmp_path, make_scene):
+    scene = make_scene(6, 150)
+    wrong = default_camera((640, 480), 700.0)  # 800 in truth
+    cameras = dict.fromkeys(scene.cameras, wrong)
+    params = MapParams(guessed=scene.cameras, shared_camera=True)
+    outcome = build_map(scene.keypoints, cameras, scene.matches, tmp_path / "guessed", params)
+    assert outcome.statistics.registered == 6
+    made = pycolmap.Reconstruction(str(outcome.folder))
+    assert made.num_cameras() == 1
+    assert made.cameras[1].focal_length == pytest.approx(795, abs=25)
+    trusted = build_map(scene.keypoints, cameras, scene.matches, tmp_path / "given", MapParams(shared_camera=True))
+    kept = pycolmap.Reconstruction(str(trusted.folder))
+    assert kept.cameras[1].focal_length == 700
+    adjusted = replace(MapParams(shared_camera=True), refine_intrinsics=True)
+    outcome = build_map(scene.keypoints, cameras, scene.matches, tmp_path / "adjusted", adjusted)
+    made = pycolmap.Reconstruction(str(outcome.folder))
+    assert made.cameras[1].focal_length == pytest.approx(795, abs=25)
+
+
+def test_two_scenes_are_two_maps_and_the_larger_is_kept(tmp_path, make_scene):
+    large, small = make_scene(6), make_scene(4, seed=1, prefix="other/")
+    outcome = build_map(
+        {**large.keypoints, **small.keypoints},
+        {**large.cameras, **small.cameras},
+        {**large.matches, **small.matches},
+        tmp_path / "model",
+    )
+    assert outcome.statistics.registered == 6
+    assert outcome.statistics.images == 10
+    assert outcome.other_models == (4,)
+    assert outcome.unregistered == tuple(sorted(small.keypoints))
+    names = {image.name for image in pycolmap.Reconstruction(str(tmp_path / "model")).images.values()}
+    assert names == set(large.keypoints)
+
+
+@pytest.fixture
+def no_map(tmp_path, capfd):
+    """Ask for a map that can not be; return the reason, after a look at what else happened."""
+
+    def ask(keypoints, cameras, matches, params=None):
+        outcome = build_map(keypoints, cameras, matches, tmp_path / "model", params)
+        assert outcome.folder is None
+        assert outcome.statistics.registered == 0
+        assert outcome.unregistered == tuple(sorted(keypoints))
+        assert not [*tmp_path.iterdir()]
+        assert capfd.readouterr() == ("", "")
+        return outcome.reason
+
+    return ask
+
+
+def test_no_image_and_one_image(no_map, scene):
+    assert no_map({}, {}, {}) == "a map needs two images or more, there are none"
+    one = {"00.jpg": scene.keypoints["00.jpg"]}
+    assert no_map(one, scene.cameras, {}) == "a map needs two images or more, there is one"
+
+
+def test_images_without_features(no_map, scene):
+    empty = dict.fromkeys(list(scene.keypoints)[1:], np.zeros((0, 4), np.float32))
+    reason = no_map({**scene.keypoints, **empty}, scene.cameras, {})
+    assert reason == "5 of 6 images have no features: a map needs two images with features"
+
+
+def test_one_image_without_features_does_not_stop_the_others(tmp_path, scene):
+    keypoints = {**scene.keypoints, "03.jpg": np.zeros((0, 4), np.float32)}
+    matches = {pair: NOTHING if "03.jpg" in pair else rows for pair, rows in scene.matches.items()}
+    outcome = build_map(keypoints, scene.cameras, matches, tmp_path / "model")
+    assert outcome.statistics.registered == 5
+    assert outcome.unregistered == ("03.jpg",)
+
+
+def test_no_matches(no_map, scene):
+    told = "no two of 6 images have a match"
+    assert told in no_map(scene.keypoints, scene.cameras, {})
+    assert told in no_map(scene.keypoints, scene.cameras, dict.fromkeys(scene.matches, NOTHING))
+
+
+def test_matches_at_random(no_map, make_scene):
+    scene, rng = make_scene(3, 100), np.random.default_rng(0)
+    matches = {}
+    for pair, rows in scene.matches.items():
+        shuffled = np.stack([rows.indices[:, 0], rng.permutation(rows.indices[:, 1])], axis=1)
+        matches[pair] = Matches(shuffled, rows.distances)
+    reason = no_map(scene.keypoints, scene.cameras, matches)
+    assert "pairs of images" in reason
+    assert "check the cameras" in reason
+
+
+@pytest.mark.parametrize("mapper", ["incremental", "global"])
+def test_cameras_that_never_move(no_map, scene, mapper):
+    keypoints = dict.fromkeys(scene.keypoints, scene.keypoints["00.jpg"])
+    rows = np.stack([np.arange(len(scene.keypoints["00.jpg"]))] * 2, axis=1).astype(np.int32)
+    matches = dict.fromkeys(scene.matches, Matches(rows, np.zeros(len(rows), np.float32)))
+    reason = no_map(keypoints, scene.cameras, matches, MapParams(mapper=mapper))
+    assert "check the cameras" in reason
+
+
+def test_wrong_intrinsics_give_a_result(tmp_path, make_scene):
+    scene = make_scene(4, 100)
+    wrong = dict.fromkeys(scene.cameras, Camera("PINHOLE", 640, 480, (400.0, 395.0, 322.5, 238.5)))
+    outcome = build_map(scene.keypoints, wrong, scene.matches, tmp_path / "model")
+    right = build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / "right")
+    assert outcome.reason or outcome.statistics.reprojection_error_px > right.statistics.reprojection_error_px
+
+
+def test_mistakes_are_errors_and_leave_nothing(tmp_path, scene):
+    with pytest.raises(InputError, match="have no camera"):
+        build_map(scene.keypoints, {}, scene.matches, tmp_path / "model")
+    with pytest.raises(InputError, match="have no keypoints here"):
+        build_map(scene.keypoints, scene.cameras, {("00.jpg", "x"): NOTHING, **scene.matches}, tmp_path / "model")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_an_existing_map_is_refused_before_any_work(tmp_path, scene):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "cameras.bin").write_text("old")
+
+    def progress(stage, items, total):
+        raise AssertionError("nothing was to be done")
+
+    with pytest.raises(FileError, match="holds a map already"):
+        build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", progress=progress)
+    params = MapParams(overwrite=True)
+    outcome = build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", params)
+    assert pycolmap.Reconstruction(str(outcome.folder)).num_reg_images() == 6
+
+
+def test_a_failure_leaves_the_old_map(tmp_path, scene):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "cameras.bin").write_text("old")
+    outcome = build_map(scene.keypoints, scene.cameras, {}, tmp_path / "model", MapParams(overwrite=True))
+    assert outcome.folder is None
+    assert (tmp_path / "model" / "cameras.bin").read_text() == "old"
+
+
+def test_what_completes_a_map_is_there_when_it_appears(tmp_path, scene):
+    def complete(folder: Path) -> None:
+        assert pycolmap.Reconstruction(str(folder)).num_reg_images() == 6
+        assert not (tmp_path / "model").exists()
+        (folder / "landmarks.sfm.h5").write_text("concealed")
+
+    build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", complete=complete)
+    assert (tmp_path / "model" / "landmarks.sfm.h5").exists()
+
+
+def test_a_map_that_can_not_be_completed_does_not_appear(tmp_path, scene):
+    def complete(folder: Path) -> None:
+        raise FileError("no")
+
+    with pytest.raises(FileError, match="no"):
+        build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", complete=complete)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_progress_goes_through_both_stages(tmp_path, scene):
+    counted = {}
+
+    def progress(stage, items, total):
+        for item in items:
+            counted.setdefault(stage, [total, 0])[1] += 1
+            yield item
+
+    build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", progress=progress)
+    assert counted["verifying"] == [15, 15]
+    assert counted["mapping"][0] == 6
+    assert counted["mapping"][1] >= 5
+
+
+def test_a_stop_from_within_leaves_nothing(tmp_path, scene):
+    def progress(stage, items, total):
+        for number, item in enumerate(items):
+            if stage == "mapping" and number == 3:
+                raise KeyboardInterrupt
+            yield item
+
+    with pytest.raises(KeyboardInterrupt):
+        build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", progress=progress)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_colmap_that_gives_up_is_a_reason(tmp_path, scene, monkeypatch, no_map):
+    def fails(*arguments, **options):
+        raise RuntimeError("[incremental.cc:1] Check failed: something\nmore")
+
+    monkeypatch.setattr(pycolmap, "incremental_mapping", fails)
+    reason = no_map(scene.keypoints, scene.cameras, scene.matches)
+    assert reason == "COLMAP stopped: [incremental.cc:1] Check failed: something"
+
+    def full(*arguments, **options):
+        raise RuntimeError("SQLite error: database or disk is full")
+
+    monkeypatch.setattr(pycolmap, "incremental_mapping", full)
+    with pytest.raises(FileError, match="disk is full; free space"):
+        build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_the_fountain_is_mapped_where_it_was_surveyed(tmp_path, shared_data):
+    """Eleven photos with raw SIFT, each matched with the two next ones, against surveyed cameras in metres."""
+    folder = shared_data / "posed" / "fountain-P11"
+    if not folder.is_dir():
+        pytest.skip(f"needs {folder}")
+    posed = read_posed_folder(folder)
+    features = {name: sfumato.extract(path, max_features=2000) for name, path in posed.paths.items()}
+    matches = {
+        pair: sfumato.match(*(features[name].descriptors for name in pair)) for pair in sequential(posed.names, 2)
+    }
+    keypoints = {name: found.keypoints for name, found in features.items()}
+    outcome = build_map(keypoints, posed.cameras, matches, tmp_path / "model")
+    assert outcome.statistics.registered == 11
+    assert outcome.statistics.points > 1200
+    assert outcome.statistics.reprojection_error_px < 0.6
+    errors = compare_with_truth(pycolmap.Reconstruction(str(outcome.folder)), posed.poses)
+    assert errors.median_position < 0.02
+    assert errors.median_rotation < 0.3
+    assert errors.median_relative < 0.3

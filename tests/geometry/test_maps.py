@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+import shutil
+
+import numpy as np
+import pytest
+
+import sfumato
+from sfumato.errors import ArchiveError, FileError
+from sfumato.geometry.maps import LANDMARKS, Map, load_map, save_landmarks
+from sfumato.geometry.model import read_model
+from sfumato.types.public import PublicPoints
+
+
+@pytest.fixture(scope="module")
+def place(places):
+    return places.make_place()
+
+
+@pytest.fixture(scope="module")
+def mapped(places, place, tmp_path_factory):
+    """A map with its landmarks, and the archive it was made from; tests must not write to it."""
+    folder = tmp_path_factory.mktemp("map")
+    places.write_model(place, folder / "model")
+    archive = place.archive(folder / "private.sfm.h5", [*places.VIEWS, *places.QUERIES])
+    with sfumato.load(archive) as opened:
+        count = save_landmarks(folder / "model", opened)
+    return folder / "model", archive, count
+
+
+@pytest.fixture
+def copy(mapped, tmp_path):
+    shutil.copytree(mapped[0], tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def test_landmarks_are_the_rows_that_see_a_point_as_they_were(mapped, places):
+    folder, archive, count = mapped
+    model = read_model(folder)
+    assert count == len(model.landmarks.observations)
+    with sfumato.load(archive) as whole, sfumato.load(folder / LANDMARKS) as kept:
+        assert tuple(kept) == tuple(sorted(places.VIEWS))
+        for name in kept:
+            rows = model.sight(name).keypoints
+            assert 0 < len(rows) < len(whole[name])
+            assert np.array_equal(kept[name].keypoints, whole[name].keypoints[rows])
+            assert np.array_equal(kept[name].subspaces.origin, whole[name].subspaces.origin[rows])
+            assert np.array_equal(kept[name].subspaces.basis, whole[name].subspaces.basis[rows])
+            assert kept[name].recipe == whole[name].recipe
+            assert kept[name].image_size == whole[name].image_size
+
+
+def test_half_precision_stays_half_precision(copy, place, places, tmp_path):
+    sfumato.save(tmp_path / "half.sfm.h5", place.concealed(places.VIEWS), dtype="float16")
+    with sfumato.load(tmp_path / "half.sfm.h5") as archive:
+        save_landmarks(copy, archive)
+    with sfumato.load(copy / LANDMARKS) as kept:
+        assert {kept.header(name).dtype for name in kept} == {"float16"}
+
+
+def test_a_map_gives_landmarks_and_what_stands_for_them(mapped):
+    folder, archive, _ = mapped
+    with load_map(folder) as map_, sfumato.load(archive) as whole:
+        assert not map_.is_public
+        assert len(map_) == 5
+        assert "db/a.jpg" in map_
+        assert "query/0.jpg" not in map_
+        view, sight = map_.view("db/a.jpg"), map_.model.sight("db/a.jpg")
+        assert np.array_equal(view.landmarks, sight.landmarks)
+        assert np.array_equal(view.side.origin, whole["db/a.jpg"].subspaces.origin[sight.keypoints])
+        assert map_.view("db/a.jpg") is view
+        assert list(map_.landmarks()) == list(map_.names)
+        assert map_.extractor is None
+        assert repr(map_) == f"Map({len(map_.positions)} points, 5 images, concealed)"
+
+
+def test_few_images_are_kept_when_memory_is_short(mapped, monkeypatch):
+    monkeypatch.setattr("sfumato.geometry.maps.KEPT_BYTES", 1)
+    with load_map(mapped[0]) as map_:
+        first = map_.view("db/a.jpg")
+        map_.view("db/b.jpg")
+        assert map_.view("db/a.jpg") is not first
+
+
+def public_points(place, model, names):
+    return {
+        name: PublicPoints(
+            model.numbers[model.sight(name).landmarks],
+            place.features[name].descriptors[model.sight(name).keypoints],
+            place.features[name].extractor,
+        )
+        for name in names
+    }
+
+
+def test_public_points_of_some_images_will_do(mapped, place):
+    model = read_model(mapped[0])
+    map_ = Map(model, public_points(place, model, ["db/a.jpg"]), is_public=True)
+    assert (map_.names, map_.is_public) == (("db/a.jpg",), True)
+    view, sight = map_.view("db/a.jpg"), model.sight("db/a.jpg")
+    assert np.array_equal(view.landmarks, sight.landmarks)
+    assert view.side.basis.shape == (len(sight), 0, 32)
+    assert view.side.extractor.name == "sift"
+    assert "public points" in repr(map_)
+    assert list(map_.landmarks()) == ["db/a.jpg"]
+    assert map_.landmarks()["db/a.jpg"].shape == (len(sight), 32)
+
+
+def test_public_points_of_another_map_are_refused(mapped):
+    model = read_model(mapped[0])
+    unseen = np.setdiff1d(np.arange(len(model.numbers)), model.sight("db/a.jpg").landmarks)
+    for points in ([10**6], model.numbers[unseen[:1]]):
+        map_ = Map(model, {"db/a.jpg": PublicPoints(points, np.ones((1, 32)))}, is_public=True)
+        with pytest.raises(FileError, match="does not see in the model"):
+            map_.view("db/a.jpg")
+
+
+def test_public_points_are_never_found_by_themselves(copy, mapped):
+    (copy / LANDMARKS).unlink()
+    (copy / "public-points.h5").write_bytes(b"whatever")
+    with pytest.raises(FileError, match=r"without landmarks\.sfm\.h5.*--public"):
+        load_map(copy)
+    with pytest.raises(FileError, match="not a complete HDF5 file"):
+        load_map(copy, public=copy / "public-points.h5")
+
+
+def test_landmarks_of_another_map_are_refused(copy, places, place, tmp_path):
+    other = places.make_place(seed=5)
+    places.write_model(other, tmp_path / "other")
+    with sfumato.load(other.archive(tmp_path / "other.sfm.h5", places.VIEWS)) as archive:
+        save_landmarks(tmp_path / "other", archive)
+    shutil.copy(tmp_path / "other" / LANDMARKS, copy / LANDMARKS)
+    with pytest.raises(FileError, match="does not belong to the model beside it: 'db/"):
+        load_map(copy)
+
+
+def test_landmarks_that_fit_in_number_only_are_refused_when_read(copy, mapped):
+    with sfumato.load(mapped[0] / LANDMARKS) as kept:
+        moved = {name: sfumato.ConcealedFeatures(f.keypoints + np.float32(0.5), f.subspaces, f.recipe, f.extractor)
+                 for name, f in kept.items()}  # fmt: skip
+    sfumato.save(copy / LANDMARKS, moved)
+    with load_map(copy) as map_, pytest.raises(FileError, match="landmarks of another map"):
+        map_.view("db/a.jpg")
+
+
+def test_too_many_and_too_few_images_are_refused(copy, mapped, places, place):
+    with sfumato.load(mapped[0] / LANDMARKS) as kept:
+        some = {name: kept[name] for name in list(kept)[1:]}
+        more = {**dict(kept), "zoo.jpg": kept["db/a.jpg"]}
+    sfumato.save(copy / LANDMARKS, some)
+    with pytest.raises(FileError, match=r"'db/a\.jpg'"):
+        load_map(copy)
+    sfumato.save(copy / LANDMARKS, more)
+    with pytest.raises(FileError, match="more images"):
+        load_map(copy)
+
+
+def test_a_damaged_image_does_not_stop_the_others(copy, mapped):
+    with sfumato.load(copy / LANDMARKS) as kept:
+        raw = kept["db/b.jpg"].subspaces.origin.tobytes()
+    content = bytearray((copy / LANDMARKS).read_bytes())
+    content[content.index(raw[:64])] ^= 1
+    (copy / LANDMARKS).write_bytes(content)
+    with load_map(copy) as map_:
+        assert len(map_.view("db/a.jpg").landmarks)
+        with pytest.raises(ArchiveError, match=r"db/b\.jpg"):
+            map_.view("db/b.jpg")
+
+
+def test_an_archive_that_was_not_mapped_is_refused_and_nothing_is_left(copy, places, place, tmp_path):
+    (copy / LANDMARKS).unlink()
+    with (
+        sfumato.load(place.archive(tmp_path / "few.sfm.h5", places.VIEWS[1:])) as few,
+        pytest.raises(FileError, match=r"lacks 'db/a\.jpg'"),
+    ):
+        save_landmarks(copy, few)
+    other = places.make_place(seed=5)
+    with (
+        sfumato.load(other.archive(tmp_path / "other.sfm.h5", places.VIEWS)) as archive,
+        pytest.raises(FileError, match="was not mapped from"),
+    ):
+        save_landmarks(copy, archive)
+    assert not (copy / LANDMARKS).exists()
+
+
+def test_public_points_file_of_another_place(copy, tmp_path, mapped, place):
+    from sfumato.publish import write_public
+
+    model = read_model(copy)
+    points = public_points(place, model, ["db/a.jpg"])["db/a.jpg"]
+    write_public(tmp_path / "p.h5", [("db/a.jpg", points), ("zoo.jpg", points)])
+    with pytest.raises(FileError, match=r"'zoo\.jpg' are not in the map"):
+        load_map(copy, public=tmp_path / "p.h5")

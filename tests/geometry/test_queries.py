@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import numpy as np
+import pytest
+
+import sfumato
+from sfumato.errors import FileError, InputError
+from sfumato.geometry.localize import LocalizeParams
+from sfumato.geometry.maps import Map
+from sfumato.geometry.model import read_model
+from sfumato.geometry.poses import pose_error, read_poses
+from sfumato.geometry.queries import check_output, localize_queries, save_outcome, summarise
+from sfumato.geometry.shortlist import every_image
+from sfumato.types.public import PublicPoints
+from sfumato.types.scene import Camera
+
+
+@pytest.fixture(scope="module")
+def place(places):
+    return places.make_place()
+
+
+@pytest.fixture(scope="module")
+def map_(places, place, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    places.write_model(place, folder)
+    model = read_model(folder)
+    points = {
+        name: PublicPoints(
+            model.numbers[model.sight(name).landmarks],
+            place.features[name].descriptors[model.sight(name).keypoints],
+        )
+        for name in places.VIEWS
+    }
+    return Map(model, points, is_public=True)
+
+
+@pytest.fixture
+def queries(places, place, tmp_path):
+    """Two queries that can be localized, one that shows something else, one without features, one without a size."""
+    hidden = place.concealed(places.QUERIES)
+    rng = np.random.default_rng(3)
+    strange = sfumato.Subspaces(rng.standard_normal((80, 32)), rng.standard_normal((80, 2, 32)))
+    first = hidden["query/0.jpg"]
+    hidden["elsewhere.jpg"] = sfumato.ConcealedFeatures(
+        rng.uniform(0, 400, (80, 4)), strange, "random-2", image_size=(640, 480)
+    )
+    hidden["empty.jpg"] = sfumato.ConcealedFeatures(
+        np.zeros((0, 4)), first.subspaces[:0], "random-2", image_size=(640, 480)
+    )
+    hidden["sizeless.jpg"] = sfumato.ConcealedFeatures(first.keypoints, first.subspaces, first.recipe)
+    sfumato.save(tmp_path / "query.sfm.h5", hidden)
+    with sfumato.load(tmp_path / "query.sfm.h5") as archive:
+        yield archive
+
+
+def spoil(path, name):
+    with sfumato.load(path) as archive:
+        raw = archive[name].subspaces.origin.tobytes()
+    content = bytearray(path.read_bytes())
+    content[content.index(raw[:64])] ^= 1
+    path.write_bytes(content)
+
+
+def test_every_query_gets_a_pose_or_a_reason(queries, map_, place, places, tmp_path):
+    cameras = dict.fromkeys(("query/0.jpg", "elsewhere.jpg", "empty.jpg", "of nobody"), place.camera)
+    outcome = localize_queries(queries, cameras, map_, every_image(map_.names))
+    assert set(outcome.results) == set(queries)
+    assert set(outcome.poses) == {"query/0.jpg", "query/1.jpg"}
+    for name, pose in outcome.poses.items():
+        assert pose_error(pose, place.poses[name])[0] < (0.02 if name in cameras else 0.5)
+    assert outcome.guessed == ["query/1.jpg"]
+    assert outcome.reasons["empty.jpg"] == "the query has no features"
+    assert outcome.reasons["sizeless.jpg"].startswith("no camera is given")
+    assert outcome.reasons["elsewhere.jpg"].startswith(("too few", "no pose"))
+    facts = summarise(outcome)
+    assert (facts["queries"], facts["localized"], facts["cameras guessed"]) == (5, 2, 1)
+    table = save_outcome(tmp_path / "poses.txt", outcome, LocalizeParams(), {"map": "public points"})
+    check_files(tmp_path, table, outcome)
+
+
+def check_files(folder, table, outcome):
+    assert table == folder / "poses.json"
+    back = read_poses(folder / "poses.txt")
+    assert set(back) == set(outcome.poses)
+    assert all(pose_error(back[name], pose) == pytest.approx((0, 0), abs=1e-6) for name, pose in outcome.poses.items())
+    content = json.loads(table.read_text())
+    assert content["params"]["max_error_px"] == 12
+    assert content["queries"]["query/1.jpg"]["camera"] == "guessed"
+    assert content["queries"]["query/0.jpg"]["inliers"] == outcome.results["query/0.jpg"].inliers
+    assert content["queries"]["empty.jpg"] == {
+        "localized": False, "inliers": 0, "matches": 0, "candidates": 5, "camera": "given",
+        "reason": "the query has no features",
+    }  # fmt: skip
+    assert not [key for key in content["queries"]["query/0.jpg"] if "pose" in key]
+    assert not [path for path in folder.iterdir() if path.suffix == ".part"]
+
+
+def test_a_query_without_candidates_has_no_pose(queries, map_, place):
+    """hloc takes the pose of a database image here."""
+    wanted = {"query/0.jpg": ("not/mapped.jpg",), "query/1.jpg": ()}
+    outcome = localize_queries(queries, {}, map_, lambda name, query: wanted.get(name, ()))
+    assert not outcome.poses
+    assert outcome.strangers == {"not/mapped.jpg"}
+    assert outcome.reasons["query/0.jpg"] == "no image of the map to compare with"
+
+
+def test_a_damaged_query_is_named_and_does_not_stop_the_others(queries, map_, place, places):
+    spoil(queries.path, "query/0.jpg")
+    with sfumato.load(queries.path) as damaged:
+        outcome = localize_queries(damaged, dict.fromkeys(places.QUERIES, place.camera), map_, every_image(map_.names))
+    assert list(outcome.unreadable) == ["query/0.jpg"]
+    assert list(outcome.poses) == ["query/1.jpg"]
+
+
+def test_cameras_of_another_size_are_told_before_any_work(queries, map_):
+    wrong = dict.fromkeys(["query/0.jpg", "query/1.jpg"], Camera("PINHOLE", 1280, 960, (1000, 1000, 640, 480)))
+    with pytest.raises(InputError, match="2 cameras are of images of another size"):
+        localize_queries(queries, wrong, map_, lambda name, query: pytest.fail("work was done"))
+
+
+def test_what_can_not_be_compared_names_the_query(queries, map_, place, places):
+    points = {"db/a.jpg": PublicPoints(map_.model.numbers[:1], np.ones((1, 16)))}
+    points["db/a.jpg"] = PublicPoints(map_.model.numbers[map_.model.sight("db/a.jpg").landmarks[:1]], np.ones((1, 16)))
+    other = Map(map_.model, points, is_public=True)
+    with pytest.raises(InputError, match=r"query 'elsewhere\.jpg': .*different spaces: 32 and 16"):
+        localize_queries(queries, {}, other, every_image(other.names))
+
+
+def test_an_output_that_can_not_be_is_told_before_any_work(tmp_path):
+    check_output(tmp_path / "poses.txt", ["a.jpg", "b/é.jpg"])
+    with pytest.raises(InputError, match="2 of the queries can not be listed"):
+        check_output(tmp_path / "poses.txt", ["a b.jpg", "#c.jpg", "d.jpg"])
+    for path, message in (("poses.json", "beside it"), (".", "folder"), ("none/poses.txt", "folder is missing")):
+        with pytest.raises(FileError, match=message):
+            check_output(tmp_path / path, [])
+
+
+def test_a_full_disk_leaves_what_was_there(queries, map_, tmp_path, monkeypatch):
+    (tmp_path / "poses.json").write_text("old")
+    outcome = localize_queries(queries, {}, map_, lambda name, query: ())
+
+    def full(source, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(FileError, match="No space left"):
+        save_outcome(tmp_path / "poses.txt", outcome, LocalizeParams())
+    assert (tmp_path / "poses.json").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["poses.json", "query.sfm.h5"]

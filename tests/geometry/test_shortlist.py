@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+
+from sfumato.errors import FileError, InputError
+from sfumato.geometry.maps import Map
+from sfumato.geometry.model import Model
+from sfumato.geometry.shortlist import SMALL_MAP, bundled_codebook, by_pairs, by_votes, every_image, read_shortlists
+from sfumato.matching.codebook import Codebook
+from sfumato.types.concealed import ConcealedFeatures, Subspaces
+from sfumato.types.extractor import Extractor
+from sfumato.types.public import PublicPoints
+from sfumato.types.scene import Landmarks
+
+
+@pytest.fixture
+def query():
+    return ConcealedFeatures(np.zeros((1, 4)), Subspaces(np.ones((1, 8)), np.eye(2, 8)[None]), "random-2")
+
+
+def test_a_small_map_is_tried_whole_and_a_large_one_is_not(query):
+    names = [f"{i}.jpg" for i in range(SMALL_MAP)]
+    assert list(every_image(names)("q", query)) == names
+    with pytest.raises(InputError, match="--retrieval"):
+        every_image([*names, "one more"])
+
+
+def test_pairs_have_a_direction_and_keep_their_order(tmp_path, query):
+    path = tmp_path / "pairs.txt"
+    path.write_text(
+        "\ufeff# mine\nq.jpg db/2.jpg\nq.jpg db/1.jpg\n\nq.jpg db/2.jpg\ndb/1.jpg q.jpg\n", encoding="utf-8"
+    )
+    assert read_shortlists(path) == {"q.jpg": ("db/2.jpg", "db/1.jpg"), "db/1.jpg": ("q.jpg",)}
+    shortlist = by_pairs(path)
+    assert shortlist("q.jpg", query) == ("db/2.jpg", "db/1.jpg")
+    assert shortlist("other.jpg", query) == ()
+
+
+def test_wrong_lines_are_named_together(tmp_path):
+    path = tmp_path / "pairs.txt"
+    path.write_text("a b\na b c\n" + "d\n" * 9)
+    with pytest.raises(FileError, match=r"line 2 has 3 words, line 3 has 1 words.* and 5 more"):
+        read_shortlists(path)
+    with pytest.raises(FileError, match="check the path"):
+        read_shortlists(tmp_path / "none.txt")
+
+
+def images_of(words, seed, count=6, dim=2):
+    """Concealed features that pass near some words, many times each."""
+    rng = np.random.default_rng(seed)
+    points = np.repeat(words, count, axis=0) + 0.05 * rng.standard_normal((count * len(words), words.shape[1]))
+    subspaces = Subspaces(points, rng.standard_normal((len(points), dim, words.shape[1])))
+    return ConcealedFeatures(np.zeros((len(points), 4)), subspaces, f"random-{dim}", Extractor("sift"))
+
+
+@pytest.fixture(scope="module")
+def codebook():
+    words = np.random.default_rng(0).standard_normal((40, 64))
+    return Codebook(words / np.linalg.norm(words, axis=1, keepdims=True), Extractor("sift"))
+
+
+def model_with(names):
+    landmarks = Landmarks(np.zeros((0, 3)), np.zeros((0, 3), np.int64), tuple(names))
+    return Model(landmarks, np.zeros(0, np.int64), np.zeros((0, 2)), np.zeros(len(names), np.int64))
+
+
+def test_votes_find_the_images_that_show_the_same(codebook):
+    shown = {f"{kind}{i}.jpg": 20 * kind for kind in (0, 1) for i in range(3)}
+    words = codebook.words
+    source = {name: images_of(words[start : start + 20], row) for row, (name, start) in enumerate(shown.items())}
+    map_ = Map(model_with(shown), source, is_public=False)
+    shortlist = by_votes(map_, 3, codebook)
+    assert sorted(shortlist("q", images_of(words[20:], 99))) == ["10.jpg", "11.jpg", "12.jpg"]
+    assert sorted(shortlist("q", images_of(words[:20], 98))) == ["00.jpg", "01.jpg", "02.jpg"]
+    for wrong in (0, 1.5):
+        with pytest.raises(InputError, match="retrieval"):
+            by_votes(map_, wrong, codebook)
+
+
+def test_votes_against_public_points(codebook):
+    words, rng = codebook.words, np.random.default_rng(1)
+    source = {
+        f"{kind}.jpg": PublicPoints(np.arange(60), np.repeat(words[20 * kind : 20 * kind + 20], 3, axis=0)
+                                    + 0.05 * rng.standard_normal((60, 64)), Extractor("sift"))
+        for kind in (0, 1)
+    }  # fmt: skip
+    map_ = Map(model_with(source), source, is_public=True)
+    assert bundled_codebook(map_) is None
+    assert list(by_votes(map_, 1, codebook)("q", images_of(words[20:], 99))) == ["1.jpg"]

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pycolmap
+import pytest
+
+from sfumato.errors import InputError
+from sfumato.geometry.database import write_database
+from sfumato.geometry.verify import VerifyParams, verify
+from sfumato.types.scene import Matches, Pose
+
+
+def spoilt(matches, share, seed=0):
+    """Matches of which a share has wrong partners; and which rows are still right."""
+    rng = np.random.default_rng(seed)
+    rows = matches.indices.copy()
+    wrong = rng.permutation(len(rows))[: int(share * len(rows))]
+    rows[wrong, 1] = np.roll(rows[wrong, 1], 1)
+    right = np.ones(len(rows), bool)
+    right[wrong] = False
+    return Matches(rows, matches.distances), right
+
+
+@pytest.fixture(scope="module")
+def scene(make_scene):
+    return make_scene(4, 120)
+
+
+@pytest.fixture(scope="module")
+def noisy(scene):
+    """Half of all matches are wrong; one pair has too few, and one only wrong ones."""
+    matches, right = {}, {}
+    for number, (pair, perfect) in enumerate(scene.matches.items()):
+        matches[pair], right[pair] = spoilt(perfect, 0.5, number)
+    few, wrong = ("00.jpg", "01.jpg"), ("00.jpg", "02.jpg")
+    matches[few] = Matches(scene.matches[few].indices[:14], scene.matches[few].distances[:14])
+    matches[wrong], right[wrong] = spoilt(scene.matches[wrong], 1.0)
+    return matches, right, [few, wrong]
+
+
+def written(path, scene, matches):
+    write_database(path, scene.keypoints, scene.cameras, matches)
+    return path
+
+
+def two_views(path, pair):
+    with pycolmap.Database.open(str(path)) as database:
+        numbers = {image.name: image.image_id for image in database.read_all_images()}
+        return database.read_two_view_geometry(numbers[pair[0]], numbers[pair[1]])
+
+
+def check(path, outcome, matches, right, refused):
+    told = {pair.names: pair for pair in outcome.pairs}
+    assert set(told) == set(matches)
+    for pair, rows in right.items():
+        geometry = two_views(path, pair)
+        assert told[pair].matches == len(matches[pair])
+        assert told[pair].inliers == len(geometry.inlier_matches)
+        if pair in refused:
+            assert (told[pair].inliers, told[pair].configuration) == (0, "degenerate")
+            continue
+        assert told[pair].configuration == "calibrated"
+        good = {tuple(row) for row in matches[pair].indices[rows].tolist()}
+        kept = {tuple(row) for row in geometry.inlier_matches.tolist()}
+        assert len(good & kept) >= 0.95 * len(good)
+        assert len(kept - good) <= 0.1 * len(rows)
+    assert outcome.verified == len(matches) - len(refused)
+    assert outcome.inliers == sum(pair.inliers for pair in outcome.pairs)
+
+
+def test_right_matches_stay_and_wrong_ones_go(tmp_path, scene, noisy):
+    path = written(tmp_path / "d.db", scene, noisy[0])
+    check(path, verify(path), *noisy)
+
+
+def test_with_known_poses_too(tmp_path, scene, noisy):
+    path = written(tmp_path / "d.db", scene, noisy[0])
+    check(path, verify(path, poses=scene.poses), *noisy)
+
+
+def test_neither_threads_nor_order_change_anything(tmp_path, scene, noisy):
+    results = []
+    for threads, matches in ((1, noisy[0]), (2, dict(reversed(noisy[0].items())))):
+        path = written(tmp_path / f"{threads}.db", scene, matches)
+        outcome = verify(path, VerifyParams(threads=threads))
+        results.append((outcome, [two_views(path, pair).inlier_matches.tolist() for pair in noisy[0]]))
+    assert results[0] == results[1]
+
+
+def test_progress_sees_every_pair(tmp_path, scene, noisy):
+    path, seen = written(tmp_path / "d.db", scene, noisy[0]), []
+    verify(path, progress=lambda pairs: (seen.append(1) or pair for pair in pairs))
+    assert len(seen) == len(noisy[0])
+
+
+def test_an_inlier_ratio_that_is_not_reached(tmp_path, scene, noisy):
+    path = written(tmp_path / "d.db", scene, noisy[0])
+    assert verify(path, VerifyParams(min_inlier_ratio=0.9)).verified == 0
+
+
+def test_poses_that_are_wrong_or_missing(tmp_path, scene):
+    path = written(tmp_path / "d.db", scene, scene.matches)
+    names = sorted(scene.poses)
+    poses = dict(scene.poses)
+    del poses[names[0]]
+    poses[names[1]] = Pose(poses[names[1]].rotation, poses[names[1]].translation + np.array([0.5, 0.5, 0]))
+    outcome = verify(path, poses=poses)
+    for pair in outcome.pairs:
+        if names[0] in pair.names:
+            assert pair.inliers == 0
+        elif names[1] in pair.names:
+            assert pair.inliers < 0.3 * pair.matches
+        else:
+            assert pair.inliers > 0.95 * pair.matches
+
+
+def test_two_images_from_one_place_have_no_epipolar_lines(tmp_path, scene):
+    path = written(tmp_path / "d.db", scene, scene.matches)
+    here = scene.poses["00.jpg"]
+    outcome = verify(path, poses=dict.fromkeys(scene.poses, here))
+    assert outcome.verified <= len(outcome.pairs)
+
+
+def test_nothing_to_verify(tmp_path, scene):
+    path = written(tmp_path / "d.db", scene, {})
+    outcome = verify(path)
+    assert (outcome.pairs, outcome.verified, outcome.matches) == ((), 0, 0)
+    assert repr(outcome) == "VerifyOutcome(0 of 0 pairs, 0 of 0 matches)"
+
+
+def test_all_wrong_parameters_at_once():
+    with pytest.raises(InputError) as caught:
+        VerifyParams(max_error_px=0, min_inliers=0, min_inlier_ratio=2, max_false_alarms=0, seed=-1, threads=0)
+    for name in ("max_error_px", "min_inliers", "min_inlier_ratio", "max_false_alarms", "seed", "threads"):
+        assert name in str(caught.value)
