@@ -56,6 +56,17 @@ def test_all_images_are_projected_on_the_same_axes(images):
     assert len({id(kept.prepared.frame) for kept in images._kept.values()}) == 1
 
 
+def test_images_of_different_dimensions_have_axes_of_their_own(tmp_path, image):
+    several = {f"{n}-{k}": image(k, ambient_dim=n) for n in (8, 24) for k in range(2)}
+    sfumato.save(tmp_path / "m.sfm.h5", several)
+    with sfumato.load(tmp_path / "m.sfm.h5") as archive:
+        images = ArchiveImages(archive)
+        for n in (8, 24):
+            pair = f"{n}-0", f"{n}-1"
+            found = images.match(pair, MatchParams())
+            np.testing.assert_array_equal(found.indices, sfumato.match(several[pair[0]], several[pair[1]]).indices)
+
+
 def test_a_damaged_image_is_named(archive_path, spoil):
     spoil(archive_path, "db/1.jpg")
     with sfumato.load(archive_path) as archive:

@@ -10,6 +10,7 @@ import sfumato
 from sfumato.errors import InputError, VoidDistanceWarning
 from sfumato.matching.match import MatchParams, match_prepared
 from sfumato.subspace.fast import prepare
+from sfumato.subspace.prepared import Frame
 
 COUNTS = (61, 47)
 
@@ -218,7 +219,7 @@ def test_rules_that_are_none(rules, words, counts):
         sfumato.match(*sides(counts=counts), **rules)
 
 
-@pytest.mark.parametrize("k", [0, -1, 1.5, "2", None])
+@pytest.mark.parametrize("k", [0, -1, 1.5, "2", None, True, 2**31, 2**70])
 def test_k_that_is_none(k):
     with pytest.raises(InputError, match="k: expected a whole number"):
         sfumato.nearest(*sides(), k=k)
@@ -243,3 +244,52 @@ def test_sides_that_do_not_go_together():
 def test_nothing_shows_the_values():
     a, b = sides()
     assert repr(sfumato.match(a, b)) == f"Matches({len(sfumato.match(a, b))})"
+
+
+def sharing(decoys: int = 30, count: int = 200, n: int = 24, seed: int = 3) -> list[sfumato.Subspaces]:
+    """Two sides whose subspaces all pass through a few common points."""
+    rng = np.random.default_rng(seed)
+    common = rng.normal(size=(decoys, n))
+    return [
+        sfumato.Subspaces(common[rng.integers(decoys, size=count)], rng.normal(size=(count, 2, n))) for _ in range(2)
+    ]
+
+
+@pytest.mark.parametrize("rules", [{}, {"ratio": 0.8}, {"max_distance": 0.0}, {"max_distance": 1e-9, "mutual": False}])
+def test_subspaces_that_meet_are_matched_alike_by_torch(rules):
+    a, b = sharing()
+    usual, by_torch = sfumato.match(a, b, **rules), sfumato.match(a, b, **rules, device="cpu")
+    np.testing.assert_array_equal(usual.indices, by_torch.indices)
+    np.testing.assert_array_equal(usual.distances, by_torch.distances)
+    assert len(usual) == 0 if "ratio" in rules else (len(usual) > 0 and (usual.distances == 0).all())
+
+
+def test_points_far_from_the_origin_are_told_apart():
+    rng = np.random.default_rng(5)
+    a = (1e5 + 2 * rng.random((700, 2))).astype(np.float32)
+    b = np.concatenate([a[::-1], (1e5 + 2 * rng.random((500, 2))).astype(np.float32)])
+    check(a, b)
+    distances, rows = sfumato.nearest(a, b, k=1)
+    squared = ((a[:, None].astype(float) - b[rows].astype(float)) ** 2).sum(axis=2)
+    np.testing.assert_allclose(distances.astype(float) ** 2, squared, atol=1e-9)
+    assert (distances == 0).all()
+    assert (a[:, None] == b[rows]).all()
+
+
+def test_subspaces_far_from_the_origin_do_not_depend_on_the_frame():
+    rng = np.random.default_rng(6)
+    far = [sfumato.Subspaces(1e4 + rng.normal(size=(300, 6)), rng.normal(size=(300, 1, 6))) for _ in range(2)]
+    usual, moved = ([prepare(side.origin, side.basis) for side in far] for _ in range(2))
+    moved[0].frame = Frame.of(far[0].origin[:9] + 30)
+    params = MatchParams(mutual=False)
+    one, other = match_prepared(*usual, params), match_prepared(*moved, params)
+    np.testing.assert_array_equal(one.indices, other.indices)
+
+
+@pytest.mark.parametrize(
+    "rules", [{"max_distance": 1e160}, {"max_distance": 10**400}, {"ratio": 1e-300, "max_distance": 1.0}]
+)
+def test_limits_beyond_all_numbers(rules):
+    a, b = sides()
+    expected_count = len(sfumato.match(a, b)) if "ratio" not in rules else 0
+    assert len(sfumato.match(a, b, **rules)) == expected_count

@@ -494,3 +494,18 @@ def test_nothing_shows_the_values():
     side = points_of(np.full((3, 4), 0.123, np.float32))
     ready = fast.prepare(*side)
     assert "0.123" not in f"{ready!r} {fast.search(ready, ready, (1, 1))!r}"
+
+
+def test_where_compiled_code_can_not_be_kept_it_is_made_anew():
+    program = """
+from numba.core import caching
+kept = [kind for kind in caching.CacheImpl._locator_classes if "UserProvided" in kind.__name__]
+assert kept
+caching.CacheImpl._locator_classes = kept  # as if package and home were read-only
+import numpy as np, sfumato
+print(sfumato.nearest(np.eye(3), np.eye(3), k=1)[1].ravel().tolist())
+"""
+    settings = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=settings, check=False)
+    assert done.stdout.strip() == "[0, 1, 2]", done.stderr
+    assert "NUMBA_CACHE_DIR" in done.stderr

@@ -76,3 +76,20 @@ def test_large_subspaces_against_points_are_taken_in_dual_form(monkeypatch, head
     assert choose(large, points, head=head) == plan.Plan(N, choose(large, points).step, (True, False))
     assert choose(make(m=16), points).duals == (False, False)
     assert choose(make(m=2), make(m=2, seed=1)).duals == (False, False)
+
+
+@pytest.mark.parametrize("large", [10**9, 10])
+def test_where_projecting_settles_nothing_nothing_is_projected(monkeypatch, large):
+    monkeypatch.setattr(plan, "SMALL", 10)
+    monkeypatch.setattr(plan, "LARGE", large)
+    rng = np.random.default_rng(8)
+    flat = [
+        prepare(
+            *(
+                part.astype(np.float32)
+                for part in reference.canonicalise(rng.normal(size=(300, 128)), rng.normal(size=(300, 2, 128)))
+            )
+        )
+        for _ in range(2)
+    ]
+    assert choose(*flat).head == 128

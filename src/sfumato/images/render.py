@@ -119,7 +119,8 @@ def render(
     size = camera.width, camera.height
     colours: Colours = cv2.resize(fine, size, interpolation=cv2.INTER_AREA)  # the mean: the sizes divide
     with np.errstate(divide="ignore"):
-        return colours, 1 / _nearest(surfaces, camera, pose, 1)[1]
+        depth = 1 / _nearest(surfaces, camera, pose, 1)[1]
+    return colours, depth.astype(np.float32)
 
 
 def intrinsics(camera: Camera) -> Array:
@@ -139,7 +140,7 @@ def _to_surface(surface: Surface, camera: Camera, pose: Pose) -> Array | None:
     edges[:, 2] += pose.translation
     if abs(np.linalg.det(edges)) < 1e-12:
         return None
-    lines: Array = np.linalg.inv(intrinsics(camera) @ edges)
+    lines: Array = np.linalg.inv(intrinsics(camera) @ edges).astype(np.float64)
     return lines
 
 

@@ -58,7 +58,7 @@ class ArchiveImages:
         self.reads = 0
         self._facts: dict[str, ImageFacts] = {}
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._frame: Frame | None = None
+        self._frames: dict[int, Frame] = {}  # one for all images of a dimension: each is projected once
         self._lock = threading.Lock()
 
     def facts(self, name: str) -> ImageFacts:
@@ -82,7 +82,8 @@ class ArchiveImages:
         if len(a.prepared) == 0 or len(b.prepared) == 0:
             return Matches(np.zeros((0, 2), np.int32), np.zeros(0, np.float32))
         matches = match_prepared(a.prepared, b.prepared, params)
-        self._frame = self._frame or a.prepared.frame  # one for all: each image is projected once
+        if a.prepared.frame is not None:
+            self._frames.setdefault(a.prepared.origin.shape[1], a.prepared.frame)
         return matches
 
     def _get(self, name: str) -> _Kept:
@@ -100,7 +101,7 @@ class ArchiveImages:
             side.recipe,
         )
         kept = _Kept(prepare(side.origin, side.basis), nothing)
-        kept.prepared.frame = self._frame
+        kept.prepared.frame = self._frames.get(side.origin.shape[1])
         with self._lock:
             self.reads += 1
             self._kept[name] = kept
@@ -114,7 +115,7 @@ def _bytes_of(value: Any) -> int:
     if isinstance(value, np.ndarray):
         return value.nbytes
     if isinstance(value, Mapping):
-        return sum(map(_bytes_of, value.values()))
+        return sum(map(_bytes_of, list(value.values())))  # others may be adding
     if isinstance(value, list | tuple):
         return sum(map(_bytes_of, value))
     if is_dataclass(value):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sfumato.errors import InputError
 from sfumato.matching.sides import check_pair, side_of, warn_if_void
-from sfumato.subspace.fast import Found, prepare, search, thread_count
+from sfumato.subspace.fast import Found, exact_distances, prepare, search, thread_count
 from sfumato.subspace.prepared import Prepared
 from sfumato.types.scene import Matches
 
@@ -36,11 +36,22 @@ class MatchParams:
             raise InputError(f"ratio: expected a number above 0 and at most 1, got {self.ratio!r:.80}")
         if self.max_distance is not None and not (_is_number(self.max_distance) and self.max_distance >= 0):
             raise InputError(f"max_distance: expected a number of 0 or more, got {self.max_distance!r:.80}")
+        for name in ("ratio", "max_distance"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _as_float(getattr(self, name)))
         thread_count(self.threads)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _as_float(value: Any) -> float:
+    """Return a number as a plain float, infinite where no float is as large."""
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")
 
 
 def match(
@@ -93,8 +104,8 @@ def nearest(
     >>> nearest(np.zeros((1, 2)), np.array([[3.0, 4.0], [0.0, 1.0]]), k=2)[1].tolist()
     [[1, 0]]
     """
-    if not isinstance(k, int | np.integer) or k < 1:
-        raise InputError(f"k: expected a whole number of 1 or more, got {k!r:.80}")
+    if not isinstance(k, int | np.integer) or isinstance(k, bool) or not 1 <= k < 2**31:
+        raise InputError(f"k: expected a whole number of 1 or more, below 2 ** 31, got {k!r:.80}")
     side0, side1 = side_of(queries, "queries"), side_of(references, "references")
     check_pair(side0, side1)
     warn_if_void(side0, side1)
@@ -116,12 +127,9 @@ def run_search(a: Prepared, b: Prepared, keep: tuple[int, int], params: MatchPar
     if params.device is None:
         return search(a, b, keep, threads=params.threads, limit=limit)
     from sfumato.subspace import torchtiles
-    from sfumato.subspace.pairs import exact_pairs
 
     sides = (a.origin, a.basis, b.origin, b.basis)
-    parts = torchtiles.search(
-        *sides, keep, device=params.device, limit=limit, exact=lambda i, j: exact_pairs(*sides, i, j)
-    )
+    parts = torchtiles.search(*sides, keep, device=params.device, limit=limit, exact=exact_distances(a, b))
     return Found(*parts)
 
 
@@ -130,7 +138,7 @@ def limit_of(params: MatchParams) -> float:
     if params.max_distance is None:
         return np.inf
     farthest = params.max_distance if params.ratio is None else params.max_distance / params.ratio
-    return float(farthest) ** 2 * (1 + 1e-9)
+    return farthest * farthest * (1 + 1e-9)
 
 
 def select(found: Found, params: MatchParams) -> Matches:
@@ -153,8 +161,11 @@ def select(found: Found, params: MatchParams) -> Matches:
 
 
 def passes_ratio(squared: NDArray[np.float64], ratio: float) -> NDArray[np.bool_]:
-    """Tell which rows have a nearest at most ``ratio`` times as far as the second nearest, or no second."""
-    if squared.shape[1] < 2:
+    """Tell which rows have a nearest at most ``ratio`` times as far as the second nearest, or no second.
+
+    Two that are both at distance 0 can not be told apart: they pass no ratio below 1.
+    """
+    if squared.shape[1] < 2 or ratio == 1:
         return np.ones(len(squared), bool)
     passed: NDArray[np.bool_] = np.sqrt(squared[:, 0]) <= ratio * np.sqrt(squared[:, 1])
-    return passed
+    return passed & (squared[:, 1] > 0)

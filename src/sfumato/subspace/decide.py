@@ -57,12 +57,13 @@ def _decide(
             _ask_for(rows0 if flipped else rows1, other[k + 1], n)
         mine, its = np.int64(own[k]), np.int64(other[k])
         limit = best[mine, last]
-        if low[k] > limit or (limit == 0 and where[mine, last] >= 0 and its > where[mine, last]):
-            continue
         i, j = (its, mine) if flipped else (mine, its)
+        zero = max(rows0.zeros[i], rows1.zeros[j])
+        if low[k] > max(limit, zero) or (limit == 0 and where[mine, last] >= 0 and its > where[mine, last]):
+            continue
         value = exact(rows0.origin, rows0.basis, i, rows0.dim, rows1.origin, rows1.basis, j, rows1.dim, n, work)
         evaluated += 1
-        value = 0.0 if value <= max(rows0.zeros[i], rows1.zeros[j]) else value
+        value = 0.0 if value <= zero else value
         _insert(best, where, mine, value, its)
     return evaluated
 

@@ -6,7 +6,9 @@ out pairs that can not matter (see ``sweep``). The matrix of all distances is ne
 that does its own products: no BLAS, no second pool of threads.
 """
 
+import logging
 import os
+import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -19,12 +21,15 @@ from sfumato.errors import InputError
 from sfumato.subspace.blasthreads import one_blas_thread
 from sfumato.subspace.prepared import Frame, Prepared, read_only
 
+log = logging.getLogger(__name__)
+
 TILE_BYTES = 32 << 20
 """How many bounds are held at once, a byte each."""
 
 TILE_COLUMNS = 16384
-LARGEST_SYSTEM = 16
-"""Of two subspaces both larger than this, no bound is compiled: every pair is evaluated in float64."""
+LARGEST_SYSTEM, LARGEST_STACK = 16, 400
+"""Of two subspaces both larger than the first, or with more products of a pair than the second, no bound is compiled,
+which would take minutes: every pair is evaluated in float64."""
 
 ROWS_AT_ONCE, COLUMNS_AT_ONCE = 48, 128
 
@@ -70,6 +75,7 @@ def search(
     ``limit``: squared distances beyond are of no interest. ``head``: the number of axes of the bound, by default what
     pays; n projects nothing away. The result does not depend on ``threads`` or ``head``.
     """
+    load_kernels()
     from sfumato.subspace.plan import USELESS, choose_plan
 
     keep, factor = (min(keep[0], len(b)), min(keep[1], len(a))), _unit(a, b)
@@ -89,9 +95,11 @@ def search(
         return Found(*nearest[0], *nearest[1])
     for best, _ in nearest:
         best[...] = limit
-    if min(a.dim, b.dim) > LARGEST_SYSTEM:
+    if min(a.dim, b.dim) > LARGEST_SYSTEM or (min(a.dim, b.dim) and (a.dim + 1) * (b.dim + 1) > LARGEST_STACK):
         return _search_whole(a, b, nearest, thread_count(threads))
     frame = a.frame or b.frame or Frame.of(a.origin, b.origin)
+    if len(frame.mean) != a.origin.shape[1]:
+        raise InputError(f"frame: made for {len(frame.mean)} dimensions, the subspaces have {a.origin.shape[1]}")
     a.frame, b.frame = a.frame or frame, b.frame or frame
     with ThreadPoolExecutor(thread_count(threads)) as pool, one_blas_thread():  # the threads are ours
         plan = choose_plan(a, b, frame, keep, limit=limit, head=head, run=pool.map)
@@ -103,11 +111,25 @@ def search(
     return Found(*nearest[0], *nearest[1], plan.head, *counts)
 
 
+def load_kernels() -> None:
+    """Import the compiled code; where numba finds no folder to keep it in, one is made for this process."""
+    try:
+        from sfumato.subspace import decide, panels, sweep
+    except RuntimeError as problem:
+        if "cannot cache" not in str(problem):
+            raise
+        import numba
+
+        numba.config.CACHE_DIR = tempfile.mkdtemp(prefix="sfumato-kernels-")
+        log.warning("no folder to keep compiled code in: set NUMBA_CACHE_DIR to one, or each process compiles anew")
+        from sfumato.subspace import decide, panels, sweep  # noqa: F401
+
+
 def _search_whole(a: Prepared, b: Prepared, nearest: Sequence[Any], threads: int) -> Found:
     """Evaluate every pair in float64."""
     from sfumato.subspace.decide import decide
 
-    rows = _rows(a), _rows(b)
+    rows = _rows(a, b), _rows(b, a)
 
     def of_side(side: int, block: tuple[int, int]) -> int:
         mine, others = np.arange(*block, dtype=np.int32), np.arange(len((b, a)[side]), dtype=np.int32)
@@ -153,8 +175,9 @@ class Search:
         dims, dual = [panel.values.shape[1] - 1 for panel in panels], any(plan.duals)
         self.stacked, self.group = (dims[0] + 1) * (dims[1] + 1), group_size(dims[1])
         self.sides = tuple(_side(panel, dual and not own) for panel, own in zip(panels, plan.duals, strict=True))
-        self.rows = _rows(a), _rows(b)
-        self.rules = Rules(scales_of(panels[0], panels[1], *dims, dual=dual), np.float32(plan.step), limit)
+        self.rows = _rows(a, b), _rows(b, a)
+        floor = max(float(side.zeros.max(initial=0.0)) for side in self.rows)
+        self.rules = Rules(scales_of(panels[0], panels[1], *dims, dual=dual), np.float32(plan.step), limit, floor)
         if plan.head:
             self._bound(a, b, frame, plan, dims, run)
 
@@ -207,7 +230,7 @@ class _Worker:
     def __init__(self, search: Search, height: int, width: int) -> None:
         from sfumato.subspace.sweep import scratch
 
-        candidates = max(ROWS_AT_ONCE * width, search.columns_at_once * height)  # room, hardly ever touched
+        candidates = max(ROWS_AT_ONCE * width, min(search.columns_at_once, width) * height)  # hardly ever touched
         self.search, self.decided = search, 0
         self.room = scratch(max(height, width), candidates, search.stacked)
         self.upper: NDArray[np.float32] = np.empty((0, 0), np.float32)
@@ -291,8 +314,29 @@ def _side(panel: Any, left_out: bool) -> Any:
     return Side(panel.values.reshape(-1), _norms(panel, left_out), (0,) * (panel.values.shape[1] - 1))
 
 
-def _rows(side: Prepared) -> Any:
+def _rows(side: Prepared, other: Prepared) -> Any:
     from sfumato.subspace.decide import Rows
 
-    zeros = INDISTINCT**2 * np.einsum("ni,ni->n", side.origin, side.origin, dtype=np.float64)
-    return Rows(read_only(side.origin).reshape(-1), read_only(side.basis).reshape(-1), zeros, side.dim)
+    flat = read_only(side.origin).reshape(-1), read_only(side.basis).reshape(-1)
+    return Rows(*flat, indistinct(side, other), side.dim)
+
+
+def indistinct(side: Prepared, other: Prepared) -> NDArray[np.float64]:
+    """Return the squared distances (N,) up to which a pair counts as meeting; 0 between points, which are as given."""
+    if side.dim == other.dim == 0:
+        return np.zeros(len(side))
+    squared: NDArray[np.float64] = np.einsum("ni,ni->n", side.origin, side.origin, dtype=np.float64)
+    return INDISTINCT**2 * squared
+
+
+def exact_distances(a: Prepared, b: Prepared) -> Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]:
+    """Return the last word on pairs of rows (i, j) of two sides: what ``decide`` compares, for other searches."""
+    from sfumato.subspace.pairs import exact_pairs
+
+    zeros0, zeros1 = indistinct(a, b), indistinct(b, a)
+
+    def exact(i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
+        squared = exact_pairs(a.origin, a.basis, b.origin, b.basis, i, j)
+        return np.where(squared <= np.maximum(zeros0[i], zeros1[j]), 0.0, squared)
+
+    return exact

@@ -63,9 +63,9 @@ def choose_plan(
     if head is None and len(a) * len(b) <= SMALL:
         return Plan(0, 1.0, duals)
     key = (a.dim, b.dim, keep, limit, head, (len(a) * len(b)).bit_length())
-    if key not in frame.plans:
-        frame.plans[key] = _measure(a, b, frame, keep, duals, limit, head, run)
-    plan: Plan = frame.plans[key]
+    plan: Plan | None = frame.plans.get(key)
+    if plan is None:
+        plan = frame.plans[key] = _measure(a, b, frame, keep, duals, limit, head, run)
     return plan
 
 
@@ -91,7 +91,7 @@ def _measure(
     tried = len(a) * len(b) > LARGE
     samples = [_Sample(a, b, frame, keep, side, duals, limit, guess, tried, run) for side in (0, 1) if keep[side]]
     step = step_for(np.concatenate([sample.limits for sample in samples]), _spread(a, b, frame, duals))
-    if head is not None or len(heads) == 1 or not tried:
+    if head is not None or len(heads) == 1:
         return Plan(guess, step, duals)
 
     def cost(candidate: int) -> float:
@@ -102,15 +102,16 @@ def _measure(
             total += sample.share(candidate, step) * bracket
         return total
 
-    at = heads.index(guess)
+    at, last = heads.index(guess), len(heads) - 1
     costs = {at: cost(guess)}
-    for direction in (1, -1):
+    for direction in (1, -1) if tried else ():
         while 0 <= at + direction < len(heads):
             costs.setdefault(at + direction, cost(heads[at + direction]))
             if costs[at + direction] >= costs[at] * WORTH_IT:
                 break
             at += direction
-    return Plan(heads[at], step, duals)
+    whole = costs.setdefault(last, cost(n))  # where projecting settles little, it must not cost
+    return Plan(heads[last if whole < costs[at] else at], step, duals)
 
 
 def step_for(limits: NDArray[np.float64], spread: float) -> float:

@@ -39,11 +39,15 @@ class Side(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What holds for a whole search: ``scales`` of the fine panels, ``step`` of the bytes, its ``limit``."""
+    """What holds for a whole search: ``scales`` of the fine panels, ``step`` of the bytes, its ``limit``.
+
+    ``floor``: squared distances up to this may count as 0, and are all of interest.
+    """
 
     scales: Any
     step: Any
     limit: Any
+    floor: Any
 
 
 class Scratch(NamedTuple):
@@ -199,7 +203,7 @@ def _examine(
             if low <= limit:
                 _hand_on(row, room.columns[lane], low, room)
                 _note(tops, 0, high)
-                limit = min(limit, np.float64(tops[0, keep - 1]))
+                limit = max(min(limit, np.float64(tops[0, keep - 1])), rules.floor)
     return limit
 
 
@@ -224,7 +228,7 @@ def _sweep_rows(
     sides, bytes_, upper, tops, room = borrowed((sides, bytes_, upper, tops, room))
     count, keep, first = columns[1] - columns[0], best.shape[1], columns[0]
     for row in range(rows[0], rows[1]):
-        at, limit, seeded, start = (row - rows[0]) * stride, best[row, keep - 1], 0, room.counts[0]
+        at, limit, seeded, start = (row - rows[0]) * stride, max(best[row, keep - 1], rules.floor), 0, room.counts[0]
         line = bytes_[at : at + count]
         tops[:] = np.inf
         for again in range(2):
@@ -276,7 +280,7 @@ def _sweep_columns(
         for block in range(blocks):
             lower(bytes_, at + row * stride + block * WIDTH, least[block])
     for c in range(width):
-        limits[c] = min(best[first + c, keep - 1], known[first + c])
+        limits[c] = max(min(best[first + c, keep - 1], known[first + c]), rules.floor)
         if keep > 1 and limits[c] >= rules.limit:
             for row in range(rows[1] - rows[0]):
                 room.line[row] = bytes_[at + row * stride + c]
@@ -323,5 +327,5 @@ def _settle(sides: Any, rules: Rules, lanes: Any, first: Any, limits: Any, cuts:
         if low <= limits[c]:
             _hand_on(first + c, room.rows[lane], low, room)
             _note(tops, c, room.highs[lane])
-            limits[c] = min(limits[c], np.float64(tops[c, tops.shape[1] - 1]))
+            limits[c] = max(min(limits[c], np.float64(tops[c, tops.shape[1] - 1])), rules.floor)
             cuts[c // WIDTH, c % WIDTH] = _cut(limits[c], rules.step)
