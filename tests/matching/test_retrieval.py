@@ -71,6 +71,7 @@ def test_a_shortlist_holds_the_scenes():
             assert frozenset((f"{scene}-{a}", f"{scene}-{b}")) in pairs
     assert len(pairs) == len(found.pairs) == 9 + 2  # and two of "other", which must name somebody
     assert not found.featureless
+    assert found.pairs.duplicates == 0  # to be named by both is no repeat
     assert repr(found) == f"Shortlist({found.pairs!r})"
 
 
@@ -117,6 +118,19 @@ def test_what_decoys_explain_does_not_count():
 
     assert correct(Codebook(words, PLAIN.extractor, background)) == 24
     assert correct(Codebook(words, PLAIN.extractor)) < 20
+
+
+def test_what_all_images_have_in_common_does_not_count():
+    """Images that show a bit of everything resemble all; those of the same scene are still nearer."""
+    rng = np.random.default_rng(0)
+    scenes, bland = rng.uniform(-0.4, 0.4, (6, 300)), np.ones((3, 300))
+    rows = 1 + np.repeat(scenes, 2, axis=0) + rng.uniform(-0.55, 0.55, (12, 300))
+    shares = np.concatenate([rows, bland + 0.01 * rng.random((3, 300))])
+    shares /= shares.sum(axis=1, keepdims=True)
+    signed = Signatures(tuple(map(str, range(15))), shares.astype(np.float32), Codebook(rng.random((300, 4))))
+    assert nearest_images(signed, signed, 1)[:12, 0].tolist() == [i ^ 1 for i in range(12)]
+    roots = np.sqrt(shares)
+    assert (np.argsort(-(roots @ roots.T))[:12, 1] >= 12).all()  # otherwise the bland ones would win
 
 
 def test_queries_and_references():

@@ -13,26 +13,28 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 SHUFFLES = 20
+SOLUTIONS = {5: 10, 7: 3}
+"""Geometries that a sample of so many matches has, at most."""
 
 
 def log_false_alarms(
-    geometry: Floats, sides: tuple[Floats, Floats], max_error: float, inliers: int, *, sample: int
+    geometry: Floats, sides: tuple[Floats, Floats], max_error: float, inliers: int, *, sample: int, trials: int
 ) -> float:
     """Return the logarithm to base 10 of how many geometries would fit so many of these matches by chance.
 
     ``geometry`` (3, 3) takes a point of image 0 to its line in image 1; ``sides`` two times (N, 3), matched points in
-    homogeneous coordinates; ``sample`` the matches that determine a geometry: 7, or 5 if the cameras are known.
+    homogeneous coordinates; ``sample`` the matches that determine a geometry: 7, or 5 if the cameras are known;
+    ``trials`` the samples drawn.
 
-    The number of false alarms (Moisan and Stival, 2004) is the number of geometries and sets of ``inliers`` matches
-    that can be chosen, times the probability that those beyond the sample fit by chance. That probability is measured:
-    how many matches fit after their partners were exchanged at random, so it knows where keypoints crowd.
+    After Moisan and Stival (2004): the number of geometries drawn, times the number of sets of inliers there can be
+    beyond the sample, times the probability that all of one fit by chance. That probability is measured, as the share
+    of matches that fit after their partners were exchanged at random, so it knows where keypoints crowd.
     """
-    count = len(sides[0])
-    if count <= sample or inliers <= sample:
+    others, fitting = len(sides[0]) - sample, inliers - sample
+    if others < 1 or fitting < 1:
         return float("inf")
-    solutions = 10 if sample == 5 else 3
-    chosen = log10(solutions * (count - sample)) + _log_choices(count, inliers) + _log_choices(inliers, sample)
-    return chosen + (inliers - sample) * log10(chance_of_fit(geometry, sides, max_error))
+    sets = (lgamma(others + 1) - lgamma(fitting + 1) - lgamma(others - fitting + 1)) / log(10)
+    return log10(trials * SOLUTIONS[sample]) + sets + fitting * log10(chance_of_fit(geometry, sides, max_error))
 
 
 def chance_of_fit(geometry: Floats, sides: tuple[Floats, Floats], max_error: float) -> float:
@@ -53,7 +55,3 @@ def squared_sampson_errors(geometry: Floats, points0: Floats, points1: Floats) -
     slopes = (lines1[:, :2] ** 2).sum(axis=1) + (lines0[:, :2] ** 2).sum(axis=1)
     errors: Floats = misses / np.maximum(slopes, np.finfo(np.float64).tiny)
     return errors
-
-
-def _log_choices(count: int, chosen: int) -> float:
-    return (lgamma(count + 1) - lgamma(chosen + 1) - lgamma(count - chosen + 1)) / log(10)

@@ -34,14 +34,15 @@ KEPT_IMAGES = 512
 class VerifyParams:
     """When a match counts, in pixels of reprojection, and when a pair of images does.
 
-    ``min_inlier_ratio``: inliers among the matches; 0.1 is the paper's. ``max_false_alarms``: how many geometries may
-    be expected to fit as well if all matches were wrong; inf does not ask. ``threads``: None means the cores there are.
+    ``min_inlier_ratio``: inliers among the matches; 0.1 is the paper's. ``max_false_alarms``: how many of the
+    geometries drawn may be expected to fit as well if all matches were wrong; inf does not ask. ``threads``: None means
+    the cores there are.
     """
 
     max_error_px: float = 4.0
     min_inliers: int = 15
     min_inlier_ratio: float = 0.1
-    max_false_alarms: float = 1.0
+    max_false_alarms: float = 0.01
     seed: int = 0
     threads: int | None = None
 
@@ -162,24 +163,22 @@ def estimator(params: VerifyParams) -> Estimate:
     def estimate(side0: Side, side1: Side, rows: NDArray[np.uint32]) -> Any:
         if len(rows) < params.min_inliers:
             return refused()
+        known = side0.camera.has_prior_focal_length and side1.camera.has_prior_focal_length
+        first = calibrated(side0, side1, rows, options.ransac) if known else None
+        if first is not None and not is_believable(first, side0, side1, rows, params):
+            return refused()  # as most pairs that see nothing in common: the rest need not be tried
         geometry = pycolmap.estimate_two_view_geometry(
             side0.camera, side0.points, side1.camera, side1.points, rows, options
         )
-        known = side0.camera.has_prior_focal_length and side1.camera.has_prior_focal_length
-        if known and geometry.config == int(pycolmap.TwoViewGeometryConfiguration.UNCALIBRATED):
-            geometry = calibrated(side0, side1, rows, options.ransac)
-        if not enough(len(geometry.inlier_matches), len(rows), params) or is_chance(geometry, side0, side1, rows, params):
-            return refused()
-        return geometry
+        if first is not None and geometry.config == int(pycolmap.TwoViewGeometryConfiguration.UNCALIBRATED):
+            return first  # what fits better without cameras that are known fits by chance
+        return geometry if is_believable(geometry, side0, side1, rows, params) else refused()
 
     return estimate
 
 
 def calibrated(side0: Side, side1: Side, rows: NDArray[np.uint32], ransac: Any) -> Any:
-    """Return the geometry that the cameras allow, where one that ignores them fits more of the matches.
-
-    Cameras that are known do not change: what fits better without them fits by chance.
-    """
+    """Return the geometry that fits most matches of two images whose cameras are known."""
     pycolmap = load_pycolmap()
     found = pycolmap.estimate_essential_matrix(
         side0.points[rows[:, 0]], side1.points[rows[:, 1]], side0.camera, side1.camera, ransac
@@ -194,19 +193,24 @@ def calibrated(side0: Side, side1: Side, rows: NDArray[np.uint32], ransac: Any) 
     )
 
 
-def is_chance(geometry: Any, side0: Side, side1: Side, rows: NDArray[np.uint32], params: VerifyParams) -> bool:
-    """Tell whether wrong matches would have fitted an epipolar geometry as well; a plane is too much to ask of them."""
+def is_believable(geometry: Any, side0: Side, side1: Side, rows: NDArray[np.uint32], params: VerifyParams) -> bool:
+    """Tell whether a geometry has enough inliers, and more than wrong matches would have found another for.
+
+    Wrong matches fit an epipolar geometry easily; a plane is too much to ask of them.
+    """
     kinds = load_pycolmap().TwoViewGeometryConfiguration
     inliers, limit = len(geometry.inlier_matches), log10(params.max_false_alarms)
+    if not enough(inliers, len(rows), params):
+        return False
     if geometry.config == int(kinds.CALIBRATED) and geometry.E is not None:
         rays = _rays(side0, rows[:, 0]), _rays(side1, rows[:, 1])
         error = params.max_error_px * 2 / (side0.camera.mean_focal_length() + side1.camera.mean_focal_length())
-        return log_false_alarms(geometry.E, rays, error, inliers, sample=5) > limit
+        return log_false_alarms(geometry.E, rays, error, inliers, sample=5, trials=MOST_TRIALS) <= limit
     if geometry.config == int(kinds.UNCALIBRATED) and geometry.F is not None:
         ones = np.ones((len(rows), 1))
         pixels = np.hstack([side0.points[rows[:, 0]], ones]), np.hstack([side1.points[rows[:, 1]], ones])
-        return log_false_alarms(geometry.F, pixels, params.max_error_px, inliers, sample=7) > limit
-    return False
+        return log_false_alarms(geometry.F, pixels, params.max_error_px, inliers, sample=7, trials=MOST_TRIALS) <= limit
+    return True
 
 
 def known_geometry(params: VerifyParams, poses: Mapping[str, Pose]) -> Estimate:

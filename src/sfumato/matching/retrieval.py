@@ -100,8 +100,7 @@ def shortlist(
         return Shortlist(exhaustive(images))
     found = sign(images, codebook, params, progress=progress)
     names = found.names
-    rows = nearest_images(found, found, wanted).tolist() if names else []
-    pairs = listed((names[i], names[j]) for i, row in enumerate(rows) for j in row if j >= 0)
+    pairs = listed((names[i], names[j]) for i, j in _either_way(nearest_images(found, found, wanted)))
     if not len(pairs):
         raise InputError(
             f"no shortlist of {len(images)} images: {len(found.featureless)} have no features and "
@@ -174,6 +173,15 @@ def nearest_images(queries: Signatures, references: Signatures, count: int) -> N
         scores[~queries.shares[block].any(axis=1)] = -np.inf
         found[block] = _best(scores, answers.rows, wanted)
     return found
+
+
+def _either_way(rows: NDArray[np.int64]) -> Iterable[tuple[int, int]]:
+    """Yield the pairs of an image and one of its nearest, ``rows`` (N, count), each once whoever names it."""
+    own = np.repeat(np.arange(len(rows)), rows.shape[1])[rows.ravel() >= 0]
+    other = rows[rows >= 0]
+    low, high = np.minimum(own, other), np.maximum(own, other)
+    for code in np.unique(low * len(rows) + high).tolist():
+        yield divmod(code, len(rows))
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
