@@ -133,7 +133,7 @@ def test_one_image_makes_no_pair(run_sfumato, archive, tmp_path):
     with sfumato.load(archive) as opened:
         sfumato.save(tmp_path / "one.sfm.h5", {"a.jpg": opened[NAMES[0]]})
     done = run_sfumato("match", tmp_path / "one.sfm.h5", "--retrieval", 5, "-o", tmp_path / "m.h5", code=1)
-    assert "nothing to match: 1 images make no pair" in done.stderr
+    assert "nothing to match: 1 image makes no pair" in done.stderr
 
 
 def test_a_codebook_of_another_kind(run_sfumato, archive, tmp_path):
@@ -213,6 +213,74 @@ def test_distances_that_say_nothing_are_warned_about(run_sfumato, tmp_path):
     path = make_archive(tmp_path / "v.sfm.h5", ambient_dim=4)
     done = run_sfumato("match", path, "--exhaustive", "-o", tmp_path / "m.h5")
     assert "warning: subspaces of dimension 2 and 2 meet in R^4" in done.stderr
+
+
+def test_no_input_is_ever_the_output(run_sfumato, archive, tmp_path):
+    own, listing = tmp_path / "a.sfm.h5", tmp_path / "pairs.txt"
+    own.write_bytes(archive.read_bytes())
+    listing.write_text("db/0.jpg db/1.jpg\n")
+    (tmp_path / "link.h5").symlink_to(own)
+    for output in (own, tmp_path / "link.h5"):
+        done = run_sfumato("match", own, "--exhaustive", "-o", output, "--overwrite", code=1)
+        assert f"error: can not write to {output}: it is the archive" in done.stderr
+    done = run_sfumato("match", own, "--pairs", listing, "-o", listing, "--overwrite", code=1)
+    assert "it is the list of pairs" in done.stderr
+    assert own.read_bytes() == archive.read_bytes()
+    assert listing.read_text() == "db/0.jpg db/1.jpg\n"
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_device_that_is_not_there(run_sfumato, archive, decoys, tmp_path):
+    pytest.importorskip("torch")
+    path = tmp_path / "m.h5"
+    run_sfumato("match", archive, "--sequential", 1, "-o", path)
+    before = path.read_bytes()
+    for choice in (["--exhaustive", "--overwrite"], ["--retrieval", 2, "--codebook", decoys]):
+        done = run_sfumato("match", archive, "-o", path, "--device", "cuda:99", *choice, code=1)
+        assert done.stderr.startswith("error: device: 'cuda:99' is not here")
+        assert len(done.stderr.splitlines()) == 1
+        assert not done.stdout
+    assert path.read_bytes() == before
+
+
+def test_an_old_file_is_not_shown_as_a_result(run_sfumato, archive, tmp_path):
+    (tmp_path / "pairs.txt").write_text("db/0.jpg db/1.jpg\n")
+    arguments = ("--pairs", tmp_path / "pairs.txt", "-o", tmp_path / "m.h5")
+    assert run_sfumato("match", archive, *arguments).stdout.startswith("1 pair with ")
+    assert ", 1 pair already there: " in run_sfumato("match", archive, *arguments).stdout
+    damaged = spoiled(archive, tmp_path / "b.sfm.h5")
+    done = run_sfumato("match", damaged, *arguments, "--overwrite", code=1)
+    assert "1 pair not matched: " in done.stderr
+    assert done.stdout.endswith("1 failed: nothing was written\n")
+
+
+STOPPED = """
+import os, signal, sys
+from sfumato.cli import main
+from sfumato.matching.sink import Sink
+
+real = Sink.truncate
+def truncate(self, size=None):
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(1000):  # a signal is handled between two steps of Python
+        pass
+    return real(self, size)
+Sink.truncate = truncate
+main()
+"""
+
+
+def test_ctrl_c_while_the_file_is_written(run_sfumato, archive, tmp_path):
+    path = tmp_path / "m.h5"
+    command = [sys.executable, "-c", STOPPED, "match", str(archive), "--exhaustive", "-o", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.startswith("interrupted: ")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["m.h5.part"]
+    facts = json.loads(run_sfumato("match", archive, "--exhaustive", "-o", path, "--json").stdout)
+    assert (facts["skipped"], facts["pairs"]) == (15, 0)
+    with load_matches(path) as file:
+        assert sorted(file) == PAIRS
 
 
 BLOCKED = """

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 import logging
+import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
+from types import SimpleNamespace
 
 import numpy as np
 import pycolmap
@@ -137,6 +141,35 @@ def test_a_file_that_is_there_is_left_alone(tmp_path, small):
     with pytest.raises(FileError, match="there already"):
         write_database(tmp_path / "d.db", *small, {})
     assert (tmp_path / "d.db").read_text() == "mine"
+
+
+def test_a_disk_without_room_is_told_before(tmp_path, small, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
+    with pytest.raises(FileError, match="1000 are free"):
+        write_database(tmp_path / "d.db", *small, {})
+    assert not [*tmp_path.iterdir()]
+
+
+FULL = """
+import resource, signal, sys
+import numpy as np
+from sfumato.geometry.database import write_database
+from sfumato.types.scene import Camera
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+camera = Camera("PINHOLE", 640, 480, (800.0, 800.0, 320.0, 240.0))
+keypoints = {f"{i}.jpg": np.ones((5000, 2)) for i in range(9)}
+try:
+    write_database(sys.argv[1], keypoints, dict.fromkeys(keypoints, camera), {})
+except OSError as error:
+    print(type(error).__name__)
+"""
+
+
+def test_a_disk_that_fills_up_is_an_error_and_not_the_end(tmp_path):
+    command = [sys.executable, "-c", FULL, str(tmp_path / "d.db")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.stderr) == ("FileError\n", "")
 
 
 def test_no_images_at_all(tmp_path):

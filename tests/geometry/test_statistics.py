@@ -6,6 +6,7 @@ import pytest
 from sfumato.geometry.cameras import to_colmap
 from sfumato.geometry.poses import from_rigid, rotation_of, to_rigid
 from sfumato.geometry.statistics import (
+    MOST_PAIRS,
     MapStatistics,
     align,
     compare_poses,
@@ -123,6 +124,14 @@ def test_many_points_are_aligned_from_a_sample():
     assert scale == pytest.approx(3)
     assert np.allclose(found, turn)
     assert np.allclose(shift, (1, 2, 3))
+
+
+def test_of_very_many_pairs_some_are_compared():
+    rng = np.random.default_rng(0)
+    poses = {f"{i:03}": Pose(rotation_of(rng.standard_normal(4)), rng.standard_normal(3)) for i in range(220)}
+    errors = compare_poses(moved(poses), poses)
+    assert 0.9 * MOST_PAIRS < len(errors.relative_rotation) <= MOST_PAIRS
+    assert errors.median_relative < 1e-6
 
 
 def test_figures_of_a_reconstruction_by_hand(scene, capfd):

@@ -97,6 +97,28 @@ def test_an_inlier_ratio_that_is_not_reached(tmp_path, scene, noisy):
     assert verify(path, VerifyParams(min_inlier_ratio=0.9)).verified == 0
 
 
+@pytest.mark.parametrize("trusted", [True, False])
+def test_wrong_matches_alone_are_not_believed(tmp_path, make_scene, trusted):
+    """Among many draws one geometry always fits some; without the question whether that is chance it is taken."""
+    scene = make_scene(3, 150)
+    matches = {pair: spoilt(perfect, 1.0, number)[0] for number, (pair, perfect) in enumerate(scene.matches.items())}
+    path = tmp_path / "d.db"
+    write_database(path, scene.keypoints, scene.cameras, matches, trusted=trusted)
+    assert verify(path).verified == 0
+    for file in (path, *tmp_path.glob("d.db-*")):
+        file.unlink()
+    write_database(path, scene.keypoints, scene.cameras, matches, trusted=trusted)
+    assert verify(path, VerifyParams(max_false_alarms=np.inf)).verified > 0
+
+
+def test_cameras_that_are_not_known_are_verified_without(tmp_path, scene, noisy):
+    path = tmp_path / "d.db"
+    write_database(path, scene.keypoints, scene.cameras, noisy[0], trusted=False)
+    outcome = verify(path)
+    assert outcome.verified == len(noisy[0]) - 2
+    assert {pair.configuration for pair in outcome.pairs} == {"uncalibrated", "degenerate"}
+
+
 def test_poses_that_are_wrong_or_missing(tmp_path, scene):
     path = written(tmp_path / "d.db", scene, scene.matches)
     names = sorted(scene.poses)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import itertools
+import json
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -12,6 +14,7 @@ import sfumato
 from sfumato.errors import FileError, InputError
 from sfumato.matching import matchwriter
 from sfumato.matching.images import ArchiveImages
+from sfumato.matching.journal import Entry, Journal
 from sfumato.matching.match import MatchParams
 from sfumato.matching.matchfile import load_matches
 from sfumato.matching.matchwriter import MatchWriter
@@ -201,7 +204,7 @@ def test_files_that_are_in_the_way(path, part, archive, tmp_path):
     with pytest.raises(FileError, match="not a complete HDF5 file"):
         fill(path, archive, PAIRS)
     assert not part.exists()
-    assert fill(path, archive, PAIRS, overwrite=True) == 15
+    path.unlink()
     with pytest.raises(FileError, match="no folder"):
         fill(tmp_path / "none" / "m.h5", archive, PAIRS)
     with pytest.raises(FileError, match="is not a file"):
@@ -265,3 +268,139 @@ def test_images_damaged_since_keep_their_matches(path, archive, archive_path):
     with sfumato.load(archive_path) as damaged, MatchWriter(path, damaged) as writer:
         assert len(writer.done) == 5
     assert sorted(content(path)[0]) == PAIRS[:5]
+
+
+def forge(part, archive, pair, rows, counts=None, purpose=None):
+    """A journal with one whole pair and one that nobody wrote: every length and checksum in it is right."""
+    headers = [archive.header(name) for name in pair]
+    sums = tuple(header.checksum for header in headers)
+    real = tuple(header.count for header in headers)
+    parameters = {"mutual": True, "ratio": None, "max_distance": None}
+    journal = Journal(part)
+    journal.begin(purpose or json.dumps({"parameters": parameters, "overwrite": False}))
+    journal.append(Entry(pair, counts or real, sums, Matches(rows, np.zeros(len(rows)))))
+    journal.append(Entry((pair[0], "db/2.jpg"), (30, 28), (sums[0], archive.header("db/2.jpg").checksum), NOTHING))
+    journal.close()
+
+
+@pytest.mark.parametrize(
+    ("rows", "counts"),
+    [
+        ([[30, 0]], None),
+        ([[0, 29]], None),
+        ([[1, 2], [1, 3]], None),
+        ([[0, 0]], (2**32 - 1, 29)),
+        ([[0, 0]], (30, 2**32 - 1)),
+        ([[0, 0]], (29, 29)),
+    ],
+)
+def test_a_forged_journal_costs_its_pair_only(path, part, archive, tmp_path, caplog, rows, counts):
+    forge(part, archive, PAIRS[0], rows, counts)
+    assert fill(path, archive, PAIRS) == 14
+    assert "matches that the images can not have: 'db/0.jpg' 'db/1.jpg'" in caplog.text
+    fill(tmp_path / "clean.h5", archive, PAIRS)
+    found, clean = content(path)[0], content(tmp_path / "clean.h5")[0]
+    assert found[PAIRS[0]] == clean[PAIRS[0]]
+    assert sorted(found) == sorted(clean)
+    assert path.stat().st_size < 10**6
+
+
+def test_a_forged_number_of_a_damaged_image(path, part, archive, archive_path):
+    forge(part, archive, PAIRS[0], [[0, 0]], (2**32 - 1, 29))
+    raw = bytearray(archive_path.read_bytes())
+    raw[raw.index(archive.header("db/0.jpg").checksum.encode())] ^= 1
+    archive_path.write_bytes(raw)
+    with sfumato.load(archive_path) as damaged, MatchWriter(path, damaged) as writer:
+        assert PAIRS[0] not in writer.done
+        assert len(writer.done) == 1
+
+
+def test_a_purpose_without_a_bottom(path, part, archive):
+    forge(part, archive, PAIRS[0], [[0, 0]], purpose="[" * 200_000)
+    with pytest.raises(FileError, match=r"m\.h5\.part is damaged: delete it, or --overwrite"):
+        fill(path, archive, PAIRS)
+    assert fill(path, archive, PAIRS, overwrite=True) == 15
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"threads": 3}, "begun with threads 3, not no threads:"),
+        ({"ratio": 0.5, "threads": 3}, "begun with ratio 0.5, threads 3, not ratio None, no threads:"),
+    ],
+)
+def test_parameters_of_another_version_are_named(path, archive, change, message):
+    fill(path, archive, PAIRS[:3])
+    with h5py.File(path, "r+") as file:
+        found = json.loads(bytes(file.attrs["parameters"]))
+        file.attrs["parameters"] = np.bytes_(json.dumps({**found, **change}).encode())
+    with pytest.raises(FileError, match=message):
+        fill(path, archive, PAIRS)
+
+
+@pytest.mark.parametrize("what", ["dataset", "empty group", "link", "short", "no distances", "turned"])
+def test_a_damaged_pair_is_matched_again(path, archive, tmp_path, caplog, what):
+    fill(path, archive, PAIRS)
+    clean = content(path)[0]
+    outer, inner = "db-0.jpg", "db-1.jpg"
+    with h5py.File(path, "r+") as file:
+        if what == "no distances":
+            del file[outer][inner]["distances"]
+        elif what == "short":
+            del file[outer][inner]["matches0"]
+            file[outer][inner]["matches0"] = np.zeros(3, np.int32)
+        else:
+            del file[outer][inner]
+            outer, inner = (inner, outer) if what == "turned" else (outer, inner)
+            if what == "dataset":
+                file[outer][inner] = 5
+            elif what == "link":
+                file[outer][inner] = h5py.SoftLink("/db-0.jpg/db-2.jpg")
+            else:
+                file[outer].create_group(inner)
+    assert fill(path, archive, PAIRS) == 1
+    assert "is damaged in places" in caplog.text
+    assert content(path)[0] == clean
+    assert fill(path, archive, PAIRS) == 0
+
+
+def test_one_that_is_cut_off_says_what_to_do(path, archive):
+    fill(path, archive, PAIRS)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(FileError, match="--overwrite"):
+        fill(path, archive, PAIRS)
+    assert fill(path, archive, PAIRS, overwrite=True) == 15
+
+
+@pytest.mark.parametrize("call", [1, 2, 5, 9])
+@pytest.mark.parametrize("adds", [True, False])
+def test_ctrl_c_while_the_file_is_written(path, part, archive, monkeypatch, call, adds):
+    if adds:
+        fill(path, archive, PAIRS[:3])
+    before = path.read_bytes() if adds else None
+    real, calls = os.pwrite, []
+
+    def interrupted(fd, data, place):
+        calls.append(place)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return real(fd, data, place)
+
+    with pytest.raises(KeyboardInterrupt):
+        fill(path, archive, PAIRS, then=lambda: monkeypatch.setattr(os, "pwrite", interrupted))
+    monkeypatch.undo()
+    assert len(calls) >= call
+    assert (path.read_bytes() if path.exists() else None) == before
+    assert part.exists()
+    assert not path.with_name("m.h5.new.part").exists()
+    assert fill(path, archive, PAIRS) == 0
+    assert sorted(content(path)[0]) == PAIRS
+
+
+def test_a_link_left_beside_it_leads_nowhere(path, archive, tmp_path):
+    precious = tmp_path / "diary.txt"
+    precious.write_text("dear diary")
+    path.with_name("m.h5.new.part").symlink_to(precious)
+    fill(path, archive, PAIRS)
+    assert precious.read_text() == "dear diary"
+    assert len(content(path)[0]) == 15

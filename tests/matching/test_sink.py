@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import errno
 import os
+import signal
 
 import h5py
 import numpy as np
@@ -56,3 +57,54 @@ def test_it_reads_like_a_file(tmp_path):
         assert buffer == b"e\0\0\0"
         assert sink.truncate(5) == 5
     assert path.read_bytes() == b"hello"
+
+
+@pytest.mark.parametrize(
+    ("call", "which"), [("pwrite", 1), ("pwrite", 9), ("ftruncate", 1), ("pread", 1), ("pread", 2)]
+)
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, MemoryError])
+def test_whatever_ends_a_call_from_the_library_comes_out_as_itself(tmp_path, monkeypatch, call, which, raised):
+    write(tmp_path / "a.h5", 50)
+    real, calls = getattr(os, call), []
+
+    def interrupted(*arguments):
+        calls.append(call)
+        if len(calls) == which:
+            raise raised
+        return real(*arguments)
+
+    monkeypatch.setattr(os, call, interrupted)
+    with pytest.raises(raised):
+        write(tmp_path / "a.h5", 50, keep=True)
+
+
+def test_a_signal_waits_until_the_file_is_closed(tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+    done = []
+
+    def interrupted():
+        with Sink(tmp_path / "a.h5", keep=False) as sink, h5py.File(sink, "w", libver="latest") as file:
+            file.create_dataset("a", data=np.zeros(500))
+            signal.raise_signal(signal.SIGINT)
+            assert isinstance(sink.error, KeyboardInterrupt)
+            signal.raise_signal(signal.SIGINT)
+            file.create_dataset("b", data=np.zeros(500))
+            done.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert done
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_handler_that_raises_nothing_stops_nothing(tmp_path):
+    told = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: told.append(number))
+    try:
+        with Sink(tmp_path / "a", keep=False) as sink:
+            signal.raise_signal(signal.SIGINT)
+            sink.write(b"hello")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert told == [signal.SIGINT]
+    assert (tmp_path / "a").read_bytes() == b"hello"

@@ -4,11 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import sfumato
-from sfumato.errors import FileError, InputError
+from sfumato.errors import FileError, InputError, WorkerError
 from sfumato.matching.match import MatchParams
 from sfumato.matching.matchfile import load_matches
 from sfumato.matching.pairs import exhaustive, listed
-from sfumato.matching.tofile import match_to_file
+from sfumato.matching.tofile import check_device, match_to_file
 
 
 @pytest.fixture
@@ -65,3 +65,26 @@ def test_mistakes(archive, tmp_path):
     with pytest.raises(FileError, match="no folder"):
         match_to_file(archive, exhaustive(archive), tmp_path / "none" / "m.h5")
     assert not list(tmp_path.glob("m.h5*"))
+
+
+def test_a_device_that_is_not_there_is_told_once(archive, tmp_path):
+    pytest.importorskip("torch")
+    path = tmp_path / "m.h5"
+    match_to_file(archive, listed([("db/0.jpg", "db/1.jpg")]), path)
+    before, nowhere = path.read_bytes(), MatchParams(device="cuda:99")
+    for overwrite in (False, True):
+        with pytest.raises(InputError, match="'cuda:99' is not here"):
+            match_to_file(archive, exhaustive(archive), path, nowhere, overwrite=overwrite)
+        with ThreadPoolExecutor(1) as pool, pytest.raises(InputError, match="'cuda:99' is not here"):
+            match_to_file(archive, exhaustive(archive), path, nowhere, pool, overwrite=overwrite)
+    assert path.read_bytes() == before
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.sfm.h5", "m.h5"]
+    assert match_to_file(archive, exhaustive(archive), path, MatchParams(device="cpu")).pairs == 14
+
+
+def test_workers_that_can_not_say_what_they_have():
+    pool = ThreadPoolExecutor(1)
+    pool.shutdown()
+    with pytest.raises(WorkerError, match="no worker could say"):
+        check_device("cpu", pool)
+    check_device(None, pool)

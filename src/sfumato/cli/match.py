@@ -24,8 +24,9 @@ from sfumato.matching.executors import TlsFiles, dask_cluster, local_processes
 from sfumato.matching.many import IN_FLIGHT
 from sfumato.matching.match import MatchParams
 from sfumato.matching.pairs import exhaustive, read_pairs, sequential
+from sfumato.matching.replaceable import refuse_inputs
 from sfumato.matching.retrieval import RetrievalParams, Shortlist, shortlist
-from sfumato.matching.tofile import MatchOutcome, match_to_file
+from sfumato.matching.tofile import MatchOutcome, check_device, match_to_file
 from sfumato.store import Archive, load
 
 DEFAULTS = MatchParams()
@@ -69,7 +70,8 @@ def run(
     dask_cert: Annotated[str | None, typer.Option(help="For tls://: own certificate.")] = None,
     dask_key: Annotated[str | None, typer.Option(help="For tls://: own key.")] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Start anew instead of adding what is missing.")
+        bool,
+        typer.Option("--overwrite", help="Start anew instead of adding what is missing; replaces a match file only."),
     ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -83,6 +85,9 @@ def run(
     """
     params = MatchParams(mutual=mutual, ratio=ratio, max_distance=max_distance, threads=threads, device=device)
     hidden = quiet or as_json
+    refuse_inputs(output, {"the archive": archive, "the list of pairs": pairs, "the codebook": codebook})
+    if likely is not None:
+        check_device(device)
     with load(archive) as opened:
         choice = Choice(pairs, all_pairs, following, likely, codebook)
         found = choose_pairs(opened, choice, params, progress_bar("looking", None, quiet=hidden, unit="images"))
@@ -168,6 +173,11 @@ def hands(workers: int, dask: str | None, tls: TlsFiles) -> Iterator[tuple[Execu
         yield None, IN_FLIGHT
 
 
+def counted(count: int, noun: str, plural: str = "s") -> str:
+    """Return how many there are of something: 1 pair, 2 pairs."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}{plural}"
+
+
 def report(found: Shortlist, outcome: MatchOutcome, output: Path, *, as_json: bool) -> None:
     """Name what could not be matched on standard error, and say what was."""
     pairs = found.pairs
@@ -176,17 +186,18 @@ def report(found: Shortlist, outcome: MatchOutcome, output: Path, *, as_json: bo
     for name in found.featureless:
         print(printable(f"left out {name}: it has no features"), file=sys.stderr)
     for reason, count in Counter(outcome.failed.values()).items():
-        print(printable(f"{count} pairs not matched: {reason}"), file=sys.stderr)
-    size = output.stat().st_size if output.exists() else 0
+        print(printable(f"{counted(count, 'pair')} not matched: {reason}"), file=sys.stderr)
+    size = output.stat().st_size if (outcome.pairs or outcome.skipped) and output.exists() else 0
     mean = outcome.matches / outcome.pairs if outcome.pairs else 0.0
+    left_out = len(found.featureless) + len(found.unreadable)
     notes = "".join(
-        f", {count} {what}"
+        f", {what}"
         for count, what in (
-            (outcome.skipped, "pairs already there"),
-            (pairs.duplicates, "named twice"),
-            (pairs.selves, "of an image with itself left out"),
-            (len(outcome.failed), "failed"),
-            (len(found.featureless) + len(found.unreadable), "images left out"),
+            (outcome.skipped, f"{counted(outcome.skipped, 'pair')} already there"),
+            (pairs.duplicates, f"{pairs.duplicates} named twice"),
+            (pairs.selves, f"{pairs.selves} of an image with itself left out"),
+            (len(outcome.failed), f"{len(outcome.failed)} failed"),
+            (left_out, f"{counted(left_out, 'image')} left out"),
         )
         if count
     )
@@ -206,7 +217,7 @@ def report(found: Shortlist, outcome: MatchOutcome, output: Path, *, as_json: bo
     }
     where = f"{output} ({human_size(size)})" if size else "nothing was written"
     tell(
-        f"{outcome.pairs} pairs with {outcome.matches} matches ({mean:.1f} a pair, "
+        f"{counted(outcome.pairs, 'pair')} with {counted(outcome.matches, 'match', 'es')} ({mean:.1f} a pair, "
         f"{outcome.pairs_per_second:.1f} pairs/s){notes}: {where}",
         facts,
         as_json=as_json,

@@ -7,6 +7,7 @@ Keypoints come with the centre of the first pixel at (0, 0) and are written with
 
 import logging
 import os
+import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, suggest
 from sfumato.geometry.cameras import to_colmap
-from sfumato.geometry.library import load_pycolmap
+from sfumato.geometry.library import load_pycolmap, silenced
 from sfumato.matching.matchfile import group_name
 from sfumato.matching.pairs import SHOWN, Pair
 from sfumato.types.arrays import frozen_array
@@ -24,6 +25,9 @@ from sfumato.types.scene import Camera, Matches
 
 PIXEL_CENTRE = 0.5
 """Where COLMAP puts the centre of the first pixel; ours is at 0."""
+
+PLENTY, MARGIN = 4, 2**20
+"""The disk should have so many times the bytes of keypoints and matches free, and so many more."""
 
 Keypoints = Mapping[str, NDArray[np.float32]]
 Rows = NDArray[np.uint32]
@@ -61,9 +65,11 @@ def write_database(
     known = {name for name in names if trusted is True or (trusted is not False and name in trusted)}
     if shared and len(known) < len(names):
         known = set()
+    need_space(path, sum(array.nbytes for array in (*points.values(), *found.values())))
     pycolmap = load_pycolmap()
     try:
-        with pycolmap.Database.open(str(path)) as database, pycolmap.DatabaseTransaction(database):
+        # Not in pycolmap's DatabaseTransaction: it ends the process if the disk is full.
+        with silenced(), pycolmap.Database.open(str(path)) as database:
             numbers = write_images(database, {name: cameras[name] for name in names}, known, shared=shared)
             for name, number in numbers.items():
                 database.write_keypoints(number, points[name])
@@ -72,6 +78,13 @@ def write_database(
     except RuntimeError as cause:  # what SQLite says about a full disk or a folder that can not be written to
         raise FileError(f"can not write {path}: {cause}; free space or choose another folder") from cause
     return numbers
+
+
+def need_space(path: Path, size: int) -> None:
+    """Raise FileError if the disk has no room for a database of keypoints and matches, and what is made of it."""
+    needed, free = PLENTY * size + MARGIN, shutil.disk_usage(path.parent).free
+    if free < needed:
+        raise FileError(f"can not write {path}: about {needed} bytes are needed and {free} are free; free space")
 
 
 def write_images(

@@ -23,7 +23,7 @@ def load_pycolmap() -> ModuleType:
         import cv2  # noqa: F401
         import pycolmap
     except ImportError as cause:
-        raise MissingDependency(f"maps and poses need pycolmap: pip install 'pycolmap>=3.13' ({cause})") from cause
+        raise MissingDependency(f"maps and poses need pycolmap: pip install 'pycolmap>=4.0.4' ({cause})") from cause
     pycolmap.logging.minloglevel = max(int(pycolmap.logging.minloglevel), ERRORS_ONLY)
     module: ModuleType = pycolmap
     return module

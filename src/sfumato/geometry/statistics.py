@@ -4,7 +4,7 @@
 Knows reconstructions as pycolmap has them and true poses; no images and no descriptors.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -17,7 +17,7 @@ from sfumato.types.scene import Pose
 
 Floats = NDArray[np.float64]
 
-MOST_TRIPLES = 2000
+MOST_TRIPLES, MOST_PAIRS = 2000, 20_000
 OUTLIER = 3.0
 """A camera so many robust deviations away from the others takes no part in the alignment."""
 FLAT = 1e-6
@@ -45,7 +45,7 @@ class MapErrors:
     """How far registered cameras are from their true poses, after a similarity that aligns the camera centres.
 
     ``names`` of the N images in both; ``position`` (N,) in the unit of the truth and ``rotation`` (N,) in degrees.
-    Without any alignment, for each of the P pairs: ``relative_rotation`` (P,) and ``relative_direction`` (P,), the
+    Without any alignment, for each of P pairs, all of them up to 20,000: ``relative_rotation`` (P,) and ``relative_direction`` (P,), the
     angle between the true and the found direction from one camera to the other, in degrees. ``missing`` are images
     that have a true pose and no place in the map. ``aligned`` is False where two or fewer cameras, or no motion, leave
     nothing to align by centres: position and rotation are then nan.
@@ -113,7 +113,7 @@ def compare_poses(found: Mapping[str, Pose], truth: Mapping[str, Pose]) -> MapEr
     names = tuple(sorted(set(found) & set(truth)))
     missing = tuple(sorted(set(truth) - set(found)))
     centres, true_centres = (_centres([side[name] for name in names]) for side in (found, truth))
-    relative = [relative_error((found[a], found[b]), (truth[a], truth[b])) for a, b in combinations(names, 2)]
+    relative = [relative_error((found[a], found[b]), (truth[a], truth[b])) for a, b in _pairs(names)]
     turns, directions = np.array(relative, np.float64).reshape(-1, 2).T
     similarity = align(centres, true_centres)
     if similarity is None:
@@ -191,6 +191,13 @@ def _triples(count: int) -> list[list[int]]:
         return [list(triple) for triple in combinations(range(count), 3)]
     rng = np.random.default_rng(0)
     return [sorted(rng.choice(count, 3, replace=False).tolist()) for _ in range(MOST_TRIPLES)]
+
+
+def _pairs(names: tuple[str, ...]) -> Iterable[tuple[str, str]]:
+    if len(names) * (len(names) - 1) // 2 <= MOST_PAIRS:
+        return combinations(names, 2)
+    rows = np.random.default_rng(0).integers(len(names), size=(MOST_PAIRS, 2))
+    return [(names[i], names[j]) for i, j in rows.tolist() if i != j]
 
 
 def _is_flat(points: Floats) -> bool:

@@ -40,6 +40,14 @@ class Entry:
     checksums: tuple[str, str]
     matches: Matches
 
+    def check_rows(self) -> None:
+        """Refuse rows that the images do not have, and a row of the first image that is matched twice."""
+        rows, pair = self.matches.indices, f"matches of {self.names[0]!r:.80} and {self.names[1]!r:.80}"
+        if len(rows) and (rows.max(axis=0) >= self.counts).any():
+            raise InputError(f"{pair} name rows that the images do not have")
+        if len(np.unique(rows[:, 0])) != len(rows):
+            raise InputError(f"{pair} name a row of the first image twice")
+
     def pack(self) -> bytes:
         """Return the payload of a record."""
         names = [name.encode("utf-8", "surrogateescape") for name in self.names]

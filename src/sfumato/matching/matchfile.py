@@ -86,7 +86,7 @@ class MatchFile(Mapping[tuple[str, str], Matches]):
         try:
             self._file = h5py.File(self.path, "r", locking="best-effort")
         except (OSError, RuntimeError, ValueError) as cause:
-            raise FileError(f"{self.path} is not a complete HDF5 file: match again") from cause
+            raise FileError(f"{self.path} is not a complete HDF5 file: match again, with --overwrite") from cause
         try:
             with self._told():
                 self.purpose = self._read_purpose()
@@ -137,6 +137,36 @@ class MatchFile(Mapping[tuple[str, str], Matches]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def whole_pairs(self) -> Iterator[tuple[str, str]]:
+        """Yield the pairs whose lists are there and of the right length; nothing in them is read."""
+        with self._told():
+            for first in self._file:
+                outer = self._group(self._file, first)
+                for second in outer:
+                    if self._is_whole(outer, first, second):
+                        yield self._names.get(first, first), self._names.get(second, second)
+
+    def _is_whole(self, outer: Any, first: str, second: str) -> bool:
+        """Tell whether a pair has its lists, of the right length; quick, for there may be very many."""
+        import h5py
+
+        try:
+            place, lists = outer.id, []
+            for key in (second, MATCHES, SCORES if self.purpose is None else DISTANCES):
+                if place.links.get_info(key.encode()).type != h5py.h5l.TYPE_HARD:
+                    return False
+                found = h5py.h5o.open(place, key.encode())
+                if place is outer.id and isinstance(found, h5py.h5g.GroupID):
+                    place = found
+                elif isinstance(found, h5py.h5d.DatasetID) and len(found.shape) == 1:
+                    lists.append(found.shape[0])
+                else:
+                    return False
+        except (KeyError, RuntimeError, ValueError):
+            return False
+        expected = lists[0] if self.purpose is None else self.purpose.images.get(self._names.get(first, ""), (-1,))[0]
+        return len(lists) == 2 and lists[0] == expected
 
     def _find(self, pair: object) -> tuple[tuple[str, str], bool] | None:
         """Return the groups that hold a pair, and whether it is stored the other way round."""

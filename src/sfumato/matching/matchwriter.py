@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +33,7 @@ from sfumato.matching.matchfile import (
     scores_of,
 )
 from sfumato.matching.pairs import Pair, PairSet
+from sfumato.matching.replaceable import parts_of, refuse_inputs, refuse_irreplaceable
 from sfumato.matching.sink import Sink
 from sfumato.store import Archive
 from sfumato.types.scene import Matches
@@ -50,7 +51,7 @@ class MatchWriter:
     Pairs go to ``<path>.part``; leaving the block writes ``path`` at once, with the pairs it held before. If the block
     ends with an error or Ctrl-C, or the process is killed, ``path`` is untouched and the next writer goes on. ``done``
     holds the pairs that are there already, in either order. One writer at a time. A file that was made with other
-    parameters or from other images is refused unless ``overwrite``.
+    parameters or from other images is refused unless ``overwrite``, which replaces match files and nothing else.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class MatchWriter:
         self.path = Path(path)
         self.done = PairSet()
         self._target = Path(os.path.realpath(path))
+        self._part, self._new = parts_of(self._target)
         self._images = ArchiveImages(archive)
         self._parameters = parameters_of(params or MatchParams())
         self._overwrite = overwrite
@@ -83,13 +85,19 @@ class MatchWriter:
             raise FileError(f"can not write {self.path}: there is no folder {self._target.parent}; create it")
         if self._target.exists() and not self._target.is_file():
             raise FileError(f"can not write {self.path}: it exists and is not a file; choose another path")
+        refuse_inputs(self.path, {"the archive": self._images.archive.path})
+        if self._overwrite:
+            refuse_irreplaceable(self.path, self._target)
         fresh = not os.path.lexists(self._part)
-        self._journal = Journal(self._part)
+        self._journal, self.done = Journal(self._part), PairSet()
         try:
             replaces = self._begin(self._journal)
-            if self._target.exists() and not replaces:
+            if replaces:
+                refuse_irreplaceable(self.path, self._target)
+            elif self._target.exists():
                 self._base = MatchFile(self._target)
                 self._check_base(self._base)
+                self.done = self._whole_pairs(self._base)
             self._salvage(self._journal)
             self.done = PairSet(self._known_pairs())
         except BaseException:
@@ -98,10 +106,6 @@ class MatchWriter:
             self._close()
             raise
         return self
-
-    @property
-    def _part(self) -> Path:
-        return self._target.with_name(self._target.name + ".part")
 
     def expect(self, names: Iterable[str]) -> None:
         """Refuse, before any work is done, image names that one file can not hold."""
@@ -112,13 +116,9 @@ class MatchWriter:
         """Write the matches of two images. When this returns, a kill no longer loses them."""
         journal = self._opened()
         facts = self._images.facts(pair[0]), self._images.facts(pair[1])
-        counts, rows = (facts[0].count, facts[1].count), matches.indices
-        if len(matches) and (rows.max(axis=0) >= counts).any():
-            raise InputError(f"matches of {pair[0]!r:.80} and {pair[1]!r:.80} name rows that the images do not have")
-        if len(np.unique(rows[:, 0])) != len(rows):
-            raise InputError(f"matches of {pair[0]!r:.80} and {pair[1]!r:.80} name a row of the first image twice")
+        entry = Entry(pair, (facts[0].count, facts[1].count), (facts[0].checksum, facts[1].checksum), matches)
+        entry.check_rows()
         self.expect(pair)
-        entry = Entry(pair, counts, (facts[0].checksum, facts[1].checksum), matches)
         self._remember(journal.append(entry), entry)
 
     def __exit__(
@@ -152,8 +152,12 @@ class MatchWriter:
 
     def _check_parameters(self, path: Path, found: Any) -> None:
         if dict(found) != self._parameters:
-            keys = [key for key in self._parameters if found.get(key) != self._parameters[key]]
-            then, now = (", ".join(f"{key} {side.get(key)}" for key in keys) for side in (found, self._parameters))
+            sides = found, self._parameters
+            keys = [key for key in {**self._parameters, **found} if _differ(key, *sides)]
+            then, now = (
+                ", ".join(f"{key:.80} {side[key]!s:.80}" if key in side else f"no {key:.80}" for key in keys)
+                for side in sides
+            )
             raise FileError(
                 f"{path} was begun with {then}, not {now}: choose another file, or --overwrite to start anew"
             )
@@ -173,12 +177,13 @@ class MatchWriter:
         try:
             found = json.loads(journal.purpose)
             self._check_parameters(journal.path, found["parameters"])
-            return bool(found["overwrite"])
-        except (TypeError, ValueError, AttributeError, LookupError) as cause:
+            return found["overwrite"] is True
+        except (TypeError, ValueError, AttributeError, LookupError, RecursionError) as cause:
             raise FileError(f"{journal.path} is damaged: delete it, or --overwrite to start anew") from cause
 
     def _salvage(self, journal: Journal) -> None:
-        """Take over the pairs of an interrupted run."""
+        """Take over the pairs of an interrupted run; what the images can not have is matched again."""
+        refused: list[Pair] = []
         for address, entry in journal.salvage():
             for name, checksum in zip(entry.names, entry.checksums, strict=True):
                 if name not in self._images.archive or self._is_other(name, checksum):
@@ -186,13 +191,39 @@ class MatchWriter:
                         f"{journal.path} was begun with other features: image {name!r:.80} is not the one in "
                         f"{self._images.archive.path}; delete it, or --overwrite to start anew"
                     )
-            if self._base is None or entry.names not in self._base:
+            try:
+                self._refuse_impossible(entry)
                 self.expect(entry.names)
+            except InputError:
+                refused.append(entry.names)
+                continue
+            if entry.names not in self.done:
                 self._remember(address, entry)
+        if refused:
+            _warn("%s holds matches that the images can not have", journal.path, refused)
+
+    def _refuse_impossible(self, entry: Entry) -> None:
+        """Refuse an entry with rows that its images do not have, or with other numbers of them."""
+        entry.check_rows()
+        most = self._images.archive.places[0].size // 16  # each has a keypoint of so many bytes
+        for name, count in zip(entry.names, entry.counts, strict=True):
+            try:
+                possible = count == self._images.facts(name).count
+            except SfumatoError:  # damaged since it was matched
+                possible = count <= most
+            if not possible:
+                raise InputError(f"image {name!r:.80} has another number of features")
+
+    def _whole_pairs(self, base: MatchFile) -> PairSet:
+        whole = PairSet(base.whole_pairs())
+        damaged = [pair for pair in base if pair not in whole]
+        if damaged:
+            _warn("%s is damaged in places", self.path, damaged)
+        return whole
 
     def _known_pairs(self) -> Iterator[Pair]:
         if self._base is not None:
-            yield from self._base
+            yield from (pair for pair in self._base if pair in self.done)
         names = list(self._numbers)
         for i, j in zip(self._rows[::2], self._rows[1::2], strict=True):
             yield names[i], names[j]
@@ -216,15 +247,18 @@ class MatchWriter:
         self._size += OVERHEAD + 6 * entry.counts[0] + 4 * len(entry.matches)
 
     def _finish(self, journal: Journal) -> None:
-        new = self._target.with_name(self._target.name + ".new.part")
-        advice = f"{len(self._addresses)} pairs are kept in {journal.path}; free space and run again"
+        new, count = self._new, len(self._addresses)
+        advice = f"{count} {'pairs are' if count != 1 else 'pair is'} kept in {journal.path}; free space and run again"
         try:
             with explained(f"can not write {self.path}", advice):
                 journal.sync()
                 self._need_space()
+                new.unlink(missing_ok=True)  # left by a kill, or a link to somewhere else
                 if self._base is not None:
                     shutil.copyfile(self._target, new)
                 self._write_groups(new, journal)
+                if self._base is None:
+                    refuse_irreplaceable(self.path, self._target)
                 os.replace(new, self._target)
                 with suppress(OSError):  # some file systems can not synchronise a folder
                     _sync(self._target.parent)
@@ -287,10 +321,23 @@ def _write_pair(file: Any, entry: Entry) -> None:
     scores = np.zeros(entry.counts[0], np.float16)
     scores[first] = scores_of(distances)
     outer, inner = map(group_name, entry.names)
+    for place in ((outer, inner), (inner, outer)):  # damaged, or it would not have been matched again
+        if place[0] in file and place[1] in file[place[0]]:
+            del file[place[0]][place[1]]
     group = file.require_group(outer).create_group(inner)
     group.create_dataset(MATCHES, data=rows)
     group.create_dataset(SCORES, data=scores)
     group.create_dataset(DISTANCES, data=distances)
+
+
+def _differ(key: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return (key in one) != (key in other) or one.get(key) != other.get(key)
+
+
+def _warn(what: str, path: Path, pairs: list[Pair]) -> None:
+    first, second = pairs[0]
+    more = f" and {len(pairs) - 1} more" if len(pairs) > 1 else ""
+    log.warning(what + ": %r %r%s; they count as not matched yet", path, first[:80], second[:80], more)
 
 
 def _sync(path: Path) -> None:

@@ -12,9 +12,11 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfumato.errors import InputError, SfumatoError
+import numpy as np
+
+from sfumato.errors import InputError, SfumatoError, WorkerError
 from sfumato.matching.many import IN_FLIGHT, match_pairs
-from sfumato.matching.match import MatchParams
+from sfumato.matching.match import MatchParams, match
 from sfumato.matching.matchwriter import MatchWriter
 from sfumato.matching.pairs import Pair, PairList, refuse_unknown
 from sfumato.store import Archive
@@ -36,6 +38,22 @@ class MatchOutcome:
         return self.pairs / self.seconds if self.pairs and self.seconds else 0.0
 
 
+def check_device(device: str | None, executor: Executor | None = None) -> None:
+    """Refuse a device that is not here, or not where the executor works, before any pair is tried."""
+    if device is None:
+        return
+    if executor is None:
+        nothing = np.zeros((0, 1), np.float32)
+        match(nothing, nothing, device=device)
+        return
+    try:
+        executor.submit(check_device, device).result()
+    except SfumatoError:
+        raise
+    except Exception as cause:  # whatever ended it
+        raise WorkerError(f"no worker could say whether it has the device {device!r:.80}: {cause!s:.400}") from cause
+
+
 def match_to_file(
     archive: Archive,
     pairs: PairList,
@@ -52,12 +70,15 @@ def match_to_file(
     A pair that can not be matched is named in the outcome and does not stop the others. Interrupted, it goes on where
     it stopped when called again. ``progress`` wraps the pairs and is told how many there will be.
 
-    Raises FileError if the file can not be written or was made in another way, WorkerError if a worker died.
+    Raises InputError for a device that is not there, FileError if the file can not be written or was made in another
+    way, WorkerError if a worker died.
     """
     params = params or MatchParams()
     if not len(pairs):
-        raise InputError(f"nothing to match: {len(pairs.names)} images make no pair")
+        count = len(pairs.names)
+        raise InputError(f"nothing to match: {count} {'images make' if count != 1 else 'image makes'} no pair")
     refuse_unknown(pairs.names, archive)
+    check_device(params.device, executor)
     outcome = MatchOutcome()
 
     def failed(pair: Pair, problem: SfumatoError) -> None:
