@@ -76,7 +76,7 @@ def write_database(
             for (name0, name1), rows in found.items():
                 database.write_matches(numbers[name0], numbers[name1], rows)
     except RuntimeError as cause:  # what SQLite says about a full disk or a folder that can not be written to
-        raise FileError(f"can not write {path}: {cause}; free space or choose another folder") from cause
+        raise FileError(f"can not write {path}, is the disk full? ({cause}) Free space or choose another") from cause
     return numbers
 
 

@@ -191,6 +191,6 @@ def _explained(output: Path) -> Iterator[None]:
         raise
     except (RuntimeError, ValueError, LookupError) as cause:
         told = str(cause).strip().split("\n")[0]
-        if "disk" in told.lower():
-            raise FileError(f"can not write {output}: {told}; free space and run again") from cause
+        if "disk" in told.lower() or "sqlite" in told.lower():
+            raise FileError(f"can not write {output}, is the disk full? ({told}) Free space and run again") from cause
         raise NoMap(f"COLMAP stopped: {told:.300}") from cause

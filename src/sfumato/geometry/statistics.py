@@ -45,10 +45,10 @@ class MapErrors:
     """How far registered cameras are from their true poses, after a similarity that aligns the camera centres.
 
     ``names`` of the N images in both; ``position`` (N,) in the unit of the truth and ``rotation`` (N,) in degrees.
-    Without any alignment, for each of P pairs, all of them up to 20,000: ``relative_rotation`` (P,) and ``relative_direction`` (P,), the
-    angle between the true and the found direction from one camera to the other, in degrees. ``missing`` are images
-    that have a true pose and no place in the map. ``aligned`` is False where two or fewer cameras, or no motion, leave
-    nothing to align by centres: position and rotation are then nan.
+    Without any alignment, for each of P pairs, all of them up to 20,000: ``relative_rotation`` (P,) and
+    ``relative_direction`` (P,), the angle between the true and the found direction from one camera to the other, in
+    degrees. ``missing`` are images that have a true pose and no place in the map. ``aligned`` is False where two or
+    fewer cameras, or all on a line, leave nothing to align by centres: position and rotation are then nan.
     """
 
     names: tuple[str, ...]
