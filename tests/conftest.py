@@ -3,7 +3,9 @@
 
 import importlib.util
 import os
+import signal
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +18,11 @@ settings.register_profile("here", deadline=None, max_examples=50, suppress_healt
 settings.register_profile("ci", settings.get_profile("here"), derandomize=True, print_blob=True)
 settings.register_profile("thorough", settings.get_profile("here"), max_examples=1500)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a job in the background ignores it, and so would children
 
 
 @pytest.fixture(scope="session")
