@@ -27,6 +27,9 @@ DUAL = 0.6
 USELESS = 0.1
 """A plan that leaves this share of the pairs was made for other data, and is forgotten."""
 
+UNTRIED = 3
+"""A sample alone, without the nearest of all, makes a bound look so many times worse than it is."""
+
 WORTH_IT = 0.94
 """Other axes than those guessed need panels of their own: they must save more than that takes."""
 
@@ -111,7 +114,8 @@ def _measure(
                 break
             at += direction
     whole = costs.setdefault(last, cost(n))  # where projecting settles little, it must not cost
-    return Plan(heads[last if whole < costs[at] else at], step, duals)
+    doubt = 1 if tried else UNTRIED
+    return Plan(heads[last if whole * doubt < costs[at] else at], step, duals)
 
 
 def step_for(limits: NDArray[np.float64], spread: float) -> float:
