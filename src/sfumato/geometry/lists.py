@@ -57,6 +57,11 @@ def write_list(path: str | os.PathLike[str], rows: Mapping[str, Iterable[str]], 
         raise InputError(f"names with spaces, or that begin with #, can not be listed: rename {told}")
     head = f"# {comment}\n" if comment else ""
     text = head + "".join(f"{' '.join([name, *row])}\n" for name, row in rows.items())
+    write_text(path, text)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text, whole or not at all; raises FileError if it can not be written."""
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:

@@ -8,7 +8,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -16,6 +15,7 @@ from typing import Any
 
 from sfumato.errors import ArchiveError, FileError, InputError
 from sfumato.geometry.cameras import default_camera, refuse_other_sizes
+from sfumato.geometry.lists import write_text
 from sfumato.geometry.localize import Localized, LocalizeParams, localize
 from sfumato.geometry.maps import Map
 from sfumato.geometry.poses import write_poses
@@ -139,7 +139,7 @@ def save_outcome(
         for name, result in sorted(outcome.results.items())
     }
     content = {"params": asdict(params), **(facts or {}), "queries": queries, "unreadable": outcome.unreadable}
-    _write(table, json.dumps(content, indent=2, sort_keys=True) + "\n")
+    write_text(table, json.dumps(content, indent=2, sort_keys=True) + "\n")
     write_poses(path, outcome.poses)
     return table
 
@@ -157,20 +157,3 @@ def summarise(outcome: QueriesOutcome) -> dict[str, Any]:
         "candidates not in the map": len(outcome.strangers),
         "damaged images of the map": outcome.damaged,
     }
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as cause:
-        raise FileError(
-            f"can not write {path}: {cause.strerror or cause}; choose another path or free space"
-        ) from cause
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
