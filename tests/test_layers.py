@@ -27,6 +27,7 @@ LAYERS = (
     {"images"},
     {"types"},
     {"subspace"},
+    {"whole"},
     {"errors"},
 )
 LEVEL = {name: -depth for depth, names in enumerate(LAYERS) for name in names}

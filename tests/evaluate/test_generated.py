@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import FileError
-from sfumato.evaluate.generated import CHANGES, PHOTOS, make_homography_folder, make_room_folder, new_folder
+from sfumato.evaluate.generated import CHANGES, PHOTOS, make_homography_folder, make_room_folder
 from sfumato.images.folders import read_homography_folder, read_posed_folder
 from sfumato.images.homography import make_pair
 from sfumato.images.read import read_image
@@ -50,15 +50,7 @@ def test_a_room_is_read_back_and_left_alone(small_room: Path, files_below):
     assert files_below(small_room) == before
 
 
-def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path):
-    def stopped():
-        with new_folder(tmp_path / "made") as temporary:
-            (temporary / "half").write_text("half")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        stopped()
-    assert not list(tmp_path.iterdir())
+def test_a_folder_that_can_not_be_written_is_told(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="can not be written"):
         make_homography_folder(tmp_path / "file" / "made", np.random.default_rng(0), photos=())

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
-import os
 
 import numpy as np
 import pytest
 
 from sfumato.errors import FileError, InputError
-from sfumato.evaluate.results import Results, load_records, write_file, write_text
+from sfumato.evaluate.results import Results, load_records
 from sfumato.evaluate.task import Sample
 from sfumato.types.record import Record, Score
 
@@ -143,22 +142,6 @@ def test_a_folder_without_records(tmp_path):
     assert load_records(tmp_path) == []
     with pytest.raises(FileError, match="no such folder"):
         load_records(tmp_path / "gone")
-
-
-def test_what_can_not_be_written_leaves_the_old_file(tmp_path):
-    path = tmp_path / "file"
-    write_text(path, "old")
-
-    def fail(file):
-        file.write(b"half")
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(FileError, match="No space left"):
-        write_file(path, fail)
-    with pytest.raises(KeyboardInterrupt):
-        write_file(path, lambda file: (_ for _ in ()).throw(KeyboardInterrupt))
-    assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["file"]
 
 
 def test_a_file_in_the_way_is_told(counting, tmp_path):

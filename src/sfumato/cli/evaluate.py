@@ -20,13 +20,13 @@ from sfumato.evaluate.homography import draw_accuracy, evaluate_homography, tabl
 from sfumato.evaluate.localization import LocalizeProtocol, evaluate_localization
 from sfumato.evaluate.mapping import MapProtocol, evaluate_map
 from sfumato.evaluate.pairs import HomographyProtocol
-from sfumato.evaluate.results import write_text
 from sfumato.evaluate.scene import Progress
 from sfumato.evaluate.subjects import DISTANCES, PARTS
 from sfumato.evaluate.tables import Table
 from sfumato.features.local import LocalParams
 from sfumato.images.folders import PosedImages, read_homography_folder, read_posed_folder
 from sfumato.types.record import Record
+from sfumato.whole import write_text
 
 PROTOCOL, LOCAL = HomographyProtocol(), LocalParams()
 MAP, LOCALIZE = MapProtocol(), LocalizeProtocol()
@@ -206,8 +206,8 @@ def stages(hidden: bool) -> Progress:
 
 def report(records: Sequence[Record], table: Table, stem: Path, figures: Sequence[Path], *, as_json: bool) -> None:
     """Write the table beside the records, print it or the records, and name what was left out."""
-    write_text(stem.with_name(f"{stem.name}.md"), table.to_markdown())
-    write_text(stem.with_name(f"{stem.name}.csv"), table.to_csv())
+    write_text(stem.with_name(f"{stem.name}.md"), table.to_markdown(), with_folder=True)
+    write_text(stem.with_name(f"{stem.name}.csv"), table.to_csv(), with_folder=True)
     dropped = list(dict.fromkeys(line for record in records for line in record.dropped))
     for line in dropped:
         print(printable(f"left out: {line}"), file=sys.stderr)

@@ -8,7 +8,6 @@ file does not hold.
 import io
 import json
 import os
-import secrets
 import zipfile
 from importlib import resources
 from pathlib import Path
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from sfumato.concealment.decoys import Decoys
 from sfumato.errors import FileError, SfumatoError
 from sfumato.types.extractor import Extractor
+from sfumato.whole import write_file
 
 FORMAT = "sfumato-decoys"
 VERSION = 1
@@ -47,20 +47,7 @@ def save_decoys(path: str | os.PathLike[str], decoys: Decoys) -> None:
     }
     if decoys.labels is not None:
         members["labels"] = decoys.labels.astype(decoys.labels.dtype.newbyteorder("<"))
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
-    try:
-        with temporary.open("xb") as file:
-            try:
-                np.savez(file, allow_pickle=False, **members)
-                file.flush()
-                os.fsync(file.fileno())
-                os.replace(temporary, target)
-            except BaseException:
-                temporary.unlink()
-                raise
-    except OSError as cause:
-        raise FileError(f"{target}: can not write the decoys: {cause.strerror or cause}") from cause
+    write_file(path, lambda file: np.savez(file, allow_pickle=False, **members))
 
 
 def load_decoys(path: str | os.PathLike[str] | None = None) -> Decoys:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.errors import InputError
-from sfumato.evaluate.results import write_file
+from sfumato.whole import write_file
 
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p")
@@ -85,8 +85,8 @@ def draw_lines(stem: str | Path, panels: Sequence[Panel], frame: Frame) -> tuple
             figure.suptitle(frame.title, fontsize=11)
         target = Path(stem)
         paths = target.with_name(f"{target.name}.png"), target.with_name(f"{target.name}.svg")
-        write_file(paths[0], lambda file: figure.savefig(file, format="png", dpi=150))
-        write_file(paths[1], lambda file: figure.savefig(file, format="svg", metadata={"Date": None}))
+        write_file(paths[0], lambda file: figure.savefig(file, format="png", dpi=150), with_folder=True)
+        write_file(paths[1], lambda file: figure.savefig(file, format="svg", metadata={"Date": None}), with_folder=True)
     return paths
 
 

@@ -6,21 +6,17 @@ looked at.
 """
 
 import os
-import secrets
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sfumato.errors import FileError
-from sfumato.evaluate.results import write_file, write_text
 from sfumato.images.homography import HomographyParams, make_pair
 from sfumato.images.room import make_room, save_room
 from sfumato.images.samples import sample_image
 from sfumato.types.clear import Image
+from sfumato.whole import new_folder, write_file, write_text
 
 PHOTOS = ("astronaut", "brick", "chelsea", "coffee")
 
@@ -52,7 +48,7 @@ def make_homography_folder(
                     pair = make_pair(image, rng, params)
                     _write_picture(place / f"{number}.png", pair.second)
                     rows = "".join(" ".join(map(repr, row)) + "\n" for row in pair.homography.tolist())
-                    write_text(place / f"H_1_{number}", rows)
+                    write_text(place / f"H_1_{number}", rows, with_folder=True)
     return target
 
 
@@ -65,26 +61,10 @@ def make_room_folder(folder: str | os.PathLike[str], rng: np.random.Generator, *
     return target
 
 
-@contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
-    """Give a folder that takes the place ``target`` when the block ends, and is removed if it ends with an error."""
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
-    try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        os.replace(temporary, target)
-    except OSError as cause:
-        if isinstance(cause, FileError):
-            raise
-        raise FileError(f"{target}: can not be written: {cause.strerror or cause}") from cause
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
 def _write_picture(path: Path, image: Image) -> None:
     import cv2
 
     done, encoded = cv2.imencode(".png", image.pixels[..., ::-1] if image.pixels.ndim == 3 else image.pixels)
     if not done:
         raise FileError(f"{path}: OpenCV can not encode this picture")
-    write_file(path, lambda file: file.write(encoded.tobytes()))
+    write_file(path, encoded.tobytes(), with_folder=True)

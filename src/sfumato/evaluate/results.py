@@ -13,10 +13,9 @@ is pickled. What is damaged is told by a FileError, or, of lines, left out; the 
 import json
 import math
 import os
-import secrets
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from sfumato.errors import FileError, InputError
 from sfumato.evaluate.task import Figures, Prediction, Sample, Task
 from sfumato.types.record import Record
+from sfumato.whole import write_file, write_text
 
 SECONDS = "seconds"
 """The array of a prediction file that holds how long it took."""
@@ -43,7 +43,9 @@ class Results:
         except OSError as cause:
             raise FileError(f"{self.folder}: can not be made: {cause.strerror or cause}") from cause
         if not (self.folder / "task.json").exists():
-            write_text(self.folder / "task.json", json.dumps(task.settings, indent=2, sort_keys=True) + "\n")
+            write_text(
+                self.folder / "task.json", json.dumps(task.settings, indent=2, sort_keys=True) + "\n", with_folder=True
+            )
 
     def prediction_path(self, sample: Sample) -> Path:
         """Return where the prediction of a sample is, or would be."""
@@ -60,7 +62,7 @@ class Results:
             members: dict[str, Any] = {**arrays, SECONDS: np.array(seconds)}
             np.savez_compressed(file, allow_pickle=False, **members)
 
-        write_file(self.prediction_path(sample), write)
+        write_file(self.prediction_path(sample), write, with_folder=True)
 
     def load_prediction(self, sample: Sample) -> tuple[Prediction, float]:
         """Return a prediction and the seconds it took; FileError if it is damaged."""
@@ -108,7 +110,7 @@ class Results:
         path, gone = self.folder / "scores.jsonl", {sample.key for sample in samples}
         kept = [line for line in _read_lines(path) if _named(line) not in gone]
         if path.exists():
-            write_text(path, "".join(f"{line}\n" for line in kept))
+            write_text(path, "".join(f"{line}\n" for line in kept), with_folder=True)
 
     def record(self) -> Record | None:
         """Return the record kept for exactly these samples, if there is one that can be read."""
@@ -119,7 +121,7 @@ class Results:
 
     def save_record(self, record: Record) -> None:
         """Keep the record of exactly these samples."""
-        write_text(self._record_path, record.to_json() + "\n")
+        write_text(self._record_path, record.to_json() + "\n", with_folder=True)
 
     @property
     def _record_path(self) -> Path:
@@ -140,29 +142,6 @@ def load_records(folder: str | os.PathLike[str]) -> list[Record]:
         except (OSError, ValueError) as cause:
             raise FileError(f"{path}: {cause}; remove it, and run the evaluation again") from cause
     return records
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file at once: the old one, or the new one, is there at any moment."""
-    write_file(path, lambda file: file.write(text.encode("utf-8")))
-
-
-def write_file(target: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Make a file at once, or not at all."""
-    temporary = target.with_name(f".{secrets.token_hex(8)}.part")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as file:
-            try:
-                write(file)
-                file.flush()
-                os.fsync(file.fileno())
-                os.replace(temporary, target)
-            except BaseException:
-                temporary.unlink()
-                raise
-    except OSError as cause:
-        raise FileError(f"{target}: can not be written: {cause.strerror or cause}") from cause
 
 
 def _read_lines(path: Path) -> list[str]:

@@ -6,11 +6,11 @@ Knows lines and names; what the words mean is for ``cameras`` and ``poses`` to s
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from sfumato.errors import FileError, InputError
+from sfumato.whole import write_text
 
 SHOWN = 8
 LARGEST = 2**28
@@ -58,25 +58,6 @@ def write_list(path: str | os.PathLike[str], rows: Mapping[str, Iterable[str]], 
     head = f"# {comment}\n" if comment else ""
     text = head + "".join(f"{' '.join([name, *row])}\n" for name, row in rows.items())
     write_text(path, text)
-
-
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text, whole or not at all; raises FileError if it can not be written."""
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except OSError as cause:
-        raise FileError(
-            f"can not write {path}: {cause.strerror or cause}; choose another path or free space"
-        ) from cause
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
 
 
 def numbers(words: Iterable[str], what: str) -> tuple[float, ...]:

@@ -15,13 +15,13 @@ from typing import Any
 
 from sfumato.errors import ArchiveError, FileError, InputError
 from sfumato.geometry.cameras import default_camera, refuse_other_sizes
-from sfumato.geometry.lists import write_text
 from sfumato.geometry.localize import Localized, LocalizeParams, localize
 from sfumato.geometry.maps import Map
 from sfumato.geometry.poses import write_poses
 from sfumato.geometry.shortlist import Shortlist
 from sfumato.store import Archive
 from sfumato.types.scene import Camera, Pose
+from sfumato.whole import write_text
 
 SHOWN = 5
 

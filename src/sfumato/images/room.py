@@ -8,8 +8,6 @@ centre of the first pixel is (0, 0).
 
 import json
 import os
-import secrets
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sfumato.errors import FileError, InputError
+from sfumato.errors import InputError
 from sfumato.images.furnish import UP, Extent, furnish
 from sfumato.images.render import Surface, cast, intrinsics, project, render, unproject
 from sfumato.images.settings import Range, refuse_unknown, settle_numbers
 from sfumato.types.arrays import frozen_array, whole_number
 from sfumato.types.clear import Image
 from sfumato.types.scene import Camera, Pose
+from sfumato.whole import new_folder
 
 Array = NDArray[np.float64]
 
@@ -169,22 +168,8 @@ def save_room(room: Room, folder: str | os.PathLike[str]) -> None:
 
     Raises FileError if it is there already and not empty, or can not be written.
     """
-    target = Path(folder)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
-    try:
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise FileError(f"{target} is already there: choose another folder")
-        temporary.mkdir(parents=True)
-        try:
-            _write(room, temporary)
-            os.replace(temporary, target)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
-    except OSError as cause:
-        if isinstance(cause, FileError):
-            raise
-        raise FileError(f"{target}: can not write the room: {cause.strerror or cause}") from cause
+    with new_folder(folder) as temporary:
+        _write(room, temporary)
 
 
 def _write(room: Room, folder: Path) -> None:

@@ -8,12 +8,10 @@ decoys come from. Never imports the clear types.
 import io
 import json
 import os
-import secrets
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from sfumato.errors import FileError, InputError, SfumatoError
 from sfumato.types.arrays import frozen_array, whole_number
 from sfumato.types.extractor import Extractor, Setting
+from sfumato.whole import write_file
 
 Floats = NDArray[np.float32]
 
@@ -140,16 +139,7 @@ def save_codebook(path: str | os.PathLike[str], codebook: Codebook) -> None:
         words=codes if exact and codes is not None else codebook.words,
         background=np.asarray(codebook.background, np.float16),
     )
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
-    try:
-        try:
-            temporary.write_bytes(stream.getvalue())
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as cause:
-        raise FileError(f"{target}: can not write the codebook: {cause.strerror or cause}") from cause
+    write_file(path, stream.getvalue())
 
 
 def _parse(content: bytes) -> Codebook:

@@ -10,7 +10,6 @@ github.com/tsattler/visuallocalizationbenchmark, issues 3 and 34). The paper's T
 """
 
 import os
-import secrets
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from sfumato.images.folders.ground import (
 )
 from sfumato.images.folders.nvm import read_nvm_poses
 from sfumato.types.scene import Camera, Pose
+from sfumato.whole import write_text
 
 Version = Literal["1", "1.1"]
 Threshold = tuple[float, float]
@@ -151,7 +151,7 @@ def write_submission(path: str | os.PathLike[str], poses: Mapping[str, Pose], qu
         x, y, z, w = Rotation.from_matrix(poses[name].rotation).as_quat(canonical=True)
         values = " ".join(repr(float(value)) for value in (w, x, y, z, *poses[name].translation))
         lines.append(f"{name.rpartition('/')[2]} {values}\n")
-    _write(Path(path), "".join(lines))
+    write_text(path, "".join(lines))
     return tuple(name for name in known if name not in poses)
 
 
@@ -203,19 +203,3 @@ def _read_nvm(models: Path) -> PosedImages:
     problems += [f"{name} has a camera and no pose" for name in sorted(set(cameras) - set(poses))]
     refuse(path, problems)
     return PosedImages({}, cameras, poses)
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-    try:
-        with temporary.open("x", encoding="utf-8") as file:
-            try:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-                os.replace(temporary, path)
-            except BaseException:
-                temporary.unlink()
-                raise
-    except OSError as cause:
-        raise FileError(f"{path}: can not write the submission: {cause.strerror or cause}") from cause
