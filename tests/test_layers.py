@@ -14,6 +14,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "sfumato"
 
 LAYERS = (
+    {"__main__"},
     {"cli"},
     {"device", "publish", "client", "server", "report", "evaluate"},
     {"attack"},

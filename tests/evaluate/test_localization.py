@@ -15,6 +15,7 @@ from sfumato.evaluate.localization import (
 )
 from sfumato.evaluate.task import Sample
 from sfumato.features.local import LocalParams
+from sfumato.geometry.localize import LocalizeParams
 from sfumato.images.folders import read_posed_folder
 
 LOCAL = LocalParams(max_features=500)
@@ -110,3 +111,14 @@ def test_the_table_has_the_three_thresholds(measured):
     table = table_of(measured[1])
     assert table.columns[:6] == ("recipe", "distance", "seeds", "0.25 m, 2 deg", "0.5 m, 5 deg", "5 m, 10 deg")
     assert len(table.rows) == 3
+
+
+def test_all_that_decides_a_pose_is_in_the_record(small_room, tmp_path, caplog):
+    images = read_posed_folder(small_room)
+    found = []
+    for limit in (None, 0.05):
+        params = LocalizeParams(max_distance=limit)
+        protocol = LocalizeProtocol(recipes=("raw",), local=LocalParams(max_features=300), params=params)
+        found.append(scores(evaluate_localization(images, tmp_path, protocol)[0])["matches"])
+    assert found[1] < found[0]
+    assert "is not localized:" in caplog.text

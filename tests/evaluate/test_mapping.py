@@ -120,3 +120,15 @@ def test_wrong_wishes_are_told_before_anything_is_matched(small_room, tmp_path, 
         evaluate_map(images, tmp_path, MapProtocol(mapper="incremantal"))
     with pytest.raises(InputError, match="three"):
         evaluate_map(PosedImages({}, {}, {}), tmp_path)
+
+
+def test_a_prediction_that_is_gone_is_made_anew(small_room, tmp_path):
+    protocol = MapProtocol(recipes=("raw",), local=LocalParams(max_features=5))
+    images = read_posed_folder(small_room)
+    first = evaluate_map(images, tmp_path, protocol)
+    (kept,) = (tmp_path / "map").glob("*/predictions/*.npz")
+    kept.unlink()
+    assert evaluate_map(images, tmp_path, protocol)[0].reason == first[0].reason
+    kept.write_bytes(b"no prediction")
+    assert evaluate_map(images, tmp_path, protocol)[0].reason == first[0].reason
+    assert "verification_max_false_alarms" in first[0].record.params

@@ -17,7 +17,7 @@ from sfumato.evaluate.pairs import (
 )
 from sfumato.evaluate.subjects import ClearFeatures, choose_subjects
 from sfumato.evaluate.task import Sample
-from sfumato.images.folders import HomographySequence
+from sfumato.images.folders import HomographySequence, read_homography_folder
 from sfumato.images.homography import HomographyParams, draw_homography, warp_points
 from sfumato.images.samples import sample_image
 
@@ -198,3 +198,13 @@ def test_sequences_give_pairs_of_the_first_image(tmp_path):
 def test_an_unknown_word_for_parts_is_told():
     with pytest.raises(InputError, match="did you mean 'expected'"):
         HomographyProtocol(parts="expect")
+
+
+def test_a_homography_with_a_negative_factor_is_the_same_homography(small_sequences):
+    sequence = read_homography_folder(small_sequences)[0]
+    turned = HomographySequence(sequence.name, sequence.kind, sequence.paths, tuple(-h for h in sequence.homographies))
+    points = np.random.default_rng(0).uniform(0, 200, (50, 2))
+    for one, other in zip(pairs_of(sequence), pairs_of(turned), strict=True):
+        assert np.array_equal(one.homography, other.homography)
+        errors = transfer_errors(other.homography, points, warp_points(one.homography, points))
+        assert errors.max() < 1e-6

@@ -57,7 +57,7 @@ def test_damaged_predictions_are_told(results, spoil):
 
 def test_pickled_arrays_are_refused(results):
     np.savez(results.prediction_path(A), x=np.array([{}], object), seconds=np.array(0.0))
-    with pytest.raises(FileError, match="damaged"):
+    with pytest.raises(FileError, match="missing or damaged"):
         results.load_prediction(A)
 
 

@@ -44,7 +44,7 @@ PosedFolder = Annotated[
     Path | None,
     typer.Argument(metavar="[DIR]", help="Posed images: images/ and cameras.json. Default: a room that is made up."),
 ]
-Features = Annotated[int, typer.Option("--features", help="Keep the strongest of each image.")]
+Features = Annotated[int, typer.Option("--max-features", "--features", help="Keep the strongest of each image.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Measure again what was measured before.")]
 
 
@@ -59,7 +59,7 @@ def homography(
     output: Output = Path("evaluation"),
     recipes: Recipes = ",".join(PROTOCOL.recipes),
     distance: Annotated[
-        str, typer.Option(help="p-to-s (image 1 clear, the other lifted), s-to-s (both lifted), or both.")
+        str, typer.Option(help="p-to-s (image 1 clear, the other lifted), s-to-s (both lifted), or p-to-s,s-to-s.")
     ] = ",".join(DISTANCES),
     seeds: Seeds = "1",
     parts: Annotated[
@@ -158,7 +158,7 @@ def localize(
     output: Output = Path("evaluation"),
     recipes: Recipes = ",".join(LOCALIZE.recipes),
     distance: Annotated[
-        str, typer.Option(help="p-to-s (concealed query, public map), s-to-s (both concealed), or both.")
+        str, typer.Option(help="p-to-s (concealed query, public map), s-to-s (both concealed), or p-to-s,s-to-s.")
     ] = ",".join(LOCALIZE.distances),
     seeds: Seeds = "1",
     features: Features = LOCAL.max_features,

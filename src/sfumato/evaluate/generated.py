@@ -56,7 +56,6 @@ def make_room_folder(folder: str | os.PathLike[str], rng: np.random.Generator, *
     """Write posed images of a generated room, with the settings of RoomParams; a folder that is there is left alone."""
     target = Path(folder)
     if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
         save_room(make_room(None, rng, **settings), target)
     return target
 

@@ -6,19 +6,20 @@ that their owner published, the query is concealed. Subspace-to-subspace: map an
 the shares of queries within (0.25 m, 2 deg), (0.5 m, 5 deg) and (5 m, 10 deg), and median errors.
 """
 
+import logging
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 
 from sfumato.concealment.decoys import Decoys
-from sfumato.errors import InputError
+from sfumato.errors import FileError, InputError
 from sfumato.evaluate.results import Results
 from sfumato.evaluate.runner import predict, run
-from sfumato.evaluate.scene import PosedScene, Progress
+from sfumato.evaluate.scene import PosedScene, Progress, verification_params
 from sfumato.evaluate.subjects import POINTS, Subject, choose_decoys, choose_subjects
 from sfumato.evaluate.tables import Table, group_by_seed, make_table
 from sfumato.evaluate.task import Figures, Prediction, Sample, Task, short_digest
@@ -33,6 +34,8 @@ from sfumato.images.folders import PosedImages
 from sfumato.types.public import PublicPoints
 from sfumato.types.recipe import Recipe
 from sfumato.types.record import Record, Score, Value
+
+log = logging.getLogger(__name__)
 
 VERSION, SCORE_VERSION = 1, 1
 """Of what is predicted and scored here: raise them with every change."""
@@ -114,16 +117,32 @@ def evaluate_localization(
     for query in progress("localizing", scene.names, len(scene.names)):
         for task in tasks:
             predict(task, folder, [sample for sample in task.samples if sample.key == query])
-    return [run(task, folder) for task in tasks]
+    records = [run(task, folder) for task in tasks]
+    for task, subject in zip(tasks, subjects, strict=True):
+        for name, reason in failures(task, folder).items():
+            log.warning("%s: %s is not localized: %s", subject, name, reason)
+    return records
+
+
+def failures(task: Task, folder: str | Path) -> dict[str, str]:
+    """Return the queries of a task that were not localized, and why."""
+    results, found = Results(folder, task), {}
+    known = results.scores()
+    for sample in task.samples:
+        if sample in known and not known[sample][0].get("localized"):
+            try:
+                found[sample.key] = str(results.load_prediction(sample)[0].get("reason", "")) or "unknown"
+            except FileError:
+                found[sample.key] = "the prediction is no longer there"
+    return found
 
 
 def make_task(scene: PosedScene, subject: Subject, maps: LeftOutMaps, protocol: LocalizeProtocol) -> Task:
     """Return the task of one subject."""
     params: dict[str, Value] = {
         "distance": subject.distance,
-        "max_error_px": protocol.params.max_error_px,
-        "min_inliers": protocol.params.min_inliers,
-        "ratio": protocol.params.ratio,
+        **{name: value for name, value in asdict(protocol.params).items() if name != "threads"},
+        **verification_params(),
     }
     return Task(
         name="localize",

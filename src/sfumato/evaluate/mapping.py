@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from sfumato.concealment.decoys import Decoys
+from sfumato.errors import FileError
 from sfumato.evaluate.results import Results
 from sfumato.evaluate.runner import run
-from sfumato.evaluate.scene import PosedScene, Progress
+from sfumato.evaluate.scene import PosedScene, Progress, verification_params
 from sfumato.evaluate.subjects import Subject, choose_decoys, choose_subjects
 from sfumato.evaluate.tables import Table, group_by_seed, make_table, raw_of
 from sfumato.evaluate.task import Figures, Prediction, Sample, Task
@@ -27,7 +28,7 @@ from sfumato.geometry.statistics import compare_with_truth
 from sfumato.images.folders import PosedImages
 from sfumato.types.record import Record, Score
 
-VERSION, SCORE_VERSION = 1, 1
+VERSION, SCORE_VERSION = 2, 1
 """Of what is predicted and scored here: raise them with every change."""
 
 UNITS = {
@@ -90,15 +91,33 @@ def _evaluate(
         predict=lambda _: make_map(scene, subject, protocol, progress),
         score=score_map,
         summarise=summarise_map,
-        params={**scene.params(subject), "mapper": protocol.mapper, "images": len(scene.names)},
+        params={
+            **scene.params(subject),
+            "mapper": protocol.mapper,
+            "images": len(scene.names),
+            **verification_params(),
+        },
         seed=subject.seed,
         version=VERSION,
         score_version=SCORE_VERSION,
     )
     record = run(task, scene.folder, overwrite=overwrite)
-    kept, _ = Results(scene.folder, task).load_prediction(sample) if not record.dropped else ({}, 0.0)
+    if not record.dropped:
+        kept, record = _prediction_of(task, scene.folder, record)
+    else:
+        kept = {}
     missing, reason = kept.get("unregistered", np.array([])), kept.get("reason", np.array(""))
     return MapResult(record, tuple(map(str, missing)), str(reason))
+
+
+def _prediction_of(task: Task, folder: str | Path, record: Record) -> tuple[Prediction, Record]:
+    """Return the kept prediction; one that was removed or damaged is made anew, with its record."""
+    (sample,) = task.samples
+    try:
+        return Results(folder, task).load_prediction(sample)[0], record
+    except FileError:
+        record = run(task, folder, overwrite=True)
+        return Results(folder, task).load_prediction(sample)[0] if not record.dropped else {}, record
 
 
 def make_map(scene: PosedScene, subject: Subject, protocol: MapProtocol, progress: Progress) -> Prediction:

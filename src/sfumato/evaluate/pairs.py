@@ -82,12 +82,21 @@ class Pair:
 
 
 def pairs_of(sequence: HomographySequence) -> list[Pair]:
-    """Return the pairs of image 1 with each other image."""
+    """Return the pairs of image 1 with each other image, every homography with a positive determinant.
+
+    A homography may be written with any factor, also a negative one, and seen by a camera it keeps orientation: so with
+    a positive determinant the third coordinate is positive before the horizon.
+    """
     others = zip(sequence.paths[1:], sequence.homographies, strict=True)
     return [
-        Pair(sequence.name, sequence.kind, number, sequence.paths[0], path, homography)
+        Pair(sequence.name, sequence.kind, number, sequence.paths[0], path, with_positive_determinant(homography))
         for number, (path, homography) in enumerate(others, 2)
     ]
+
+
+def with_positive_determinant(homography: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the same homography with a positive determinant."""
+    return -homography if np.linalg.det(homography) < 0 else homography
 
 
 class PairMatcher:

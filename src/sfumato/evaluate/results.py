@@ -27,6 +27,9 @@ from sfumato.evaluate.task import Figures, Prediction, Sample, Task
 from sfumato.types.record import Record
 from sfumato.whole import write_file, write_text
 
+DAMAGE = (OSError, ValueError, KeyError, TypeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
+"""What numpy may raise for a file that is no npz file of ours."""
+
 SECONDS = "seconds"
 """The array of a prediction file that holds how long it took."""
 
@@ -71,8 +74,8 @@ class Results:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as members:
                 arrays: dict[str, NDArray[Any]] = {name: members[name] for name in members.files}
             return arrays, float(arrays.pop(SECONDS))
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as cause:
-            raise FileError(f"{path}: this prediction is damaged: {cause}") from cause
+        except DAMAGE as cause:
+            raise FileError(f"{path}: this prediction is missing or damaged") from cause
 
     def scores(self) -> dict[Sample, tuple[dict[str, float], float]]:
         """Return the scores of every sample that has some of the present version, and the seconds they took."""
@@ -82,6 +85,8 @@ class Results:
                 told: Any = json.loads(line)
                 if told["version"] == self._task.score_version:
                     figures = {str(name): float(value) for name, value in told["scores"].items()}
+                    if not all(map(math.isfinite, figures.values())):
+                        continue
                     known[Sample(told["sample"], told["digest"])] = figures, float(told[SECONDS])
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
                 continue  # torn or damaged: that sample has no score, and is scored again
@@ -105,8 +110,11 @@ class Results:
 
     def forget(self, samples: Collection[Sample]) -> None:
         """Remove the predictions and scores of some samples."""
-        for sample in samples:
-            self.prediction_path(sample).unlink(missing_ok=True)
+        try:
+            for sample in samples:
+                self.prediction_path(sample).unlink(missing_ok=True)
+        except OSError as cause:
+            raise FileError(f"{self.folder}: can not be changed: {cause.strerror or cause}") from cause
         path, gone = self.folder / "scores.jsonl", {sample.key for sample in samples}
         kept = [line for line in _read_lines(path) if _named(line) not in gone]
         if path.exists():

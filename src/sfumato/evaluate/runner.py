@@ -153,7 +153,12 @@ def _score_one(task: Task, results: Results, sample: Sample) -> tuple[dict[str, 
             return found, seconds
         results.save_prediction(sample, found, seconds)
         prediction = found
-    found, more = _attempt(task.score, sample, prediction)
+    try:
+        found, more = _attempt(task.score, sample, prediction)
+    except (KeyError, IndexError, TypeError, ValueError) as cause:
+        raise FileError(
+            f"{results.prediction_path(sample)}: this prediction is not what {task.name} makes: remove it"
+        ) from cause
     if isinstance(found, str):
         return found, seconds + more
     try:

@@ -8,6 +8,7 @@ way does not ask for them again.
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from sfumato.evaluate.runner import predict
 from sfumato.evaluate.subjects import ClearFeatures, Subject, conceal_repeatably
 from sfumato.evaluate.task import Figures, Prediction, Sample, Task, digest_data, short_digest
 from sfumato.features.local import LocalParams, extract, extractor_of
+from sfumato.geometry.twoview import VerifyParams
 from sfumato.images.folders import PosedImages
 from sfumato.matching.match import MatchParams, match_prepared
 from sfumato.matching.pairs import Pair, exhaustive
@@ -180,3 +182,9 @@ def _is_damaged(results: Results, sample: Sample) -> bool:
 
 def _no_score(_figures: object) -> list[Score]:
     return []
+
+
+def verification_params() -> dict[str, Value]:
+    """Return when a match and a pair of images count in a map, as parameters of a record."""
+    fixed = asdict(VerifyParams())
+    return {f"verification_{name}": fixed[name] for name in sorted(fixed) if name not in ("seed", "threads")}

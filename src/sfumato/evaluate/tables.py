@@ -116,17 +116,18 @@ def make_table(
     """Return one row a group: its parameters, how many seeds, and mean scores; ``scores`` maps titles to their names.
 
     ``ratios`` are scores divided by those of the group that ``baseline`` names for a group, left empty where there is
-    none or it is 0.
+    none or it is 0. Where samples were dropped, the last column says how many, of all seeds.
     """
     asked = ratios or {}
-    columns = (*params, "seeds", *scores, *asked)
+    losses = [sum(len(record.dropped) for record in group.records) for group in groups]
+    columns = (*params, "seeds", *scores, *asked, *(("dropped",) if any(losses) else ()))
     rows = []
-    for group in groups:
+    for group, lost in zip(groups, losses, strict=True):
         seeds = sum(record.seed is not None for record in group.records)
         texts = [Cell(group.params.get(name)) for name in params]
         figures = [Cell(group.mean(name), group.deviation(name)) for name in scores.values()]
         compared = [Cell(_ratio(group, baseline(group), name)) for name in asked.values()]
-        rows.append((*texts, Cell(seeds or None), *figures, *compared))
+        rows.append((*texts, Cell(seeds or None), *figures, *compared, *((Cell(lost),) if any(losses) else ())))
     return Table(columns, tuple(rows))
 
 

@@ -123,7 +123,7 @@ def _all(values: Any, kind: type) -> bool:
 def describe_machine() -> dict[str, Value]:
     """Return what a figure needs to be read rightly: processor, cores, system and library versions."""
     versions: dict[str, Value] = {}
-    for name in ("numpy", "opencv-python-headless", "faiss-cpu", "h5py"):
+    for name in ("numpy", "opencv-python-headless", "faiss-cpu", "h5py", "pycolmap", "torch", "kornia"):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
