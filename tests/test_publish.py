@@ -62,8 +62,12 @@ def test_a_file_that_is_there_stays_unless_told(clear, model_folder, tmp_path):
     (tmp_path / "p.h5").write_text("mine")
     with pytest.raises(FileError, match="exists"):
         publish_points(open_source(clear), model_folder, tmp_path / "p.h5")
+    with pytest.raises(FileError, match="is not a file of public points"):
+        publish_points(open_source(clear), model_folder, tmp_path / "p.h5", overwrite=True)
     assert (tmp_path / "p.h5").read_text() == "mine"
-    publish_points(open_source(clear), model_folder, tmp_path / "p.h5", overwrite=True)
+    (tmp_path / "p.h5").unlink()
+    for _ in range(2):
+        publish_points(open_source(clear), model_folder, tmp_path / "p.h5", overwrite=True)
     assert len(load_public(tmp_path / "p.h5")) == 5
 
 

@@ -18,6 +18,7 @@ from sfumato.errors import FileError, InputError, SfumatoError
 from sfumato.features.sources import Source
 from sfumato.geometry.hloc import FEATURES_FILE, HlocImage, HlocOutcome, new_files, refuse_names, write_features
 from sfumato.geometry.model import Model, read_model, refuse_other_keypoints
+from sfumato.geometry.outputs import PUBLIC, refuse_existing
 from sfumato.matching.sink import Sink
 from sfumato.store.publicpoints import DESCRIPTORS, HEADER, POINTS, Entry, digest_rows, header_text
 from sfumato.types.clear import Features
@@ -52,11 +53,11 @@ def publish_points(
     features must be the ones that were mapped, row for row. Images of the model that the source lacks or can not read
     are named in what is returned.
 
-    Raises FileError for a model that was made from other features, and if the file can not be written.
+    Raises FileError for a model that was made from other features, and if the file can not be written, or is there and
+    holds anything but public points.
     """
     output = Path(output)
-    if output.exists() and not overwrite:
-        raise FileError(f"{output} exists: choose another file, or --overwrite to replace it")
+    refuse_existing(output, PUBLIC, {"the source": source.path}, overwrite=overwrite)
     model, done = read_model(folder), Published()
     done.missing = sorted(set(model.names) - set(source.names))
     found, wrong = [], []
@@ -141,7 +142,7 @@ def export_clear(
             more = {"descriptors": np.ascontiguousarray(features.descriptors.T)}
             yield name, HlocImage(features.keypoints, features.image_size, more)
 
-    with new_files(folder, [FEATURES_FILE], overwrite=overwrite) as (parts, finished):
+    with new_files(folder, [FEATURES_FILE], {"the source": source.path}, overwrite=overwrite) as (parts, finished):
         write_features(parts[0], images(), outcome)
         if not outcome.images:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(unreadable.items())[:3])

@@ -148,6 +148,17 @@ def test_names_that_no_archive_takes_do_not_stop_the_others(run_sfumato, photos,
     assert "1 unreadable" in done.stdout
 
 
+def test_names_that_lists_can_not_hold_are_told_before(run_sfumato, photos, tmp_path):
+    (tmp_path / "in").mkdir()
+    for name in ("my photo.png", "#1.png", "plain.png"):
+        (tmp_path / "in" / name).write_bytes((photos / "a.png").read_bytes())
+    done = run_sfumato("conceal", tmp_path / "in", "-o", tmp_path / "a.sfm.h5", "--max-features", 20)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("'#1.png', 'my photo.png': because of spaces")
+    assert "before they are concealed for the first time" in line
+    assert "of 3 images concealed" in done.stdout
+
+
 def test_rootsift_has_bundled_decoys_too(run_sfumato, photos, tmp_path):
     run_sfumato("conceal", photos / "a.png", "-o", tmp_path / "p.sfm.h5", "--descriptor", "rootsift")
     with sfumato.load(tmp_path / "p.sfm.h5") as archive:

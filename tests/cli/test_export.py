@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import shutil
 import warnings
 
 import h5py
@@ -114,6 +115,35 @@ def test_photos_that_were_not_mapped_are_not_published(run_here, folder, photos,
     done = run_here("export", "public", photos, "--map", folder / "model", "-o", tmp_path / "p.h5", "--yes", code=1)
     assert "nothing to publish" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_an_export_never_replaces_what_it_reads_or_another_kind(run_here, folder, tmp_path):
+    for name in ("private.sfm.h5", "matches.h5"):
+        shutil.copy(folder / name, tmp_path / name)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    own = ("export", "hloc", tmp_path / "private.sfm.h5", tmp_path / "matches.h5", "-o", tmp_path, "--overwrite")
+    assert "it is the match file" in run_here(*own, code=1).stderr
+    publish = ("export", "public", folder / "feats-sift.h5", "--map", folder / "model", "--yes", "--overwrite")
+    done = run_here(*publish, "-o", tmp_path / "private.sfm.h5", code=1)
+    assert "is not a file of public points" in done.stderr
+    done = run_here(*publish, "-o", folder / "feats-sift.h5", code=1)
+    assert "it is the source" in done.stderr
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    shutil.copy(tmp_path / "private.sfm.h5", tmp_path / "features.h5")
+    done = run_here("export", "hloc", folder / "private.sfm.h5", "-o", tmp_path, "--overwrite", code=1)
+    assert "features.h5 is not a file of features as hloc has them" in done.stderr
+
+
+def test_any_detector_and_descriptor_can_be_exported(run_here, folder, photos, untrained, tmp_path):
+    settings = ("--detector", "harris", "--descriptor", "hardtfeat", "--weights", untrained, "--max-features", 20)
+    run_here("export", "hloc", photos / "deep", "--clear", "-o", tmp_path / "a", *settings)
+    with h5py.File(tmp_path / "a" / "features.h5") as file:
+        assert file["b.jpg/descriptors"].shape == (128, 20)
+    done = run_here(
+        "export", "public", photos / "deep", "--map", folder / "model", "-o", tmp_path / "p.h5", "--yes", *settings,
+        code=1,
+    )  # fmt: skip
+    assert "nothing to publish" in done.stderr
 
 
 def test_help_teaches(run_here):

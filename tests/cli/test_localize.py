@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import shutil
 import warnings
 
 import pytest
@@ -15,6 +16,7 @@ from sfumato.geometry.maps import load_map, save_landmarks
 from sfumato.geometry.model import read_model
 from sfumato.geometry.poses import pose_error, read_poses
 from sfumato.publish import select_points, write_public
+from sfumato.types.scene import Camera
 
 
 @pytest.fixture
@@ -87,8 +89,8 @@ def test_the_same_seed_gives_the_same_file(run_here, folder, tmp_path):
 
 
 def test_more_inliers_than_there_are_can_not_be_had(run_here, folder, tmp_path):
-    done = run_here(*command(folder, "-o", tmp_path / "poses.txt", "--min-inliers", 3000))
-    assert "0 of 2 queries localized" in done.stdout
+    done = run_here(*command(folder, "-o", tmp_path / "poses.txt", "--min-inliers", 3000), code=1)
+    assert "nothing was localized, 0 of 2 queries" in done.stdout
     assert "too few matches" in done.stderr
     assert read_poses(tmp_path / "poses.txt") == {}
 
@@ -112,6 +114,68 @@ def test_mistakes(run_here, folder, tmp_path, arguments, message):
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def mine(folder, tmp_path):
+    """A copy of everything, to which a test may write."""
+    shutil.copytree(folder, tmp_path / "mine")
+    return tmp_path / "mine"
+
+
+@pytest.mark.parametrize(
+    "output", ["query.sfm.h5", "cameras.txt", "public-points.h5", "pairs.txt", "model/images.bin", "model/points3D.bin"]
+)
+@pytest.mark.parametrize("more", [(), ("--overwrite",)])
+def test_nothing_that_is_read_is_ever_overwritten(run_here, mine, output, more):
+    (mine / "pairs.txt").write_text("query/0.jpg db/a.jpg\n")
+    before = {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()}
+    given = ("--cameras", mine / "cameras.txt", "--public", mine / "public-points.h5", "--pairs", mine / "pairs.txt")
+    done = run_here(*command(mine, *given, "-o", mine / output, *more), code=1)
+    assert "can not write" in done.stderr
+    assert {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()} == before
+
+
+def test_only_poses_are_replaced_and_only_if_asked(run_here, mine):
+    arguments = command(mine, "--cameras", mine / "cameras.txt", "-o", mine / "poses.txt")
+    (mine / "poses.json").write_text('{"mine": 1}')
+    for more, message in (((), "exists"), (("--overwrite",), "is not a table of localized queries")):
+        assert message in run_here(*arguments, *more, code=1).stderr
+    assert not (mine / "poses.txt").exists()
+    (mine / "poses.json").unlink()
+    run_here(*arguments)
+    assert "exists" in run_here(*arguments, code=1).stderr
+    run_here(*arguments, "--overwrite")
+    archive = command(mine, "-o", mine / "private.sfm.h5", "--overwrite")  # not read, and not poses
+    assert "is not a list of poses" in run_here(*archive, code=1).stderr
+
+
+def test_a_wrong_focal_length_is_told(run_here, folder, places, tmp_path):
+    wrong = Camera("PINHOLE", 640, 480, (250.0, 250.0, 320.0, 240.0))
+    write_cameras(tmp_path / "wrong.txt", dict.fromkeys(places.QUERIES, wrong))
+    done = run_here(*command(folder, "--cameras", tmp_path / "wrong.txt", "-o", tmp_path / "poses.txt"))
+    assert "2 cameras in doubt, their poses may be far off" in done.stdout
+    assert done.stderr.count("px instead of 250 explains more") == 2
+
+
+def test_cameras_of_other_names(run_here, folder, place, tmp_path):
+    write_cameras(tmp_path / "c.txt", {"0.jpg": place.camera})
+    done = run_here(*command(folder, "--cameras", tmp_path / "c.txt", "-o", tmp_path / "poses.txt"), code=1)
+    assert "none of the 1 cameras is of a query" in done.stderr
+    write_cameras(tmp_path / "c.txt", {"query/0.jpg": place.camera, "query/1.jpeg": place.camera})
+    done = run_here(*command(folder, "--cameras", tmp_path / "c.txt", "-o", tmp_path / "poses.txt"))
+    assert "no camera is given of 'query/1.jpg' (did you mean 'query/1.jpeg'?): guessed" in done.stderr
+    assert "1 camera guessed from the image size" in done.stdout
+
+
+def test_names_with_spaces_cost_themselves_only(run_here, folder, place, places, tmp_path):
+    hidden = place.concealed(places.QUERIES)
+    sfumato.save(tmp_path / "q.sfm.h5", {"a b.jpg": hidden["query/0.jpg"], "c.jpg": hidden["query/1.jpg"]})
+    done = run_here("localize", tmp_path / "q.sfm.h5", "--map", folder / "model", "-o", tmp_path / "poses.txt", code=1)
+    assert "1 of 2 queries localized" in done.stdout
+    assert "1 left out because of their names" in done.stdout
+    assert "no pose for a b.jpg: left out" in done.stderr
+    assert "do not rename and conceal them again" in done.stderr
 
 
 def test_a_map_that_is_none(run_here, folder, tmp_path):

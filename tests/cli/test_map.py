@@ -7,6 +7,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pycolmap
@@ -14,7 +15,7 @@ import pytest
 import typer
 
 import sfumato
-from sfumato.cli.map import LARGEST_EXHAUSTIVE, run
+from sfumato.cli.map import LARGEST_EXHAUSTIVE, read_given, run
 from sfumato.errors import EvaluationOnlyWarning, FileError, InputError, SfumatoError
 from sfumato.geometry.cameras import write_cameras
 from sfumato.geometry.mapping import MapParams
@@ -75,6 +76,7 @@ def matches(run_sfumato, archive):
 def test_an_archive_becomes_a_model_with_landmarks(mapped):
     folder, done = mapped
     assert done.stdout.startswith("5 of 5 images registered, ")
+    assert "doubt" not in done.stdout
     assert done.stdout.strip().endswith(f": {folder}")
     assert len(done.stdout.splitlines()) == 1
     assert done.stderr == ""
@@ -129,6 +131,46 @@ def test_photos_are_asked_for_their_focal_length(archive, tmp_path, photos, caps
     assert "guessed" in errors
     with pytest.raises(InputError, match="give one of the two"):
         run(archive, tmp_path / "other", photos=tmp_path, cameras=tmp_path)
+
+
+def test_photos_may_be_links(archive, tmp_path, photos, capsys):
+    """As conceal follows them."""
+    (tmp_path / "linked" / "db").mkdir(parents=True)
+    for name in NAMES:
+        (tmp_path / "linked" / name).symlink_to(photos / "deep" / "b.jpg")
+    given = read_given(sfumato.load(archive), None, tmp_path / "linked")
+    assert len(given.cameras) == 5
+    assert "no focal length" not in capsys.readouterr().err
+
+
+def test_names_that_lead_elsewhere_are_left_out(archive, cameras, tmp_path, capsys):
+    with sfumato.load(archive) as opened:
+        sfumato.save(
+            tmp_path / "b.sfm.h5", {**{name: opened[name] for name in NAMES}, "a\x1b[2J.jpg": opened[NAMES[0]]}
+        )
+    with pytest.raises(typer.Exit):
+        run(tmp_path / "b.sfm.h5", tmp_path / "model", cameras)
+    told = capsys.readouterr()
+    assert "skipped a\\x1b[2J.jpg: no map can hold this name: it holds control characters" in told.err
+    assert told.out.startswith("5 of 5 images registered")
+
+
+def test_a_wrong_focal_length_is_told(archive, tmp_path, capsys):
+    wrong = Camera("PINHOLE", 640, 480, (400.0, 400.0, 320.0, 240.0))
+    write_cameras(tmp_path / "wrong.txt", dict.fromkeys(NAMES, wrong))
+    run(archive, tmp_path / "model", tmp_path / "wrong.txt")
+    told = capsys.readouterr()
+    assert "of 5 images do not fit" in told.err
+    assert "the cameras are in doubt" in told.out
+    run(archive, tmp_path / "other", tmp_path / "wrong.txt", as_json=True)
+    assert "do not fit" in json.loads(capsys.readouterr().out)["cameras in doubt"]
+
+
+def test_the_time_includes_the_matching(archive, cameras, tmp_path, capsys, monkeypatch):
+    clock = iter(range(0, 10_000, 100))
+    monkeypatch.setattr("sfumato.cli.map.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    run(archive, tmp_path / "model", cameras)
+    assert "100.0 s)" in capsys.readouterr().out
 
 
 def test_a_map_that_is_there_is_refused(archive, cameras, mapped, tmp_path):

@@ -74,3 +74,44 @@ def small_room(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("room") / "made"
     return make_room_folder(folder, np.random.default_rng(0), views=5, width=480, height=360, step=8)
+
+
+@pytest.fixture
+def make_painter():
+    """A painter without a network: it fills the picture with a number read off the rows."""
+    from sfumato.evaluate.attackers import Painter
+
+    def make(recipe="raw", architecture="patch", extractor_name="sift", *, dim=128):
+        def paint(keypoints, rows, size):
+            assert rows.shape == (len(keypoints), dim)
+            picture = np.full((size[1], size[0], 3), 0.5, np.float32)
+            if len(rows):
+                columns = np.clip(keypoints[:, 0].astype(int), 0, size[0] - 1)
+                picture[:, columns] = np.clip(np.abs(rows).mean(axis=1) * 5, 0, 1)[None, :, None]
+            return picture
+
+        return Painter(
+            architecture=architecture,
+            extractor_name=extractor_name,
+            recipe=recipe,
+            digest=f"{recipe} {architecture}",
+            frame=None if recipe == "raw" else np.eye(128, dtype=np.float32),
+            floor=np.full(dim, 0.02, np.float32),
+            paint=paint,
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def small_photos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Three small photos, the last without features."""
+    import cv2
+
+    from sfumato.images.samples import sample_image
+
+    folder = tmp_path_factory.mktemp("photos")
+    for name in ("coffee", "chelsea"):
+        cv2.imwrite(str(folder / f"{name}.png"), cv2.resize(sample_image(name).pixels[:, :, ::-1], (160, 120)))
+    cv2.imwrite(str(folder / "wall.png"), np.full((40, 60, 3), 128, np.uint8))
+    return {path.name: path for path in sorted(folder.iterdir())}

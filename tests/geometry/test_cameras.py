@@ -5,7 +5,6 @@ import pytest
 
 from sfumato.errors import FileError, InputError
 from sfumato.geometry.cameras import (
-    PARAMETERS,
     check_camera,
     default_camera,
     from_colmap,
@@ -14,6 +13,7 @@ from sfumato.geometry.cameras import (
     to_colmap,
     write_cameras,
 )
+from sfumato.types.cameramodels import CAMERA_MODELS
 from sfumato.types.scene import Camera
 
 CAMERAS = {
@@ -22,14 +22,14 @@ CAMERAS = {
 }
 
 
-@pytest.mark.parametrize("model", PARAMETERS)
+@pytest.mark.parametrize("model", [model for model in CAMERA_MODELS if model != "EQUIRECTANGULAR"])
 def test_parameters_are_those_of_colmap(model):
-    camera = to_colmap(Camera(model, 640, 480, tuple(np.linspace(1, 2, len(PARAMETERS[model].split())))), 7)
+    camera = to_colmap(Camera(model, 640, 480, tuple(np.linspace(1, 2, len(CAMERA_MODELS[model])))), 7)
     assert camera.verify_params()
     assert (camera.camera_id, camera.model_name, camera.has_prior_focal_length) == (7, model, True)
-    names = PARAMETERS[model].split()
+    names = CAMERA_MODELS[model]
     assert [i for i, name in enumerate(names) if name.startswith("f")] == list(camera.focal_length_idxs())
-    assert [names.index("cx"), names.index("cy")] == list(camera.principal_point_idxs())
+    assert [i for i, name in enumerate(names) if name in ("cx", "cy")] == list(camera.principal_point_idxs())
     assert len(camera.params_info.split(",")) == len(names)
     too_few = Camera(model, 640, 480, (1.0,) * (len(names) - 1))
     with pytest.raises(InputError, match=f"{model} has {len(names)} parameters"):
@@ -109,10 +109,12 @@ def test_an_empty_list_is_told(tmp_path):
 
 def test_cameras_of_images_of_another_size():
     refuse_other_sizes(CAMERAS, {"a.jpg": (1536, 1024), "db/2.jpg": None, "other": (1, 1)})
-    with pytest.raises(InputError, match=r"1 cameras .* 'a.jpg' is 1024 x 1536, its camera 1536 x 1024"):
+    with pytest.raises(InputError, match=r"1 camera .* 'a.jpg' is 1024 x 1536, its camera 1536 x 1024"):
         refuse_other_sizes(CAMERAS, {"a.jpg": (1024, 1536), "db/2.jpg": (640, 480)})
 
 
 def test_models_that_are_none():
-    with pytest.raises(InputError, match="known are SIMPLE_PINHOLE"):
+    with pytest.raises(InputError, match="EQUIRECTANGULAR has no focal length"):
+        check_camera(Camera("EQUIRECTANGULAR", 64, 48, (64.0, 48.0)))
+    with pytest.raises(InputError, match="the usual ones are PINHOLE"):
         check_camera(Camera("GLASS", 1, 1, ()))

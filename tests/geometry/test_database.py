@@ -97,8 +97,27 @@ def test_images_that_are_not_there(tmp_path, small):
 def test_cameras_that_are_not_there(tmp_path, small):
     keypoints, cameras = small
     del cameras["db/1.jpg"], cameras["db/2.jpg"]
-    with pytest.raises(InputError, match=r"2 of 3 images have no camera: 'db/1.jpg' .*'db/2.jpg'"):
+    with pytest.raises(InputError, match=r"2 of 3 images have no camera: 'db/1.jpg', 'db/2.jpg'; name one"):
         write_database(tmp_path / "d.db", keypoints, cameras, {})
+    with pytest.raises(InputError, match=r"'db/1.jpg' \(did you mean 'db/1.jpeg'\?\)"):  # one that has no image
+        write_database(tmp_path / "d.db", keypoints, {**cameras, "db/1.jpeg": cameras["db/0.jpg"]}, {})
+
+
+@pytest.mark.parametrize("name", ["/etc/a.jpg", "db/../../a.jpg", "a\x1b[2J.jpg"])
+def test_names_that_lead_elsewhere_do_not_get_into_a_model(tmp_path, small, name):
+    keypoints, cameras = small
+    keypoints[name], cameras[name] = keypoints["db/0.jpg"], cameras["db/0.jpg"]
+    with pytest.raises(InputError, match=r"a map can not hold the name .*before they are concealed for the first time"):
+        write_database(tmp_path / "d.db", keypoints, cameras, {})
+    assert not [*tmp_path.iterdir()]
+
+
+def test_matches_of_names_that_hloc_spells_alike_are_refused(tmp_path, small):
+    keypoints, cameras = small
+    for name in ("x/y-z.jpg", "x-y/z.jpg"):
+        keypoints[name], cameras[name] = keypoints["db/0.jpg"], cameras["db/0.jpg"]
+    with pytest.raises(InputError, match=r"'x-y-z.jpg' may be of 'x.y.z.jpg' and 'x.y.z.jpg', which hloc spells alike"):
+        write_database(tmp_path / "d.db", keypoints, cameras, {("x-y-z.jpg", "db/1.jpg"): pairs((0, 0))})
 
 
 @pytest.mark.parametrize("wrong", [np.zeros((3, 1)), np.zeros(3), np.full((3, 4), np.nan), [["a", "b"]]])

@@ -399,7 +399,7 @@ def exports(tmp_path, names, pair=None):
 
 @pytest.mark.parametrize("name", ["a//b.jpg", "/a.jpg", "./a.jpg", "a/./b.jpg", "a/", "bad\udcff.jpg"])
 def test_names_that_no_such_file_holds(tmp_path, name):
-    with pytest.raises(InputError, match="rename"):
+    with pytest.raises(InputError, match="before they are concealed for the first time"):
         exports(tmp_path, [name])
     assert not (tmp_path / "hloc").exists()
 

@@ -86,6 +86,21 @@ def test_images_without_a_pose_are_left_out(tmp_path, scene):
     assert (outcome.statistics.images, outcome.statistics.registered) == (5, 5)
 
 
+def test_pairs_in_the_spelling_of_hloc_are_triangulated_too(tmp_path, scene):
+    def deep(mapping):
+        return {f"db/{name}": value for name, value in mapping.items()}
+
+    matches = {(f"db-{first}", f"db-{second}"): found for (first, second), found in scene.matches.items()}
+    given = deep(scene.keypoints), deep(scene.cameras), deep(scene.poses)
+    outcome = triangulate_map(*given, matches, tmp_path / "model")
+    assert outcome.verified.verified == 15
+    assert outcome.statistics.points > 0.95 * len(scene.points)
+    fewer = {name: rows for name, rows in given[0].items() if name != "db/00.jpg"}
+    assert triangulate_map(fewer, *given[1:], matches, tmp_path / "fewer").verified.verified == 10
+    with pytest.raises(InputError, match=r"1 of the matched images have no keypoints here: 'db-xx.jpg'"):
+        triangulate_map(*given, {**matches, ("db-00.jpg", "db-xx.jpg"): NOTHING}, tmp_path / "other")
+
+
 def test_an_image_without_matches_among_posed_ones(tmp_path, scene):
     matches = {pair: rows for pair, rows in scene.matches.items() if "03.jpg" not in pair}
     outcome = triangulate_map(scene.keypoints, scene.cameras, scene.poses, matches, tmp_path / "model")

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
+import subprocess
+import sys
 
 import pycolmap
 import pytest
 
 from sfumato.errors import FileError
-from sfumato.geometry.modelfolder import MODEL_FILES, new_model_folder, write_model
+from sfumato.geometry.modelfolder import MODEL_FILES, clear_leftovers, new_model_folder, write_model
 
 
 def make(output, text="new", **options):
@@ -98,6 +100,60 @@ def test_the_old_one_comes_back_if_the_new_one_can_not_be_put(tmp_path, monkeypa
     with pytest.raises(FileError, match="Input/output error"):
         make(tmp_path / "model", overwrite=True)
     assert (tmp_path / "model" / "cameras.bin").read_text() == "old"
+
+
+KILLED = """
+import os, signal, sys
+from sfumato.geometry import modelfolder
+
+def die(model, target, aside):
+    if sys.argv[2] == "aside":
+        os.rename(target, aside)
+    os.kill(os.getpid(), signal.SIGKILL)
+modelfolder._put = die
+with modelfolder.new_model_folder(sys.argv[1], overwrite=True) as (work, model):
+    (work / "database.db").write_text("scratch")
+"""
+
+
+def leave(output, *words):
+    """Kill a process while it makes a map, and let a while go by; return the folder it left."""
+    done = subprocess.run([sys.executable, "-c", KILLED, output, *words], check=False, timeout=100)
+    assert done.returncode == -9
+    (place,) = output.parent.glob(f".{output.name}.*.part")
+    os.utime(place, (0, 0))
+    return place
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path):
+    place = leave(tmp_path / "model", "before")
+    assert (place / "work" / "database.db").exists()
+    make(tmp_path / "other")  # somebody else's
+    assert place.exists()
+    make(tmp_path / "model")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "other"]
+
+
+def test_a_map_that_a_killed_process_had_put_aside_comes_back(tmp_path):
+    make(tmp_path / "model", "old")
+    leave(tmp_path / "model", "aside")
+    assert not (tmp_path / "model").exists()
+    with pytest.raises(FileError, match="holds a map already"):
+        make(tmp_path / "model")
+    assert (tmp_path / "model" / "cameras.bin").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_folder_that_is_worked_in_is_left_alone_and_so_is_a_strangers(tmp_path):
+    (tmp_path / ".model.mine.part").mkdir()
+    (tmp_path / ".model.mine.part" / "letters.txt").write_text("dear")
+    os.utime(tmp_path / ".model.mine.part", (0, 0))
+    with new_model_folder(tmp_path / "model") as (work, model):
+        os.utime(work.parent, (0, 0))
+        clear_leftovers(tmp_path / "model")
+        assert work.is_dir()
+        (model / "cameras.bin").write_text("new")
+    assert (tmp_path / ".model.mine.part" / "letters.txt").exists()
 
 
 def test_all_five_files_are_written(tmp_path):

@@ -17,10 +17,10 @@ from sfumato.geometry.poses import (
     pose_error,
     quaternion_of,
     read_poses,
-    rotation_of,
     to_rigid,
     write_poses,
 )
+from sfumato.types.rotations import rotation_of
 from sfumato.types.scene import Camera, Pose
 
 

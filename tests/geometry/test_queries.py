@@ -71,6 +71,7 @@ def test_every_query_gets_a_pose_or_a_reason(queries, map_, place, places, tmp_p
     for name, pose in outcome.poses.items():
         assert pose_error(pose, place.poses[name])[0] < (0.02 if name in cameras else 0.5)
     assert outcome.guessed == ["query/1.jpg"]
+    assert outcome.doubts == {}
     assert outcome.reasons["empty.jpg"] == "the query has no features"
     assert outcome.reasons["sizeless.jpg"].startswith("no camera is given")
     assert outcome.reasons["elsewhere.jpg"].startswith(("too few", "no pose"))
@@ -91,7 +92,7 @@ def check_files(folder, table, outcome):
     assert content["queries"]["query/0.jpg"]["inliers"] == outcome.results["query/0.jpg"].inliers
     assert content["queries"]["empty.jpg"] == {
         "localized": False, "inliers": 0, "matches": 0, "candidates": 5, "camera": "given",
-        "reason": "the query has no features",
+        "reason": "the query has no features", "doubt": "",
     }  # fmt: skip
     assert not [key for key in content["queries"]["query/0.jpg"] if "pose" in key]
     assert not [path for path in folder.iterdir() if path.suffix == ".part"]
@@ -129,12 +130,62 @@ def test_what_can_not_be_compared_names_the_query(queries, map_, place, places):
 
 
 def test_an_output_that_can_not_be_is_told_before_any_work(tmp_path):
-    check_output(tmp_path / "poses.txt", ["a.jpg", "b/é.jpg"])
-    with pytest.raises(InputError, match="2 of the queries can not be listed"):
-        check_output(tmp_path / "poses.txt", ["a b.jpg", "#c.jpg", "d.jpg"])
-    for path, message in (("poses.json", "beside it"), (".", "folder"), ("none/poses.txt", "folder is missing")):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "images.bin").write_bytes(b"x")
+    check_output(tmp_path / "poses.txt", model, {})
+    for path, message in (
+        ("poses.json", "beside it"), (".", "folder"), ("none/poses.txt", "folder is missing"),
+        ("model/images.bin", "it is images.bin of the map"),
+    ):  # fmt: skip
         with pytest.raises(FileError, match=message):
-            check_output(tmp_path / path, [])
+            check_output(tmp_path / path, model, {})
+
+
+def test_neither_list_nor_table_replaces_what_is_read_or_of_another_kind(tmp_path):
+    for name in ("cameras.txt", "poses.json"):
+        (tmp_path / name).write_text("mine")
+    for overwrite, message in ((False, "exists"), (True, "is not a table of localized queries")):
+        with pytest.raises(FileError, match=message):
+            check_output(tmp_path / "poses.txt", tmp_path / "model", {}, overwrite=overwrite)
+    with pytest.raises(FileError, match="it is the list of cameras"):
+        check_output(
+            tmp_path / "cameras.txt", tmp_path / "model", {"the list of cameras": tmp_path / "cameras.txt"},
+            overwrite=True,
+        )  # fmt: skip
+
+
+def test_cameras_of_other_images_are_not_just_ignored(queries, map_, place):
+    with pytest.raises(InputError, match=r"none of the 2 cameras is of a query: .*Name cameras as the archive names"):
+        localize_queries(
+            queries, dict.fromkeys(["0.png", "1.png"], place.camera), map_, lambda name, query: pytest.fail("worked")
+        )
+
+
+def test_queries_that_no_list_holds_are_left_out_and_counted(places, place, map_, tmp_path):
+    hidden = place.concealed(places.QUERIES)
+    sfumato.save(tmp_path / "q.sfm.h5", {"a b.jpg": hidden["query/0.jpg"], "c.jpg": hidden["query/1.jpg"]})
+    cameras = dict.fromkeys(("a b.jpg", "c.jpg"), place.camera)
+    with sfumato.load(tmp_path / "q.sfm.h5") as archive:
+        outcome = localize_queries(archive, cameras, map_, every_image(map_.names), listable=True)
+        everything = localize_queries(archive, cameras, map_, every_image(map_.names))
+    assert set(everything.poses) == {"a b.jpg", "c.jpg"}
+    assert list(outcome.poses) == ["c.jpg"]
+    assert list(outcome.unlisted) == ["a b.jpg"]
+    assert "do not rename and conceal them again" in outcome.reasons["a b.jpg"]
+    facts = summarise(outcome)
+    assert (facts["queries"], facts["localized"], facts["not listed"]) == (2, 1, ["a b.jpg"])
+    table = save_outcome(tmp_path / "poses.txt", outcome, LocalizeParams())
+    assert list(json.loads(table.read_text())["unlisted"]) == ["a b.jpg"]
+
+
+def test_a_camera_that_does_not_fit_is_doubted(queries, map_, places, tmp_path):
+    wrong = dict.fromkeys(places.QUERIES, Camera("PINHOLE", 640, 480, (250, 250, 320, 240)))
+    outcome = localize_queries(queries, wrong, map_, every_image(map_.names))
+    assert set(outcome.doubts) >= set(places.QUERIES)
+    assert summarise(outcome)["cameras in doubt"] == outcome.doubts
+    table = json.loads(save_outcome(tmp_path / "poses.txt", outcome, LocalizeParams()).read_text())
+    assert "px instead of 250" in table["queries"]["query/0.jpg"]["doubt"]
 
 
 def test_a_full_disk_leaves_what_was_there(queries, map_, tmp_path, monkeypatch):

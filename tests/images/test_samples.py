@@ -7,7 +7,8 @@ import pytest
 
 from sfumato.errors import ImageError, InputError
 from sfumato.images import samples
-from sfumato.images.samples import FILES, sample_image, sample_names
+from sfumato.images.read import read_image
+from sfumato.images.samples import FILES, sample_image, sample_names, sample_paths
 
 
 def test_every_sample_is_there_and_is_a_photo():
@@ -53,3 +54,9 @@ assert "skimage" not in sys.modules, "reading a file needs no skimage"
     home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "SKIMAGE_DATADIR": str(tmp_path / "data")}
     subprocess.run([sys.executable, "-c", program], env={**os.environ, **home}, check=True, timeout=60)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_samples_are_files_that_can_be_read():
+    paths = sample_paths()
+    assert list(paths) == sample_names()
+    assert read_image(paths["coffee"]).size == (600, 400)

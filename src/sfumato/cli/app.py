@@ -12,7 +12,21 @@ from typing import Annotated, Any
 import typer
 
 from sfumato import __version__
-from sfumato.cli import conceal, decoys, evaluate, export, inspect, localize, match
+from sfumato.cli import (
+    attack,
+    conceal,
+    decoys,
+    evaluate,
+    export,
+    extract,
+    inspect,
+    invert,
+    leakage,
+    localize,
+    match,
+    train,
+    traindecoder,
+)
 from sfumato.cli import map as mapping
 from sfumato.cli.output import printable
 from sfumato.errors import SfumatoError
@@ -70,6 +84,14 @@ def _export_options() -> None:
     """Files for other programs, and what an owner chooses to publish."""
 
 
+train_commands = typer.Typer(help="Networks that attack, learned from other people's photos.")
+
+
+@train_commands.callback(no_args_is_help=True)
+def _train_options() -> None:
+    """Networks that attack, learned from other people's photos."""
+
+
 def explained(command: Callable[..., None], interrupted: str) -> Callable[..., None]:
     """Let errors made on purpose end a command with one line and exit code 1, Ctrl-C with another and 130."""
 
@@ -91,6 +113,7 @@ def explained(command: Callable[..., None], interrupted: str) -> Callable[..., N
 
 
 KEPT = "what was finished is kept beside the archive; run the same command again, without --overwrite, to go on"
+app.command("extract")(explained(extract.run, "nothing was written"))
 app.command("conceal")(explained(conceal.run, KEPT))
 KEPT_PAIRS = (
     "the pairs matched so far are kept beside the output; run the same command again, without --overwrite, to go on"
@@ -103,11 +126,17 @@ app.add_typer(decoy_commands, name="decoys")
 evaluate_commands.command("homography")(explained(evaluate.homography, evaluate.KEPT))
 evaluate_commands.command("map")(explained(evaluate.map_, evaluate.KEPT))
 evaluate_commands.command("localize")(explained(evaluate.localize, evaluate.KEPT))
+evaluate_commands.command("leakage")(explained(leakage.leakage, evaluate.KEPT))
 app.add_typer(evaluate_commands, name="evaluate")
+app.command("attack")(explained(attack.run, "the pictures painted so far are kept, the results are not"))
 app.command("localize")(explained(localize.run, "nothing was written"))
 export_commands.command("hloc")(explained(export.hloc, "nothing was written"))
 export_commands.command("public")(explained(export.public, "nothing was published"))
 app.add_typer(export_commands, name="export")
+app.command("invert")(explained(invert.run, "nothing was written"))
+train_commands.command("inverter")(explained(train.inverter, train.KEPT))
+train_commands.command("decoder")(explained(traindecoder.run, traindecoder.KEPT))
+app.add_typer(train_commands, name="train")
 
 
 def main() -> None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """sfumato conceal: pictures or clear features in, an archive of concealed features out."""
 
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -20,12 +22,26 @@ from sfumato.cli.options import (
     read_labels,
     read_secret,
 )
-from sfumato.cli.output import human_size, outcome_facts, progress_bar, tell, warn_about
+from sfumato.cli.output import human_size, outcome_facts, printable, progress_bar, tell, warn_about
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.device import ConcealParams, conceal_to_archive, open_source
 from sfumato.features.local import LocalParams
+from sfumato.geometry.names import NAME_EARLIER, fault, is_listable, some
 
 DEFAULTS, LOCAL = ConcealParams(), LocalParams()
+
+
+def warn_of_names(names: Iterable[str]) -> None:
+    """Say before anything is concealed which names will stand in the way later; nothing can change them then."""
+    wrong = [name for name in names if fault(name) or not is_listable(name)]
+    if wrong:
+        print(
+            printable(
+                f"{some(wrong)}: because of spaces, a # in front or control characters hloc's lists, and with them "
+                f"sfumato localize and export, can not hold such names; {NAME_EARLIER}"
+            ),
+            file=sys.stderr,
+        )
 
 
 def run(
@@ -86,6 +102,7 @@ def run(
         secret=None if secret_file is None else read_secret(secret_file),
     )
     opened = open_source(source, params=local, extractor=extractor, workers=workers)
+    warn_of_names(opened.names)
     outcome = conceal_to_archive(
         opened,
         output,

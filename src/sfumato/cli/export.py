@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.options import AsJson, ContrastThreshold, Descriptor, ExtractorName, MaxFeatures, Quiet, Workers
+from sfumato.cli.match import counted
+from sfumato.cli.options import (
+    AsJson,
+    ContrastThreshold,
+    Descriptor,
+    Detector,
+    ExtractorName,
+    MaxFeatures,
+    Quiet,
+    Weights,
+    Workers,
+)
 from sfumato.cli.output import human_size, printable, progress_bar, tell
 from sfumato.errors import InputError
 from sfumato.features.local import LocalParams
@@ -41,7 +52,9 @@ def hloc(
         bool,
         typer.Option("--clear", help="Write clear descriptors of photos or clear features. Keep them to yourself."),
     ] = False,
+    detector: Detector = LOCAL.detector,
     descriptor: Descriptor = LOCAL.descriptor,
+    weights: Weights = None,
     max_features: MaxFeatures = LOCAL.max_features,
     contrast_threshold: ContrastThreshold = LOCAL.contrast_threshold,
     extractor: ExtractorName = None,
@@ -59,7 +72,13 @@ def hloc(
     if clear:
         if matches is not None or with_subspaces:
             raise InputError("--clear writes clear features alone: leave out the matches and --with-subspaces")
-        local = LocalParams(descriptor=descriptor, max_features=max_features, contrast_threshold=contrast_threshold)
+        local = LocalParams(
+            detector=detector,
+            descriptor=descriptor,
+            weights=weights,
+            max_features=max_features,
+            contrast_threshold=contrast_threshold,
+        )
         opened = open_source(source, params=local, extractor=extractor, workers=workers)
         bar = progress_bar("extracting", len(opened), quiet=quiet or as_json)
         outcome, unreadable = export_clear(opened, output, overwrite=overwrite, progress=bar)
@@ -85,7 +104,9 @@ def public(
     map_folder: Annotated[Path, typer.Option("--map", help="The map that was made from them.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, e.g. public-points.h5.")],
     yes: Annotated[bool, typer.Option("--yes", help="Yes, publish these descriptors in the clear.")] = False,
+    detector: Detector = LOCAL.detector,
     descriptor: Descriptor = LOCAL.descriptor,
+    weights: Weights = None,
     max_features: MaxFeatures = LOCAL.max_features,
     contrast_threshold: ContrastThreshold = LOCAL.contrast_threshold,
     extractor: ExtractorName = None,
@@ -103,7 +124,13 @@ def public(
     """
     if not yes:
         raise InputError(WARNING)
-    local = LocalParams(descriptor=descriptor, max_features=max_features, contrast_threshold=contrast_threshold)
+    local = LocalParams(
+        detector=detector,
+        descriptor=descriptor,
+        weights=weights,
+        max_features=max_features,
+        contrast_threshold=contrast_threshold,
+    )
     opened: Source = open_source(source, params=local, extractor=extractor, workers=workers)
     done = publish_points(
         opened, map_folder, output, overwrite=overwrite,
@@ -124,10 +151,10 @@ def public(
         "bytes": size,
     }
     left = len(done.missing) + len(done.unreadable)
-    note = f", {left} images of the map not published" if left else ""
+    note = f", {counted(left, 'image')} of the map not published" if left else ""
     tell(
-        f"published {done.descriptors} clear descriptors of {done.points} points in {done.images} images{note}: "
-        f"{output} ({human_size(size)})",
+        f"published {done.descriptors} clear descriptors of {done.points} points in "
+        f"{counted(done.images, 'image')}{note}: {output} ({human_size(size)})",
         facts,
         as_json=as_json,
     )
@@ -147,9 +174,12 @@ def _report(outcome: HlocOutcome, output: Path, unreadable: dict[str, str], *, w
         "unreadable": unreadable,
         "files": [str(path) for path in outcome.files],
     }
-    pairs = f", {outcome.pairs} pairs with {outcome.matches} matches" if outcome.pairs else ""
+    matched = counted(outcome.matches, "match", "es")
+    pairs = f", {counted(outcome.pairs, 'pair')} with {matched}" if outcome.pairs else ""
     names = ", ".join(path.name for path in outcome.files)
     lost = f", {len(unreadable)} unreadable" if unreadable else ""
     tell(
-        f"{outcome.features} {what} of {outcome.images} images{pairs}{lost}: {output} ({names})", facts, as_json=as_json
+        f"{outcome.features} {what} of {counted(outcome.images, 'image')}{pairs}{lost}: {output} ({names})",
+        facts,
+        as_json=as_json,
     )

@@ -2,17 +2,18 @@
 """sfumato localize: concealed queries and a map in, camera poses out."""
 
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sfumato.cli.match import codebook_of
+from sfumato.cli.match import codebook_of, counted
 from sfumato.cli.options import AsJson, Quiet
 from sfumato.cli.output import printable, progress_bar, tell
 from sfumato.concealment.decoyfile import load_decoys
-from sfumato.errors import InputError
+from sfumato.errors import InputError, suggest
 from sfumato.geometry.cameras import read_cameras
 from sfumato.geometry.localize import LocalizeParams
 from sfumato.geometry.maps import Map, load_map
@@ -25,8 +26,10 @@ from sfumato.geometry.queries import (
 )
 from sfumato.geometry.shortlist import Shortlist, by_pairs, by_votes, every_image
 from sfumato.store import load
+from sfumato.types.scene import Camera
 
 DEFAULTS = LocalizeParams()
+SHOWN = 5
 
 
 def run(
@@ -57,6 +60,7 @@ def run(
     ] = DEFAULTS.ratio,
     seed: Annotated[int, typer.Option(help="Makes the estimation repeatable.")] = DEFAULTS.seed,
     threads: Annotated[int | None, typer.Option(help="Default: the cores there are.")] = DEFAULTS.threads,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a list of poses that is there.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -64,15 +68,18 @@ def run(
 
     A query is compared with images of the map: those that --pairs names, the likeliest ones with --retrieval N, or all
     of a small map. The poses are written as hloc writes them (name qw qx qy qz tx ty tz, camera from world), and beside
-    them a .json with inliers, and the reason for each query that has no pose. No pose is ever borrowed from the map.
+    them a .json with inliers, and the reason for each query that has no pose. No pose is ever borrowed from the map. A
+    camera with which much less agrees than with another focal length is doubted, and the query named.
 
     Example: sfumato localize query.sfm.h5 --cameras cameras.txt --map model/ -o poses.txt
     """
     params = LocalizeParams(max_error_px=max_error, min_inliers=min_inliers, ratio=ratio, seed=seed, threads=threads)
+    read = {"the archive of queries": queries, "the list of cameras": cameras, "the file of public points": public,
+            "the list of pairs": pairs, "the codebook": codebook}  # fmt: skip
+    check_output(output, map_folder, read, overwrite=overwrite)
     given = {} if cameras is None else read_cameras(cameras)
     with ExitStack() as files:
         archive = files.enter_context(load(queries))
-        check_output(output, archive)
         map_ = files.enter_context(load_map(map_folder, public=public))
         outcome = localize_queries(
             archive,
@@ -80,11 +87,12 @@ def run(
             map_,
             choose_shortlist(map_, pairs, retrieval, codebook, quiet=quiet or as_json),
             params,
+            listable=True,
             progress=progress_bar("localizing", len(archive), quiet=quiet or as_json),
         )
         save_outcome(output, outcome, params, {"map": "public points" if map_.is_public else "concealed"})
-    report(outcome, output, as_json=as_json)
-    if outcome.unreadable or outcome.damaged:
+    report(outcome, given, output, as_json=as_json)
+    if outcome.unreadable or outcome.unlisted or outcome.damaged or not outcome.poses:
         raise typer.Exit(1)
 
 
@@ -104,24 +112,41 @@ def choose_shortlist(
     return by_votes(map_, retrieval, words, progress=progress_bar("voting", len(map_), quiet=quiet))
 
 
-def report(outcome: QueriesOutcome, output: Path, *, as_json: bool) -> None:
-    """Name the queries without a pose on standard error, and say what was written."""
+def report(outcome: QueriesOutcome, given: Mapping[str, Camera], output: Path, *, as_json: bool) -> None:
+    """Name the queries without a pose, or with a doubtful one, on standard error, and say what was written."""
+    warn_of_guesses(outcome, given)
     for name, reason in outcome.reasons.items():
         print(printable(f"no pose for {name}: {reason}"), file=sys.stderr)
+    for name, doubt in outcome.doubts.items():
+        print(printable(f"camera of {name} in doubt: {doubt}"), file=sys.stderr)
     for name, reason in outcome.damaged.items():
         print(printable(f"not compared with {name} of the map: {reason}"), file=sys.stderr)
     facts = {**summarise(outcome), "output": str(output), "table": str(output.with_suffix(".json"))}
     notes = "".join(
-        f", {count} {what}"
+        f", {what}"
         for count, what in (
-            (len(outcome.guessed), "cameras guessed from the image size"),
-            (len(outcome.strangers), "named images are not in the map"),
-            (len(outcome.unreadable), "unreadable"),
-            (len(outcome.damaged), "damaged images of the map left out"),
+            (len(outcome.guessed), f"{counted(len(outcome.guessed), 'camera')} guessed from the image size"),
+            (len(outcome.doubts), f"{counted(len(outcome.doubts), 'camera')} in doubt, their poses may be far off"),
+            (len(outcome.strangers), f"{counted(len(outcome.strangers), 'candidate')} not in the map"),
+            (len(outcome.unlisted), f"{len(outcome.unlisted)} left out because of their names"),
+            (len(outcome.unreadable), f"{len(outcome.unreadable)} unreadable"),
+            (len(outcome.damaged), f"{counted(len(outcome.damaged), 'damaged image')} of the map left out"),
         )
         if count
     )
-    line = (
-        f"{facts['localized']} of {facts['queries']} queries localized (median {facts['median inliers']:.0f} inliers)"
-    )
+    many = f"{facts['queries']} {'query' if facts['queries'] == 1 else 'queries'}"
+    if facts["localized"]:
+        line = f"{facts['localized']} of {many} localized (median {facts['median inliers']:.0f} inliers)"
+    else:
+        line = f"nothing was localized, 0 of {many}"
     tell(f"{line}{notes}: {output}", facts, as_json=as_json)
+
+
+def warn_of_guesses(outcome: QueriesOutcome, given: Mapping[str, Camera]) -> None:
+    """Name queries that have no camera where cameras were given."""
+    if not given or not outcome.guessed:
+        return
+    spare = set(given) - set(outcome.results)
+    told = ", ".join(f"{name!r:.80}{suggest(name, spare)}" for name in outcome.guessed[:SHOWN])
+    more = f" and {len(outcome.guessed) - SHOWN} more" if len(outcome.guessed) > SHOWN else ""
+    print(printable(f"no camera is given of {told}{more}: guessed from the image size"), file=sys.stderr)

@@ -2,9 +2,10 @@
 """sfumato map: an archive of concealed features in, a COLMAP model with concealed landmarks out."""
 
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from sfumato.cli.match import counted
 from sfumato.cli.options import AsJson, Quiet
 from sfumato.cli.output import printable, progress_bar, tell
 from sfumato.errors import ArchiveError, FileError, ImageError, InputError
@@ -20,6 +22,7 @@ from sfumato.geometry.database import refuse_missing
 from sfumato.geometry.mapping import MapOutcome, MapParams, build_map
 from sfumato.geometry.maps import save_landmarks
 from sfumato.geometry.modelfolder import refuse_taken
+from sfumato.geometry.names import NAME_EARLIER, fault
 from sfumato.images.exif import focal_from_exif
 from sfumato.matching.many import match_pairs
 from sfumato.matching.matchfile import MatchFile, load_matches
@@ -78,7 +81,7 @@ def run(
     if cameras is not None and photos is not None:
         raise InputError("--cameras says what --photos would guess: give one of the two")
     refuse_taken(output, overwrite=overwrite)  # before any work
-    hidden = quiet or as_json
+    hidden, started = quiet or as_json, time.perf_counter()
     with ExitStack() as stack:
         opened = stack.enter_context(load(archive))
         given = read_given(opened, cameras, photos)
@@ -105,7 +108,7 @@ def run(
             progress=lambda stage, items, total: progress_bar(stage, total, quiet=hidden)(items),
             complete=lambda folder: save_landmarks(folder, opened),
         )
-    report(given, outcome, output, as_json=as_json)
+    report(given, replace(outcome, seconds=time.perf_counter() - started), output, as_json=as_json)
     if outcome.folder is None or given.unreadable:
         raise typer.Exit(1)
 
@@ -115,6 +118,9 @@ def read_given(archive: Archive, cameras: Path | None, photos: Path | None) -> G
     given = Given()
     sizes: dict[str, tuple[int, int] | None] = {}
     for name in archive:
+        if fault(name):
+            given.unreadable[name] = f"no map can hold this name: {fault(name)}; {NAME_EARLIER}"
+            continue
         try:
             features = archive[name]
         except ArchiveError as problem:
@@ -147,9 +153,7 @@ def focal_lengths(sizes: Mapping[str, tuple[int, int]], photos: Path | None) -> 
     if not photos.is_dir():
         raise FileError(f"{photos} is not a folder of photos: check the path")
     for name, size in sizes.items():
-        path = photos / name
-        if not path.resolve().is_relative_to(photos.resolve()):
-            raise InputError(f"the image {name!r:.80} is named outside the folder of photos: rename it")
+        path = photos / name  # a link is followed, as it was when the photo was concealed
         try:
             focal = focal_from_exif(path, size)
         except ImageError as problem:
@@ -162,7 +166,7 @@ def focal_lengths(sizes: Mapping[str, tuple[int, int]], photos: Path | None) -> 
 
 def tell_guesses(told: int, guessed: int) -> None:
     """Say on standard error which cameras are not known exactly."""
-    exif = [f"focal lengths of {told} images from EXIF"] if told else []
+    exif = [f"focal lengths of {counted(told, 'image')} from EXIF"] if told else []
     rest = [f"of {guessed} guessed as 1.2 times the longer side; give --cameras or --photos"] if guessed else []
     if exif or rest:
         start = "" if exif else "focal lengths "
@@ -204,6 +208,8 @@ def report(given: Given, outcome: MapOutcome, output: Path, *, as_json: bool) ->
         names = ", ".join(outcome.unregistered[:SHOWN])
         more = f" and {len(outcome.unregistered) - SHOWN} more" if len(outcome.unregistered) > SHOWN else ""
         print(printable(f"not in the map: {names}{more}"), file=sys.stderr)
+    if outcome.doubt:
+        print(printable(f"cameras in doubt: {outcome.doubt}"), file=sys.stderr)
     facts: dict[str, Any] = {
         **{key.replace("_", " "): value for key, value in asdict(statistics).items()},
         "pairs": len(outcome.verified.pairs),
@@ -214,6 +220,7 @@ def report(given: Given, outcome: MapOutcome, output: Path, *, as_json: bool) ->
         "other models": list(outcome.other_models),
         "unreadable": given.unreadable,
         "guessed cameras": len(given.guessed),
+        "cameras in doubt": outcome.doubt,
         "reason": outcome.reason,
         "seconds": round(outcome.seconds, 2),
         "output": None if outcome.folder is None else str(output),
@@ -221,12 +228,13 @@ def report(given: Given, outcome: MapOutcome, output: Path, *, as_json: bool) ->
     if outcome.folder is None:
         tell(printable(f"no map: {outcome.reason}"), facts, as_json=as_json)
         return
+    doubt = "; the cameras are in doubt" if outcome.doubt else ""
     sizes = ", ".join(map(str, outcome.other_models))
-    others = f"; {len(outcome.other_models)} separate maps of {sizes} images left out" if sizes else ""
+    others = f"; {counted(len(outcome.other_models), 'separate map')} of {sizes} images left out" if sizes else ""
     tell(
-        f"{statistics.registered} of {statistics.images} images registered, {statistics.points} points "
+        f"{statistics.registered} of {counted(statistics.images, 'image')} registered, {statistics.points} points "
         f"(track length {statistics.track_length:.2f}, reprojection error {statistics.reprojection_error_px:.2f} px, "
-        f"{outcome.seconds:.1f} s){others}: {output}",
+        f"{outcome.seconds:.1f} s){others}{doubt}: {output}",
         facts,
         as_json=as_json,
     )

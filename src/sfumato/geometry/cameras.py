@@ -12,23 +12,8 @@ from typing import Any
 from sfumato.errors import FileError, InputError, suggest
 from sfumato.geometry.library import load_pycolmap
 from sfumato.geometry.lists import SHOWN, numbers, read_list, write_list
+from sfumato.types.cameramodels import CAMERA_MODELS
 from sfumato.types.scene import Camera
-
-PARAMETERS = {
-    "SIMPLE_PINHOLE": "f cx cy",
-    "PINHOLE": "fx fy cx cy",
-    "SIMPLE_RADIAL": "f cx cy k",
-    "RADIAL": "f cx cy k1 k2",
-    "OPENCV": "fx fy cx cy k1 k2 p1 p2",
-    "OPENCV_FISHEYE": "fx fy cx cy k1 k2 k3 k4",
-    "FULL_OPENCV": "fx fy cx cy k1 k2 p1 p2 k3 k4 k5 k6",
-    "FOV": "fx fy cx cy omega",
-    "SIMPLE_RADIAL_FISHEYE": "f cx cy k",
-    "RADIAL_FISHEYE": "f cx cy k1 k2",
-    "THIN_PRISM_FISHEYE": "fx fy cx cy k1 k2 p1 p2 k3 k4 sx1 sy1",
-    "RAD_TAN_THIN_PRISM_FISHEYE": "fx fy cx cy k0 k1 k2 k3 k4 k5 p0 p1 s0 s1 s2 s3",
-}
-"""COLMAP's camera models and their parameters, in order."""
 
 GUESSED_FOCAL = 1.2
 """COLMAP's guess of a focal length: so many times the longer side of the image."""
@@ -36,13 +21,15 @@ GUESSED_FOCAL = 1.2
 
 def check_camera(camera: Camera) -> Camera:
     """Return a camera whose model is known, with as many parameters as it needs and a positive focal length."""
-    names = PARAMETERS.get(camera.model)
-    if names is None:
-        hint = suggest(camera.model, PARAMETERS)
-        raise InputError(f"no camera model is called {camera.model!r:.40}{hint}; known are {', '.join(PARAMETERS)}")
-    wanted = names.split()
+    wanted = CAMERA_MODELS.get(camera.model)
+    if wanted is None:
+        hint = suggest(camera.model, CAMERA_MODELS) or "; the usual ones are PINHOLE, SIMPLE_RADIAL and OPENCV"
+        raise InputError(f"no camera model is called {camera.model!r:.40}{hint}")
+    if not any(name.startswith("f") for name in wanted):
+        raise InputError(f"{camera.model} has no focal length: such images can be neither mapped nor localized here")
     if len(camera.params) != len(wanted):
-        raise InputError(f"{camera.model} has {len(wanted)} parameters ({names}), {len(camera.params)} were given")
+        told = " ".join(wanted)
+        raise InputError(f"{camera.model} has {len(wanted)} parameters ({told}), {len(camera.params)} were given")
     if any(value <= 0 for value, name in zip(camera.params, wanted, strict=True) if name.startswith("f")):
         raise InputError(f"{camera.model}: expected a focal length above 0 pixels")
     return camera
@@ -90,8 +77,9 @@ def refuse_other_sizes(cameras: Mapping[str, Camera], sizes: Mapping[str, tuple[
     ]
     if wrong:
         more = f"; and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+        many = "1 camera is of an image" if len(wrong) == 1 else f"{len(wrong)} cameras are of images"
         raise InputError(
-            f"{len(wrong)} cameras are of images of another size: {'; '.join(wrong[:SHOWN])}{more}. "
+            f"{many} of another size: {'; '.join(wrong[:SHOWN])}{more}. "
             f"Scale focal length and principal point with the image"
         )
 

@@ -8,7 +8,7 @@ Keypoints come with the centre of the first pixel at (0, 0) and are written with
 import logging
 import os
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sfumato.errors import FileError, InputError, suggest
 from sfumato.geometry.cameras import to_colmap
 from sfumato.geometry.library import load_pycolmap, silenced
+from sfumato.geometry.names import NAME_EARLIER, fault, some
 from sfumato.matching.matchfile import group_name
 from sfumato.matching.pairs import SHOWN, Pair
 from sfumato.types.arrays import frozen_array
@@ -51,12 +52,14 @@ def write_database(
     whether focal lengths are known rather than guessed, for all images or the names of those for which they are.
     ``shared``: all images were taken by one camera, given alike for all of them.
 
-    Raises InputError naming all images without a camera, or matches of images and rows that are not there.
+    Raises InputError naming all images without a camera, or with names that lead out of a folder or hold control
+    characters, or matches of images and rows that are not there.
     """
     path = Path(path)
     if path.exists():
         raise FileError(f"{path} is there already: choose another path")
     names = sorted(keypoints)
+    refuse_faulty(names)
     refuse_missing(names, cameras)
     if shared:
         refuse_different({name: cameras[name] for name in names})
@@ -122,16 +125,11 @@ def gathered(matches: Mapping[Pair, Matches], counts: Mapping[str, int]) -> dict
 
     Names in hloc's spelling, with - for /, are recognised. Pairs of an image with itself are left out, which is logged.
     """
-    spelling = {group_name(name): name for name in reversed(list(counts))}
+    real = real_names(matches, counts)
     found: dict[Pair, Rows] = {}
-    unknown: set[str] = set()
     selves = 0
     for pair in matches:
-        name0, name1 = (name if name in counts else spelling.get(name, name) for name in pair)
-        missing = {name for name in (name0, name1) if name not in counts}
-        unknown |= missing
-        if missing:
-            continue
+        name0, name1 = (real[name] for name in pair)
         if name0 == name1:
             selves += 1
             continue
@@ -140,12 +138,30 @@ def gathered(matches: Mapping[Pair, Matches], counts: Mapping[str, int]) -> dict
             name0, name1, rows = name1, name0, np.ascontiguousarray(rows[:, ::-1])
         before = found.get((name0, name1))
         found[name0, name1] = rows if before is None else np.unique(np.concatenate([before, rows]), axis=0)
-    if unknown:
-        told = ", ".join(f"{name!r:.80}{suggest(name, counts)}" for name in sorted(unknown)[:SHOWN])
-        raise InputError(f"{len(unknown)} of the matched images have no keypoints here: {told}")
     if selves:
         log.warning("%d pairs of an image with itself were left out", selves)
     return found
+
+
+def real_names(pairs: Iterable[Pair], known: Collection[str]) -> dict[str, str]:
+    """Return, for each name in pairs, the image it stands for: itself, or one that hloc spells so, with - for /.
+
+    Raises InputError naming those that stand for none of the ``known`` images, or for several.
+    """
+    spelling: dict[str, list[str]] = {}
+    for name in known:
+        spelling.setdefault(group_name(name), []).append(name)
+    used = sorted({name for pair in pairs for name in pair})
+    meant = {name: [name] if name in known else spelling.get(name, []) for name in used}
+    unknown = [name for name in used if not meant[name]]
+    if unknown:
+        told = ", ".join(f"{name!r:.80}{suggest(name, known)}" for name in unknown[:SHOWN])
+        raise InputError(f"{len(unknown)} of the matched images have no keypoints here: {told}")
+    several = [name for name in used if len(meant[name]) > 1]
+    if several:
+        told = " and ".join(f"{name!r:.80}" for name in meant[several[0]])
+        raise InputError(f"matches of {several[0]!r:.80} may be of {told}, which hloc spells alike: match again")
+    return {name: meant[name][0] for name in used}
 
 
 def checked_rows(pair: Pair, matches: Matches, counts: tuple[int, int]) -> Rows:
@@ -159,12 +175,23 @@ def checked_rows(pair: Pair, matches: Matches, counts: tuple[int, int]) -> Rows:
     return rows.astype(np.uint32)
 
 
+def refuse_faulty(names: Iterable[str]) -> None:
+    """Raise InputError for names that must not go into a model, which others take for paths."""
+    wrong = [name for name in names if fault(name)]
+    if wrong:
+        raise InputError(f"a map can not hold the name {some(wrong)}: {fault(wrong[0])}; {NAME_EARLIER}")
+
+
 def refuse_missing(names: Collection[str], cameras: Mapping[str, Camera]) -> None:
     """Raise InputError naming the images without a camera."""
     missing = [name for name in names if name not in cameras]
     if missing:
-        told = ", ".join(f"{name!r:.80}{suggest(name, cameras)}" for name in missing[:SHOWN])
-        raise InputError(f"{len(missing)} of {len(names)} images have no camera: {told}; name one for every image")
+        spare = set(cameras) - set(names)  # a camera that has its image was not meant for another
+        told = ", ".join(f"{name!r:.80}{suggest(name, spare)}" for name in missing[:SHOWN])
+        more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+        raise InputError(
+            f"{len(missing)} of {len(names)} images have no camera: {told}{more}; name one for every image"
+        )
 
 
 def refuse_different(cameras: Mapping[str, Camera]) -> None:

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, SfumatoError
+from sfumato.geometry.names import NAME_EARLIER, fault, some, unlistable
+from sfumato.geometry.outputs import HLOC_FEATURES, HLOC_MATCHES, HLOC_PAIRS, Inputs, refuse_existing
 from sfumato.matching.matchfile import MATCHES, SCORES, MatchFile, group_name, scores_of
 from sfumato.matching.sink import Sink
 from sfumato.store import Archive
@@ -25,7 +27,8 @@ from sfumato.types.scene import Matches
 FEATURES_FILE, MATCHES_FILE, PAIRS_FILE = "features.h5", "matches.h5", "pairs.txt"
 UNCERTAINTY_PX = 1.0
 """What hloc notes beside keypoints of images at their own size."""
-SHOWN = 5
+KINDS = {FEATURES_FILE: HLOC_FEATURES, MATCHES_FILE: HLOC_MATCHES, PAIRS_FILE: HLOC_PAIRS}
+"""What each of the files may take the place of."""
 
 Pair = tuple[str, str]
 Progress = Callable[[Iterable[Any]], Iterable[Any]]
@@ -73,7 +76,8 @@ def export_hloc(
     pairs = [] if matches is None else checked_pairs(archive, matches)
     files = [FEATURES_FILE] if matches is None else [FEATURES_FILE, MATCHES_FILE, PAIRS_FILE]
     images = ((name, _image(archive[name], with_subspaces)) for name in progress(names))
-    with new_files(folder, files, overwrite=overwrite) as (parts, finished):
+    inputs = {"the archive": archive.path, "the match file": None if matches is None else matches.path}
+    with new_files(folder, files, inputs, overwrite=overwrite) as (parts, finished):
         write_features(parts[0], images, outcome)
         if matches is not None:
             sizes = {name: archive.header(name).count for name in names}
@@ -85,10 +89,10 @@ def export_hloc(
 
 def refuse_names(names: Iterable[str]) -> None:
     """Raise InputError naming the images that no features.h5 can hold under their names."""
-    wrong = [name for name in names if not all(part not in ("", ".") for part in name.split("/")) or "\0" in name]
-    wrong += [name for name in names if any("\ud800" <= letter <= "\udfff" for letter in name)]
+    wrong = [name for name in names if fault(name) or not all(part not in ("", ".") for part in name.split("/"))]
     if wrong:
-        raise InputError(f"hloc's files can not hold {_some(wrong)}: rename these images")
+        why = fault(wrong[0]) or "an empty part is no name"
+        raise InputError(f"hloc's files can not hold {some(wrong)} ({why}): {NAME_EARLIER}")
 
 
 def checked_pairs(archive: Archive, matches: MatchFile) -> list[tuple[Pair, Pair]]:
@@ -101,23 +105,23 @@ def checked_pairs(archive: Archive, matches: MatchFile) -> list[tuple[Pair, Pair
     for name in archive:
         first = spelling.setdefault(group_name(name), name)
         if first != name:
-            raise InputError(
-                f"hloc spells {first!r:.80} and {name!r:.80} alike, with - for /: rename one of these images"
-            )
+            raise InputError(f"hloc spells {first!r:.80} and {name!r:.80} alike, with - for /: {NAME_EARLIER}")
     listed = [(first, second) for first, second in matches]
     used = {name for pair in listed for name in pair}
     missing = sorted(name for name in used if group_name(name) not in spelling)
     if missing:
-        raise InputError(f"{matches.path} has matches of images that are not in {archive.path}: {_some(missing)}")
+        raise InputError(f"{matches.path} has matches of images that are not in {archive.path}: {some(missing)}")
     real = {name: spelling[group_name(name)] for name in used}
-    unlisted = sorted(name for name in real.values() if name.split() != [name] or name.startswith("#"))
+    unlisted = sorted(unlistable(real.values()))
     if unlisted:
-        raise InputError(f"hloc's list of pairs can not hold {_some(unlisted)}, because of spaces or a #: rename them")
+        raise InputError(
+            f"hloc's list of pairs can not hold {some(unlisted)}, because of spaces or a #: {NAME_EARLIER}"
+        )
     facts = {} if matches.purpose is None else matches.purpose.images
     other = sorted(name for name in used if name in facts and archive.header(real[name]).checksum != facts[name][1])
     if other:
         raise InputError(
-            f"{matches.path} holds matches of other features than {archive.path}: {_some(other)}; match again"
+            f"{matches.path} holds matches of other features than {archive.path}: {some(other)}; match again"
         )
     return [((real[first], real[second]), (first, second)) for first, second in listed]
 
@@ -140,17 +144,20 @@ def write_features(path: Path, images: Iterable[tuple[str, HlocImage]], outcome:
 
 @contextmanager
 def new_files(
-    folder: str | os.PathLike[str], names: list[str], *, overwrite: bool
+    folder: str | os.PathLike[str], names: list[str], inputs: Inputs, *, overwrite: bool
 ) -> Iterator[tuple[list[Path], Callable[[], list[Path]]]]:
     """Give paths to write to, and a function that puts the written files in place; what is left over is removed.
 
-    Raises FileError if a file is there already and is not to be replaced, or can not be written.
+    Raises FileError if a file is there already and is not to be replaced, is one of the ``inputs`` or of another kind,
+    or can not be written.
     """
     folder = Path(folder)
     targets = [folder / name for name in names]
     there = [str(target) for target in targets if target.exists()]
     if there and not overwrite:
         raise FileError(f"{', '.join(there)} exists: choose another folder, or --overwrite to replace it")
+    for target in targets:
+        refuse_existing(target, KINDS[target.name], inputs, overwrite=overwrite)
     parts = [target.with_name(f"{target.name}.{os.getpid()}.part") for target in targets]
 
     def finished() -> list[Path]:
@@ -238,8 +245,3 @@ def _hdf5(path: Path) -> Iterator[tuple[Any, Sink]]:
             raise
         name = path.name.removesuffix(f".{os.getpid()}.part")
         raise FileError(f"{name} can not be written: {cause}") from cause
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(f"{name!r:.80}" for name in names[:SHOWN]) + more

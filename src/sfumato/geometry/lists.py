@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sfumato.errors import FileError, InputError
+from sfumato.geometry.names import NAME_EARLIER, some, unlistable
 from sfumato.whole import write_text
 
 SHOWN = 8
@@ -51,10 +52,9 @@ def write_list(path: str | os.PathLike[str], rows: Mapping[str, Iterable[str]], 
 
     Raises InputError for names that such a file can not hold, FileError if it can not be written.
     """
-    wrong = [name for name in rows if len(name.split()) != 1 or name.split() != [name] or name.startswith("#")]
+    wrong = unlistable(rows)
     if wrong:
-        told = ", ".join(f"{name!r:.80}" for name in wrong[:SHOWN])
-        raise InputError(f"names with spaces, or that begin with #, can not be listed: rename {told}")
+        raise InputError(f"names with spaces, or that begin with #, can not be listed: {some(wrong)}; {NAME_EARLIER}")
     head = f"# {comment}\n" if comment else ""
     text = head + "".join(f"{' '.join([name, *row])}\n" for name, row in rows.items())
     write_text(path, text)

@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError
-from sfumato.geometry.cameras import refuse_other_sizes, to_colmap
+from sfumato.geometry.absolutepose import doubt_focal, estimate_pose
+from sfumato.geometry.cameras import refuse_other_sizes
 from sfumato.geometry.database import PIXEL_CENTRE
-from sfumato.geometry.library import load_pycolmap
 from sfumato.geometry.maps import Map
-from sfumato.geometry.poses import from_rigid
 from sfumato.matching.match import MatchParams, match_prepared
 from sfumato.matching.sides import Side, check_pair, side_of, warn_if_void
 from sfumato.subspace.fast import prepare
@@ -63,7 +62,9 @@ class Localized:
     """What became of a query: ``pose`` cam_from_world, or None and the ``reason``.
 
     ``matches`` counts distinct pairs of a keypoint and a mapped point, ``inliers`` those that agree with the pose, or
-    with the best there was; ``candidates`` are the images of the map it was compared with.
+    with the best there was; ``candidates`` are the images of the map it was compared with. ``doubt`` is what speaks
+    against the focal length that was given, where another one explains clearly more: the pose is then not to be relied
+    on.
     """
 
     pose: Pose | None
@@ -71,6 +72,7 @@ class Localized:
     matches: int
     candidates: tuple[str, ...]
     reason: str = ""
+    doubt: str = ""
 
     def __repr__(self) -> str:
         result = "localized" if self.pose is not None else f"not localized: {self.reason}"
@@ -104,13 +106,16 @@ def localize(
     if len(rows) < params.min_inliers:
         return Localized(None, 0, len(rows), known, f"too few matches: {len(rows)} of at least {params.min_inliers}")
     places = query.keypoints[rows, :2].astype(np.float64) + PIXEL_CENTRE
-    pose, inliers = estimate_pose(places, map_.positions[landmarks], camera, params, guessed_camera=guessed_camera)
-    if pose is None:
-        return Localized(None, 0, len(rows), known, f"no pose agrees with {len(rows)} matches")
-    if inliers < params.min_inliers:
-        reason = f"too few inliers: {inliers} of at least {params.min_inliers}"
-        return Localized(None, inliers, len(rows), known, reason)
-    return Localized(pose, inliers, len(rows), known)
+    seen, error, seed = map_.positions[landmarks], params.max_error_px, params.seed
+    found = estimate_pose(places, seen, camera, max_error_px=error, seed=seed, free_focal=guessed_camera)
+    doubt = "" if guessed_camera else doubt_focal(places, seen, camera, found, max_error_px=error, seed=seed)
+    if found.pose is None:
+        reason = f"no pose agrees with {len(rows)} matches"
+    elif found.inliers < params.min_inliers:
+        reason = f"too few inliers: {found.inliers} of at least {params.min_inliers}"
+    else:
+        return Localized(found.pose, found.inliers, len(rows), known, doubt=doubt)
+    return Localized(None, found.inliers, len(rows), known, reason, doubt)
 
 
 def find_points(
@@ -151,33 +156,3 @@ def check_comparable(query: Side, reference: Side) -> None:
     if chains[0] != chains[1]:
         told = ["+".join(chain) or "none" for chain in chains]
         raise InputError(f"query and map went through different encoders: {told[0]} and {told[1]}")
-
-
-def estimate_pose(
-    places: NDArray[np.float64],
-    positions: NDArray[np.float64],
-    camera: Camera,
-    params: LocalizeParams,
-    *,
-    guessed_camera: bool = False,
-) -> tuple[Pose | None, int]:
-    """Return the pose that most pairs agree with, and how many do; None if there is no such pose.
-
-    ``places`` (M, 2) pixels in COLMAP's convention, ``positions`` (M, 3) in the world.
-    """
-    pycolmap = load_pycolmap()
-    estimation = pycolmap.AbsolutePoseEstimationOptions()
-    estimation.ransac.max_error = float(params.max_error_px)
-    estimation.ransac.random_seed = int(params.seed)
-    estimation.estimate_focal_length = guessed_camera
-    refinement = pycolmap.AbsolutePoseRefinementOptions()
-    refinement.refine_focal_length = guessed_camera
-    found = pycolmap.estimate_and_refine_absolute_pose(
-        places, positions, to_colmap(camera, 1, trusted=not guessed_camera), estimation, refinement
-    )
-    if found is None:
-        return None, 0
-    try:
-        return from_rigid(found["cam_from_world"]), int(found["num_inliers"])
-    except (InputError, np.linalg.LinAlgError):  # not finite: the points do not determine it
-        return None, 0

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.errors import FileError, SfumatoError
-from sfumato.geometry.database import Keypoints, write_database
+from sfumato.geometry.calibration import doubt_cameras
+from sfumato.geometry.database import Keypoints, real_names, write_database
 from sfumato.geometry.library import silenced
 from sfumato.geometry.mappers import DATABASE, MAPPERS, MapParams, triangulate
 from sfumato.geometry.modelfolder import new_model_folder, write_model
@@ -39,7 +40,8 @@ class MapOutcome:
     """What became of a reconstruction. ``folder`` is None where there is no map, and ``reason`` says why.
 
     ``unregistered`` are the images that are not in the map; ``other_models`` the sizes of the maps of other parts of
-    the scene, which could not be joined with the largest one and are not kept.
+    the scene, which could not be joined with the largest one and are not kept. ``doubt`` says what speaks against the
+    cameras that were given, where other focal lengths fit clearly better.
     """
 
     folder: Path | None
@@ -49,6 +51,7 @@ class MapOutcome:
     reason: str = ""
     unregistered: tuple[str, ...] = ()
     other_models: tuple[int, ...] = ()
+    doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -108,10 +111,12 @@ def triangulate_map(
 ) -> MapOutcome:
     """Build a map of images whose poses are known: points are triangulated, the cameras stay where they are.
 
-    Images without a pose are left out, and so are their matches. Otherwise as ``build_map``.
+    Images without a pose or keypoints are left out, and so are their matches; matches of images that have not even a
+    camera are an InputError. Otherwise as ``build_map``.
     """
+    real = real_names(matches, {**dict.fromkeys(keypoints), **dict.fromkeys(cameras), **dict.fromkeys(poses)})
     posed = {name: keypoints[name] for name in keypoints if name in poses}
-    known = {pair: matches[pair] for pair in matches if pair[0] in posed and pair[1] in posed}
+    known = {pair: matches[pair] for pair in matches if real[pair[0]] in posed and real[pair[1]] in posed}
     course = Course(progress=progress, complete=complete)
     return _make(Scene(posed, cameras, known, poses), Path(output), params or MapParams(), course)
 
@@ -119,7 +124,7 @@ def triangulate_map(
 def _make(scene: Scene, output: Path, params: MapParams, course: Course) -> MapOutcome:
     started = time.perf_counter()
     names, verified, found = sorted(scene.keypoints), VerifyOutcome(), []
-    reason = ""
+    reason = doubt = ""
     try:
         with new_model_folder(output, overwrite=params.overwrite) as (work, model):
             _need_features(scene)
@@ -135,8 +140,9 @@ def _make(scene: Scene, output: Path, params: MapParams, course: Course) -> MapO
                 )  # fmt: skip
                 _need_verified(verified)
                 found = _reconstruct(scene, work, params, course)
-            if not found or not found[0].num_points3D():
-                raise NoMap(f"none of the {verified.verified} verified pairs of images could begin a map: {HINT}")
+                if not found or not found[0].num_points3D():
+                    raise NoMap(f"none of the {verified.verified} verified pairs of images could begin a map: {HINT}")
+                doubt = "" if scene.poses else doubt_cameras(found[0], params.is_fixed, threads=params.threads)
             write_model(found[0], model)
             if course.complete is not None:
                 course.complete(model)
@@ -150,6 +156,7 @@ def _make(scene: Scene, output: Path, params: MapParams, course: Course) -> MapO
         seconds=time.perf_counter() - started,
         reason=reason,
         unregistered=tuple(name for name in names if name not in registered),
+        doubt=doubt,
         other_models=tuple(int(other.num_reg_images()) for other in found[1:]),
     )
 

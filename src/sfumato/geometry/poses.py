@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from sfumato.errors import InputError
 from sfumato.geometry.library import load_pycolmap
 from sfumato.geometry.lists import numbers, read_list, write_list
+from sfumato.types.rotations import unit_rotation
 from sfumato.types.scene import Pose
-
-LOOSE = 1e-2
-"""How far the length of a quaternion in a file may be from 1; fewer digits than that are a mistake."""
 
 
 def read_poses(path: str | os.PathLike[str]) -> dict[str, Pose]:
@@ -67,18 +65,6 @@ def angle_between(first: NDArray[np.float64], second: NDArray[np.float64]) -> fl
     return float(np.rad2deg(np.arctan2(sine, np.trace(turn) - 1)))
 
 
-def rotation_of(quaternion: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the rotation (3, 3) of a quaternion w x y z of any length but 0."""
-    w, x, y, z = np.asarray(quaternion, np.float64) / np.linalg.norm(quaternion)
-    return np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
-        ]
-    )
-
-
 def quaternion_of(rotation: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the quaternion w x y z, with w of 0 or more, of a rotation (3, 3)."""
     r = np.asarray(rotation, np.float64)
@@ -108,6 +94,6 @@ def _parse(words: list[str]) -> Pose:
     if len(words) != 7:
         raise InputError(f"expected 'name qw qx qy qz tx ty tz', names without spaces; there are {len(words)} numbers")
     values = np.array(numbers(words, "pose"))
-    if not np.isfinite(values).all() or np.abs(values[:4]).max() > 2 or abs(np.linalg.norm(values[:4]) - 1) > LOOSE:
+    if not np.isfinite(values).all():
         raise InputError("expected a quaternion of length 1 and a finite translation")
-    return Pose(rotation_of(values[:4]), values[4:])
+    return Pose(unit_rotation(values[:4]), values[4:])

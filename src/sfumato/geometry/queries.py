@@ -13,30 +13,31 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from sfumato.errors import ArchiveError, FileError, InputError
+from sfumato.errors import ArchiveError, FileError, InputError, suggest
 from sfumato.geometry.cameras import default_camera, refuse_other_sizes
 from sfumato.geometry.localize import Localized, LocalizeParams, localize
 from sfumato.geometry.maps import Map
+from sfumato.geometry.names import NAME_EARLIER, is_listable, some
+from sfumato.geometry.outputs import POSES, TABLE, Inputs, parts_of_map, refuse_existing
 from sfumato.geometry.poses import write_poses
 from sfumato.geometry.shortlist import Shortlist
 from sfumato.store import Archive
 from sfumato.types.scene import Camera, Pose
 from sfumato.whole import write_text
 
-SHOWN = 5
-
 
 @dataclass(slots=True)
 class QueriesOutcome:
     """What became of all queries.
 
-    ``results`` of those that could be read, localized or not; ``unreadable`` names the others and why. ``guessed`` are
-    those without a given camera, whose focal length was estimated. ``strangers`` are candidates the map does not have,
-    ``damaged`` those it could not read.
+    ``results`` of those that could be read, localized or not; ``unreadable`` names the others and why, ``unlisted``
+    those left out because no list of poses can hold their names. ``guessed`` are those without a given camera, whose
+    focal length was estimated. ``strangers`` are candidates the map does not have, ``damaged`` those it could not read.
     """
 
     results: dict[str, Localized] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
+    unlisted: dict[str, str] = field(default_factory=dict)
     guessed: list[str] = field(default_factory=list)
     strangers: set[str] = field(default_factory=set)
     damaged: dict[str, str] = field(default_factory=dict)
@@ -50,7 +51,12 @@ class QueriesOutcome:
     def reasons(self) -> dict[str, str]:
         """Why the others were not."""
         lost = {name: result.reason for name, result in self.results.items() if result.pose is None}
-        return {**lost, **self.unreadable}
+        return {**lost, **self.unlisted, **self.unreadable}
+
+    @property
+    def doubts(self) -> dict[str, str]:
+        """What speaks against the cameras that were given, where another focal length explains clearly more."""
+        return {name: result.doubt for name, result in self.results.items() if result.doubt}
 
 
 def localize_queries(
@@ -60,17 +66,23 @@ def localize_queries(
     shortlist: Shortlist,
     params: LocalizeParams | None = None,
     *,
+    listable: bool = False,
     progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> QueriesOutcome:
     """Localize every image of an archive; one that is damaged is named in the outcome and does not stop the others.
 
-    An image without a camera gets a guess from its size.
+    An image without a camera gets a guess from its size. ``listable`` leaves out, and names, the queries that no list
+    of poses can hold.
 
-    Raises InputError for cameras of other image sizes, all at once, and for features the map's can not be compared
-    with.
+    Raises InputError for cameras of none of the queries, or of other image sizes, all at once, and for features the
+    map's can not be compared with.
     """
     outcome, sizes = QueriesOutcome(), {}
+    refuse_strange_cameras(cameras, queries)
     for name in queries:
+        if listable and not is_listable(name):
+            outcome.unlisted[name] = f"left out, a list of poses holds no spaces and no # in front; {NAME_EARLIER}"
+            continue
         try:
             sizes[name] = queries.header(name).image_size
         except ArchiveError as problem:
@@ -99,8 +111,29 @@ def localize_queries(
     return outcome
 
 
-def check_output(path: str | os.PathLike[str], names: Iterable[str]) -> None:
-    """Refuse, before any work is done, a list of poses that could not be written, and names it can not hold."""
+def refuse_strange_cameras(cameras: Mapping[str, Camera], queries: Iterable[str]) -> None:
+    """Raise InputError for cameras that are given and of none of the queries: they are named in another way."""
+    names = list(queries)
+    if cameras and names and not cameras.keys() & set(names):
+        hint = suggest(names[0], cameras) or f"; a camera is named {next(iter(cameras))!r:.80}"
+        raise InputError(
+            f"none of the {len(cameras)} cameras is of a query: {some(names[:1])} is not among them{hint}. Name "
+            f"cameras as the archive names its images (sfumato inspect), or give none and they are guessed"
+        )
+
+
+def check_output(
+    path: str | os.PathLike[str],
+    map_folder: str | os.PathLike[str],
+    inputs: Inputs,
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Refuse, before any work is done, a list of poses, or a table beside it, that could not be written.
+
+    Neither takes the place of anything that is read, of a part of the map, or of another kind of file; of an older list
+    and table only with ``overwrite``.
+    """
     path = Path(path)
     if path.suffix == ".json":
         raise FileError(
@@ -108,12 +141,8 @@ def check_output(path: str | os.PathLike[str], names: Iterable[str]) -> None:
         )
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise FileError(f"can not write {path}: it is a folder, or its folder is missing")
-    wrong = [name for name in names if name.split() != [name] or name.startswith("#")]
-    if wrong:
-        told = ", ".join(f"{name!r:.80}" for name in wrong[:SHOWN])
-        raise InputError(
-            f"{len(wrong)} of the queries can not be listed, because of spaces or a # in front: {told}; rename them"
-        )
+    for place, kind in ((path, POSES), (path.with_suffix(".json"), TABLE)):
+        refuse_existing(place, kind, {**parts_of_map(map_folder), **inputs}, overwrite=overwrite)
 
 
 def save_outcome(
@@ -135,10 +164,12 @@ def save_outcome(
             "candidates": len(result.candidates),
             "camera": "guessed" if name in guessed else "given",
             "reason": result.reason,
+            "doubt": result.doubt,
         }
         for name, result in sorted(outcome.results.items())
     }
-    content = {"params": asdict(params), **(facts or {}), "queries": queries, "unreadable": outcome.unreadable}
+    lost = {"unreadable": outcome.unreadable, "unlisted": outcome.unlisted}
+    content = {"params": asdict(params), **(facts or {}), "queries": queries, **lost}
     write_text(table, json.dumps(content, indent=2, sort_keys=True) + "\n")
     write_poses(path, outcome.poses)
     return table
@@ -148,12 +179,14 @@ def summarise(outcome: QueriesOutcome) -> dict[str, Any]:
     """Return the counts of an outcome as plain values."""
     inliers = [result.inliers for result in outcome.results.values() if result.pose is not None]
     return {
-        "queries": len(outcome.results) + len(outcome.unreadable),
+        "queries": len(outcome.results) + len(outcome.unreadable) + len(outcome.unlisted),
         "localized": len(inliers),
         "median inliers": median(inliers) if inliers else 0,
         "not localized": outcome.reasons,
         "reasons": dict(Counter(reason.split(":")[0] for reason in outcome.reasons.values())),
         "cameras guessed": len(outcome.guessed),
+        "cameras in doubt": outcome.doubts,
+        "not listed": list(outcome.unlisted),
         "candidates not in the map": len(outcome.strangers),
         "damaged images of the map": outcome.damaged,
     }

@@ -39,6 +39,12 @@ def sample_names() -> list[str]:
     return [name for name, file in sorted(FILES.items()) if (folder / file).is_file()]
 
 
+def sample_paths() -> dict[str, Path]:
+    """Return where the samples are, by name."""
+    folder = _folder()
+    return {name: folder / FILES[name] for name in sample_names()}
+
+
 def sample_image(name: str) -> Image:
     """Return a sample photo.
 

@@ -271,7 +271,7 @@ class MatchWriter:
         size = self._size + (self._target.stat().st_size if self._base is not None else 0)
         free = shutil.disk_usage(self._target.parent).free
         if free < size + MARGIN:
-            raise InputError(f"the disk is full: up to {size} bytes are needed and {free} are free")
+            raise InputError(f"the disk is full: up to {size + MARGIN} bytes are needed and {free} are free")
 
     def _write_groups(self, path: Path, journal: Journal) -> None:
         """Add the pairs of the journal in the order of their names, so that the file does not tell who was first."""

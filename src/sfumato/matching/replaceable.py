@@ -50,6 +50,11 @@ def refuse_irreplaceable(path: Path, target: Path) -> None:
         )
 
 
+def is_match_file(target: Path) -> bool:
+    """Tell whether a file holds matches, ours or hloc's, whole or cut off."""
+    return not _kind(target)
+
+
 def _kind(target: Path) -> str:
     """Return what a file is, or an empty text for a match file."""
     import h5py

@@ -161,7 +161,7 @@ class Part:
     def _need(self, size: int) -> None:
         free = shutil.disk_usage(self.path.parent).free
         if free < size + MARGIN:
-            raise InputError(f"the disk is full: {size} bytes are needed and {free} are free")
+            raise InputError(f"the disk is full: {size + MARGIN} bytes are needed and {free} are free")
 
     def _write(self, data: bytes | memoryview, address: int) -> None:
         view = memoryview(data)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -104,6 +105,16 @@ def test_everything_wrong_is_told_at_once(scene, save_picture):
 ])  # fmt: skip
 def test_cameras_that_are_none(scene, changes, message):
     assert message in told(scene(**changes))
+
+
+@pytest.mark.parametrize("table", ["images", "cameras"])
+def test_a_view_that_never_ends_is_no_table(scene, table):
+    folder = scene()
+    endless = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT n AS name, n AS camera_id FROM r"
+    with closing(sqlite3.connect(folder / "database.db")) as database, database:
+        database.execute(f"ALTER TABLE {table} RENAME TO hidden")
+        database.execute(f"CREATE VIEW {table} AS {endless}")
+    assert f"it has no table {table}" in told(folder)
 
 
 def test_nothing_there(tmp_path, scene):

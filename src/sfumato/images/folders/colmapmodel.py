@@ -15,7 +15,6 @@ import numpy as np
 
 from sfumato.errors import FileError, InputError
 from sfumato.images.folders.ground import (
-    CAMERA_MODELS,
     PosedImages,
     check_image,
     need_folder,
@@ -23,8 +22,9 @@ from sfumato.images.folders.ground import (
     parse_camera,
     read_lines,
     refuse,
-    rotation_of,
 )
+from sfumato.types.cameramodels import CAMERA_MODELS
+from sfumato.types.rotations import unit_rotation
 from sfumato.types.scene import Camera, Pose
 
 COUNT, CAMERA, IMAGE = struct.Struct("<Q"), struct.Struct("<IiQQ"), struct.Struct("<I7dI")
@@ -52,7 +52,7 @@ def read_colmap_model(path: str | os.PathLike[str], images: str | os.PathLike[st
     problems = []
     for name, number, pose in rows:
         try:
-            found = known[number], Pose(rotation_of(pose[:4]), np.array(pose[4:]))
+            found = known[number], Pose(unit_rotation(pose[:4]), np.array(pose[4:]))
         except (KeyError, InputError) as problem:
             reason = f"there is no camera {number}" if isinstance(problem, KeyError) else problem
             problems.append(f"image {name!r:.80}: {reason}")
@@ -95,7 +95,7 @@ def _cameras_of_bytes(file: BinaryIO) -> dict[int, Camera]:
         if not 0 <= model < len(MODEL_NAMES):
             raise InputError(f"unknown camera model {model}")
         name = MODEL_NAMES[model]
-        params = struct.Struct(f"<{CAMERA_MODELS[name]}d")
+        params = struct.Struct(f"<{len(CAMERA_MODELS[name])}d")
         cameras[number] = Camera(name, width, height, params.unpack(file.read(params.size)))
     _expect_end(file)
     return cameras

@@ -5,8 +5,7 @@ Knows pictures by name, path and size; never opens their pixels. Cameras are in 
 that of keypoints (``sfumato.types.clear``). Whatever is wrong with a folder is told at once, in one error.
 """
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -18,34 +17,13 @@ from numpy.typing import NDArray
 from sfumato.errors import FileError, ImageError, InputError
 from sfumato.images.read import read_image
 from sfumato.types.arrays import frozen_array
+from sfumato.types.cameramodels import CAMERA_MODELS
 from sfumato.types.scene import Camera, Pose
 
 Kind = Literal["illumination", "viewpoint", "other"]
 
 TOLD_AT_ONCE = 20
 LARGEST_TEXT = 256 * 1024 * 1024
-
-CAMERA_MODELS = {
-    "SIMPLE_PINHOLE": 3,
-    "PINHOLE": 4,
-    "SIMPLE_RADIAL": 4,
-    "RADIAL": 5,
-    "OPENCV": 8,
-    "OPENCV_FISHEYE": 8,
-    "FULL_OPENCV": 12,
-    "FOV": 5,
-    "SIMPLE_RADIAL_FISHEYE": 4,
-    "RADIAL_FISHEYE": 5,
-    "THIN_PRISM_FISHEYE": 12,
-    "RAD_TAN_THIN_PRISM_FISHEYE": 16,
-    "SIMPLE_DIVISION": 4,
-    "DIVISION": 5,
-    "SIMPLE_FISHEYE": 3,
-    "FISHEYE": 4,
-    "EUCM": 6,
-    "EQUIRECTANGULAR": 2,
-}
-"""COLMAP's camera models in the order of their numbers, and how many parameters each has."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -184,9 +162,12 @@ def parse_camera(words: list[str]) -> Camera | str:
         return f"unknown camera model {model!r:.40}"
     if params is None or sizes is None or any(size != int(size) or size < 1 for size in sizes):
         return "width and height must be whole numbers and all parameters finite numbers"
-    if len(params) != CAMERA_MODELS[model]:
-        return f"{model} has {CAMERA_MODELS[model]} parameters, got {len(params)}"
-    return Camera(model, int(sizes[0]), int(sizes[1]), tuple(params))
+    if len(params) != len(CAMERA_MODELS[model]):
+        return f"{model} has {len(CAMERA_MODELS[model])} parameters, got {len(params)}"
+    try:
+        return Camera(model, int(sizes[0]), int(sizes[1]), tuple(params))
+    except InputError as problem:
+        return str(problem)
 
 
 def nearest_rotation(matrix: Any) -> NDArray[np.float64] | None:
@@ -197,18 +178,3 @@ def nearest_rotation(matrix: Any) -> NDArray[np.float64] | None:
         return None
     rotation: NDArray[np.float64] = left @ right
     return rotation
-
-
-def rotation_of(quaternion: Sequence[float]) -> NDArray[np.float64]:
-    """Return the rotation (3, 3) of a quaternion w x y z; InputError if it is not nearly of length 1."""
-    length = math.hypot(*quaternion)
-    if not 0.99 < length < 1.01:
-        raise InputError("expected a quaternion of length 1")
-    w, x, y, z = np.asarray(quaternion, np.float64) / length
-    return np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
-        ]
-    )

@@ -18,7 +18,8 @@ from urllib.parse import quote
 import numpy as np
 
 from sfumato.errors import FileError, InputError
-from sfumato.images.folders.ground import CAMERA_MODELS, check_image, need_folder, refuse
+from sfumato.images.folders.ground import check_image, need_folder, refuse
+from sfumato.types.cameramodels import CAMERA_MODELS
 from sfumato.types.scene import Camera
 
 PUBLISHED = {
@@ -112,6 +113,12 @@ def _read_database(path: Path) -> tuple[dict[str, tuple[Camera, bool]], list[str
     try:
         address = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
         with closing(sqlite3.connect(address, uri=True)) as database:
+            database.execute("PRAGMA trusted_schema = OFF")
+            database.execute("PRAGMA cell_size_check = ON")
+            for table in ("images", "cameras"):  # a view can run for ever
+                kinds = database.execute("SELECT type FROM sqlite_master WHERE name = ?", (table,)).fetchall()
+                if kinds != [("table",)]:
+                    raise FileError(f"{path.name} is no COLMAP database: it has no table {table}")
             rows = database.execute(question).fetchall()
     except (sqlite3.Error, OverflowError) as cause:
         raise FileError(f"{path.name} is no COLMAP database: {cause}") from cause
@@ -131,8 +138,8 @@ def _camera(model: object, width: object, height: object, params: object) -> Cam
     if not isinstance(model, int) or not 0 <= model < len(MODEL_NAMES):
         raise InputError("missing" if model is None else f"unknown model {model!r:.20}")
     name = MODEL_NAMES[model]
-    if not isinstance(params, bytes) or len(params) != 8 * CAMERA_MODELS[name]:
-        raise InputError(f"{name} needs {CAMERA_MODELS[name]} parameters")
+    if not isinstance(params, bytes) or len(params) != 8 * len(CAMERA_MODELS[name]):
+        raise InputError(f"{name} needs {len(CAMERA_MODELS[name])} parameters")
     if not isinstance(width, int) or not isinstance(height, int):
         raise InputError("width and height must be whole numbers")
     return Camera(name, width, height, tuple(np.frombuffer(params, "<f8").tolist()))

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError
-from sfumato.images.folders.ground import numbers, refuse, rotation_of
+from sfumato.images.folders.ground import numbers, refuse
+from sfumato.types.rotations import unit_rotation
 from sfumato.types.scene import Pose
 
 LONGEST_LINE = 10_000
@@ -76,6 +77,6 @@ def _parse(path: Path, lines: Iterator[list[str]]) -> dict[str, Pose]:
 
 def _rotation(quaternion: list[float]) -> NDArray[np.float64] | None:
     try:
-        return rotation_of(quaternion)
+        return unit_rotation(quaternion)
     except InputError:
         return None

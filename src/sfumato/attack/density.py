@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The density attack: where along its subspace is a clear descriptor most likely?
+
+Public descriptors of other photos give a density of descriptors; its modes along a subspace, on the sphere where there
+is one, are the clear descriptor and the decoys. A known database strips the decoys. Without it the attacker clusters
+his own public descriptors as the database was made: what looks more like a centroid than like a descriptor is a decoy.
+Constraints such as non-negativity are not used: it also breaks descriptors compressed by principal components.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.attack.decoyremoval import used_decoys
+from sfumato.attack.knowledge import Knowledge, Recovered
+from sfumato.attack.mixture import COMPONENTS, Mixture, cut, distinct, fit_mixture
+from sfumato.attack.sphere import known_radius, place, reach
+from sfumato.concealment.cluster import build_decoys
+from sfumato.errors import InputError
+from sfumato.types.concealed import ConcealedFeatures, Subspaces
+
+Array = NDArray[np.float64]
+
+MODES = 8
+"""Starting points of a row that are followed uphill."""
+
+APART = 0.3
+"""Points of unit norm nearer than this are the same mode; a mode this near to a decoy is the decoy."""
+
+CENTROID_SHARE, MOST_CENTROIDS, LEAST_CENTROIDS = 16, 2048, 64
+"""Of how many public descriptors the attacker makes one centroid, and how many at most and at least."""
+
+AT_ONCE = 2**22
+"""How many numbers the cuts of a block of rows hold."""
+
+LAST = 1e6
+"""More than any difference of log densities."""
+
+SURE = 10.0
+"""A difference of log densities at which a choice is likely right; mixtures are surer than they should be."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Densities:
+    """What the attacker made of public descriptors: their density, that of centroids of them, and their size."""
+
+    descriptors: Mixture
+    centroids: Mixture | None
+    size: float
+
+    def __repr__(self) -> str:
+        return f"Densities({self.descriptors!r}, {'with' if self.centroids else 'without'} centroids)"
+
+
+def recover_density(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+    """Take the most likely point of each subspace that is no decoy."""
+    public = knowledge.public
+    if public is None:
+        raise InputError("the density attack needs public descriptors")
+    if features.subspaces.dim == 0:
+        return Recovered(features.subspaces.origin, np.ones(len(features), np.float32))
+    lifting = features.recipe.lifting
+    decoys = lifting.decoy_count if lifting is not None else 0
+    guesswork = decoys > 0 and knowledge.decoys is None
+    densities = _learn(_Sample(public), guesswork)
+    radius = known_radius(features, knowledge)
+    used = _stripped(features, knowledge.decoys) if knowledge.decoys is not None and decoys else None
+    step = max(1, AT_ONCE // (COMPONENTS * max(1, features.subspaces.dim) ** 2 + 1))
+    found, confidence = [], []
+    for start in range(0, len(features), step):
+        block = slice(start, start + step)
+        known = None if used is None else used[block]
+        points, sure = _search(features.subspaces[block], densities, radius, decoys if guesswork else 0, known)
+        found.append(points)
+        confidence.append(sure)
+    return Recovered(np.concatenate(found).astype(np.float32), np.concatenate(confidence).astype(np.float32))
+
+
+def learn_densities(public: NDArray[np.float32], *, centroids: bool, seed: int = 0) -> Densities:
+    """Fit a density to public descriptors (V, n), and with ``centroids`` one to k-means centroids of them."""
+    size = float(np.median(np.linalg.norm(public, axis=1)))
+    of_centroids = None
+    count = min(MOST_CENTROIDS, len(public) // CENTROID_SHARE)
+    if centroids and count >= LEAST_CENTROIDS:
+        sample = np.random.default_rng(seed).choice(len(public), count * CENTROID_SHARE, replace=False)
+        of_centroids = fit_mixture(build_decoys(public[sample], count, seed=seed).descriptors)
+    return Densities(fit_mixture(public), of_centroids, size)
+
+
+def _stripped(features: ConcealedFeatures, database: NDArray[np.float32]) -> Array:
+    """Return the entries (N, k, n) of a known database that each subspace holds; NaN where it holds fewer."""
+    rows, found = used_decoys(features, database)
+    entries = database[rows].astype(np.float64)
+    entries[~found] = np.nan
+    return entries
+
+
+def _search(
+    subspaces: Subspaces, densities: Densities, radius: float | None, rivals: int, used: Array | None
+) -> tuple[Array, Array]:
+    """Return the best points (N, n) and how sure they are; ``rivals`` decoys are to be told apart by their looks."""
+    cuts, apart = cut(densities.descriptors, subspaces), APART * densities.size
+    modes = cuts.modes(None if radius is None else reach(subspaces, radius), MODES, apart)  # (N, T, m)
+    ranks = cuts.log_density(modes)
+    ranks[:, MODES:] -= LAST  # starts count only where uphill of them there is nothing of their own
+    if used is not None:
+        ranks = np.where(_near_decoys(subspaces, modes, used, apart), -np.inf, ranks)
+    chosen, values = distinct(modes, ranks, rivals + 2, apart)
+    if rivals and densities.centroids is not None:
+        likeness = cuts.log_density(chosen) - cut(densities.centroids, subspaces).log_density(chosen)
+        values = np.where(np.isfinite(values), likeness, -np.inf)
+        values[:, rivals + 1 :] = -np.inf  # the clear descriptor is among the modes that there must be
+    best = values.argmax(axis=1)
+    rows = np.arange(len(subspaces))
+    rest = values.copy()
+    rest[rows, best] = -np.inf
+    with np.errstate(invalid="ignore"):
+        lead = values[rows, best] - rest.max(axis=1)
+    sure = np.where(np.isfinite(values[rows, best]), 1 - np.exp(-np.nan_to_num(lead, posinf=1e3) / SURE), 0.0)
+    return place(subspaces, chosen[rows, best]), np.clip(sure, 0, 1)
+
+
+def _near_decoys(subspaces: Subspaces, modes: Array, used: Array, apart: float) -> NDArray[np.bool_]:
+    """Tell which modes (N, T) are decoys: coefficients of both are compared, the decoys lie in the subspaces."""
+    offset = used - subspaces.origin[:, None]
+    inside = np.einsum("nki,nui->nuk", subspaces.basis.astype(np.float64), offset)
+    distances = np.linalg.norm(modes[:, :, None] - inside[:, None], axis=3)  # (N, T, decoys), NaN where none
+    near: NDArray[np.bool_] = (distances < apart).any(axis=2)
+    return near
+
+
+class _Sample:
+    """Public descriptors that are equal if their numbers are, so that what was learnt from them is kept."""
+
+    def __init__(self, public: NDArray[np.float32]) -> None:
+        self.public = public
+        self._digest = hashlib.blake2b(np.ascontiguousarray(public).data, digest_size=16).digest()
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Sample) and other._digest == self._digest
+
+
+@lru_cache(maxsize=2)
+def _learn(sample: _Sample, centroids: bool) -> Densities:
+    return learn_densities(sample.public, centroids=centroids)

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an attacker knows, what an attack returns, and the one way of running it.
+
+Knows no attack. A clear descriptor appears here as an oracle's answer (``Knowledge.clear``) or as a guess
+(``Recovered``); neither is ever shown: a repr tells shapes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import InputError
+from sfumato.types.arrays import frozen_array, whole_number
+from sfumato.types.concealed import ConcealedFeatures, Subspaces
+
+MEANINGS = {
+    "public": "public descriptors of other photos",
+    "decoys": "the decoy database",
+    "releases": "further releases of the same descriptors",
+    "partners": "matched features",
+    "tracks": "tracks of a map",
+    "clear": "an oracle that knows the clear descriptors",
+    "seeds": "seeds the lifting may have used",
+    "decoder": "a decoder trained on public photos",
+}
+"""The fields of Knowledge, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Companions:
+    """Further subspaces that hold (nearly) the same descriptors: second releases, matched partners, tracks.
+
+    ``subspaces`` M of them; ``rows`` (M,) int32, the row of the attacked features each belongs to. A row may have
+    several companions, or none.
+    """
+
+    rows: NDArray[np.int32]
+    subspaces: Subspaces
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.subspaces, Subspaces):
+            raise InputError(f"companions: expected Subspaces, got {type(self.subspaces).__name__}")
+        rows = frozen_array(self.rows, "rows of companions", (len(self.subspaces),), np.int32)
+        if rows.size and rows.min() < 0:
+            raise InputError("rows of companions: a row is a number from 0")
+        object.__setattr__(self, "rows", rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return f"Companions({self.subspaces!r} of {np.unique(self.rows).size} rows)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Knowledge:
+    """What the attacker knows beside the concealed features; None or empty is what he does not know.
+
+    ``public`` (V, n) descriptors of other photos; ``decoys`` (W, n) the database used for lifting; ``releases`` hold
+    exactly the same descriptors, ``partners`` (one a row at most) and ``tracks`` nearly; ``clear`` (N, n) answers an
+    oracle's questions, row by row; ``seeds`` may have made the draws; ``decoder`` maps Subspaces to (N, n).
+    """
+
+    public: NDArray[np.float32] | None = None
+    decoys: NDArray[np.float32] | None = None
+    releases: Companions | None = None
+    partners: Companions | None = None
+    tracks: Companions | None = None
+    clear: NDArray[np.float32] | None = None
+    seeds: tuple[int, ...] = ()
+    decoder: Callable[[Subspaces], NDArray[np.float32]] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("public", "decoys", "clear"):
+            given = getattr(self, name)
+            if given is not None:
+                object.__setattr__(self, name, frozen_array(given, name, (None, None)))
+        for name in ("releases", "partners", "tracks"):
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, Companions):
+                raise InputError(f"{name}: expected Companions, got {type(given).__name__}")
+        if self.partners is not None and np.unique(self.partners.rows).size < len(self.partners):
+            raise InputError("partners: a row has one matched partner at most; several belong in tracks")
+        if self.decoder is not None and not callable(self.decoder):
+            raise InputError(f"decoder: expected a function of subspaces, got {type(self.decoder).__name__}")
+        object.__setattr__(self, "seeds", tuple(whole_number(seed, "seeds") for seed in self.seeds))
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The names of what is given."""
+        return tuple(field.name for field in fields(self) if getattr(self, field.name) not in _NOTHING)
+
+    def fits(self, features: ConcealedFeatures) -> None:
+        """Raise InputError where the knowledge is about other descriptors than these features'."""
+        n, count = features.subspaces.ambient_dim, len(features)
+        for name in ("public", "decoys", "clear"):
+            array = getattr(self, name)
+            if array is not None and array.shape[1] != n:
+                raise InputError(f"{name} has {array.shape[1]} dimensions, the concealed descriptors {n}")
+        for name in ("releases", "partners", "tracks"):
+            others = getattr(self, name)
+            if others is not None and len(others) and others.subspaces.ambient_dim != n:
+                raise InputError(f"{name} has {others.subspaces.ambient_dim} dimensions, the concealed descriptors {n}")
+            if others is not None and len(others) and others.rows.max() >= count:
+                raise InputError(f"{name} speaks of row {others.rows.max()}, there are {count}")
+        if self.clear is not None and len(self.clear) != count:
+            raise InputError(f"clear has {len(self.clear)} rows, the concealed features {count}")
+
+    def __repr__(self) -> str:
+        sizes = [(n, getattr(self, n)) for n in self.known]
+        return f"Knowledge({', '.join(f'{n} {len(v)}' if hasattr(v, '__len__') else n for n, v in sizes)})"
+
+
+class _Nothing:
+    """Compares an array, None or a tuple with nothing, without asking the array for its values."""
+
+    def __contains__(self, value: object) -> bool:
+        return value is None or value == () if not isinstance(value, np.ndarray) else False
+
+
+_NOTHING = _Nothing()
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Recovered:
+    """Guesses at the clear descriptors: ``descriptors`` (N, n) float32 and ``confidence`` (N,) from 0 to 1.
+
+    Every row has a guess. Confidence 0 says that nothing better is known than the subspace itself.
+    """
+
+    descriptors: NDArray[np.float32]
+    confidence: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        descriptors = frozen_array(self.descriptors, "recovered descriptors", (None, None))
+        confidence = frozen_array(self.confidence, "confidence", (len(descriptors),))
+        if confidence.size and not (confidence.min() >= 0 and confidence.max() <= 1):
+            raise InputError("confidence: expected numbers from 0 to 1")
+        object.__setattr__(self, "descriptors", descriptors)
+        object.__setattr__(self, "confidence", confidence)
+
+    def __len__(self) -> int:
+        return len(self.descriptors)
+
+    def __repr__(self) -> str:
+        return f"Recovered({len(self)} x {self.descriptors.shape[1]}, {(self.confidence > 0).sum()} with a guess)"
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """An attack: its name, the fields of Knowledge it ``needs``, what it ``assumes`` in a sentence, what it does."""
+
+    name: str
+    needs: tuple[str, ...]
+    assumes: str
+    recover: Callable[[ConcealedFeatures, Knowledge], Recovered]
+
+    def __post_init__(self) -> None:
+        unknown = set(self.needs) - set(MEANINGS)
+        if unknown:
+            raise InputError(f"attack {self.name} needs {', '.join(sorted(unknown))}, which is no kind of knowledge")
+
+
+def run_attack(attack: Attack, features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+    """Run an attack on the concealed features of one image.
+
+    Raises InputError if something it needs is not known, or is about other descriptors.
+    """
+    missing = [name for name in attack.needs if name not in knowledge.known]
+    if missing:
+        told = " and ".join(f"{MEANINGS[name]} ({name})" for name in missing)
+        raise InputError(f"the attack {attack.name} needs {told}")
+    knowledge.fits(features)
+    if len(features) == 0:
+        return Recovered(np.empty((0, features.subspaces.ambient_dim), np.float32), np.empty(0, np.float32))
+    recovered = attack.recover(features, knowledge)
+    if recovered.descriptors.shape != features.subspaces.origin.shape:
+        raise InputError(f"the attack {attack.name} returned {recovered.descriptors.shape}")
+    return recovered
+
+
+def fallback(subspaces: Subspaces) -> Recovered:
+    """Return what the subspace alone says: its point nearest to 0, scaled to unit norm, with confidence 0."""
+    norms = np.linalg.norm(subspaces.origin.astype(np.float64), axis=1, keepdims=True)
+    guesses = subspaces.origin / np.where(norms > 0, norms, 1)
+    return Recovered(guesses.astype(np.float32), np.zeros(len(subspaces), np.float32))

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attack every image of an archive with what the attacker knows, and score it where the clear features are at hand.
+
+Knows which knowledge belongs to which image. Keeps distances and confidences; recovered descriptors are handed on,
+image by image, to whoever wants to see pictures of them, and forgotten.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.attack.companions import companions_from_archive, companions_from_matches, companions_from_model
+from sfumato.attack.knowledge import Attack, Companions, Knowledge, Recovered, run_attack
+from sfumato.attack.neighbours import NEIGHBOURS, oracle
+from sfumato.attack.score import recovery_distances, summarise_distances
+from sfumato.attack.table import ATTACKS, applicable
+from sfumato.errors import ArchiveError, InputError, suggest
+from sfumato.geometry.model import Model, read_model
+from sfumato.types.clear import Features
+from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.scene import Matches
+
+Archive = Mapping[str, ConcealedFeatures]
+Seen = Callable[[str, str, ConcealedFeatures, Recovered], None]
+Progress = Callable[[Iterable[Any]], Iterable[Any]]
+
+SAME_PLACE_PX = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Materials:
+    """What the attacker has for all images: ``general`` knowledge, and by image ``clear`` features (an oracle's, and
+    the score's), a second ``release``, ``matches`` between images and the ``model`` folder of a map."""
+
+    general: Knowledge = field(default_factory=Knowledge)
+    clear: Mapping[str, Features] | None = None
+    release: Archive | None = None
+    matches: Mapping[tuple[str, str], Matches] | None = None
+    model: str | Path | None = None
+
+
+@dataclass(slots=True, repr=False)
+class Outcome:
+    """What an attack came to: ``images`` and ``features`` attacked, ``confidence`` of each feature, ``distances`` to
+    the clear ones where they are known."""
+
+    attack: Attack
+    images: int = 0
+    confidence: list[NDArray[np.float32]] = field(default_factory=list)
+    distances: list[NDArray[np.float64]] = field(default_factory=list)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The attack in plain numbers, no descriptor among them."""
+        sure = np.concatenate([np.empty(0, np.float32), *self.confidence])
+        facts: dict[str, Any] = {
+            "attack": self.attack.name,
+            "knowledge": list(self.attack.needs),
+            "assumes": self.attack.assumes,
+            "images": self.images,
+            "features": len(sure),
+            "with a guess": int((sure > 0).sum()),
+            "confident": int((sure > 0.5).sum()),
+        }
+        if self.distances:
+            facts |= summarise_distances(np.concatenate(self.distances))
+        return facts
+
+    def __repr__(self) -> str:
+        return f"Outcome({self.attack.name}, {self.images} images)"
+
+
+def choose_attacks(names: Iterable[str], neighbours: int = NEIGHBOURS) -> dict[str, Attack]:
+    """Return attacks by name; the oracle is asked about so many neighbours.
+
+    Raises InputError for a name that no attack has, and suggests one.
+    """
+    chosen = {}
+    for name in names:
+        if name not in ATTACKS:
+            raise InputError(
+                f"no attack is called {name!r:.80}{suggest(name, ATTACKS)}; there are {', '.join(ATTACKS)}"
+            )
+        chosen[name] = ATTACKS[name]
+        if name.startswith("oracle"):
+            asks = oracle(neighbours, projected=name.endswith("projected"))
+            chosen[name] = replace(ATTACKS[name], recover=asks)
+    return chosen
+
+
+def attack_archive(
+    archive: Archive,
+    names: Iterable[str] | None,
+    materials: Materials,
+    *,
+    neighbours: int = NEIGHBOURS,
+    seen: Seen | None = None,
+    progress: Progress = iter,
+) -> tuple[list[Outcome], dict[str, str]]:
+    """Run attacks on every image, by name or (None) all that the materials allow.
+
+    Returns what each came to, in the order of the table, and the images that could not be used with the reason.
+    ``seen`` is called with attack, image name, concealed features and what was recovered.
+    """
+    chosen = choose_attacks(ATTACKS if names is None else names, neighbours)
+    model = None if materials.model is None else read_model(materials.model)
+    outcomes = {name: Outcome(attack) for name, attack in chosen.items()}
+    left_out: dict[str, str] = {}
+    for name in progress(list(archive)):
+        try:
+            features = archive[name]
+            knowledge = knowledge_of(name, features, archive, materials, model)
+        except (ArchiveError, InputError) as problem:
+            left_out[name] = str(problem)
+            continue
+        allowed = applicable(features, knowledge) if names is None else tuple(chosen)
+        for attack in (chosen[each] for each in allowed):
+            recovered = run_attack(attack, features, knowledge)
+            outcome = outcomes[attack.name]
+            outcome.images += 1
+            outcome.confidence.append(recovered.confidence)
+            if knowledge.clear is not None:
+                outcome.distances.append(recovery_distances(recovered, knowledge.clear))
+            if seen is not None:
+                seen(attack.name, name, features, recovered)
+    ran = [outcome for outcome in outcomes.values() if outcome.images or names is not None]
+    return ran, left_out
+
+
+def knowledge_of(
+    name: str, features: ConcealedFeatures, archive: Archive, materials: Materials, model: Model | None
+) -> Knowledge:
+    """Return what is known about one image.
+
+    Raises InputError where the clear features are not those that were concealed.
+    """
+    found: dict[str, Any] = {}
+    nobody = Companions(rows=np.empty(0, np.int32), subspaces=features.subspaces[:0])
+    if materials.clear is not None:
+        found["clear"] = _clear_rows(name, features, materials.clear)
+    if materials.release is not None:
+        there = name in materials.release
+        found["releases"] = companions_from_archive(features, materials.release[name]) if there else nobody
+    if materials.matches is not None:
+        found["partners"] = companions_from_matches(name, materials.matches, archive, nearest_only=True)
+        found["tracks"] = companions_from_matches(name, materials.matches, archive)
+    if model is not None:
+        found["tracks"] = companions_from_model(name, model, archive) if name in model else nobody
+    return replace(materials.general, **found)
+
+
+def _clear_rows(name: str, features: ConcealedFeatures, clear: Mapping[str, Features]) -> NDArray[np.float32]:
+    """Return the clear descriptors of an image, after checking that they stand at the same keypoints."""
+    if name not in clear:
+        raise InputError("it is not among the clear features")
+    known = clear[name]
+    same = len(known) == len(features) and bool(
+        (np.abs(known.keypoints[:, :2] - features.keypoints[:, :2]) <= SAME_PLACE_PX).all()
+    )
+    if not same:
+        raise InputError(
+            f"its {len(known)} clear features are not the {len(features)} that were concealed: extract them with the "
+            f"options of sfumato conceal"
+        )
+    return known.descriptors

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sfumato attack: an archive of concealed features in, how much of them an attacker recovers out."""
+
+import json
+import os
+import secrets
+import sys
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sfumato.attack.decoder import load_decoder
+from sfumato.attack.knowledge import Knowledge, Recovered
+from sfumato.attack.many import Materials, Outcome, attack_archive
+from sfumato.attack.neighbours import NEIGHBOURS
+from sfumato.attack.pictures import paint_recovered, save_picture
+from sfumato.attack.score import WITHIN
+from sfumato.attack.table import ATTACKS
+from sfumato.cli.options import AsJson, Quiet
+from sfumato.cli.output import printable, progress_bar
+from sfumato.concealment.decoyfile import load_decoys
+from sfumato.errors import FileError, InputError
+from sfumato.features.hloc import read_hloc
+from sfumato.matching.matchfile import load_matches
+from sfumato.store import load
+from sfumato.types.concealed import ConcealedFeatures
+
+
+def run(
+    archive: Annotated[Path, typer.Argument(help="The archive of concealed features, e.g. private.sfm.h5.")],
+    attack: Annotated[
+        str, typer.Option("--attack", "-a", help=f"Names with commas, or all that are possible: {', '.join(ATTACKS)}.")
+    ] = "all",
+    clear: Annotated[
+        Path | None, typer.Option(help="Clear features, made by 'sfumato extract': to score, and for the oracle.")
+    ] = None,
+    public: Annotated[
+        Path | None, typer.Option(help="Descriptors of other photos that the attacker has: a decoys file.")
+    ] = None,
+    decoys: Annotated[
+        Path | None, typer.Option(help="The decoys the features were concealed with, if the attacker knows them.")
+    ] = None,
+    releases: Annotated[Path | None, typer.Option(help="A second archive of the same photos.")] = None,
+    matches: Annotated[Path | None, typer.Option(help="Matches between the images, made by 'sfumato match'.")] = None,
+    model: Annotated[Path | None, typer.Option(help="A map of the images: a folder made by 'sfumato map'.")] = None,
+    decoder: Annotated[Path | None, typer.Option(help="A decoder, made by 'sfumato train decoder'.")] = None,
+    inverter: Annotated[
+        Path | None, typer.Option(help="For pictures: made by 'sfumato train inverter'. Default: the one for SIFT.")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds to replay, e.g. 0-999 or 7,8,9.")] = "",
+    neighbours: Annotated[int, typer.Option(help="How many of the nearest the oracle is asked about.")] = NEIGHBOURS,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A folder for attack.json and pictures of what is recovered.")
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Try to undo concealment, and say how near it comes to the clear descriptors.
+
+    What the attacker knows is what you give: nothing but the archive is enough for the vertex attack on SIFT. With
+    --clear the distances to the clear descriptors are reported (unit norm: within 0.02 is broken); without, only how
+    many rows the attack is confident of. With -o a folder, pictures show what a server could see.
+
+    Example: sfumato attack private.sfm.h5 --attack vertex --clear clear.h5
+    """
+    names = None if attack.strip() == "all" else [name.strip() for name in attack.split(",") if name.strip()]
+    with ExitStack() as files:
+        materials = Materials(
+            general=Knowledge(
+                public=None if public is None else load_decoys(public).descriptors,
+                decoys=None if decoys is None else load_decoys(decoys).descriptors,
+                seeds=read_seeds(seeds),
+                decoder=None if decoder is None else load_decoder(decoder),
+            ),
+            clear=None if clear is None else dict(read_hloc(clear, extractor="unknown")),
+            release=None if releases is None else files.enter_context(load(releases)),
+            matches=None if matches is None else files.enter_context(load_matches(matches)),
+            model=model,
+        )
+        opened = files.enter_context(load(archive))
+        outcomes, left_out = attack_archive(
+            opened,
+            names,
+            materials,
+            neighbours=neighbours,
+            seen=None if output is None else Painter(output, inverter),
+            progress=progress_bar("attacking", len(opened), quiet=quiet or as_json),
+        )
+    report(outcomes, left_out, output, as_json=as_json)
+    if left_out:
+        raise typer.Exit(1)
+
+
+class Painter:
+    """Paints what is recovered into a folder; descriptors that the inverter does not take are told once."""
+
+    def __init__(self, folder: Path, inverter: Path | None) -> None:
+        from sfumato.learn.inverter import load_inverter
+
+        self.folder, self.inverter = folder, load_inverter(inverter)
+        self.told = False
+
+    def __call__(self, attack: str, image: str, features: ConcealedFeatures, recovered: Recovered) -> None:
+        try:
+            picture = paint_recovered(self.inverter, features, recovered)
+        except InputError as problem:
+            if not self.told:
+                print(printable(f"no pictures: {problem}"), file=sys.stderr)
+            self.told = True
+            return
+        save_picture(self.folder, image, attack, picture)
+
+
+def read_seeds(text: str) -> tuple[int, ...]:
+    """Read seeds written as 7,8,9 or 0-999."""
+    seeds: list[int] = []
+    for part in (part.strip() for part in text.split(",") if part.strip()):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or (last and not last.isdecimal()) or int(last or first) - int(first) > 1_000_000:
+            raise InputError(f"seeds: expected numbers such as 7,8,9 or 0-999, got {part!r:.80}")
+        seeds += range(int(first), int(last or first) + 1)
+    return tuple(seeds)
+
+
+def report(outcomes: list[Outcome], left_out: dict[str, str], output: Path | None, *, as_json: bool) -> None:
+    """Print a table, or everything as JSON, and keep the latter in the folder."""
+    for name, reason in left_out.items():
+        print(printable(f"left out {name}: {reason}"), file=sys.stderr)
+    rows = [outcome.facts for outcome in outcomes]
+    text = json.dumps({"attacks": rows, "left out": left_out}, indent=2, sort_keys=True)
+    if output is not None:
+        _write_text(output / "attack.json", text + "\n")
+    print(text if as_json else "\n".join(_table(rows)))
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the lines of a table: attack, knowledge, and either distances or confidences."""
+    if not rows:
+        return ["no attack is possible with what is known: see --public, --decoys, --releases, --matches, --model"]
+    scored = all("median" in row for row in rows)
+    head = ["median", *(f"within {limit}" for limit in WITHIN)] if scored else ["features", "with a guess", "confident"]
+    lines = [["attack", "knowledge", *head]]
+    for row in rows:
+        values = (
+            [f"{row['median']:.4f}", *(f"{100 * row[key]:.1f} %" for key in head[1:])]
+            if scored
+            else [str(row[key]) for key in head]
+        )
+        lines.append([row["attack"], " + ".join(row["knowledge"]) or "-", *values])
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def _write_text(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as cause:
+        raise FileError(f"{path}: can not write the results: {cause.strerror or cause}") from cause
+    finally:
+        with suppress(OSError):
+            temporary.unlink()

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an attacker is given in an evaluation: public descriptors, the decoys, trained inverters and decoders.
+
+Knows where trained networks are found and what each is for; not what they show. Everything has a digest, so that a
+result says what it was made with.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.attack.decoder import load_decoder
+from sfumato.concealment.decoys import Decoys
+from sfumato.errors import FileError, InputError
+from sfumato.evaluate.task import digest_data
+from sfumato.learn.checkpoint import load_checkpoint
+from sfumato.learn.imageinverter import invert_image, load_image_inverter
+from sfumato.learn.inverter import floor_input, invert, load_inverter
+from sfumato.types.concealed import Subspaces
+from sfumato.types.extractor import Extractor
+from sfumato.types.recipe import Recipe
+
+Floats = NDArray[np.float32]
+Decode = Callable[[Subspaces], Floats]
+
+PATCH = "patch"
+"""The inverter that works on one descriptor after another; the strongest for its cost."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
+class Painter:
+    """A trained inverter: ``paint`` takes keypoints (N, 4), rows (N, input_dim) and a size to a picture (H, W, 3).
+
+    ``recipe`` is what the rows are: raw for clear descriptors, else the canonical form, in ``frame``, of what this
+    recipe releases. ``floor`` (input_dim,) is the row that tells nothing.
+    """
+
+    architecture: str
+    extractor_name: str
+    recipe: str
+    digest: str
+    frame: Floats | None
+    floor: Floats
+    paint: Callable[[Floats, Floats, tuple[int, int]], Floats]
+
+    def __repr__(self) -> str:
+        return f"Painter({self.architecture} for {self.recipe} {self.extractor_name})"
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
+class Tools:
+    """All that the attacker has. ``public`` are decoys files of other photos: their descriptors, not their use."""
+
+    decoys: Decoys | None = None
+    public: Decoys | None = None
+    painters: Sequence[Painter] = ()
+    decoders: Mapping[tuple[str, str], tuple[str, Decode]] = field(default_factory=dict)
+
+    def painter(self, extractor_name: str, recipe: str, architecture: str = PATCH) -> Painter | None:
+        """Return the inverter for what a recipe releases of some kind of descriptor; None if none is at hand."""
+        wanted = (extractor_name, recipe, architecture)
+        found = (one for one in self.painters if (one.extractor_name, one.recipe, one.architecture) == wanted)
+        return next(found, None)
+
+    def knowledge_about(self, extractor_name: str, recipe: str) -> set[str]:
+        """Return the kinds of knowledge these tools give about what a recipe releases of single photos."""
+        lifting = Recipe.of(recipe).lifting
+        known = {"clear", "releases"} | ({"public"} if self.public_digest else set())
+        if self.decoys is not None and lifting is not None and lifting.decoy_count:
+            known.add("decoys")
+        return known | ({"decoder"} if (extractor_name, recipe) in self.decoders else set())
+
+    @property
+    def public_digest(self) -> str | None:
+        """Which public descriptors the attacker has; without others they are the decoys, as in the paper."""
+        chosen = self.public or self.decoys
+        return None if chosen is None else chosen.checksum
+
+    @property
+    def public_descriptors(self) -> Floats | None:
+        """The public descriptors (V, n) themselves."""
+        chosen = self.public or self.decoys
+        return None if chosen is None else chosen.descriptors
+
+    def check_public(self, extractor: Extractor) -> None:
+        """Raise InputError if the public descriptors are of another kind than the attacked ones."""
+        if self.public is not None and not self.public.extractor.matches(extractor):
+            raise InputError(
+                f"the public descriptors are {self.public.extractor.name}, the features are {extractor.name}: build "
+                f"them from other photos with sfumato decoys build"
+            )
+
+    def __repr__(self) -> str:
+        return f"Tools({len(self.painters)} inverters, {len(self.decoders)} decoders)"
+
+
+def bundled_painter() -> Painter:
+    """Return the inverter for clear SIFT that comes with the package."""
+    from importlib import resources
+
+    from sfumato.learn.inverter import BUNDLED
+
+    with resources.as_file(resources.files("sfumato.learn") / "data" / BUNDLED) as place:
+        return _patch_painter(place)
+
+
+def load_models(folder: str | os.PathLike[str]) -> tuple[list[Painter], dict[tuple[str, str], tuple[str, Decode]]]:
+    """Read all trained networks of a folder: inverters, and decoders by extractor and recipe with their digests.
+
+    Two files for one purpose are refused: which of them was measured would depend on their names.
+
+    Raises FileError naming a file that is none of ours.
+    """
+    place = Path(folder)
+    if not place.is_dir():
+        raise FileError(
+            f"{place}: no such folder; sfumato train inverter and sfumato train decoder make what goes there"
+        )
+    painters: list[Painter] = []
+    decoders: dict[tuple[str, str], tuple[str, Decode]] = {}
+    for path in sorted(place.glob("*.safetensors")):
+        kind = load_checkpoint(path)[1].get("kind")
+        if kind == "decoder":
+            decoder = load_decoder(path)
+            key = (str(decoder.facts.get("extractor")), str(decoder.facts.get("recipe")))
+            if key in decoders:
+                raise InputError(f"{path} is a second decoder for {key[1]} of {key[0]}: keep one in the folder")
+            decoders[key] = digest_data(path), decoder
+        elif kind in PAINTERS:
+            new = PAINTERS[kind](path)
+            for other in painters:
+                if (new.extractor_name, new.recipe, new.architecture) == (
+                    other.extractor_name,
+                    other.recipe,
+                    other.architecture,
+                ):
+                    raise InputError(f"{path} is a second {new!r}: keep one in the folder")
+            painters.append(new)
+        elif not path.name.endswith(".checkpoint.safetensors"):
+            raise FileError(f"{path} is no inverter and no decoder: it holds {kind or 'no network of ours'!s:.80}")
+    return painters, decoders
+
+
+def _patch_painter(path: Path) -> Painter:
+    inverter = load_inverter(path)
+    return Painter(
+        architecture=PATCH,
+        extractor_name=inverter.extractor_name,
+        recipe=inverter.recipe,
+        digest=digest_data(path),
+        frame=inverter.frame,
+        floor=floor_input(inverter),
+        paint=lambda keypoints, rows, size: invert(inverter, keypoints, rows, size),
+    )
+
+
+def _image_painter(path: Path) -> Painter:
+    inverter = load_image_inverter(path)
+    return Painter(
+        architecture=inverter.architecture,
+        extractor_name=inverter.extractor_name,
+        recipe=inverter.recipe,
+        digest=digest_data(path),
+        frame=inverter.frame,
+        floor=inverter.mean,
+        paint=lambda keypoints, rows, size: invert_image(inverter, keypoints, rows, size),
+    )
+
+
+PAINTERS: dict[Any, Callable[[Path], Painter]] = {"patch inverter": _patch_painter, "image inverter": _image_painter}
+"""Kinds of files, and what reads them."""

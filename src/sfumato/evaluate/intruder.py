@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One attack on one recipe, photo by photo: conceal, recover, paint, compare.
+
+Knows the clear features of a photo only to conceal them and to score. What it keeps are distances, confidences and the
+painted picture, never a descriptor.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.attack.knowledge import Companions, Knowledge, Recovered, run_attack
+from sfumato.attack.score import WITHIN
+from sfumato.attack.table import ATTACKS
+from sfumato.errors import ImageError
+from sfumato.evaluate.attackers import Painter, Tools
+from sfumato.evaluate.intervals import leakage_interval
+from sfumato.evaluate.subjects import ClearFeatures, Subject, conceal_repeatably
+from sfumato.evaluate.task import Figures, Prediction, Sample
+from sfumato.images.read import read_image
+from sfumato.learn.metrics import picture_scores
+from sfumato.learn.representation import canonical_input
+from sfumato.types.clear import Features
+from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.extractor import Extractor
+from sfumato.types.record import Score, Value
+
+Scale = Mapping[str, Mapping[str, float]]
+"""Structural similarity by photo, of the clear descriptors and of the floor."""
+
+VERSION, SCORE_VERSION = 1, 1
+"""Of ``Intruder.predict`` and ``Intruder.score``: raise them with every change of what they return."""
+
+SECOND = 1_000_003
+"""Added to the seed for a second, independent release of the same photo."""
+
+WITH_DECOYS = ("vertex", "bounded", "density")
+"""Attacks that also work without the decoys, and better with them."""
+
+VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    **{name: (name, attack.needs) for name, attack in ATTACKS.items()},
+    **{f"{name}+decoys": (name, (*ATTACKS[name].needs, "decoys")) for name in WITH_DECOYS},
+    "decoys": ("decoys", ("public", "decoys")),
+}
+"""Every way of attacking: the attack, and what the attacker knows."""
+
+UNITS = {"psnr": "dB", "psnr_rgb": "dB", "features": "per image"}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A subject, how it is attacked, and the inverter that paints what was recovered."""
+
+    subject: Subject
+    attack: str
+    painter: Painter
+
+
+class Intruder:
+    """Attacks the photos of one case, and scores what it got."""
+
+    def __init__(
+        self, case: Case, photos: Mapping[str, Path], clear: ClearFeatures, tools: Tools, extractor: Extractor
+    ) -> None:
+        self.case, self.photos = case, photos
+        self._clear, self._tools, self._extractor = clear, tools, extractor
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What the attacker knows beside the concealed features."""
+        return VARIANTS[self.case.attack][1] if self.case.attack in VARIANTS else ()
+
+    @property
+    def params(self) -> dict[str, Value]:
+        """All that decides a result, but the seed and the photos."""
+        case, tools, kind = self.case, self._tools, self._extractor.name
+        lifting = case.subject.recipe.lifting
+        lifted = lifting is not None and lifting.decoy_count and case.subject.seed is not None
+        decoder = tools.decoders.get((kind, str(case.subject.recipe)))
+        return {
+            "recipe": str(case.subject.recipe),
+            "attack": case.attack,
+            "knows": ", ".join(self.needs),
+            "inverter": case.painter.architecture,
+            "inverter_digest": case.painter.digest,
+            "decoys": tools.decoys.checksum if lifted and tools.decoys is not None else None,
+            "public": tools.public_digest if "public" in self.needs else None,
+            "decoder": decoder[0] if "decoder" in self.needs and decoder is not None else None,
+            "draws": None if case.subject.seed is None else "evaluation seed",
+            **{**self._extractor.settings, "descriptor": kind},
+        }
+
+    def work_on(self, sample: Sample) -> None:
+        """Let go of the features of all other photos."""
+        self._clear.keep_only([self.photos[sample.key]])
+
+    def predict(self, sample: Sample) -> Prediction:
+        """Attack one photo: distances (N,) to the clear descriptors, confidence (N,), the picture as PNG bytes."""
+        features = self._clear[self.photos[sample.key]]
+        recovered, rows = self._attack(features)
+        size = features.image_size
+        if size is None:
+            raise ImageError(f"{sample.key}: the size of the photo is not known")
+        painted = self.case.painter.paint(features.keypoints, rows, size)
+        distances = np.empty(0, np.float32)
+        if recovered is not None:
+            distances = np.linalg.norm(recovered.descriptors - features.descriptors, axis=1).astype(np.float32)
+        return {
+            "distances": distances,
+            "confidence": np.empty(0, np.float32) if recovered is None else recovered.confidence,
+            "features": np.array([len(features)], np.int32),
+            "picture": encode_picture(painted),
+        }
+
+    def score(self, sample: Sample, prediction: Prediction) -> Figures:
+        """Return how near the descriptors and the picture came to the clear ones."""
+        truth = read_image(self.photos[sample.key]).pixels
+        seen = decode_picture(prediction["picture"])
+        figures = picture_scores(seen, truth)
+        figures["psnr"] = min(figures["psnr"], 100.0)  # of equal pictures it is infinite, which is no figure
+        if "psnr_rgb" in figures:
+            figures["psnr_rgb"] = min(figures["psnr_rgb"], 100.0)
+        return {**figures, **distance_scores(prediction["distances"]), "features": float(prediction["features"][0])}
+
+    def summarise(self, figures: Mapping[str, Figures], scale: Scale) -> list[Score]:
+        """Return the mean of each score over the photos, picture scores with deviation, and the leakage."""
+        names = list(dict.fromkeys(name for row in figures.values() for name in row))
+        scores = []
+        for name in names:
+            values = [row[name] for row in figures.values() if name in row]
+            scores.append(Score(name, fmean(values), UNITS.get(name, ""), len(values)))
+            if len(values) > 1 and name in ("ssim", "psnr", "mae", "ssim_rgb", "psnr_rgb", "mae_rgb"):
+                scores.append(Score(f"{name} deviation", stdev(values), UNITS.get(name, ""), len(values)))
+        similar = {key: row["ssim"] for key, row in figures.items()}
+        found = leakage_interval(similar, scale.get("clear", {}), scale.get("floor", {}))
+        if found is not None:
+            titles = ("leakage", "leakage low", "leakage high")
+            scores += [Score(name, value, "", len(similar)) for name, value in zip(titles, found, strict=True)]
+        return scores
+
+    def _attack(self, features: Features) -> tuple[Recovered | None, NDArray[np.float32]]:
+        """Return what was recovered, None for attacks that see no descriptor, and the rows to paint."""
+        case = self.case
+        if case.attack == "clear":
+            return None, features.descriptors
+        if case.attack == "floor":
+            return None, np.broadcast_to(case.painter.floor, (len(features), len(case.painter.floor)))
+        concealed = self._concealed(features, 0)
+        if case.attack in VARIANTS:
+            recovered = run_attack(ATTACKS[VARIANTS[case.attack][0]], concealed, self._knowledge(features))
+            return recovered, recovered.descriptors
+        frame = np.empty((0, 0)) if case.painter.frame is None else case.painter.frame
+        return None, canonical_input(concealed.subspaces, frame)
+
+    def _concealed(self, features: Features, further: int) -> ConcealedFeatures:
+        subject = self.case.subject
+        assert subject.seed is not None
+        return conceal_repeatably(features, subject.recipe, self._tools.decoys, seed=subject.seed + further)
+
+    def _knowledge(self, features: Features) -> Knowledge:
+        """Return what this attack needs, and nothing else."""
+        tools, known = self._tools, dict[str, Any]()
+        if "public" in self.needs:
+            known["public"] = tools.public_descriptors
+        if "decoys" in self.needs and tools.decoys is not None:
+            known["decoys"] = tools.decoys.descriptors
+        if "clear" in self.needs:
+            known["clear"] = features.descriptors
+        if "releases" in self.needs:
+            rows = np.arange(len(features), dtype=np.int32)
+            known["releases"] = Companions(rows=rows, subspaces=self._concealed(features, SECOND).subspaces)
+        if "decoder" in self.needs:
+            known["decoder"] = tools.decoders[self._extractor.name, str(self.case.subject.recipe)][1]
+        return Knowledge(**known)
+
+
+def distance_scores(distances: NDArray[np.floating[Any]]) -> dict[str, float]:
+    """Return mean and median distance to the clear descriptors and the shares within some; nothing for none."""
+    if not distances.size:
+        return {}
+    shares = {f"within {limit:g}": float((distances <= limit).mean()) for limit in WITHIN}
+    return {"distance": float(distances.mean()), "median": float(np.median(distances)), **shares}
+
+
+def encode_picture(picture: NDArray[np.floating[Any]]) -> NDArray[np.uint8]:
+    """Return a picture (H, W, 3) of values 0 to 1 as the bytes of a PNG file of 8 bits."""
+    import cv2
+
+    pixels = np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8)
+    done, encoded = cv2.imencode(".png", pixels[:, :, ::-1])
+    if not done:
+        raise ImageError("OpenCV can not encode this picture")
+    return np.asarray(encoded, np.uint8).ravel()
+
+
+def decode_picture(encoded: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the picture (H, W, 3) uint8, red-green-blue, that ``encode_picture`` wrote."""
+    import cv2
+
+    pixels: Any = cv2.imdecode(np.ascontiguousarray(encoded), cv2.IMREAD_COLOR)
+    if pixels is None:
+        raise ImageError("a kept picture is damaged: run the evaluation again with --overwrite")
+    found: NDArray[np.uint8] = np.ascontiguousarray(pixels[:, :, ::-1])
+    return found

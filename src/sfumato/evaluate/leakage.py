@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an attacker gets out of concealed features: descriptors, and the picture (Table 1 of the paper's supplement).
+
+Each photo is concealed under each recipe and attacked in every way the attacker's tools allow. What is recovered is
+compared with the clear descriptors, painted by an inverter, and the picture compared with the photo.
+
+*The floor*: the same inverter given the same keypoints and one constant descriptor. Structural similarity alone says
+little, a flat grey picture has 0.3 of it; leakage is (similarity - floor) / (clear - floor), over the same photos.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from sfumato.attack.knowledge import MEANINGS
+from sfumato.attack.table import NEVER_NEGATIVE
+from sfumato.errors import InputError, suggest
+from sfumato.evaluate.attackers import Tools
+from sfumato.evaluate.intruder import SCORE_VERSION, VARIANTS, VERSION, Case, Intruder, Scale
+from sfumato.evaluate.results import Results
+from sfumato.evaluate.runner import predict, run
+from sfumato.evaluate.subjects import POINTS, ClearFeatures, Subject, choose_decoys, choose_subjects
+from sfumato.evaluate.tables import Table, group_by_seed, make_table
+from sfumato.evaluate.task import Sample, Task, digest_data
+from sfumato.features.local import LocalParams, extract, extractor_of
+from sfumato.types.recipe import Recipe
+from sfumato.types.record import Record
+
+RECIPES = ("raw", "random-2", "sub-hybrid-2", "sub-hybrid-4")
+SCALE = ("clear", "floor")
+"""What leakage is measured on: the picture of the clear descriptors, and that of the keypoints alone."""
+
+DIRECT = "direct"
+"""The attack by an inverter that was trained on what this very recipe releases."""
+
+SHOWN = {"median distance": "median", "within 0.02": "within 0.02", "within 0.1": "within 0.1",
+         "within 0.3": "within 0.3", "SSIM": "ssim", "PSNR": "psnr", "MAE": "mae", "SSIM colour": "ssim_rgb",
+         "leakage": "leakage", "from": "leakage low", "to": "leakage high"}  # fmt: skip
+"""Titles of the table, and the scores behind them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeakageProtocol:
+    """What is measured: every recipe with every attack and seed; no ``attacks`` means all that the tools allow."""
+
+    recipes: tuple[str, ...] = RECIPES
+    attacks: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0,)
+    local: LocalParams = field(default_factory=lambda: LocalParams(max_features=1000))
+
+    def __post_init__(self) -> None:
+        known = (*VARIANTS, DIRECT)
+        unknown = [name for name in self.attacks if name not in known]
+        if unknown:
+            hint = suggest(unknown[0], known)
+            raise InputError(f"attacks: {unknown[0]!r:.80} is none of {', '.join(known)}{hint}")
+
+
+def evaluate_leakage(
+    works: "Works",
+    folder: str | Path,
+    *,
+    progress: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+    overwrite: bool = False,
+) -> list[Record]:
+    """Attack every photo under every recipe; return one record for each recipe, attack and seed.
+
+    What was measured before is not measured again, unless ``overwrite`` forgets it. Photos are worked through one at a
+    time. What is kept of each are distances and the painted picture; no descriptor is written anywhere.
+
+    Raises FileError if the folder can not be written. A photo that can not be measured is named in the records.
+    """
+    if overwrite:
+        for work in works.made:
+            Results(folder, work.task()).forget(works.samples)
+    for sample, work in progress([(sample, work) for sample in works.samples for work in works.made]):
+        work.intruder.work_on(sample)
+        predict(work.task(), folder, [sample])
+    return works.summarise(folder)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Work:
+    """One intruder and the photos it works on."""
+
+    intruder: Intruder
+    samples: Sequence[Sample]
+
+    def task(self, scale: Scale | None = None) -> Task:
+        """Return the task; with a scale its record also tells the leakage."""
+        return Task(
+            name="leakage",
+            samples=self.samples,
+            predict=self.intruder.predict,
+            score=self.intruder.score,
+            summarise=lambda figures: self.intruder.summarise(figures, scale or {}),
+            params=self.intruder.params,
+            seed=self.intruder.case.subject.seed,
+            version=VERSION,
+            score_version=SCORE_VERSION,
+        )
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Works:
+    """All that is to be done, the scale first."""
+
+    made: Sequence[Work]
+    samples: Sequence[Sample]
+
+    def summarise(self, folder: str | Path) -> list[Record]:
+        """Score everything; leakage is on the scale of the inverter for clear descriptors of the same architecture."""
+        scales: dict[str, Scale] = {}
+        for work in self.made:
+            case = work.intruder.case
+            if case.attack in SCALE and case.painter.recipe == "raw":
+                run(work.task(), folder)
+                kept = Results(folder, work.task()).scores()
+                similar = {one.key: kept[one][0]["ssim"] for one in self.samples if one in kept}
+                scales[case.painter.architecture] = {**scales.get(case.painter.architecture, {}), case.attack: similar}
+        return [run(work.task(scales.get(work.intruder.case.painter.architecture)), folder) for work in self.made]
+
+
+def plan_leakage(photos: Mapping[str, Path], protocol: LeakageProtocol, tools: Tools) -> Works:
+    """Return all that the protocol asks for and the tools allow; ``photos`` are paths by name.
+
+    Raises InputError where there is nothing to measure or a tool is missing, DecoyError where decoys do not fit.
+    """
+    if not photos:
+        raise InputError("there is no photo to attack")
+    extractor = extractor_of(protocol.local)
+    subjects = choose_subjects(protocol.recipes, ("p-to-s",), protocol.seeds)
+    given = replace(tools, decoys=choose_decoys(subjects, extractor, tools.decoys))
+    given.check_public(extractor)
+    samples = [Sample(name, digest_data(path)) for name, path in photos.items()]
+    clear = ClearFeatures(lambda path: extract(path, protocol.local))
+    cases = choose_cases(subjects, protocol.attacks, extractor.name, given)
+    return Works([Work(Intruder(case, photos, clear, given, extractor), samples) for case in cases], samples)
+
+
+def choose_cases(subjects: Sequence[Subject], attacks: Sequence[str], kind: str, tools: Tools) -> list[Case]:
+    """Return every attack on every subject that the tools allow, first the scale: clear descriptors and the floor.
+
+    Raises InputError if nothing at hand inverts these descriptors, or an attack that was asked for needs a tool that is
+    missing.
+    """
+    clear = [one for one in tools.painters if (one.extractor_name, one.recipe) == (kind, "raw")]
+    if tools.painter(kind, "raw") is None:
+        raise InputError(
+            f"no inverter for clear {kind} is at hand: train one with sfumato train inverter --descriptor {kind}, and "
+            f"put it into the folder of models"
+        )
+    raw = Subject(Recipe.of("raw"), POINTS, None)
+    cases = [Case(raw, attack, painter) for painter in clear for attack in SCALE]
+    for subject in subjects:
+        if not subject.recipe.is_clear:
+            cases += cases_of(subject, attacks, kind, tools)
+    return cases
+
+
+def cases_of(subject: Subject, attacks: Sequence[str], kind: str, tools: Tools) -> list[Case]:
+    """Return the attacks on one subject: all that the tools allow, or those that were asked for."""
+    recipe, painter = str(subject.recipe), tools.painter(kind, "raw")
+    assert painter is not None
+    known = tools.knowledge_about(kind, recipe)
+    direct = [one for one in tools.painters if (one.extractor_name, one.recipe) == (kind, recipe)]
+    cases = []
+    unfit = "bounded" if kind in NEVER_NEGATIVE else "vertex"
+    for name in attacks or (*(one for one in VARIANTS if VARIANTS[one][0] != unfit), DIRECT):
+        if name == DIRECT:
+            if attacks and not direct:
+                raise InputError(
+                    f"the attack {DIRECT} needs an inverter for {recipe} of {kind} in the folder of models: "
+                    f"sfumato train inverter --recipe {recipe} makes one"
+                )
+            cases += [Case(subject, which, one) for one in direct for which in (DIRECT, "floor")]
+            continue
+        missing = [MEANINGS[need] for need in VARIANTS[name][1] if need not in known]
+        if missing and attacks:
+            raise InputError(f"the attack {name} on {recipe} needs {' and '.join(missing)}")
+        if not missing:
+            cases.append(Case(subject, name, painter))
+    return cases
+
+
+def table_of(records: Iterable[Record]) -> Table:
+    """Return recovered distances, picture scores and leakage, one row for each recipe and attack."""
+    groups = group_by_seed(records)
+    used = {title: name for title, name in SHOWN.items() if any(group.values(name) for group in groups)}
+    return make_table(groups, ("descriptor", "recipe", "attack", "inverter"), used)

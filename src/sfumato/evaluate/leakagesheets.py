@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a server could paint: for each recipe a sheet of photos, in rows, beside what every attack made of them.
+
+Reads the pictures that the evaluation kept; paints none itself.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import FileError
+from sfumato.evaluate.intruder import decode_picture
+from sfumato.evaluate.leakage import SCALE, Work, Works
+from sfumato.evaluate.results import Results
+from sfumato.evaluate.sheets import Column, draw_sheet
+from sfumato.images.read import read_image
+
+PHOTOS = 6
+TITLES = {"clear": "from clear descriptors", "floor": "from keypoints alone"}
+
+
+def draw_sheets(works: Works, folder: str | Path, descriptor: str, photos: int = PHOTOS) -> list[Path]:
+    """Write ``leakage-<descriptor>-<recipe>.jpg`` for every recipe, with the first photos; return the files."""
+    samples = works.samples[:photos]
+    of_scale = [work for work in works.made if work.intruder.case.attack in SCALE and _is_raw(work)]
+    recipes = dict.fromkeys(str(work.intruder.case.subject.recipe) for work in works.made)
+    originals = [read_image(works.made[0].intruder.photos[sample.key]).pixels for sample in samples]
+    files = []
+    for recipe in [name for name in recipes if name != "raw"] or ["raw"]:
+        attacks = [one for one in works.made if str(one.intruder.case.subject.recipe) == recipe and one not in of_scale]
+        columns = [Column("photo", originals), *(_column(work, folder, len(samples)) for work in (*of_scale, *attacks))]
+        files.append(draw_sheet(Path(folder) / f"leakage-{descriptor}-{recipe}.jpg", columns))
+    return files
+
+
+def _is_raw(work: Work) -> bool:
+    return work.intruder.case.painter.recipe == "raw"
+
+
+def _column(work: Work, folder: str | Path, count: int) -> Column:
+    case = work.intruder.case
+    title = TITLES.get(case.attack, case.attack)
+    if case.painter.architecture != "patch":
+        title = f"{title}, {case.painter.architecture}"
+    return Column(title, list(_pictures(work, folder, count)))
+
+
+def _pictures(work: Work, folder: str | Path, count: int) -> Iterable[NDArray[np.uint8] | None]:
+    results = Results(folder, work.task())
+    for sample in work.samples[:count]:
+        try:
+            yield decode_picture(results.load_prediction(sample)[0]["picture"])
+        except FileError:  # the photo was left out, which the record tells
+            yield None

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures side by side with their names, and leakage as dots with intervals, for people who would rather look.
+
+Knows arrays, names and records; not how a picture came about.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import InputError
+from sfumato.evaluate.figures import COLOURS, MARKERS
+from sfumato.types.record import Record
+from sfumato.whole import write_file
+
+WIDTH = 240
+"""Pixels of each picture of a sheet."""
+TITLE = 20
+GAP = 4
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Column:
+    """A column of a sheet: its title, and for each row a picture (H, W) or (H, W, 3) uint8, or None."""
+
+    title: str
+    pictures: Sequence[NDArray[np.uint8] | None]
+
+
+def draw_sheet(path: str | Path, columns: Sequence[Column]) -> Path:
+    """Write pictures in rows, a column for each way they came about, as PNG or JPEG by the name of the file.
+
+    Raises InputError for no pictures or columns of different length, FileError if the file can not be written.
+    """
+    import cv2
+
+    rows = {len(column.pictures) for column in columns}
+    if len(rows) != 1 or rows == {0}:
+        raise InputError(f"sheet: expected columns of one length, got {sorted(rows) or 'none'}")
+    heights = [_row_height([column.pictures[row] for column in columns]) for row in range(rows.pop())]
+    sheet = np.full((TITLE + sum(h + GAP for h in heights), len(columns) * (WIDTH + GAP) - GAP, 3), 255, np.uint8)
+    for number, column in enumerate(columns):
+        left, top = number * (WIDTH + GAP), TITLE
+        cv2.putText(sheet, column.title[:34], (left + 2, TITLE - 6), cv2.FONT_HERSHEY_SIMPLEX, 0.42, 0, 1, cv2.LINE_AA)
+        for picture, height in zip(column.pictures, heights, strict=True):
+            if picture is not None:
+                small = _fit(picture)[:height]
+                sheet[top : top + len(small), left : left + WIDTH] = small
+            top += height + GAP
+    target = Path(path)
+    if target.suffix not in (".png", ".jpg"):
+        raise InputError(f"{target}: a sheet is written as .png or .jpg")
+    encoded = cv2.imencode(target.suffix, sheet[:, :, ::-1])[1]
+    write_file(target, encoded.tobytes(), with_folder=True)
+    return target
+
+
+def draw_leakage(records: Iterable[Record], stem: str | Path, title: str = "") -> tuple[Path, Path]:
+    """Draw the leakage of every attack with its interval, one line each, recipes told by colour and marker.
+
+    0 is what keypoints alone show, 1 what clear descriptors show. Returns the two files, PNG and SVG.
+
+    Raises InputError where no record has a leakage.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    found = [(str(one.params["recipe"]), _name(one), *values) for one in records if (values := _leakage(one))]
+    if not found:
+        raise InputError("figure: no record tells a leakage")
+    recipes = list(dict.fromkeys(row[0] for row in found))
+    with mpl.rc_context({"svg.hashsalt": "sfumato", "font.size": 9}):
+        figure = Figure(figsize=(6.4, 1.0 + 0.24 * len(found)), layout="constrained")
+        axes: Any = figure.subplots()
+        for place, (recipe, _, value, low, high) in enumerate(found):
+            number = recipes.index(recipe)
+            axes.plot([low, high], [place, place], color=COLOURS[number % len(COLOURS)], linewidth=1.2)
+            axes.plot([value], [place], marker=MARKERS[number % len(MARKERS)], color=COLOURS[number % len(COLOURS)])
+        axes.set_yticks(range(len(found)), [f"{recipe}: {name}" for recipe, name, *_ in found])
+        axes.invert_yaxis()
+        axes.axvline(0, color="#999999", linewidth=0.8)
+        axes.axvline(1, color="#999999", linewidth=0.8)
+        axes.set_xlabel("leakage: 0 keypoints alone, 1 clear descriptors")
+        axes.grid(axis="x", color="#e8e8e8")
+        axes.set_axisbelow(True)
+        if title:
+            axes.set_title(title, fontsize=10)
+        target = Path(stem)
+        paths = target.with_name(f"{target.name}.png"), target.with_name(f"{target.name}.svg")
+        write_file(paths[0], lambda file: figure.savefig(file, format="png", dpi=150), with_folder=True)
+        write_file(paths[1], lambda file: figure.savefig(file, format="svg", metadata={"Date": None}), with_folder=True)
+    return paths
+
+
+def _leakage(record: Record) -> tuple[float, float, float] | None:
+    scores = {score.name: score.value for score in record.scores}
+    names = ("leakage", "leakage low", "leakage high")
+    return tuple(scores[name] for name in names) if all(name in scores for name in names) else None  # type: ignore[return-value]
+
+
+def _name(record: Record) -> str:
+    attack, inverter = record.params.get("attack"), record.params.get("inverter")
+    return str(attack) if inverter in (None, "patch") else f"{attack}, {inverter}"
+
+
+def _row_height(pictures: Sequence[NDArray[np.uint8] | None]) -> int:
+    sizes = [picture.shape for picture in pictures if picture is not None]
+    return max((round(shape[0] * WIDTH / shape[1]) for shape in sizes), default=1)
+
+
+def _fit(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return a picture as red-green-blue of the width of a column."""
+    import cv2
+
+    height = max(1, round(picture.shape[0] * WIDTH / picture.shape[1]))
+    smaller = picture.shape[1] > WIDTH
+    kind = cv2.INTER_AREA if smaller else cv2.INTER_CUBIC
+    fitted = cv2.resize(np.ascontiguousarray(picture), (WIDTH, height), interpolation=kind)
+    coloured: NDArray[np.uint8] = np.repeat(fitted[:, :, None], 3, axis=2) if fitted.ndim == 2 else fitted
+    return coloured

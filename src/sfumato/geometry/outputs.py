@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What results may take the place of: files of their own kind, if that was asked for, and never what was read.
+
+Looks at what a file is, not at its name. An archive that is lost can not be made again: a second lifting of the same
+descriptors reveals the first.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sfumato.errors import FileError
+from sfumato.geometry.modelfolder import MAP_FILES
+from sfumato.geometry.poses import read_poses
+from sfumato.geometry.shortlist import read_shortlists
+from sfumato.matching.replaceable import is_match_file, refuse_inputs
+from sfumato.store.publicpoints import load_public
+
+LARGEST_TABLE = 2**30
+
+Inputs = Mapping[str, str | os.PathLike[str] | None]
+"""Files that are read, by what they are; None for one not given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of file, and how it is recognised."""
+
+    what: str
+    fits: Callable[[Path], bool]
+
+
+def refuse_existing(path: str | os.PathLike[str], kind: Kind, inputs: Inputs, *, overwrite: bool) -> None:
+    """Raise FileError if a result can not be written to ``path``: it is read, it is there, or it is something else."""
+    refuse_inputs(path, inputs)
+    target = Path(os.path.realpath(path))
+    if not os.path.lexists(target):
+        return
+    if not target.is_file():
+        raise FileError(f"can not write {path}: it is there and no file; choose another")
+    if not overwrite:
+        raise FileError(f"{path} exists: choose another file, or --overwrite to replace it")
+    if target.stat().st_size and not kind.fits(target):
+        raise FileError(f"{path} is not {kind.what}: nothing else is ever replaced; choose another, or move it away")
+
+
+def parts_of_map(folder: str | os.PathLike[str]) -> dict[str, Path]:
+    """Return the files of a map, by what they are."""
+    return {f"{name} of the map": Path(folder) / name for name in sorted(MAP_FILES)}
+
+
+def _is_poses(path: Path) -> bool:
+    try:
+        read_poses(path)
+    except FileError:
+        return False
+    return True
+
+
+def _is_table(path: Path) -> bool:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8")) if path.stat().st_size < LARGEST_TABLE else None
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and {"params", "queries"} <= content.keys()
+
+
+def _is_pairs(path: Path) -> bool:
+    try:
+        read_shortlists(path)
+    except (FileError, UnicodeError):
+        return False
+    return True
+
+
+def _is_public(path: Path) -> bool:
+    try:
+        load_public(path).close()
+    except FileError:
+        return False
+    return True
+
+
+def _is_features(path: Path) -> bool:
+    """Tell whether a file is hloc's features: groups of images with keypoints, down to the first one."""
+    import h5py
+
+    try:
+        with h5py.File(path, "r", locking="best-effort") as file:
+            return "format" not in file.attrs and (not len(file) or _first_has_keypoints(file))
+    except (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, SystemError):
+        return False
+
+
+def _first_has_keypoints(group: Any) -> bool:
+    import h5py
+
+    for _ in range(64):  # no name has more folders
+        if "keypoints" in group:
+            return isinstance(group.get("keypoints", getlink=True), h5py.HardLink)
+        name = next(iter(group), None)
+        if name is None or not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            return False
+        group = group[name]
+        if not isinstance(group, h5py.Group):
+            return False
+    return False
+
+
+POSES = Kind("a list of poses", _is_poses)
+TABLE = Kind("a table of localized queries", _is_table)
+HLOC_FEATURES = Kind("a file of features as hloc has them", _is_features)
+HLOC_MATCHES = Kind("a match file", is_match_file)
+HLOC_PAIRS = Kind("a list of pairs", _is_pairs)
+PUBLIC = Kind("a file of public points", _is_public)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How near a seen picture is to the true one: mean absolute error, structural similarity, signal to noise.
+
+Knows pictures as arrays with values from 0 to 1, grey or red-green-blue. Structural similarity is scikit-image's with
+the Gaussian window of Wang et al. (2004): sigma 1.5, no sample covariance, a range of 1.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sfumato.errors import InputError
+
+GREY = (0.299, 0.587, 0.114)
+"""Parts of red, green and blue in grey, as everywhere in this package."""
+
+SMALLEST_SIDE = 11
+"""The window of the structural similarity, in pixels."""
+
+
+def picture_scores(seen: ArrayLike, truth: ArrayLike) -> dict[str, float]:
+    """Score a picture (H, W) or (H, W, 3) against the true one: mae, ssim and psnr in grey, and in colour if both have.
+
+    Integers are taken as 0 to 255. ``psnr`` of equal pictures is infinite.
+
+    >>> scores = picture_scores(np.full((16, 16), 0.5), np.full((16, 16), 0.25))
+    >>> round(scores["mae"], 3), round(scores["psnr"], 2)
+    (0.25, 12.04)
+
+    Raises InputError for other shapes, values outside 0 to 1, and pictures smaller than the window.
+    """
+    pictures = _checked(seen, "seen"), _checked(truth, "truth")
+    if pictures[0].shape[:2] != pictures[1].shape[:2]:
+        sizes = " and ".join(f"{picture.shape[1]} x {picture.shape[0]}" for picture in pictures)
+        raise InputError(f"pictures to compare must have one size, got {sizes}")
+    scores = _scores(*(as_grey(picture) for picture in pictures))
+    if all(picture.ndim == 3 for picture in pictures):
+        scores |= {f"{name}_rgb": value for name, value in _scores(*pictures).items()}
+    return scores
+
+
+def as_grey(picture: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a picture (H, W) or (H, W, 3) as grey (H, W)."""
+    return picture if picture.ndim == 2 else picture @ np.asarray(GREY, picture.dtype)
+
+
+def summary(scores: list[dict[str, float]]) -> dict[str, float]:
+    """Return the mean of each score over photos, and beside it its standard deviation, ``ssim_deviation`` and so on."""
+    found: dict[str, float] = {"photos": float(len(scores))}
+    for name in scores[0] if scores else ():
+        values = np.array([one[name] for one in scores])
+        found |= {name: float(values.mean()), f"{name}_deviation": float(values.std(ddof=min(1, len(scores) - 1)))}
+    return found
+
+
+def leakage(ssim: float, floor: float, clear: float) -> float:
+    """Return how much of what clear descriptors show is left: 0 at the floor (keypoints alone), 1 for clear ones."""
+    return (ssim - floor) / (clear - floor) if clear != floor else float("nan")
+
+
+def _scores(seen: NDArray[np.float64], truth: NDArray[np.float64]) -> dict[str, float]:
+    from skimage.metrics import structural_similarity
+
+    squared = float(np.mean((seen - truth) ** 2))
+    similar = structural_similarity(
+        truth,
+        seen,
+        gaussian_weights=True,
+        sigma=1.5,
+        use_sample_covariance=False,
+        data_range=1.0,
+        channel_axis=None if seen.ndim == 2 else 2,
+    )
+    return {
+        "mae": float(np.abs(seen - truth).mean()),
+        "ssim": float(similar),
+        "psnr": float("inf") if squared == 0 else -10 * float(np.log10(squared)),
+    }
+
+
+def _checked(picture: ArrayLike, name: str) -> NDArray[np.float64]:
+    given = np.asarray(picture)
+    values: NDArray[np.float64] = given / 255.0 if given.dtype.kind in "iu" else given.astype(np.float64)
+    if values.ndim not in (2, 3) or (values.ndim == 3 and values.shape[2] != 3):
+        raise InputError(f"{name}: expected a picture (H, W) or (H, W, 3), got {given.shape}")
+    if min(values.shape[:2]) < SMALLEST_SIDE:
+        raise InputError(f"{name}: a picture must be {SMALLEST_SIDE} x {SMALLEST_SIDE} pixels or more to be compared")
+    if not (values.min() >= -1e-6 and values.max() <= 1 + 1e-6):  # also refuses NaN
+        raise InputError(f"{name}: values must be from 0 to 1")
+    return values

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attacks on whole archives: each image with what is known about it."""
+
+import numpy as np
+import pytest
+
+import sfumato
+from sfumato.attack.knowledge import Knowledge
+from sfumato.attack.many import Materials, attack_archive, choose_attacks, knowledge_of
+from sfumato.errors import ArchiveError, InputError
+from sfumato.types.scene import Matches
+
+
+@pytest.fixture(scope="module")
+def clear(sift, rootsift):
+    halves = [np.arange(0, 75), np.arange(75, 150)]
+    return {
+        f"{k}.jpg": sfumato.Features(sift.keypoints[rows], sift.descriptors[rows], sift.extractor, sift.image_size)
+        for k, rows in enumerate(halves)
+    }
+
+
+@pytest.fixture(scope="module")
+def archive(clear, decoys):
+    return {name: sfumato.conceal(features, "sub-hybrid-2", decoys) for name, features in clear.items()}
+
+
+def test_attacks_are_scored_over_all_images(archive, clear, decoys):
+    materials = Materials(general=Knowledge(decoys=decoys.descriptors), clear=clear)
+    seen = []
+    outcomes, left_out = attack_archive(
+        archive, ["vertex", "decoys"], materials, seen=lambda attack, name, *_: seen.append((attack, name))
+    )
+    vertex, removal = (outcome.facts for outcome in outcomes)
+    assert not left_out
+    assert vertex["within 0.02"] > 0.95
+    assert vertex["within 0.02"] > removal["within 0.02"]
+    assert (vertex["images"], vertex["features"], vertex["knowledge"]) == (2, 150, [])
+    assert removal["knowledge"] == ["decoys"]
+    assert seen == [(a, name) for name in ("0.jpg", "1.jpg") for a in ("vertex", "decoys")]
+
+
+def test_all_are_those_that_are_possible(archive, clear):
+    outcomes, _ = attack_archive(archive, None, Materials())
+    assert [outcome.attack.name for outcome in outcomes] == ["vertex"]
+    assert "median" not in outcomes[0].facts
+    assert outcomes[0].facts["confident"] > 100
+
+
+def test_a_second_release_and_matches_are_used(archive, clear, decoys):
+    second = {name: sfumato.conceal(features, "sub-hybrid-2", decoys) for name, features in clear.items()}
+    pairs = np.column_stack([np.arange(9), np.arange(9)]).astype(np.int32)
+    matches = {("0.jpg", "1.jpg"): Matches(pairs, np.linspace(0, 1, 9, dtype=np.float32))}
+    materials = Materials(clear=clear, release=second, matches=matches)
+    known = knowledge_of("0.jpg", archive["0.jpg"], archive, materials, None)
+    assert {"releases", "partners", "tracks", "clear"} <= set(known.known)
+    (outcome,), _ = attack_archive(archive, ["intersection"], materials)
+    assert outcome.facts["within 0.02"] > 0.99
+
+
+def test_an_image_that_does_not_fit_is_named(archive, clear, sift):
+    outcomes, left_out = attack_archive(archive, ["vertex"], Materials(clear={"0.jpg": clear["0.jpg"], "1.jpg": sift}))
+    assert outcomes[0].images == 1
+    assert "options of sfumato conceal" in left_out["1.jpg"]
+    _, left_out = attack_archive(archive, ["vertex"], Materials(clear={}))
+    assert set(left_out) == {"0.jpg", "1.jpg"}
+
+
+def test_a_damaged_image_is_named(archive):
+    class Damaged(dict):
+        def __getitem__(self, name):
+            if name == "1.jpg":
+                raise ArchiveError("damaged")
+            return super().__getitem__(name)
+
+    outcomes, left_out = attack_archive(Damaged(archive), ["vertex"], Materials())
+    assert outcomes[0].images == 1
+    assert left_out == {"1.jpg": "damaged"}
+
+
+def test_names_are_checked_and_needs_told(archive):
+    with pytest.raises(InputError, match="did you mean 'vertex'"):
+        choose_attacks(["vertexx"])
+    with pytest.raises(InputError, match="needs the decoy database"):
+        attack_archive(archive, ["decoys"], Materials())
+    assert list(choose_attacks(["oracle"], 3)) == ["oracle"]

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import warnings
+
+import pytest
+from typer.testing import CliRunner
+
+import sfumato
+from sfumato.cli.app import app
+from sfumato.cli.attack import read_seeds
+from sfumato.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def folder(photos, tmp_path_factory):
+    """An archive, a second release of it, and the clear features; tests must not write to it."""
+    folder = tmp_path_factory.mktemp("attacked")
+    for arguments in (
+        ("extract", photos, "-o", folder / "clear.h5"),
+        ("conceal", photos, "-o", folder / "private.sfm.h5"),
+        ("conceal", photos, "-o", folder / "again.sfm.h5", "--float16"),
+    ):
+        done = CliRunner().invoke(app, [str(a) for a in arguments] + ["--max-features", "60", "-q"])
+        assert done.exit_code == 0, done.output
+    sfumato.save_decoys(folder / "decoys.npz", sfumato.load_decoys())
+    return folder
+
+
+@pytest.fixture
+def run_here(monkeypatch):
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+
+    def run(*arguments, code=0):
+        done = CliRunner().invoke(app, ["attack", *map(str, arguments)])
+        assert done.exit_code == code, done.output
+        return done
+
+    return run
+
+
+def test_a_table_of_attacks(run_sfumato, folder):
+    done = run_sfumato(
+        "attack", folder / "private.sfm.h5", "-a", "vertex,intersection,decoys", "--clear", folder / "clear.h5",
+        "--releases", folder / "again.sfm.h5", "--decoys", folder / "decoys.npz",
+    )  # fmt: skip
+    head, *rows = (line.split() for line in done.stdout.splitlines())
+    assert head[:3] == ["attack", "knowledge", "median"]
+    assert [row[:2] for row in rows] == [["vertex", "-"], ["intersection", "releases"], ["decoys", "decoys"]]
+    assert float(rows[0][3]) > 90
+    assert float(rows[1][3]) > 99
+
+
+def test_without_the_clear_ones_confidences_are_told(run_here, folder):
+    facts = json.loads(run_here(folder / "private.sfm.h5", "--json", "-q").stdout)
+    (vertex,) = facts["attacks"]
+    assert vertex["attack"] == "vertex"
+    assert vertex["confident"] > 0.8 * vertex["features"]
+    assert "median" not in vertex
+    assert "with a guess" in run_here(folder / "private.sfm.h5", "-q").stdout
+
+
+def test_pictures_and_results_are_kept(run_here, folder, tmp_path):
+    run_here(folder / "private.sfm.h5", "-a", "vertex", "-o", tmp_path / "out", "-q")
+    found = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert found == ["a.png--vertex.png", "attack.json", "deep%2Fb.jpg--vertex.png", "grey.png--vertex.png"]
+    assert json.loads((tmp_path / "out" / "attack.json").read_text())["attacks"][0]["attack"] == "vertex"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("-a", "vertices"), "did you mean 'vertex'"),
+        (("-a", "nearest"), "needs public descriptors"),
+        (("--seeds", "x"), "seeds"),
+        (("--public", "nowhere.npz"), "no such file"),
+        (("--clear", "nowhere.h5"), "is not there"),
+    ],
+)
+def test_one_line_says_what_is_wrong(run_here, folder, arguments, told):
+    done = run_here(folder / "private.sfm.h5", *arguments, "-q", code=1)
+    assert told in done.stderr
+    assert "Traceback" not in done.output
+
+
+def test_clear_features_of_other_options_are_named(run_here, photos, folder, tmp_path):
+    CliRunner().invoke(app, ["extract", str(photos), "-o", str(tmp_path / "c.h5"), "--max-features", "30", "-q"])
+    done = run_here(folder / "private.sfm.h5", "-a", "vertex", "--clear", tmp_path / "c.h5", "-q", code=1)
+    assert "left out a.png" in done.stderr
+    assert "options of sfumato conceal" in done.stderr
+
+
+def test_seeds_are_read():
+    assert read_seeds("") == ()
+    assert read_seeds("3, 5-7") == (3, 5, 6, 7)
+    for wrong in ("-3", "7-", "a", "0-99999999"):
+        with pytest.raises(InputError):
+            read_seeds(wrong) if wrong != "7-" else read_seeds("7-x")

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import numpy as np
+import pytest
+
+import sfumato
+from sfumato.features.hloc import read_hloc
+
+
+def test_clear_features_are_written_with_a_warning(run_sfumato, photos, tmp_path):
+    path = tmp_path / "clear.h5"
+    done = run_sfumato("extract", photos, "-o", path, "--max-features", 50)
+    assert done.stdout.startswith("100 clear features of 3 images:")
+    assert "whoever has this file can show the pictures" in done.stderr
+    assert "skipped broken.jpg" in done.stderr
+    found = dict(read_hloc(path, extractor="sift"))
+    assert sorted(found) == ["a.png", "deep/b.jpg", "grey.png"]
+    expected = sfumato.extract(photos / "a.png", max_features=50)
+    assert np.abs(found["a.png"].descriptors - expected.descriptors).max() < 1e-6
+    again = run_sfumato("extract", photos, "-o", path, code=1)
+    assert "--overwrite" in again.stderr
+    facts = json.loads(run_sfumato("extract", photos, "-o", path, "--overwrite", "--json").stdout)
+    assert facts["clear"] is True
+    assert facts["images"] == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("clear.sfm.h5", "archives of concealed"), ("no/clear.h5", "can not write")]
+)
+def test_wrong_outputs_are_refused(run_sfumato, photos, tmp_path, name, told):
+    assert told in run_sfumato("extract", photos, "-o", tmp_path / name, "--max-features", 9, code=1).stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_teaches(run_sfumato):
+    assert "Example: sfumato extract" in " ".join(run_sfumato("extract", "--help").stdout.split())

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import cv2
+import pytest
+
+from sfumato.images.samples import sample_image
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    for name in ("coffee", "chelsea"):
+        cv2.imwrite(str(folder / f"{name}.png"), cv2.resize(sample_image(name).pixels[:, :, ::-1], (200, 140)))
+    return folder
+
+
+def test_from_photos_to_a_table_and_pictures(run_sfumato, photos, tmp_path):
+    call = ("evaluate", "leakage", photos, "-o", tmp_path / "out", "--max-features", "80")
+    done = run_sfumato(*call, "--recipes", "raw,sub-hybrid-2", "--attacks", "vertex,nearest")
+    assert done.returncode == 0, done.stderr
+    assert "4 records" in done.stdout
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "leakage", "leakage-sift.csv", "leakage-sift.md", "leakage-sift.png", "leakage-sift.svg",
+        "leakage-sift-sub-hybrid-2.jpg",
+    }  # fmt: skip
+    again = run_sfumato(*call, "--recipes", "sub-hybrid-2", "--attacks", "vertex", "--json")
+    records = {one["params"]["attack"]: one for one in json.loads(again.stdout)}
+    scores = {score["name"]: score["value"] for score in records["vertex"]["scores"]}
+    assert scores["within 0.02"] > 0.8
+    assert scores["leakage"] > 0.7
+
+
+def test_one_photo_of_many(run_sfumato, photos, tmp_path):
+    call = ("evaluate", "leakage", photos, "-o", tmp_path, "--recipes", "raw", "--limit", "1", "--max-features", "40")
+    records = json.loads(run_sfumato(*call, "--json").stdout)
+    assert {score["samples"] for record in records for score in record["scores"]} == {1}
+
+
+def test_what_is_wrong_is_told(run_sfumato, photos, tmp_path):
+    done = run_sfumato("evaluate", "leakage", photos, "-o", tmp_path, "--attacks", "vertexx")
+    assert done.returncode == 1
+    assert "vertex" in done.stderr
+    done = run_sfumato("evaluate", "leakage", photos, "-o", tmp_path, "--models", tmp_path / "gone")
+    assert "no such folder" in done.stderr
+    done = run_sfumato("evaluate", "leakage", photos, "-o", tmp_path, "--descriptor", "rootsift")
+    assert "no inverter for clear rootsift" in done.stderr
+
+
+def test_help_teaches(run_sfumato):
+    told = run_sfumato("evaluate", "leakage", "--help").stdout
+    assert "Example: sfumato evaluate leakage" in told

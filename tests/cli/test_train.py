@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import cv2
+import pytest
+from typer.testing import CliRunner
+
+from sfumato.cli.app import app
+from sfumato.images.samples import sample_image
+from sfumato.learn.inverter import load_inverter
+from sfumato.learn.train_inverter import InverterTrainParams
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pictures")
+    for name in ("coffee", "chelsea"):
+        assert cv2.imwrite(str(folder / f"{name}.png"), sample_image(name).pixels[:170, :180, ::-1])
+    return folder
+
+
+@pytest.fixture
+def run_here():
+    def run(*arguments, code=0):
+        done = CliRunner().invoke(app, ["train", "inverter", *map(str, arguments)])
+        assert done.exit_code == code, done.output
+        return done
+
+    return run
+
+
+def test_an_inverter_is_trained_checked_and_used(run_here, pictures, tmp_path):
+    output = tmp_path / "a.safetensors"
+    few = ("--steps", 2, "--refine-steps", 1, "--max-features", 60)
+    done = run_here(pictures, "-o", output, *few, "--check", pictures)
+    assert done.stdout.startswith("patch inverter for raw sift from 2 photos")
+    assert "patch network: step 2, loss " in done.stderr
+    assert "was not flat" in done.stderr
+    figures = load_inverter(output).made["figures with 1000 features"]
+    assert {"ssim", "ssim_deviation", "floor_ssim", "ssim_rgb"} <= set(figures)
+    assert "already there" in run_here(pictures, "-o", output, *few, code=1).stderr
+    seen = CliRunner().invoke(
+        app, ["invert", str(pictures / "coffee.png"), "-o", str(tmp_path / "s.png"), "--inverter", str(output)]
+    )
+    assert seen.exit_code == 0
+
+
+def test_an_inverter_for_a_recipe(run_here, pictures, tmp_path):
+    output = tmp_path / "a.safetensors"
+    done = run_here(
+        pictures, "-o", output, "--recipe", "sub-hybrid-2", "--steps", 1, "--max-features", 40, "--json", "-q"
+    )  # fmt: skip
+    assert json.loads(done.stdout)["output"] == str(output)
+    loaded = load_inverter(output)
+    assert (loaded.recipe, loaded.input_dim) == ("sub-hybrid-2", 384)
+    seen = CliRunner().invoke(
+        app, ["invert", str(pictures / "coffee.png"), "-o", str(tmp_path / "s.png"), "--inverter", str(output)]
+    )
+    assert "sub-hybrid-2" in seen.stdout
+
+
+def test_the_networks_of_the_papers(run_here, pictures, tmp_path, monkeypatch):
+    called = {}
+
+    class Result:
+        @staticmethod
+        def facts():
+            return {"steps": 3}
+
+    def train(settings, photos, output, *, concealer, progress, resume):
+        called.update(settings=settings, photos=photos, concealer=concealer)
+        output.write_bytes(b"")
+        return Result
+
+    monkeypatch.setattr("sfumato.cli.train.train_image_inverter", train)
+    run_here(
+        pictures, "-o", tmp_path / "a.safetensors", "--architecture", "uresnet", "--recipe", "random-2", "--steps", 3
+    )
+    settings = called["settings"]
+    assert (settings.architecture, settings.steps, settings.local.max_features) == ("uresnet", 3, 1000)
+    assert len(called["photos"]) == 2
+    assert called["concealer"] is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--architecture", "unett"], "did you mean 'unet'"),
+        (["--minutes", "0"], "minutes"),
+        (["--recipe", "sub-hybrd-2"], "sub-hybrid"),
+        (["--decoys", "none.npz", "--recipe", "sub-hybrid-2"], "no such file"),
+        (["--start", "none.safetensors"], "no such file"),
+        (["--descriptor", "hardtfeat"], "weights must be a file"),
+    ],
+)
+def test_mistakes(run_here, pictures, tmp_path, arguments, message):
+    done = run_here(pictures, "-o", tmp_path / "a.safetensors", *arguments, code=1)
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_teaches(run_here, pictures, tmp_path):
+    shown = run_here("--help").stdout
+    for word in ("--architecture", "--recipe", "--minutes", "--resume", "Example", str(InverterTrainParams().minutes)):
+        assert word in shown
+    assert "not a folder" in run_here(pictures, "-o", tmp_path / "no" / "a.safetensors", code=1).stderr

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an attacker is given: tools found in a folder, each with its digest."""
+
+import shutil
+from importlib import resources
+
+import numpy as np
+import pytest
+
+from sfumato.concealment.decoys import Decoys
+from sfumato.errors import FileError, InputError
+from sfumato.evaluate.attackers import Tools, bundled_painter, load_models
+from sfumato.types.extractor import Extractor
+
+
+@pytest.fixture
+def bundled_file():
+    with resources.as_file(resources.files("sfumato.learn") / "data" / "inverter-sift.safetensors") as place:
+        yield place
+
+
+def test_the_bundled_inverter_paints(bundled_file):
+    painter = bundled_painter()
+    assert (painter.architecture, painter.extractor_name, painter.recipe) == ("patch", "sift", "raw")
+    keypoints = np.array([[20, 20, 3, 0]], np.float32)
+    assert painter.paint(keypoints, painter.floor[None], (48, 32)).shape == (32, 48, 3)
+    assert "0." not in repr(painter)
+
+
+def test_models_are_found_by_what_they_are_for(bundled_file, tmp_path):
+    shutil.copy(bundled_file, tmp_path / "mine.safetensors")
+    painters, decoders = load_models(tmp_path)
+    tools = Tools(painters=painters, decoders=decoders)
+    assert tools.painter("sift", "raw") is painters[0]
+    assert tools.painter("sift", "sub-hybrid-2") is None
+    assert tools.painter("sift", "raw", "unet") is None
+    assert painters[0].digest == bundled_painter().digest
+    assert decoders == {}
+
+
+def test_two_for_one_purpose_and_strangers_are_refused(bundled_file, tmp_path):
+    with pytest.raises(FileError, match="no such folder"):
+        load_models(tmp_path / "gone")
+    shutil.copy(bundled_file, tmp_path / "a.safetensors")
+    shutil.copy(bundled_file, tmp_path / "b.safetensors")
+    with pytest.raises(InputError, match=r"b\.safetensors is a second"):
+        load_models(tmp_path)
+    (tmp_path / "b.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    with pytest.raises(FileError, match="no inverter and no decoder"):
+        load_models(tmp_path)
+
+
+def test_without_public_descriptors_the_decoys_serve():
+    decoys = Decoys(np.eye(8, 16, dtype=np.float32), Extractor("sift"), parts=1)
+    public = Decoys(np.eye(6, 16, dtype=np.float32), Extractor("sift"), parts=1)
+    assert Tools().public_digest is None
+    assert Tools(decoys=decoys).public_digest == decoys.checksum
+    assert Tools(decoys=decoys, public=public).public_descriptors is public.descriptors
+
+
+def test_what_the_tools_tell_about_a_recipe():
+    decoys = Decoys(np.eye(8, 16, dtype=np.float32), Extractor("sift"), parts=1)
+    tools = Tools(decoys=decoys, decoders={("sift", "random-2"): ("digest", lambda subspaces: subspaces.origin)})
+    assert tools.knowledge_about("sift", "random-2") == {"clear", "releases", "public", "decoder"}
+    assert tools.knowledge_about("sift", "hybrid-2") == {"clear", "releases", "public", "decoys"}
+    assert Tools().knowledge_about("sift", "hybrid-2") == {"clear", "releases"}

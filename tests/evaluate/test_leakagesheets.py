@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sheet of pictures for each recipe."""
+
+import cv2
+
+from sfumato.evaluate.attackers import Tools
+from sfumato.evaluate.leakage import LeakageProtocol, evaluate_leakage, plan_leakage
+from sfumato.evaluate.leakagesheets import draw_sheets
+from sfumato.evaluate.results import Results
+from sfumato.evaluate.sheets import GAP, WIDTH
+from sfumato.features.local import LocalParams
+
+LOCAL = LocalParams(max_features=40)
+
+
+def test_a_sheet_for_each_recipe(small_photos, make_painter, tmp_path):
+    wanted = LeakageProtocol(recipes=("raw", "random-2", "sub-hybrid-2"), attacks=("nearest",), local=LOCAL)
+    works = plan_leakage(small_photos, wanted, Tools(painters=[make_painter()]))
+    evaluate_leakage(works, tmp_path)
+    files = draw_sheets(works, tmp_path, "sift")
+    assert [file.name for file in files] == ["leakage-sift-random-2.jpg", "leakage-sift-sub-hybrid-2.jpg"]
+    sheet = cv2.imread(str(files[0]))
+    assert sheet.shape[1] == 4 * (WIDTH + GAP) - GAP  # photo, clear, keypoints alone, nearest
+    Results(tmp_path, works.made[-1].task()).forget(works.samples)
+    gone = cv2.imread(str(draw_sheets(works, tmp_path, "sift", photos=1)[1]))
+    assert (gone[30:100, -WIDTH:] > 250).all()  # what was left out stays white
+
+
+def test_clear_descriptors_alone(small_photos, make_painter, tmp_path):
+    wanted = LeakageProtocol(recipes=("raw",), local=LOCAL)
+    works = plan_leakage(small_photos, wanted, Tools(painters=[make_painter()]))
+    evaluate_leakage(works, tmp_path)
+    assert [file.name for file in draw_sheets(works, tmp_path, "sift")] == ["leakage-sift-raw.jpg"]
