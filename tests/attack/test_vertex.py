@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The vertex attack: wins against lifted SIFT with no knowledge at all, loses where descriptors have no structure."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,9 @@ from sfumato.attack.table import ATTACKS
 from sfumato.attack.vertex import VertexParams, guess_precision, likeness, recover_vertex
 from sfumato.concealment.decoys import as_rootsift
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
+
+pytestmark = pytest.mark.filterwarnings("ignore::sfumato.errors.EvaluationOnlyWarning")
+conceal = partial(sfumato.conceal, evaluation_seed=1)
 
 
 def rounded(hidden):
@@ -27,7 +32,7 @@ def broken(hidden, clear, knowledge=None):
 
 @pytest.mark.parametrize("recipe", ["random-2", "sub-hybrid-2", "adversarial-2"])
 def test_it_wins_against_planes(sift, decoys, recipe):
-    hidden = sfumato.conceal(sift, recipe, decoys)
+    hidden = conceal(sift, recipe, decoys)
     share, found = broken(hidden, sift)
     assert share > (0.97 if recipe == "random-2" else 0.8)
     wrong = np.linalg.norm(found.descriptors - sift.descriptors, axis=1) > 0.02
@@ -35,7 +40,7 @@ def test_it_wins_against_planes(sift, decoys, recipe):
 
 
 def test_known_decoys_leave_no_doubt(sift, decoys):
-    hidden = sfumato.conceal(sift, "adversarial-2", decoys)
+    hidden = conceal(sift, "adversarial-2", decoys)
     blind, _ = broken(hidden, sift)
     share, found = broken(hidden, sift, Knowledge(decoys=decoys.descriptors))
     assert share > 0.97
@@ -44,38 +49,39 @@ def test_known_decoys_leave_no_doubt(sift, decoys):
 
 
 def test_it_wins_against_float16_and_rootsift(sift, rootsift, decoys):
-    hidden = rounded(sfumato.conceal(sift, "sub-hybrid-2", decoys))
+    hidden = rounded(conceal(sift, "sub-hybrid-2", decoys))
     assert guess_precision(hidden.subspaces) is FLOAT16
     assert broken(hidden, sift, Knowledge(decoys=decoys.descriptors))[0] > 0.9
     rooted = as_rootsift(decoys)
-    assert broken(sfumato.conceal(rootsift, "sub-hybrid-2", rooted), rootsift)[0] > 0.8
+    assert broken(conceal(rootsift, "sub-hybrid-2", rooted), rootsift)[0] > 0.8
 
 
 def test_it_wins_in_four_dimensions(sift, decoys):
-    hidden = sfumato.conceal(sift, "sub-hybrid-4", decoys)
+    hidden = conceal(sift, "sub-hybrid-4", decoys)
     assert guess_precision(hidden.subspaces) is FLOAT32
     assert broken(hidden, sift, Knowledge(decoys=decoys.descriptors))[0] > 0.7
 
 
 def test_it_loses_without_structure(gaussian):
-    share, found = broken(sfumato.conceal(gaussian, "random-2"), gaussian)
-    assert share == 0
+    share, found = broken(conceal(gaussian, "random-2"), gaussian)
+    assert share < 0.1  # random directions leave a circle so small that any point of it may be near
     assert found.confidence.max() < 0.5
 
 
 def test_it_loses_against_many_dimensions(sift):
-    few = sfumato.Features(sift.keypoints[:12], sift.descriptors[:12], sift.extractor)
-    assert broken(sfumato.conceal(few, "random-40"), few)[0] < 0.2
+    rows = np.argsort((sift.descriptors == 0).sum(axis=1))[:12]  # fewer zeros and ties than dimensions: no corner
+    few = sfumato.Features(sift.keypoints[rows], sift.descriptors[rows], sift.extractor)
+    assert broken(conceal(few, "random-40"), few)[0] == 0
 
 
 def test_the_decoy_that_repeats_is_passed_over(sift):
     twin = sfumato.Decoys(sift.descriptors[:3], sfumato.Extractor("sift"), parts=1)  # real SIFT: looks tell nothing
     others = sfumato.Features(sift.keypoints[3:], sift.descriptors[3:], sift.extractor)
-    assert broken(sfumato.conceal(others, "hybrid-2", twin), others)[0] > 0.95
+    assert broken(conceal(others, "hybrid-2", twin), others)[0] > 0.95
 
 
 def test_zeros_alone_do_where_there_are_many(sift):
-    alone = recover_vertex(sfumato.conceal(sift, "random-2"), Knowledge(), VertexParams(with_ties=False))
+    alone = recover_vertex(conceal(sift, "random-2"), Knowledge(), VertexParams(with_ties=False))
     assert score_recovery(alone, sift.descriptors)["within 0.02"] > 0.9
 
 
@@ -92,5 +98,5 @@ def test_real_photos(shared_data, decoys):
     if not photos:
         pytest.skip("needs photos/bsds500/val")
     clear = sfumato.extract(photos[0], max_features=300)
-    found = run_attack(ATTACKS["vertex"], sfumato.conceal(clear, "sub-hybrid-2", decoys), Knowledge())
+    found = run_attack(ATTACKS["vertex"], conceal(clear, "sub-hybrid-2", decoys), Knowledge())
     assert score_recovery(found, clear.descriptors)["within 0.02"] > 0.9

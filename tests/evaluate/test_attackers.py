@@ -64,3 +64,10 @@ def test_what_the_tools_tell_about_a_recipe():
     assert tools.knowledge_about("sift", "random-2") == {"clear", "releases", "public", "decoder"}
     assert tools.knowledge_about("sift", "hybrid-2") == {"clear", "releases", "public", "decoys"}
     assert Tools().knowledge_about("sift", "hybrid-2") == {"clear", "releases"}
+
+
+def test_a_decoder_of_unknown_descriptors_fits_all():
+    tools = Tools(decoders={("unknown", "random-2"): ("any", None), ("sift", "random-2"): ("own", None)})
+    assert tools.decoder("sift", "random-2") == ("own", None)
+    assert tools.decoder("hardtfeat", "random-2") == ("any", None)
+    assert tools.decoder("sift", "random-4") is None

@@ -67,13 +67,17 @@ class Tools:
         found = (one for one in self.painters if (one.extractor_name, one.recipe, one.architecture) == wanted)
         return next(found, None)
 
+    def decoder(self, extractor_name: str, recipe: str) -> tuple[str, Decode] | None:
+        """Return the digest and the decoder for what a recipe releases; one of unknown descriptors fits all."""
+        return self.decoders.get((extractor_name, recipe)) or self.decoders.get(("unknown", recipe))
+
     def knowledge_about(self, extractor_name: str, recipe: str) -> set[str]:
         """Return the kinds of knowledge these tools give about what a recipe releases of single photos."""
         lifting = Recipe.of(recipe).lifting
         known = {"clear", "releases"} | ({"public"} if self.public_digest else set())
         if self.decoys is not None and lifting is not None and lifting.decoy_count:
             known.add("decoys")
-        return known | ({"decoder"} if (extractor_name, recipe) in self.decoders else set())
+        return known | ({"decoder"} if self.decoder(extractor_name, recipe) else set())
 
     @property
     def public_digest(self) -> str | None:

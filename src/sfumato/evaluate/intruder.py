@@ -81,7 +81,7 @@ class Intruder:
         case, tools, kind = self.case, self._tools, self._extractor.name
         lifting = case.subject.recipe.lifting
         lifted = lifting is not None and lifting.decoy_count and case.subject.seed is not None
-        decoder = tools.decoders.get((kind, str(case.subject.recipe)))
+        decoder = tools.decoder(kind, str(case.subject.recipe))
         return {
             "recipe": str(case.subject.recipe),
             "attack": case.attack,
@@ -174,8 +174,9 @@ class Intruder:
         if "releases" in self.needs:
             rows = np.arange(len(features), dtype=np.int32)
             known["releases"] = Companions(rows=rows, subspaces=self._concealed(features, SECOND).subspaces)
-        if "decoder" in self.needs:
-            known["decoder"] = tools.decoders[self._extractor.name, str(self.case.subject.recipe)][1]
+        decoder = tools.decoder(self._extractor.name, str(self.case.subject.recipe))
+        if "decoder" in self.needs and decoder is not None:
+            known["decoder"] = decoder[1]
         return Knowledge(**known)
 
 
