@@ -89,6 +89,8 @@ def test_all_means_what_the_tools_allow(tools, small_photos):
     told = {work.intruder.case.attack for work in works.made}
     assert told >= {"vertex", "nearest", "oracle", "decoys", "intersection", "direct"}
     assert told.isdisjoint({"reveal", "tracks", "decoder"})
+    asked = plan_leakage(small_photos, protocol("random-2", "sub-hybrid-2", attacks=("vertex+decoys",)), tools)
+    assert [str(work.intruder.case.subject.recipe) for work in asked.made] == ["raw", "raw", "sub-hybrid-2"]
     known = plan_leakage(small_photos, protocol("random-2", attacks=()), tools)
     assert "decoys" not in {work.intruder.case.attack for work in known.made}
 

@@ -51,7 +51,7 @@ def test_damaged_predictions_are_told(results, spoil):
     results.save_prediction(A, {"x": np.arange(1000)}, 0.0)
     path = results.prediction_path(A)
     path.write_bytes(spoil(path))
-    with pytest.raises(FileError, match=r"this prediction is damaged"):
+    with pytest.raises(FileError, match=r"missing or damaged"):
         results.load_prediction(A)
 
 

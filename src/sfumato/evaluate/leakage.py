@@ -164,6 +164,7 @@ def cases_of(subject: Subject, attacks: Sequence[str], kind: str, tools: Tools) 
     recipe, painter = str(subject.recipe), tools.painter(kind, "raw")
     assert painter is not None
     known = tools.knowledge_about(kind, recipe)
+    has_decoys = subject.recipe.lifting is not None and subject.recipe.lifting.decoy_count > 0
     direct = [one for one in tools.painters if (one.extractor_name, one.recipe) == (kind, recipe)]
     cases = []
     unfit = "bounded" if kind in NEVER_NEGATIVE else "vertex"
@@ -177,6 +178,8 @@ def cases_of(subject: Subject, attacks: Sequence[str], kind: str, tools: Tools) 
             cases += [Case(subject, which, one) for one in direct for which in (DIRECT, "floor")]
             continue
         missing = [MEANINGS[need] for need in VARIANTS[name][1] if need not in known]
+        if missing == [MEANINGS["decoys"]] and not has_decoys:
+            continue  # there are none to be known
         if missing and attacks:
             raise InputError(f"the attack {name} on {recipe} needs {' and '.join(missing)}")
         if not missing:
