@@ -63,3 +63,14 @@ def test_decoys_of_a_network(run_sfumato, photos, untrained, tmp_path):
     other = run_sfumato("conceal", photos / "a.png", "-o", tmp_path / "q.sfm.h5", "--decoys", path, code=1)
     assert "these decoys are hardtfeat-" in other.stderr
     assert not (tmp_path / "q.sfm.h5").exists()
+
+
+def test_a_public_set_holds_real_descriptors(run_sfumato, photos, tmp_path):
+    path = tmp_path / "public.npz"
+    run_sfumato("decoys", "build", photos, "-o", path, "--size", 50, "--drawn")
+    public = sfumato.load_decoys(path)
+    real = sfumato.extract(photos / "a.png").descriptors
+    assert len(public) == 50
+    assert any((row == real).all(axis=1).any() for row in public.descriptors)
+    labelled = run_sfumato("decoys", "build", photos, "-o", tmp_path / "x", "--drawn", "--labels", path, code=1)
+    assert "leave out --drawn" in labelled.stderr

@@ -4,6 +4,7 @@ import pytest
 
 import sfumato
 from sfumato.concealment import cluster
+from sfumato.concealment.cluster import draw_descriptors
 from sfumato.concealment.decoyfile import encode_bytes
 from sfumato.errors import DecoyError
 from sfumato.types.clear import Features
@@ -101,3 +102,19 @@ def test_features_bring_their_extractor_and_must_agree():
 def test_bad_settings(setting):
     with pytest.raises(DecoyError, match="positive"):
         sfumato.build_decoys(clumps(4, 8, 4), **({"size": 4} | setting))
+
+
+def test_drawn_descriptors_are_real_ones():
+    rows = np.random.default_rng(0).normal(size=(300, 16)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    drawn = draw_descriptors(np.concatenate([rows, rows]), 200, parts=4, seed=1)
+    assert len(drawn) == 200
+    nearest = np.linalg.norm(drawn.descriptors[:, None] - rows[None], axis=2)
+    assert (nearest.min(axis=1) == 0).all()
+    assert len(np.unique(nearest.argmin(axis=1))) == 200
+    assert drawn.checksum == draw_descriptors(np.concatenate([rows, rows]), 200, parts=4, seed=1).checksum
+    assert drawn.checksum != draw_descriptors(rows, 200, parts=4, seed=2).checksum
+    with pytest.raises(DecoyError, match="only 300 distinct"):
+        draw_descriptors(np.concatenate([rows, rows]), 301)
+    with pytest.raises(DecoyError, match="must be positive"):
+        draw_descriptors(rows, 0)

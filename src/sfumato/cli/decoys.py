@@ -21,7 +21,7 @@ from sfumato.cli.options import (
     read_labels,
 )
 from sfumato.cli.output import human_size, outcome_facts, progress_bar, tell, warn_about
-from sfumato.concealment.cluster import DEFAULT_SIZE, build_decoys
+from sfumato.concealment.cluster import DEFAULT_SIZE, build_decoys, draw_descriptors
 from sfumato.concealment.decoyfile import save_decoys
 from sfumato.concealment.decoys import DEFAULT_PARTS
 from sfumato.device import Outcome, open_source, read_features
@@ -46,6 +46,10 @@ def build(
     contrast_threshold: ContrastThreshold = LOCAL.contrast_threshold,
     extractor: ExtractorName = None,
     labels: Labels = None,
+    drawn: Annotated[
+        bool,
+        typer.Option("--drawn", help="Draw real descriptors at random, do not cluster: a public set for attacks."),
+    ] = False,
     iterations: Annotated[int, typer.Option(help="Rounds of k-means.")] = 10,
     seed: Annotated[int, typer.Option(help="Makes the build repeatable; decoys are public.")] = 0,
     workers: Workers = None,
@@ -72,20 +76,26 @@ def build(
         contrast_threshold=contrast_threshold,
     )
     opened = [open_source(path, params=local, extractor=extractor, workers=workers) for path in sources]
+    if drawn and labels is not None:
+        raise FileError("--labels belong to decoys that are clustered: leave out --drawn")
     named = None if labels is None else read_labels(labels)
     outcome = Outcome()
     bar = progress_bar("reading", sum(len(source.names) for source in opened), quiet=hidden)
     found = list(read_features(opened, outcome, bar))
     warn_about(outcome)
-    decoys = build_decoys(
-        [features for _, features in found if len(features)],
-        size,
-        parts=parts,
-        labels=None if named is None else _label_rows(found, named, labels),
-        iterations=iterations,
-        seed=seed,
-        progress=progress_bar("clustering", None, quiet=hidden),
-    )
+    usable = [features for _, features in found if len(features)]
+    if drawn:
+        decoys = draw_descriptors(usable, size, parts=parts, seed=seed)
+    else:
+        decoys = build_decoys(
+            usable,
+            size,
+            parts=parts,
+            labels=None if named is None else _label_rows(found, named, labels),
+            iterations=iterations,
+            seed=seed,
+            progress=progress_bar("clustering", None, quiet=hidden),
+        )
     save_decoys(output, decoys)
     bytes_written = output.stat().st_size
     facts = {**outcome_facts(outcome), "decoys": len(decoys), "checksum": decoys.checksum, "output": str(output)}

@@ -69,6 +69,33 @@ def build_decoys(
     return Decoys(centroids, kind, permutation, parts, None if labels is None else owners, made)
 
 
+def draw_descriptors(
+    descriptors: Features | ArrayLike | Iterable[Features],
+    size: int = DEFAULT_SIZE,
+    *,
+    parts: int = DEFAULT_PARTS,
+    extractor: Extractor | None = None,
+    seed: int = 0,
+) -> Decoys:
+    """Draw ``size`` distinct descriptors at random, as they are: a public set for attacks, in the form of a database.
+
+    Centroids are smoother than descriptors; who searches for a clear descriptor wants real ones.
+
+    Raises DecoyError if there are fewer distinct descriptors than wanted.
+    """
+    rows, kind = _gather(descriptors)
+    if size < 1 or parts < 1 or seed < 0:
+        raise DecoyError(f"size and parts must be positive, seed not negative: got {size}, {parts}, {seed}")
+    rows, _ = _distinct(rows, np.zeros(len(rows), np.int64))
+    if len(rows) < size:
+        raise DecoyError(f"{size} wanted, but there are only {len(rows)} distinct descriptors")
+    generator = np.random.default_rng(seed)
+    drawn = rows[np.sort(generator.choice(len(rows), size, replace=False))]
+    permutation = generator.permutation(size).astype(np.int32)
+    made: dict[str, Setting] = {"descriptors": len(rows), "wanted": size, "seed": seed, "drawn": True}
+    return Decoys(drawn, extractor or kind, permutation, parts, None, made)
+
+
 def _gather(source: Features | ArrayLike | Iterable[Features]) -> tuple[Floats, Extractor]:
     """Return all descriptors (N, n) and their one extractor."""
     if isinstance(source, Features):
