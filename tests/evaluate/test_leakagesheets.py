@@ -8,6 +8,7 @@ from sfumato.evaluate.leakage import LeakageProtocol, evaluate_leakage, plan_lea
 from sfumato.evaluate.leakagesheets import draw_sheets
 from sfumato.evaluate.results import Results
 from sfumato.evaluate.sheets import GAP, WIDTH
+from sfumato.evaluate.subjects import BUNDLED
 from sfumato.features.local import LocalParams
 
 LOCAL = LocalParams(max_features=40)
@@ -31,3 +32,16 @@ def test_clear_descriptors_alone(small_photos, make_painter, tmp_path):
     works = plan_leakage(small_photos, wanted, Tools(painters=[make_painter()]))
     evaluate_leakage(works, tmp_path)
     assert [file.name for file in draw_sheets(works, tmp_path, "sift")] == ["leakage-sift-raw.jpg"]
+
+
+def test_a_broken_photo_among_good_ones_is_told_and_left_white(small_photos, make_painter, tmp_path):
+    broken = tmp_path / "a.jpg"
+    broken.write_text("no picture")
+    wanted = LeakageProtocol(recipes=("random-2",), attacks=("nearest",), local=LOCAL)
+    photos = {"a.jpg": broken, "coffee.png": small_photos["coffee.png"]}
+    works = plan_leakage(photos, wanted, Tools(painters=[make_painter()], public=BUNDLED["sift"]()))
+    records = evaluate_leakage(works, tmp_path / "out")
+    assert all(len(record.dropped) == 1 and "a.jpg" in record.dropped[0] for record in records)
+    assert all(record.scores for record in records)
+    sheet = cv2.imread(str(draw_sheets(works, tmp_path / "out", "sift")[0]))
+    assert sheet.shape[0] > 150

@@ -5,8 +5,6 @@ Knows how recovered descriptors become an inverter's input; not how they were re
 """
 
 import os
-import secrets
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.attack.knowledge import Recovered
-from sfumato.errors import FileError, InputError
+from sfumato.errors import InputError
 from sfumato.learn.inverter import Inverter, invert
 from sfumato.types.concealed import ConcealedFeatures
+from sfumato.whole import write_file
 
 
 def paint_recovered(inverter: Inverter, features: ConcealedFeatures, recovered: Recovered) -> NDArray[np.float32]:
@@ -52,15 +51,6 @@ def save_picture(folder: str | os.PathLike[str], image: str, attack: str, pictur
     from PIL import Image as Pillow
 
     target = Path(folder) / f"{quote(image, safe='')[:150]}--{attack}.png"
-    temporary = target.with_name(f".{secrets.token_hex(8)}.part")
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as file:
-            Pillow.fromarray(np.rint(255 * np.clip(picture, 0, 1)).astype(np.uint8)).save(file, "PNG")
-        os.replace(temporary, target)
-    except OSError as cause:
-        raise FileError(f"{target}: can not write the picture: {cause.strerror or cause}") from cause
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
+    pixels = Pillow.fromarray(np.rint(255 * np.clip(picture, 0, 1)).astype(np.uint8))
+    write_file(target, lambda file: pixels.save(file, "PNG"), with_folder=True)
     return target

@@ -2,10 +2,8 @@
 """sfumato attack: an archive of concealed features in, how much of them an attacker recovers out."""
 
 import json
-import os
-import secrets
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,11 +19,12 @@ from sfumato.attack.table import ATTACKS
 from sfumato.cli.options import AsJson, Quiet
 from sfumato.cli.output import printable, progress_bar
 from sfumato.concealment.decoyfile import load_decoys
-from sfumato.errors import FileError, InputError
+from sfumato.errors import InputError
 from sfumato.features.hloc import read_hloc
 from sfumato.matching.matchfile import load_matches
 from sfumato.store import load
 from sfumato.types.concealed import ConcealedFeatures
+from sfumato.whole import write_text
 
 
 def run(
@@ -131,7 +130,7 @@ def report(outcomes: list[Outcome], left_out: dict[str, str], output: Path | Non
     rows = [outcome.facts for outcome in outcomes]
     text = json.dumps({"attacks": rows, "left out": left_out}, indent=2, sort_keys=True)
     if output is not None:
-        _write_text(output / "attack.json", text + "\n")
+        write_text(output / "attack.json", text + "\n", with_folder=True)
     print(text if as_json else "\n".join(_table(rows)))
 
 
@@ -151,16 +150,3 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
         lines.append([row["attack"], " + ".join(row["knowledge"]) or "-", *values])
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-
-
-def _write_text(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as cause:
-        raise FileError(f"{path}: can not write the results: {cause.strerror or cause}") from cause
-    finally:
-        with suppress(OSError):
-            temporary.unlink()

@@ -22,6 +22,7 @@ from sfumato.learn.metrics import GREY, picture_scores
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.recipe import Recipe
+from sfumato.whole import write_file
 
 LOCAL = LocalParams(max_features=1000)
 
@@ -96,10 +97,4 @@ def write_picture(output: Path, seen: Any, beside: Any = None, *, grey: bool = F
     if beside is not None:
         colours = beside if beside.ndim == 3 else np.repeat(beside[:, :, None], 3, axis=2)
         pixels = np.concatenate([colours, pixels], axis=1)
-    temporary = output.with_name(f".{output.name}.part")
-    try:
-        temporary.write_bytes(cv2.imencode(output.suffix.lower(), pixels[:, :, ::-1])[1].tobytes())
-        temporary.replace(output)
-    except OSError as cause:
-        temporary.unlink(missing_ok=True)
-        raise FileError(f"{output}: can not write the picture: {cause.strerror or cause}") from cause
+    write_file(output, cv2.imencode(output.suffix.lower(), pixels[:, :, ::-1])[1].tobytes())

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import FileError
+from sfumato.errors import FileError, ImageError
 from sfumato.evaluate.intruder import decode_picture
 from sfumato.evaluate.leakage import SCALE, Work, Works
 from sfumato.evaluate.results import Results
@@ -26,13 +26,20 @@ def draw_sheets(works: Works, folder: str | Path, descriptor: str, photos: int =
     samples = works.samples[:photos]
     of_scale = [work for work in works.made if work.intruder.case.attack in SCALE and _is_raw(work)]
     recipes = dict.fromkeys(str(work.intruder.case.subject.recipe) for work in works.made)
-    originals = [read_image(works.made[0].intruder.photos[sample.key]).pixels for sample in samples]
+    originals = [_original(works.made[0].intruder.photos[sample.key]) for sample in samples]
     files = []
     for recipe in [name for name in recipes if name != "raw"] or ["raw"]:
         attacks = [one for one in works.made if str(one.intruder.case.subject.recipe) == recipe and one not in of_scale]
         columns = [Column("photo", originals), *(_column(work, folder, len(samples)) for work in (*of_scale, *attacks))]
         files.append(draw_sheet(Path(folder) / f"leakage-{descriptor}-{recipe}.jpg", columns))
     return files
+
+
+def _original(path: Path) -> NDArray[np.uint8] | None:
+    try:
+        return read_image(path).pixels
+    except ImageError:  # the photo was left out, which the records tell
+        return None
 
 
 def _is_raw(work: Work) -> bool:

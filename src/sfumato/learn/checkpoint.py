@@ -8,7 +8,6 @@ are checked against the bytes it has before anything is made; nothing in it is e
 
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError
+from sfumato.whole import write_file
 
 KINDS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
 """The types of numbers that are written and read: the format's name and numpy's."""
@@ -47,7 +47,7 @@ def save_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[A
         at += array.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    _write(Path(path), [len(text).to_bytes(8, "little"), text, *parts])
+    write_file(path, lambda file: file.writelines([len(text).to_bytes(8, "little"), text, *parts]))
 
 
 def load_checkpoint(path: str | os.PathLike[str], kind: str | None = None) -> tuple[Arrays, dict[str, Any]]:
@@ -110,19 +110,3 @@ def _parse(data: bytes) -> tuple[Arrays, dict[str, Any]]:
             raise ValueError(f"{name!r:.80} declares another size than it has")
         arrays[name] = np.frombuffer(held[start:end], dtype).reshape(shape)
     return arrays, facts
-
-
-def _write(target: Path, parts: list[bytes]) -> None:
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
-    try:
-        with temporary.open("xb") as file:
-            try:
-                file.writelines(parts)
-                file.flush()
-                os.fsync(file.fileno())
-                os.replace(temporary, target)
-            except BaseException:
-                temporary.unlink()
-                raise
-    except OSError as cause:
-        raise FileError(f"{target}: can not be written: {cause.strerror or cause}") from cause
