@@ -15,7 +15,7 @@ from sfumato.attack.reveal import recover_reveal
 from sfumato.attack.tracks import recover_tracks
 from sfumato.errors import EvaluationOnlyWarning
 from sfumato.geometry.mapping import MapParams, triangulate_map
-from sfumato.geometry.model import read_model
+from sfumato.geometry.model import Model, read_model
 from sfumato.images.folders.posed import read_posed_folder
 from sfumato.images.room import make_room
 from sfumato.matching.pairs import exhaustive
@@ -49,12 +49,17 @@ def posed_scene(folder: Path, features: int) -> Scene:
     return Scene(clear, dict(images.cameras), dict(images.poses))
 
 
-def attack_scene(scene: Scene, recipe: str, decoys: sfumato.Decoys, seed: int) -> dict[str, np.ndarray]:
-    """Map the concealed images with known poses, then attack every image with its tracks.
+@dataclass
+class Mapped:
+    """What a server has of a scene: concealed features by image name, matches between them, and the map."""
 
-    Returns for each feature ``length`` (observations of its track, 1 outside any), the distance to its clear
-    descriptor by the ``tracks`` attack and by the closest ``partner`` (NaN without one), and its ``confidence``.
-    """
+    hidden: dict[str, sfumato.ConcealedFeatures]
+    matches: dict[tuple[str, str], sfumato.Matches]
+    model: Model
+
+
+def map_scene(scene: Scene, recipe: str, decoys: sfumato.Decoys, seed: int) -> Mapped:
+    """Conceal every image, match them, and map them with known poses."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EvaluationOnlyWarning)
         hidden = {
@@ -69,7 +74,17 @@ def attack_scene(scene: Scene, recipe: str, decoys: sfumato.Decoys, seed: int) -
         )
         if outcome.folder is None:
             raise SystemExit(f"no map: {outcome.reason}")
-        model = read_model(outcome.folder)
+        return Mapped(hidden, matches, read_model(outcome.folder))
+
+
+def attack_scene(scene: Scene, recipe: str, decoys: sfumato.Decoys, seed: int) -> dict[str, np.ndarray]:
+    """Map the concealed images with known poses, then attack every image with its tracks.
+
+    Returns for each feature ``length`` (observations of its track, 1 outside any), the distance to its clear
+    descriptor by the ``tracks`` attack and by the closest ``partner`` (NaN without one), and its ``confidence``.
+    """
+    mapped = map_scene(scene, recipe, decoys, seed)
+    hidden, matches, model = mapped.hidden, mapped.matches, mapped.model
     found: dict[str, list[np.ndarray]] = {"length": [], "tracks": [], "partner": [], "confidence": []}
     for name in model.names:
         tracks = companions_from_model(name, model, hidden)
