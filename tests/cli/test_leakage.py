@@ -23,7 +23,7 @@ def test_from_photos_to_a_table_and_pictures(run_sfumato, photos, tmp_path):
         "leakage", "leakage-sift.csv", "leakage-sift.md", "leakage-sift.png", "leakage-sift.svg",
         "leakage-sift-sub-hybrid-2.jpg",
     }  # fmt: skip
-    again = run_sfumato(*call, "--recipes", "sub-hybrid-2", "--attacks", "vertex", "--json")
+    again = run_sfumato(*call, "--recipes", "sub-hybrid-2", "--attacks", "vertex", "--json", "--workers", "1")
     records = {one["params"]["attack"]: one for one in json.loads(again.stdout)}
     scores = {score["name"]: score["value"] for score in records["vertex"]["scores"]}
     assert scores["within 0.02"] > 0.8
@@ -39,6 +39,8 @@ def test_one_photo_of_many(run_sfumato, photos, tmp_path):
 def test_what_is_wrong_is_told(run_sfumato, photos, tmp_path):
     done = run_sfumato("evaluate", "leakage", photos, "-o", tmp_path, "--attacks", "vertexx", code=1)
     assert "vertex" in done.stderr
+    done = run_sfumato("evaluate", "leakage", photos, "-o", tmp_path, "--workers", "0", code=1)
+    assert "workers: expected 1 or more" in done.stderr
     done = run_sfumato("evaluate", "leakage", photos, "-o", tmp_path, "--models", tmp_path / "gone", code=1)
     assert "no such folder" in done.stderr
     done = run_sfumato("evaluate", "leakage", photos, "-o", tmp_path, "--descriptor", "rootsift", code=1)

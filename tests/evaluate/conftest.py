@@ -76,7 +76,7 @@ def small_room(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_room_folder(folder, np.random.default_rng(0), views=5, width=480, height=360, step=8)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_painter():
     """A painter without a network: it fills the picture with a number read off the rows."""
     from sfumato.evaluate.attackers import Painter

@@ -7,10 +7,14 @@ from importlib import resources
 import numpy as np
 import pytest
 
+import sfumato
 from sfumato.concealment.decoys import Decoys
 from sfumato.errors import FileError, InputError
-from sfumato.evaluate.attackers import Tools, bundled_painter, load_models
+from sfumato.evaluate.attackers import Toolbox, Tools, bundled_painter, load_models
+from sfumato.images.samples import sample_image
+from sfumato.learn.encoder import save_encoder
 from sfumato.types.extractor import Extractor
+from sfumato.types.recipe import Recipe
 
 
 @pytest.fixture
@@ -71,3 +75,38 @@ def test_a_decoder_of_unknown_descriptors_fits_all():
     assert tools.decoder("sift", "random-2") == ("own", None)
     assert tools.decoder("hardtfeat", "random-2") == ("any", None)
     assert tools.decoder("sift", "random-4") is None
+
+
+def test_encoders_in_the_folder_are_passed_over_and_their_names_do_not_matter(
+    bundled_file, tmp_path, make_encoder, make_painter
+):
+    shutil.copy(bundled_file, tmp_path / "mine.safetensors")
+    save_encoder(tmp_path / "n.safetensors", make_encoder())
+    assert len(load_models(tmp_path)[0]) == 1
+    painter = make_painter("ninja:mine@0123456789ab")
+    tools = Tools(painters=[painter], decoders={("sift", "ninja@0123456789ab"): ("digest", None)})
+    assert tools.painter("sift", "ninja-sift-2.5@0123456789ab") is painter
+    assert tools.painter("sift", "ninja:mine@ba9876543210") is None
+    assert tools.decoder("sift", "ninja:other@0123456789ab") == ("digest", None)
+    assert tools.knowledge_about("sift", "ninja:x@0123456789ab") == {"clear", "releases", "encoder", "decoder"}
+
+
+def test_a_toolbox_is_opened(tmp_path):
+    tools = Toolbox().open()
+    assert [one.recipe for one in tools.painters] == ["raw"]
+    assert (tools.decoys, tools.public, tools.held_bytes) == (None, None, 0)
+    with pytest.raises(FileError, match="no such"):
+        Toolbox(public=tmp_path / "gone.npz").open()
+
+
+def test_a_photo_is_concealed_once_for_all_attacks():
+    features, other = (sfumato.extract(sample_image(name), max_features=5) for name in ("coffee", "chelsea"))
+    tools, recipe = Tools(), Recipe.of("random-2")
+    first = tools.releases.of(features, recipe, None, 0)
+    assert tools.releases.of(features, recipe, None, 0) is first
+    second = tools.releases.of(features, recipe, None, 1)
+    assert not np.array_equal(second.subspaces.origin, first.subspaces.origin)
+    assert tools.releases.of(other, recipe, None, 0) is not first
+    again = tools.releases.of(features, recipe, None, 0)
+    assert again is not first
+    np.testing.assert_array_equal(again.subspaces.origin, first.subspaces.origin)

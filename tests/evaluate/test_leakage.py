@@ -6,11 +6,17 @@ import shutil
 import numpy as np
 import pytest
 
+import sfumato
 from sfumato.attack.table import ATTACKS
+from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.encoders import resolve
 from sfumato.errors import DecoyError, InputError
 from sfumato.evaluate.attackers import Tools
 from sfumato.evaluate.leakage import LeakageProtocol, evaluate_leakage, plan_leakage, table_of
 from sfumato.features.local import LocalParams
+from sfumato.learn.encoder import save_encoder
+from sfumato.types.extractor import Extractor
+from sfumato.types.recipe import Recipe
 
 LOCAL = LocalParams(max_features=60)
 
@@ -23,16 +29,18 @@ def score(record, name):
     return next((one.value for one in record.scores if one.name == name), None)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tools(make_painter):
     return Tools(painters=[make_painter(), make_painter("sub-hybrid-2", dim=384)])
 
 
-@pytest.fixture
-def measured(tools, small_photos, tmp_path):
+@pytest.fixture(scope="module")
+def measured(tools, small_photos, tmp_path_factory):
+    """What the tests only read; whoever adds to the folder takes a copy."""
+    folder = tmp_path_factory.mktemp("measured")
     wanted = protocol("raw", "random-2", "sub-hybrid-2", attacks=("vertex", "nearest", "intersection"))
     works = plan_leakage(small_photos, wanted, tools)
-    return works, tmp_path, evaluate_leakage(works, tmp_path)
+    return works, folder, evaluate_leakage(works, folder)
 
 
 def test_a_record_for_each_recipe_and_attack(measured):
@@ -63,7 +71,7 @@ def test_what_is_finished_is_not_done_again(measured, monkeypatch):
 
 
 def test_only_a_changed_photo_is_attacked_again(measured, tools, small_photos, tmp_path):
-    _works, folder, _ = measured
+    folder = shutil.copytree(measured[1], tmp_path / "copy")
     changed = dict(small_photos)
     changed["chelsea.png"] = tmp_path / "other.png"
     shutil.copy(small_photos["coffee.png"], changed["chelsea.png"])
@@ -110,9 +118,6 @@ def test_what_is_missing_is_told(tools, small_photos, make_painter):
 
 
 def test_decoys_and_public_descriptors_must_be_of_the_same_kind(small_photos, make_painter):
-    from sfumato.concealment.decoys import Decoys
-    from sfumato.types.extractor import Extractor
-
     other = Decoys(np.eye(64, 128, dtype=np.float32), Extractor("superpoint"), parts=1)
     with pytest.raises(InputError, match="public descriptors are superpoint"):
         plan_leakage(small_photos, protocol("random-2"), Tools(painters=[make_painter()], public=other))
@@ -125,3 +130,32 @@ def test_a_table_for_people(measured):
     assert table.columns[:4] == ("descriptor", "recipe", "attack", "inverter")
     assert {"within 0.02", "SSIM", "leakage"} <= set(table.columns)
     assert len(table.rows) == 8
+
+
+def test_encoded_features_are_attacked_in_all_ways_that_are_for_them(
+    small_photos, tmp_path, make_encoder, make_painter
+):
+    save_encoder(tmp_path / "n.safetensors", make_encoder())
+    recipe = str(resolve(f"ninja:{tmp_path / 'n.safetensors'}").recipe)
+    public = Decoys(sfumato.load_decoys().descriptors[:500], Extractor("sift"), parts=1)
+    decoders = {("sift", Recipe.of(recipe).identity): ("digest", lambda subspaces: subspaces.origin)}
+    tools = Tools(painters=[make_painter(), make_painter(recipe)], public=public, decoders=decoders)
+    wanted = protocol(f"ninja:{tmp_path / 'n.safetensors'}", attacks=())
+    works = plan_leakage(small_photos, wanted, tools)
+    told = [work.intruder.case.attack for work in works.made][2:]
+    assert told == [
+        "nearest", "nearest-base", "oracle", "oracle-base", "oracle-encoded", "decoder", "direct", "floor"
+    ]  # fmt: skip
+    records = evaluate_leakage(works, tmp_path / "out")
+    assert all(not record.dropped and record.seed is None for record in records)
+    assert {record.params["recipe"] for record in records} == {"raw", recipe}
+    assert {record.params["knows"] for record in records} >= {"public, encoder", "public, clear, encoder", "decoder"}
+    medians = {one.params["attack"]: score(one, "median") for one in records}
+    assert medians["oracle"] <= medians["nearest"]
+    with pytest.raises(InputError, match="vertex, decoys, none is for ninja:n@"):
+        plan_leakage(small_photos, protocol(f"ninja:{tmp_path / 'n.safetensors'}", attacks=("vertex", "decoys")), tools)
+    mixed = plan_leakage(
+        small_photos, protocol("random-2", f"ninja:{tmp_path / 'n.safetensors'}", attacks=("vertex", "nearest")), tools
+    )
+    pairs = [(str(w.intruder.case.subject.recipe).split("@")[0], w.intruder.case.attack) for w in mixed.made[2:]]
+    assert pairs == [("random-2", "vertex"), ("random-2", "nearest"), ("ninja:n", "nearest")]

@@ -12,7 +12,8 @@ import pytest
 import sfumato
 from sfumato.errors import FileError, ImageError, InputError, MissingDependency, WorkerError
 from sfumato.evaluate import runner
-from sfumato.evaluate.runner import Sample, code_version, load_records, predict, run
+from sfumato.evaluate.results import Results
+from sfumato.evaluate.runner import Sample, code_version, load_records, measure, note, predict, run
 from sfumato.types.record import describe_machine
 
 MEAN = 2 * (97 + 98 + 99) / 3
@@ -275,3 +276,21 @@ def test_a_repository_that_only_surrounds_us_is_not_ours(tmp_path, monkeypatch):
         assert code_version() == f"{clean}-dirty"
     finally:
         code_version.cache_clear()
+
+
+def test_a_worker_measures_and_whoever_collects_notes(counting, tmp_path):
+    task = counting.task("abc")
+    a, b, c = task.samples
+    counting.broken["c"] = InputError("no good")
+    measured = [measure(task, tmp_path, sample) for sample in (a, b, c)]
+    assert [one and one[0] for one in measured] == [{"value": 194.0}, {"value": 196.0}, None]
+    assert Results(tmp_path, task).scores() == {}
+    note(task, tmp_path, a, measured[0])
+    note(task, tmp_path, b, ("not scored", 1.0))
+    note(task, tmp_path, b, ({"value": float("nan")}, 1.0))
+    assert set(Results(tmp_path, task).scores()) == {a}
+    assert counting.calls() == ("abc", "ab")
+    assert measure(task, tmp_path, a) is None
+    record = run(task, tmp_path)
+    assert counting.calls() == ("c", "b")  # what was predicted is only scored
+    assert record.dropped == ("c: no good",)

@@ -100,16 +100,17 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(photos: list
 def test_only_the_same_training_goes_on(photos: list[Image], tmp_path: Path):
     output = tmp_path / "n.safetensors"
     settings = {**SMALL, "save_minutes": 0}
-    with pytest.raises(FileError, match="no such file"):
-        train_image_inverter(ImageTrainParams(**settings), photos, output, resume=True)
-    with pytest.raises(KeyboardInterrupt):
-        train_image_inverter(ImageTrainParams(**settings), photos, output, progress=stopping_after(100))
+    with pytest.raises(KeyboardInterrupt):  # there is nothing to go on from: it begins
+        train_image_inverter(ImageTrainParams(**settings), photos, output, progress=stopping_after(100), resume=True)
     with pytest.raises(FileError, match="other settings"):
-        train_image_inverter(ImageTrainParams(**settings, rate=0.1), photos, output, resume=True)
+        train_image_inverter(ImageTrainParams(**settings), photos, output, concealer=seeded("random-2"), resume=True)
+    never = [tmp_path / "never read.jpg"]
+    with pytest.raises(FileError, match="other settings"):
+        train_image_inverter(ImageTrainParams(**settings, rate=0.1), never, output, resume=True)
     data = part_of(output).read_bytes()
     part_of(output).write_bytes(data[: len(data) // 2])
     with pytest.raises(FileError, match="damaged"):
-        train_image_inverter(ImageTrainParams(**settings), photos, output, resume=True)
+        train_image_inverter(ImageTrainParams(**settings), never, output, resume=True)
 
 
 def test_a_seed_decides(photos: list[Image], tmp_path: Path):

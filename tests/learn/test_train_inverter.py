@@ -61,11 +61,11 @@ def test_an_interrupted_training_goes_on(photos, tmp_path):
         if stage.name == "refinement" and stage.pace.steps == 2:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        train_patch_inverter(params, photos, output, report=stop)
+    with pytest.raises(KeyboardInterrupt):  # there is nothing to go on from: it begins
+        train_patch_inverter(params, photos, output, report=stop, resume=True)
     assert {path.name for path in tmp_path.iterdir()} == {"a.safetensors.patch.part", "a.safetensors.refine.part"}
     with pytest.raises(FileError, match="other settings"):
-        train_patch_inverter(InverterTrainParams(**SMALL, seed=1), photos, output, resume=True)
+        train_patch_inverter(InverterTrainParams(**SMALL, seed=1), ["never read.jpg"], output, resume=True)
     steps = []
     resumed = train_patch_inverter(
         params, photos, output, resume=True, report=lambda stage: steps.append(stage.pace.steps)

@@ -505,7 +505,18 @@ caching.CacheImpl._locator_classes = kept  # as if package and home were read-on
 import numpy as np, sfumato
 print(sfumato.nearest(np.eye(3), np.eye(3), k=1)[1].ravel().tolist())
 """
-    settings = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
+    settings = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"} | {"NUMBA_OPT": "0"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=settings, check=False)
     assert done.stdout.strip() == "[0, 1, 2]", done.stderr
     assert "NUMBA_CACHE_DIR" in done.stderr
+
+
+def test_one_of_several_workers_takes_its_share_of_the_cores():
+    cores = fast.thread_count(None)
+    fast.limit_threads(1)
+    try:
+        assert fast.thread_count(None) == 1
+        assert fast.thread_count(3) == 3  # whoever asks for more gets it
+    finally:
+        fast.limit_threads(10**6)
+    assert fast.thread_count(None) == cores

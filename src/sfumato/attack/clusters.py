@@ -11,8 +11,8 @@ one photo resemble one another, picks the decoy in three rows of four.) Knows pu
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.attack.held import AHEAD, nearest_held
 from sfumato.attack.knowledge import Knowledge, Recovered
-from sfumato.attack.neighbours import nearest_public
 from sfumato.attack.sphere import known_radius, nearest_on_sphere
 from sfumato.errors import InputError
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
@@ -55,7 +55,7 @@ def group_neighbours(subspaces: Subspaces, public: NDArray[np.float32], groups: 
     Lloyd's iterations in the coordinates of the subspace; the first centre is the nearest neighbour, each next one
     the neighbour farthest from all centres before it, weighed by nearness to the subspace.
     """
-    distances, rows = nearest_public(subspaces, public, NEIGHBOURS)
+    distances, rows = nearest_held(subspaces, public, NEIGHBOURS, ahead=AHEAD)
     count, several = rows.shape
     basis = subspaces.basis.astype(np.float64)
     inside = np.empty((count, several, subspaces.dim))

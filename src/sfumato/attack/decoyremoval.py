@@ -9,11 +9,11 @@ where there is none. Never holds a matrix of all subspaces and all decoys.
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.attack.held import AHEAD, nearest_held
 from sfumato.attack.knowledge import Knowledge, Recovered
-from sfumato.attack.neighbours import certainty, nearest_public
+from sfumato.attack.neighbours import certainty
 from sfumato.attack.sphere import known_radius, nearest_on_sphere
 from sfumato.errors import InputError
-from sfumato.subspace.reference import project
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 
 INSIDE = 3e-3
@@ -35,7 +35,7 @@ def recover_decoys(features: ConcealedFeatures, knowledge: Knowledge) -> Recover
     radius = known_radius(features, knowledge)
     descriptors = np.empty(features.subspaces.origin.shape, np.float32)
     confidence = np.empty(len(features), np.float32)
-    distances, rows = nearest_public(features.subspaces, public, CANDIDATES)
+    distances, rows = nearest_held(features.subspaces, public, CANDIDATES, ahead=AHEAD)
     for start in range(0, len(features), 512):
         block = slice(start, start + 512)
         entries = knowledge.decoys[used[block]].astype(np.float64)
@@ -57,7 +57,7 @@ def used_decoys(
     """
     lifting = features.recipe.lifting
     count = max(1, lifting.decoy_count if lifting is not None else 0)
-    distances, rows = nearest_public(features.subspaces, database, count)
+    distances, rows = nearest_held(features.subspaces, database, count)
     return rows, distances <= INSIDE
 
 
@@ -75,12 +75,14 @@ def _pick(subspaces: Subspaces, candidates: NDArray[np.float32], entries: NDArra
     ``entries`` (N, k, n) are infinite where there are none. Where all candidates are near to one, the farthest is
     taken.
     """
-    count, several, n = candidates.shape
-    rows = np.repeat(np.arange(count), several)
-    inside = project(candidates.reshape(-1, n), subspaces.origin[rows], subspaces.basis[rows]).reshape(candidates.shape)
-    to_decoys = np.stack(
-        [np.linalg.norm(inside - entries[:, None, k], axis=2) for k in range(entries.shape[1])], axis=2
-    ).min(axis=2)
+    basis, origin = subspaces.basis.astype(np.float64), subspaces.origin[:, None]
+    found = np.isfinite(entries[:, :, 0])
+    offsets = np.where(found[:, :, None], entries - origin, 0.0)
+    inside = np.matmul(candidates - origin, basis.transpose(0, 2, 1))  # coordinates (N, K, m) of the projections
+    decoys = np.matmul(offsets, basis.transpose(0, 2, 1))
+    outside = np.maximum(np.square(offsets).sum(axis=2) - np.square(decoys).sum(axis=2), 0.0)
+    squared = np.square(inside[:, :, None] - decoys[:, None]).sum(axis=3) + outside[:, None]
+    to_decoys = np.sqrt(np.where(found[:, None], squared, np.inf)).min(axis=2)
     far = to_decoys > APART
     chosen: NDArray[np.int64] = np.where(far.any(axis=1), far.argmax(axis=1), to_decoys.argmax(axis=1))
     return chosen

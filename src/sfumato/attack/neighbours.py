@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nearest neighbour and oracle attacks: the public descriptors nearest to a subspace stand for the clear one.
 
-Section 4.1.4 of the embedding paper, and section 3 of its supplement. The search is exact and never holds a matrix of
-all subspaces and all public descriptors. Knows what the attacker knows; the clear descriptors only as the oracle's.
+Section 4.1.4 of the embedding paper, and section 3 of its supplement. For encoded features section D of NinjaDesc: an
+attacker who has the encoder searches among encoded public descriptors and returns the clear ones behind them. The
+search is exact and never holds a matrix of all subspaces and all public descriptors. Knows what the attacker knows; the
+clear descriptors only as the oracle's.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.attack.held import AHEAD, nearest_held
 from sfumato.attack.knowledge import Knowledge, Recovered
 from sfumato.errors import InputError
-from sfumato.matching.match import nearest
 from sfumato.subspace.reference import project
+from sfumato.types.arrays import frozen_array
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 
 NEIGHBOURS = 100
@@ -26,6 +30,8 @@ GATHERED = 2**24
 """How many numbers of public descriptors are copied at once."""
 
 Recover = Callable[[ConcealedFeatures, Knowledge], Recovered]
+
+_encoded: tuple[Any, NDArray[np.float32], NDArray[np.float32]] | None = None  # an encoder, public descriptors, result
 
 
 def certainty(distances: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -41,36 +47,76 @@ def nearest_public(
 
     K is ``count``, or V if that is less.
     """
-    if len(public) == 0:
-        raise InputError("public: there are no public descriptors to choose from")
-    return nearest(subspaces, public, k=min(count, len(public)))
+    return nearest_held(subspaces, public, count, ahead=AHEAD)
 
 
 def recover_nearest(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
-    """Take the public descriptor nearest to each subspace."""
-    return _take_nearest(features.subspaces, knowledge, projected=False)
+    """Take the public descriptor nearest to each subspace; of encoded features the one whose encoding is nearest."""
+    return _take_nearest(features.subspaces, *_database(features, knowledge, "own"), projected=False)
+
+
+def recover_nearest_base(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+    """Take encoded descriptors for clear ones, and the public descriptor nearest to each (Figure 10 of NinjaDesc)."""
+    return _take_nearest(features.subspaces, *_database(features, knowledge, "base"), projected=False)
 
 
 def recover_nearest_projected(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
     """Take the point of each subspace that is nearest to a public descriptor."""
-    return _take_nearest(features.subspaces, knowledge, projected=True)
+    return _take_nearest(features.subspaces, *_database(features, knowledge, "own"), projected=True)
 
 
-def oracle(neighbours: int = NEIGHBOURS, *, projected: bool = False) -> Recover:
-    """Return the attack that asks an oracle which of the nearest public descriptors is nearest to the clear one."""
+def oracle(neighbours: int = NEIGHBOURS, *, projected: bool = False, database: str = "own") -> Recover:
+    """Return the attack that asks an oracle which of the nearest public descriptors is nearest to the clear one.
+
+    On encoded features there are three (Figure 11 of NinjaDesc): the ``own`` database searches among encoded public
+    descriptors and answers with the clear ones behind them, ``base`` takes queries for clear descriptors, ``encoded``
+    answers with encoded ones.
+    """
     if neighbours < 1:
         raise InputError(f"neighbours: expected a number of 1 or more, got {neighbours}")
 
     def recover(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
-        public, clear = _known(knowledge.public, "public"), _known(knowledge.clear, "clear")
-        _, rows = nearest_public(features.subspaces, public, neighbours)
-        guesses = np.empty(features.subspaces.origin.shape, np.float32)
-        for block in row_blocks(len(rows), rows.shape[1] * public.shape[1]):
-            chosen = _ask(public[rows[block]], clear[block])
-            guesses[block] = public[np.take_along_axis(rows[block], chosen[:, None], axis=1)[:, 0]]
+        (searched, answers), clear = _database(features, knowledge, database), _known(knowledge.clear, "clear")
+        _refuse_other_dimension(answers, clear.shape[1], "answers")
+        _, rows = nearest_public(features.subspaces, searched, neighbours)
+        guesses = np.empty(clear.shape, np.float32)
+        for block in row_blocks(len(rows), rows.shape[1] * answers.shape[1]):
+            chosen = _ask(answers[rows[block]], clear[block])
+            guesses[block] = answers[np.take_along_axis(rows[block], chosen[:, None], axis=1)[:, 0]]
         return _finish(features.subspaces, guesses, np.linalg.norm(guesses - clear, axis=1), projected)
 
     return recover
+
+
+def encode_public(knowledge: Knowledge) -> NDArray[np.float32]:
+    """Return the public descriptors (V, n') as the known encoder makes them, kept for the next image."""
+    global _encoded
+    public = _known(knowledge.public, "public")
+    if knowledge.encoder is None:
+        raise InputError("this attack needs the encoder that was used (encoder)")
+    kept = _encoded
+    if kept is None or kept[0] != knowledge.encoder or kept[1] is not public:
+        found = frozen_array(knowledge.encoder(public), "encoded public descriptors", (len(public), None))
+        kept = _encoded = (knowledge.encoder, public, found)
+    return kept[2]
+
+
+def _database(
+    features: ConcealedFeatures, knowledge: Knowledge, database: str
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return what is searched, (V, n) in the space of the features, and what is answered, row by row."""
+    public = _known(knowledge.public, "public")
+    if not features.recipe.has_encoder or database == "base":
+        _refuse_other_dimension(public, features.subspaces.ambient_dim, "public descriptors")
+        return public, public
+    encoded = encode_public(knowledge)
+    _refuse_other_dimension(encoded, features.subspaces.ambient_dim, "encoded public descriptors")
+    return encoded, encoded if database == "encoded" else public
+
+
+def _refuse_other_dimension(rows: NDArray[np.float32], wanted: int, name: str) -> None:
+    if rows.shape[1] != wanted:
+        raise InputError(f"{name} have {rows.shape[1]} dimensions, what they are compared with {wanted}")
 
 
 def row_blocks(count: int, width: int) -> Iterator[slice]:
@@ -85,10 +131,11 @@ def _ask(candidates: NDArray[np.float32], clear: NDArray[np.float32]) -> NDArray
     return chosen
 
 
-def _take_nearest(subspaces: Subspaces, knowledge: Knowledge, *, projected: bool) -> Recovered:
-    public = _known(knowledge.public, "public")
-    distances, rows = nearest_public(subspaces, public, 1)
-    return _finish(subspaces, public[rows[:, 0]], distances[:, 0], projected)
+def _take_nearest(
+    subspaces: Subspaces, searched: NDArray[np.float32], answers: NDArray[np.float32], *, projected: bool
+) -> Recovered:
+    distances, rows = nearest_public(subspaces, searched, 1)
+    return _finish(subspaces, answers[rows[:, 0]], distances[:, 0], projected)
 
 
 def _finish(

@@ -16,9 +16,10 @@ from sfumato.errors import FileError, InputError, suggest
 from sfumato.features.local import LocalParams
 from sfumato.images.read import list_images
 from sfumato.learn.inverters import figures
+from sfumato.learn.resume import part_of
 from sfumato.learn.stage import Stage
 from sfumato.learn.train_image import ImageTrainParams, train_image_inverter
-from sfumato.learn.train_inverter import InverterTrainParams, train_patch_inverter
+from sfumato.learn.train_inverter import InverterTrainParams, parts_of, train_patch_inverter
 from sfumato.learn.weights import load_weights, save_weights
 
 DEFAULTS = InverterTrainParams()
@@ -53,6 +54,9 @@ def inverter(
     perceptual: Annotated[
         Path | None, typer.Option(help="For unet and uresnet: a file of VGG16, for the perceptual loss.")
     ] = None,
+    perceptual_weight: Annotated[
+        float, typer.Option(help="How often the perceptual loss counts; 1 in the paper, where it outweighs all else.")
+    ] = 1.0,
     check: Annotated[
         Path | None, typer.Option(help="For patch: photos not learned from; their figures go into the file.")
     ] = None,
@@ -61,7 +65,9 @@ def inverter(
         int, typer.Option(help="For patch: at most so many of them are painted, for the refinement.")
     ] = DEFAULTS.refine_photos,
     seed: Annotated[int, typer.Option(help="Decides all that is random.")] = DEFAULTS.seed,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted training.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted training, or begin where there is none.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -74,7 +80,8 @@ def inverter(
 
     Example: sfumato train inverter photos/ -o inverter.safetensors --minutes 15
     """
-    _refuse(output, architecture, overwrite=overwrite or resume)
+    is_begun = any(part.is_file() for part in (*parts_of(output), part_of(output)))
+    _refuse(output, architecture, overwrite=overwrite or (resume and is_begun))
     local = LocalParams(
         detector=detector,
         descriptor=descriptor,
@@ -94,7 +101,7 @@ def inverter(
     else:
         settings = ImageTrainParams(
             architecture=architecture, minutes=minutes, steps=steps, seed=seed, max_photos=max_photos, local=local,
-            perceptual=perceptual,
+            perceptual=perceptual, perceptual_weight=perceptual_weight,
         )  # fmt: skip
         bar = progress_bar("training", None, quiet=hidden)
         concealer = concealer_of(recipe, decoys, seed)

@@ -15,13 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.attack.decoder import load_decoder
+from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.decoys import Decoys
 from sfumato.errors import FileError, InputError
+from sfumato.evaluate.subjects import conceal_repeatably
 from sfumato.evaluate.task import digest_data
-from sfumato.learn.checkpoint import load_checkpoint
+from sfumato.learn.checkpoint import load_checkpoint, load_tensors
+from sfumato.learn.encoder import is_encoder_file
 from sfumato.learn.imageinverter import invert_image, load_image_inverter
 from sfumato.learn.inverter import floor_input, invert, load_inverter
-from sfumato.types.concealed import Subspaces
+from sfumato.types.clear import Features
+from sfumato.types.concealed import ConcealedFeatures, Subspaces
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
 
@@ -52,6 +56,26 @@ class Painter:
         return f"Painter({self.architecture} for {self.recipe} {self.extractor_name})"
 
 
+class Releases:
+    """What was released of the photo worked on now, concealed once for all attacks on it; in memory only."""
+
+    def __init__(self) -> None:
+        self._features: Features | None = None
+        self._held: dict[tuple[str, int], ConcealedFeatures] = {}
+
+    def of(self, features: Features, recipe: Recipe, decoys: Decoys | None, seed: int) -> ConcealedFeatures:
+        """Return the features concealed for an evaluation; those of another photo are let go of."""
+        if self._features is not features:
+            self._features, self._held = features, {}
+        key = (recipe.identity, seed)
+        if key not in self._held:
+            self._held[key] = conceal_repeatably(features, recipe, decoys, seed=seed)
+        return self._held[key]
+
+    def __repr__(self) -> str:
+        return f"Releases({len(self._held)} of a photo)"
+
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
 class Tools:
     """All that the attacker has. ``public`` are decoys files of other photos: their descriptors, not their use."""
@@ -60,21 +84,28 @@ class Tools:
     public: Decoys | None = None
     painters: Sequence[Painter] = ()
     decoders: Mapping[tuple[str, str], tuple[str, Decode]] = field(default_factory=dict)
+    releases: Releases = field(init=False, default_factory=Releases)
 
     def painter(self, extractor_name: str, recipe: str, architecture: str = PATCH) -> Painter | None:
         """Return the inverter for what a recipe releases of some kind of descriptor; None if none is at hand."""
-        wanted = (extractor_name, recipe, architecture)
-        found = (one for one in self.painters if (one.extractor_name, one.recipe, one.architecture) == wanted)
+        found = (one for one in self.painters_for(extractor_name, recipe) if one.architecture == architecture)
         return next(found, None)
+
+    def painters_for(self, extractor_name: str, recipe: str) -> list[Painter]:
+        """Return all inverters for what a recipe releases; how its encoders are called does not matter."""
+        wanted = (extractor_name, Recipe.of(recipe).identity)
+        return [one for one in self.painters if (one.extractor_name, Recipe.of(one.recipe).identity) == wanted]
 
     def decoder(self, extractor_name: str, recipe: str) -> tuple[str, Decode] | None:
         """Return the digest and the decoder for what a recipe releases; one of unknown descriptors fits all."""
-        return self.decoders.get((extractor_name, recipe)) or self.decoders.get(("unknown", recipe))
+        identity = Recipe.of(recipe).identity
+        return self.decoders.get((extractor_name, identity)) or self.decoders.get(("unknown", identity))
 
     def knowledge_about(self, extractor_name: str, recipe: str) -> set[str]:
         """Return the kinds of knowledge these tools give about what a recipe releases of single photos."""
         lifting = Recipe.of(recipe).lifting
         known = {"clear", "releases"} | ({"public"} if self.public_digest else set())
+        known |= {"encoder"} if Recipe.of(recipe).has_encoder else set()  # who releases it must say which
         if self.decoys is not None and lifting is not None and lifting.decoy_count:
             known.add("decoys")
         return known | ({"decoder"} if self.decoder(extractor_name, recipe) else set())
@@ -91,6 +122,11 @@ class Tools:
         chosen = self.public or self.decoys
         return None if chosen is None else chosen.descriptors
 
+    @property
+    def held_bytes(self) -> int:
+        """How much memory the descriptors take."""
+        return sum(one.descriptors.nbytes for one in (self.decoys, self.public) if one is not None)
+
     def check_public(self, extractor: Extractor) -> None:
         """Raise InputError if the public descriptors are of another kind than the attacked ones."""
         if self.public is not None and not self.public.extractor.matches(extractor):
@@ -101,6 +137,29 @@ class Tools:
 
     def __repr__(self) -> str:
         return f"Tools({len(self.painters)} inverters, {len(self.decoders)} decoders)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolbox:
+    """Where tools are kept, as paths: what a worker can be sent. ``models`` is a folder of trained networks."""
+
+    decoys: Path | None = None
+    public: Path | None = None
+    models: Path | None = None
+
+    def open(self) -> Tools:
+        """Read the tools; the bundled inverter for SIFT stands in where there is no other.
+
+        Raises FileError or InputError for what is missing, damaged or something else.
+        """
+        painters, decoders = ([], {}) if self.models is None else load_models(self.models)
+        own = {(one.extractor_name, one.recipe, one.architecture) for one in painters}
+        return Tools(
+            decoys=None if self.decoys is None else load_decoys(self.decoys),
+            public=None if self.public is None else load_decoys(self.public),
+            painters=painters if ("sift", "raw", PATCH) in own else [bundled_painter(), *painters],
+            decoders=decoders,
+        )
 
 
 def bundled_painter() -> Painter:
@@ -116,7 +175,8 @@ def bundled_painter() -> Painter:
 def load_models(folder: str | os.PathLike[str]) -> tuple[list[Painter], dict[tuple[str, str], tuple[str, Decode]]]:
     """Read all trained networks of a folder: inverters, and decoders by extractor and recipe with their digests.
 
-    Two files for one purpose are refused: which of them was measured would depend on their names.
+    Two files for one purpose are refused: which of them was measured would depend on their names. Encoders that lie
+    there are passed over.
 
     Raises FileError naming a file that is none of ours.
     """
@@ -128,10 +188,12 @@ def load_models(folder: str | os.PathLike[str]) -> tuple[list[Painter], dict[tup
     painters: list[Painter] = []
     decoders: dict[tuple[str, str], tuple[str, Decode]] = {}
     for path in sorted(place.glob("*.safetensors")):
+        if is_encoder_file(load_tensors(path)[1]):
+            continue
         kind = load_checkpoint(path)[1].get("kind")
         if kind == "decoder":
             decoder = load_decoder(path)
-            key = (str(decoder.facts.get("extractor")), str(decoder.facts.get("recipe")))
+            key = (str(decoder.facts.get("extractor")), Recipe.of(str(decoder.facts.get("recipe"))).identity)
             if key in decoders:
                 raise InputError(f"{path} is a second decoder for {key[1]} of {key[0]}: keep one in the folder")
             decoders[key] = digest_data(path), decoder

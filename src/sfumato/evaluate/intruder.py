@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from sfumato.attack.knowledge import Companions, Knowledge, Recovered, run_attack
 from sfumato.attack.score import WITHIN
 from sfumato.attack.table import ATTACKS
+from sfumato.concealment.encoders import resolve
 from sfumato.errors import ImageError
 from sfumato.evaluate.attackers import Painter, Tools
 from sfumato.evaluate.intervals import leakage_interval
-from sfumato.evaluate.subjects import ClearFeatures, Subject, conceal_repeatably
+from sfumato.evaluate.subjects import ClearFeatures, Subject
 from sfumato.evaluate.task import Figures, Prediction, Sample
 from sfumato.images.read import read_image
 from sfumato.learn.metrics import picture_scores
@@ -28,6 +29,7 @@ from sfumato.learn.representation import canonical_input
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.extractor import Extractor
+from sfumato.types.recipe import Recipe
 from sfumato.types.record import Score, Value
 
 Scale = Mapping[str, Mapping[str, float]]
@@ -49,6 +51,16 @@ VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """Every way of attacking: the attack, and what the attacker knows."""
 
+
+def needs_on(attack: str, recipe: Recipe) -> tuple[str, ...] | None:
+    """Return what the attacker knows in one way of attacking what a recipe releases; None if it is not for that."""
+    if attack not in VARIANTS:
+        return ()
+    name, needs = VARIANTS[attack]
+    found = ATTACKS[name].needs_on(recipe)
+    return found if found is None or recipe.has_encoder else needs
+
+
 UNITS = {"psnr": "dB", "psnr_rgb": "dB", "features": "per image"}
 
 
@@ -68,17 +80,17 @@ class Intruder:
         self, case: Case, photos: Mapping[str, Path], clear: ClearFeatures, tools: Tools, extractor: Extractor
     ) -> None:
         self.case, self.photos = case, photos
-        self._clear, self._tools, self._extractor = clear, tools, extractor
+        self._clear, self.tools, self._extractor = clear, tools, extractor
 
     @property
     def needs(self) -> tuple[str, ...]:
         """What the attacker knows beside the concealed features."""
-        return VARIANTS[self.case.attack][1] if self.case.attack in VARIANTS else ()
+        return needs_on(self.case.attack, self.case.subject.recipe) or ()
 
     @property
     def params(self) -> dict[str, Value]:
         """All that decides a result, but the seed and the photos."""
-        case, tools, kind = self.case, self._tools, self._extractor.name
+        case, tools, kind = self.case, self.tools, self._extractor.name
         lifting = case.subject.recipe.lifting
         lifted = lifting is not None and lifting.decoy_count and case.subject.seed is not None
         decoder = tools.decoder(kind, str(case.subject.recipe))
@@ -159,12 +171,11 @@ class Intruder:
 
     def _concealed(self, features: Features, further: int) -> ConcealedFeatures:
         subject = self.case.subject
-        assert subject.seed is not None
-        return conceal_repeatably(features, subject.recipe, self._tools.decoys, seed=subject.seed + further)
+        return self.tools.releases.of(features, subject.recipe, self.tools.decoys, (subject.seed or 0) + further)
 
     def _knowledge(self, features: Features) -> Knowledge:
         """Return what this attack needs, and nothing else."""
-        tools, known = self._tools, dict[str, Any]()
+        tools, known = self.tools, dict[str, Any]()
         if "public" in self.needs:
             known["public"] = tools.public_descriptors
         if "decoys" in self.needs and tools.decoys is not None:
@@ -177,6 +188,8 @@ class Intruder:
         decoder = tools.decoder(self._extractor.name, str(self.case.subject.recipe))
         if "decoder" in self.needs and decoder is not None:
             known["decoder"] = decoder[1]
+        if "encoder" in self.needs:
+            known["encoder"] = resolve(self.case.subject.recipe)
         return Knowledge(**known)
 
 

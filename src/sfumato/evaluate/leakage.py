@@ -15,11 +15,12 @@ from typing import Any
 
 from sfumato.attack.knowledge import MEANINGS
 from sfumato.attack.table import NEVER_NEGATIVE
+from sfumato.concealment.encoders import resolve
 from sfumato.errors import InputError, suggest
 from sfumato.evaluate.attackers import Tools
-from sfumato.evaluate.intruder import SCORE_VERSION, VARIANTS, VERSION, Case, Intruder, Scale
+from sfumato.evaluate.intruder import SCORE_VERSION, VARIANTS, VERSION, Case, Intruder, Scale, needs_on
 from sfumato.evaluate.results import Results
-from sfumato.evaluate.runner import predict, run
+from sfumato.evaluate.runner import Measured, measure, note, run
 from sfumato.evaluate.subjects import POINTS, ClearFeatures, Subject, choose_decoys, choose_subjects
 from sfumato.evaluate.tables import Table, group_by_seed, make_table
 from sfumato.evaluate.task import Sample, Task, digest_data
@@ -75,8 +76,9 @@ def evaluate_leakage(
         for work in works.made:
             Results(folder, work.task()).forget(works.samples)
     for sample, work in progress([(sample, work) for sample in works.samples for work in works.made]):
-        work.intruder.work_on(sample)
-        predict(work.task(), folder, [sample])
+        measured = work.measure(folder, sample)
+        if measured is not None:
+            note(work.task(), folder, sample, measured)
     return works.summarise(folder)
 
 
@@ -86,6 +88,11 @@ class Work:
 
     intruder: Intruder
     samples: Sequence[Sample]
+
+    def measure(self, folder: str | Path, sample: Sample) -> Measured | None:
+        """Attack one photo, and keep what that gave; return the scores, if they are new."""
+        self.intruder.work_on(sample)
+        return measure(self.task(), folder, sample)
 
     def task(self, scale: Scale | None = None) -> Task:
         """Return the task; with a scale its record also tells the leakage."""
@@ -165,10 +172,10 @@ def cases_of(subject: Subject, attacks: Sequence[str], kind: str, tools: Tools) 
     assert painter is not None
     known = tools.knowledge_about(kind, recipe)
     has_decoys = subject.recipe.lifting is not None and subject.recipe.lifting.decoy_count > 0
-    direct = [one for one in tools.painters if (one.extractor_name, one.recipe) == (kind, recipe)]
+    direct = tools.painters_for(kind, recipe)
     cases = []
-    unfit = "bounded" if kind in NEVER_NEGATIVE else "vertex"
-    for name in attacks or (*(one for one in VARIANTS if VARIANTS[one][0] != unfit), DIRECT):
+    unfit, foreign = unfit_for(subject.recipe, kind), set[str]()
+    for name in attacks or (*(one for one in VARIANTS if VARIANTS[one][0] not in unfit), DIRECT):
         if name == DIRECT:
             if attacks and not direct:
                 raise InputError(
@@ -177,14 +184,29 @@ def cases_of(subject: Subject, attacks: Sequence[str], kind: str, tools: Tools) 
                 )
             cases += [Case(subject, which, one) for one in direct for which in (DIRECT, "floor")]
             continue
-        missing = [MEANINGS[need] for need in VARIANTS[name][1] if need not in known]
+        needs = needs_on(name, subject.recipe)
+        if needs is None:
+            foreign.add(name)
+            continue  # it can not be made on what went through an encoder, or only there
+        missing = [MEANINGS[need] for need in needs if need not in known]
         if missing == [MEANINGS["decoys"]] and not has_decoys:
             continue  # there are none to be known
         if missing and attacks:
             raise InputError(f"the attack {name} on {recipe} needs {' and '.join(missing)}")
         if not missing:
             cases.append(Case(subject, name, painter))
+    if attacks and foreign == set(attacks):
+        raise InputError(f"of the attacks that were asked for, {', '.join(attacks)}, none is for {recipe}")
     return cases
+
+
+def unfit_for(recipe: Recipe, kind: str) -> set[str]:
+    """Return the attacks that make no sense on what a recipe releases of a kind of descriptor, unless asked for."""
+    unfit = {"bounded" if kind in NEVER_NEGATIVE else "vertex"}
+    encoders = resolve(recipe).encoders
+    if encoders and encoders[0].input_dim != encoders[-1].output_dim:
+        unfit |= {"nearest-base", "oracle-base", "oracle-encoded"}
+    return unfit
 
 
 def table_of(records: Iterable[Record]) -> Table:

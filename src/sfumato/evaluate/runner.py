@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, as_completed
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 Progress = Callable[[Iterable[Any]], Iterable[Any]]
 Attempt = tuple[Prediction | str, float]
 """A prediction, or why there is none, and the seconds it took."""
+Measured = tuple[Figures | str, float]
+"""The scores of a sample, or why there are none, and the seconds they and the prediction took."""
 
 
 def run(
@@ -96,6 +99,26 @@ def predict(
     return dropped
 
 
+def measure(task: Task, folder: str | os.PathLike[str], sample: Sample) -> Measured | None:
+    """Predict and score one sample; None where it was scored before or can not be predicted.
+
+    For workers: the prediction is kept in a file of its own, but scores share one, so that they are only returned;
+    whoever collects them calls ``note``.
+    """
+    results = Results(folder, task)
+    if sample in results.scores() or predict(task, folder, [sample]):
+        return None
+    return _scored(task, results, sample)
+
+
+def note(task: Task, folder: str | os.PathLike[str], sample: Sample, measured: Measured) -> None:
+    """Keep what ``measure`` returned; why a sample failed is found out again, and told, by ``run``."""
+    figures, seconds = measured
+    if not isinstance(figures, str):
+        with suppress(InputError):  # a score that is no finite number: ``run`` tells it
+            Results(folder, task).add_scores(sample, figures, seconds)
+
+
 def _attempts(task: Task, samples: Sequence[Sample], executor: Executor | None) -> Iterator[tuple[Sample, Attempt]]:
     """Yield every sample with what became of it, as soon as it is known."""
     if executor is None:
@@ -143,6 +166,17 @@ def _score_all(task: Task, results: Results, dropped: dict[str, str]) -> tuple[d
 
 
 def _score_one(task: Task, results: Results, sample: Sample) -> tuple[dict[str, float] | str, float]:
+    """Score one sample and keep the scores, or say why it can not be scored."""
+    found, seconds = _scored(task, results, sample)
+    if isinstance(found, str):
+        return found, seconds
+    try:
+        return results.add_scores(sample, found, seconds), seconds
+    except InputError as problem:  # a score that is no finite number
+        return str(problem), seconds
+
+
+def _scored(task: Task, results: Results, sample: Sample) -> Measured:
     """Score one sample, or say why it can not be; a damaged prediction is named and made anew."""
     try:
         prediction, seconds = results.load_prediction(sample)
@@ -154,17 +188,12 @@ def _score_one(task: Task, results: Results, sample: Sample) -> tuple[dict[str, 
         results.save_prediction(sample, found, seconds)
         prediction = found
     try:
-        found, more = _attempt(task.score, sample, prediction)
+        figures, more = _attempt(task.score, sample, prediction)
     except (KeyError, IndexError, TypeError, ValueError) as cause:
         raise FileError(
             f"{results.prediction_path(sample)}: this prediction is not what {task.name} makes: remove it"
         ) from cause
-    if isinstance(found, str):
-        return found, seconds + more
-    try:
-        return results.add_scores(sample, found, seconds + more), seconds + more
-    except InputError as problem:  # a score that is no finite number
-        return str(problem), seconds + more
+    return figures, seconds + more
 
 
 @lru_cache(maxsize=1)
@@ -191,4 +220,4 @@ def code_version() -> str:
     return told
 
 
-__all__ = ["Sample", "Task", "code_version", "digest_data", "load_records", "predict", "run"]
+__all__ = ["Sample", "Task", "code_version", "digest_data", "load_records", "measure", "note", "predict", "run"]

@@ -6,7 +6,7 @@ so that an interrupted training of a number of steps ends with the same numbers.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +61,7 @@ class Stage:
         """Go on from the file, if there is one; FileError if it is damaged or of another training."""
         if self.path is None or not self.path.is_file():
             return
-        arrays, facts = load_checkpoint(self.path, self.kind)
-        if facts.get("settings") != self.settings:
-            raise FileError(f"{self.path}: begun with other settings or photos: give the same, or start without resume")
+        arrays, facts = read_part(self.path, self.name, self.settings)
         try:
             self.pace.steps, self.pace.seconds_before = int(facts["steps"]), float(facts["seconds"])
             self.losses = [float(loss) for loss in facts["losses"]]
@@ -105,7 +103,7 @@ class Stage:
     @property
     def kind(self) -> str:
         """What its file is."""
-        return f"{self.name} in training"
+        return kind_of(self.name)
 
     @property
     def seconds_left(self) -> float:
@@ -124,3 +122,22 @@ class Stage:
             "flatness": round(change, 6) if finite else None,
             "is_flat": finite and change < FLAT,
         }
+
+
+def kind_of(name: str) -> str:
+    """Return what the file of a stage is called in its facts."""
+    return f"{name} in training"
+
+
+def settings_of(training: Any) -> dict[str, Any]:
+    """Return the settings (a dataclass) that a resumed stage must share, as plain values: not how long, nor where."""
+    settings = {name: value for name, value in asdict(training).items() if name not in ("budget", "device")}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
+
+
+def read_part(path: Path, name: str, settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read the state of a stage; FileError if it is damaged, or of a training with other settings."""
+    arrays, facts = load_checkpoint(path, kind_of(name))
+    if facts.get("settings") != settings:
+        raise FileError(f"{path}: begun with other settings or photos: give the same, or start without resume")
+    return arrays, facts

@@ -36,6 +36,7 @@ VALIDATIONS = 20
 HELD_OUT = 24
 FRAME_ROWS = 20_000
 RESUMED = "image inverter in training"
+ANOTHER = "begun with other settings or photos; give the same, or start anew without resuming"
 
 
 @dataclass(slots=True, repr=False)
@@ -67,12 +68,14 @@ def train_image_inverter(
     """Train a network on photos and write the best it was, by structural similarity on photos held out, to a file.
 
     ``concealer`` turns Features into ConcealedFeatures as the attacked ones were; None for clear descriptors. While it
-    works a file ``<output>.part`` holds all there is to go on from; with ``resume`` an interrupted training does.
+    works a file ``<output>.part`` holds all there is to go on from; with ``resume`` an interrupted training does, and
+    begins anew where there is none.
 
     Raises MissingDependency without the extra ``learn``, InputError or FileError for what can not be used.
     """
     torch: Any = need("torch", extra="learn")
     rng = np.random.default_rng(params.seed)
+    begun = read_state(params, Path(output)) if resume and part_of(Path(output)).is_file() else None
     loss_network = None if params.perceptual is None else load_perceptual(params.perceptual).to(params.device)
     if loss_network is None:
         log.warning("no weights of VGG16 were given: the loss is the mean absolute error, without the perceptual loss")
@@ -83,8 +86,8 @@ def train_image_inverter(
     state = begin(params, training, concealer, rng)
     windows = [cut(photo, centre(photo, params.side), params.side, concealer, state.constants["frame"])
                for photo in validation]  # fmt: skip
-    if resume:
-        restore_state(state, Path(output))
+    if begun is not None:
+        restore_state(state, *begun, part_of(Path(output)))
     for tick in progress(range(int(state.pace.share * TICKS), TICKS)):
         while state.pace.share * TICKS < tick + 1:
             batch = random_windows(training, params.side, params.batch, state.rng, concealer, state.constants["frame"])
@@ -194,12 +197,20 @@ def save_state(state: State, output: Path) -> None:
     save_checkpoint(part_of(output), arrays, facts)
 
 
-def restore_state(state: State, output: Path) -> None:
-    """Go on from what ``save_state`` wrote; FileError if that was another training."""
+def read_state(params: ImageTrainParams, output: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Read what ``save_state`` wrote; FileError if it is damaged or was begun with other settings."""
     path = part_of(output)
     arrays, facts = load_checkpoint(path, RESUMED)
+    made = facts.get("made")
+    if not isinstance(made, dict) or made.get("params") != params.facts():
+        raise FileError(f"{path}: {ANOTHER}")
+    return arrays, facts
+
+
+def restore_state(state: State, arrays: dict[str, NDArray[Any]], facts: dict[str, Any], path: Path) -> None:
+    """Go on from what ``read_state`` returned; FileError if that was another training."""
     if facts.get("made") != state.facts:
-        raise FileError(f"{path}: begun with other settings or photos; give the same, or start anew without resuming")
+        raise FileError(f"{path}: {ANOTHER}")
     try:
         state.pace.steps, state.pace.seconds_before = int(facts["steps"]), float(facts["seconds"])
         state.best, state.validated = facts["best"], int(facts["validated"])

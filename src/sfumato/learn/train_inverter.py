@@ -26,8 +26,10 @@ from sfumato.learn.pace import Pace
 from sfumato.learn.patchdata import Pairs, gather_pairs
 from sfumato.learn.photoset import Concealer
 from sfumato.learn.representation import canonical_input, frame_of
-from sfumato.learn.stage import Budget, Stage
+from sfumato.learn.stage import Budget, Stage, read_part, settings_of
+from sfumato.learn.train_patch import STAGE as PATCH_STAGE
 from sfumato.learn.train_patch import PatchTraining, Represent, represent_clear, train_patch_network
+from sfumato.learn.train_refine import STAGE as REFINE_STAGE
 from sfumato.learn.train_refine import RefineTraining, Scene, train_refinement
 from sfumato.learn.weights import Header, load_weights, save_weights
 from sfumato.types.clear import Features
@@ -96,25 +98,28 @@ def train_patch_inverter(
     """Train both networks on photos, write them to a file, and return the inverter.
 
     ``concealer`` turns Features into ConcealedFeatures as the attacked ones were; None for clear descriptors. While it
-    works, files ``<output>.patch.part`` and ``<output>.refine.part`` hold all there is to go on from with ``resume``.
+    works, files ``<output>.patch.part`` and ``<output>.refine.part`` hold all there is to go on from with ``resume``;
+    where there is none, it begins anew.
 
     Raises MissingDependency without the extra ``learn``, InputError or FileError for what can not be used.
     """
     output, clock = Path(output), Pace(params.minutes)
     start = None if params.start is None else load_weights(params.start)
-    parts = [output.with_name(f"{output.name}.{stage}.part") for stage in ("patch", "refine")]
-    for part in () if resume else parts:
-        part.unlink(missing_ok=True)
+    channels = params.channels if start is None else start[0].refine
+    begun, seed, device = Budget(steps=1), params.seed, params.device  # how long each takes is decided when it begins
+    patch = PatchTraining(budget=begun, hidden=params.hidden, seed=seed, device=device)
+    refine = RefineTraining(budget=begun, channels=tuple(channels), seed=seed, device=device)
+    parts = parts_of(output)
+    for part, name, training in zip(parts, (PATCH_STAGE, REFINE_STAGE), (patch, refine), strict=True):
+        if not resume:
+            part.unlink(missing_ok=True)
+        elif part.is_file():
+            read_part(part, name, settings_of(training))  # what does not fit is refused before photos are read
     material = gather_material(params, photos, concealer, progress)
     tensors, patch_stage = train_patch_network(
         material.pairs,
         material.pairs.photos < material.held,
-        PatchTraining(
-            budget=_budget(params.patch_steps, clock, 0.45),
-            hidden=params.hidden,
-            seed=params.seed,
-            device=params.device,
-        ),
+        replace(patch, budget=_budget(params.patch_steps, clock, 0.45)),
         represent=material.represent,
         path=parts[0],
         report=report,
@@ -127,12 +132,7 @@ def train_patch_inverter(
     refined, refine_stage = train_refinement(
         scenes[material.held :],
         scenes[: material.held],
-        RefineTraining(
-            budget=_budget(params.refine_steps, clock, 1),
-            channels=header.refine,
-            seed=params.seed,
-            device=params.device,
-        ),
+        replace(refine, budget=_budget(params.refine_steps, clock, 1)),
         start=None if start is None else start[1],
         path=parts[1],
         report=report,
@@ -142,6 +142,11 @@ def train_patch_inverter(
     for part in parts:
         part.unlink(missing_ok=True)
     return inverter_of(*load_weights(output))
+
+
+def parts_of(output: Path) -> list[Path]:
+    """Return the files that hold a training under way, one for each network."""
+    return [output.with_name(f"{output.name}.{stage}.part") for stage in ("patch", "refine")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)

@@ -6,7 +6,7 @@ from above: the descriptor itself, or the canonical form of what a recipe releas
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,13 @@ from sfumato.errors import InputError, need
 from sfumato.learn import patchnet
 from sfumato.learn.paint import PATCH_SIDE
 from sfumato.learn.patchdata import Pairs
-from sfumato.learn.stage import Budget, Stage
+from sfumato.learn.stage import Budget, Stage, settings_of
 
 Floats = NDArray[np.float32]
 Represent = Callable[[Floats], Floats]
 """From descriptors (N, n) to what a network sees of them, (N, d)."""
 
+STAGE = "patch network"
 ROWS_FOR_SCALE = 16_384
 ROWS_VALIDATED = 8192
 
@@ -76,8 +77,7 @@ def train_patch_network(
         torch.manual_seed(training.seed)
         network = patchnet.build(len(fixed["patch.mean"]) - 1, training.hidden).to(training.device)
     optimizer = torch.optim.AdamW(network.parameters(), lr=training.rate, weight_decay=training.decay)
-    settings = {name: value for name, value in asdict(training).items() if name not in ("budget", "device")}
-    stage = Stage("patch network", network, optimizer, training.budget.pace(), settings, path, report)
+    stage = Stage(STAGE, network, optimizer, training.budget.pace(), settings_of(training), path, report)
     stage.resume()
     while True:
         if stage.is_due():

@@ -6,7 +6,7 @@ missing to structural similarity in grey (Wang et al., 2004; the measure every f
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ from sfumato.errors import InputError, need
 from sfumato.learn import refine
 from sfumato.learn.metrics import GREY
 from sfumato.learn.paint import USUAL_BRIGHTNESS
-from sfumato.learn.stage import Budget, Stage
+from sfumato.learn.stage import Budget, Stage, settings_of
 
 Floats = NDArray[np.float32]
 
+STAGE = "refinement"
 VALIDATED = 32
 """Crops at the centre of photos that the validation looks at."""
 
@@ -73,9 +74,7 @@ def train_refinement(
     ).to(training.device)
     network = InTorch(torch, modules)
     optimizer = torch.optim.AdamW(modules.parameters(), lr=training.rate, weight_decay=0.0)
-    settings = {name: value for name, value in asdict(training).items() if name not in ("budget", "device")}
-    settings["channels"] = list(training.channels)
-    stage = Stage("refinement", modules, optimizer, training.budget.pace(), settings, path, report)
+    stage = Stage(STAGE, modules, optimizer, training.budget.pace(), settings_of(training), path, report)
     stage.resume()
     central = [crop_of(scene, side, None) for scene in held[:VALIDATED]]
     groups = [central[first : first + training.batch] for first in range(0, len(central), training.batch)]

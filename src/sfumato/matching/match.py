@@ -110,8 +110,16 @@ def nearest(
     check_pair(side0, side1)
     warn_if_void(side0, side1)
     params = MatchParams(threads=threads, device=device)
-    found = run_search(prepare(side0.origin, side0.basis), prepare(side1.origin, side1.basis), (int(k), 0), params)
-    missing = int(k) - found.rows0.shape[1]
+    prepared = prepare(side0.origin, side0.basis), prepare(side1.origin, side1.basis)
+    return nearest_prepared(*prepared, int(k), params)
+
+
+def nearest_prepared(
+    queries: Prepared, references: Prepared, k: int, params: MatchParams
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return the same as ``nearest`` for sides that were prepared before, so that many questions share the work."""
+    found = run_search(queries, references, (k, 0), params)
+    missing = k - found.rows0.shape[1]
     distances = np.pad(np.sqrt(found.squared0).astype(np.float32), ((0, 0), (0, missing)), constant_values=np.inf)
     return distances, np.pad(found.rows0, ((0, 0), (0, missing)), constant_values=-1)
 

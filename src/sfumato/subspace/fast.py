@@ -8,6 +8,7 @@ that does its own products: no BLAS, no second pool of threads.
 
 import logging
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -151,10 +152,19 @@ def _search_whole(a: Prepared, b: Prepared, nearest: Sequence[Any], threads: int
     return Found(best0, rows0, best1, rows1, decided=decided)
 
 
+_limit = {"threads": sys.maxsize}
+
+
+def limit_threads(most: int) -> None:
+    """Let what is not told how many threads to use take so many at most: for one of several workers of a machine."""
+    _limit["threads"] = most
+
+
 def thread_count(threads: int | None) -> int:
     """Return the number of threads to use: what is asked for, or the cores this process may use."""
     if threads is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return min(cores, _limit["threads"])
     if not isinstance(threads, int | np.integer) or isinstance(threads, bool) or threads < 1:
         raise InputError(f"threads: expected a whole number of 1 or more, got {threads!r:.80}")
     return int(threads)
