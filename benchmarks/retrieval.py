@@ -20,7 +20,7 @@ import numpy as np
 from common import arguments, data_folder, finish, note
 
 import sfumato
-from sfumato.cli.match import codebook_of
+from sfumato.cli.codebook import codebook_of
 from sfumato.errors import EvaluationOnlyWarning
 from sfumato.images.room import make_room
 from sfumato.images.samples import sample_image

@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from sfumato.cli.match import codebook_of
+from sfumato.cli.codebook import codebook_of
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.decoys import as_rootsift
 from sfumato.matching.codebook import SIZE, save_codebook

@@ -2,13 +2,17 @@
 """What all tests share: how hypothesis searches, and where real data lives."""
 
 import importlib.util
+import itertools
 import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -32,6 +36,23 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"needs real data: {folder} is missing; set SFUMATO_DATA")
     return folder
+
+
+@pytest.fixture(scope="session")
+def make_encoder() -> Callable[..., Any]:
+    """Make an encoder that was never trained: orthogonal weights, a ReLU after every other layer."""
+    from sfumato.learn.encoder import Encoder
+
+    def make(seed: int = 0, dims: tuple[int, ...] = (128, 256, 128), name: str = "sift", **card: object) -> Encoder:
+        rng, layers = np.random.default_rng(seed), []
+        for number, (into, out) in enumerate(itertools.pairwise(dims)):
+            tall = np.linalg.qr(rng.normal(size=(max(out, into), min(out, into))))[0]
+            bias = rng.normal(0, 0.05, out).astype(np.float32)
+            weight = (tall if out >= into else tall.T).astype(np.float32)
+            layers.append((weight, bias, number % 2 == 0 and number < len(dims) - 2))
+        return Encoder(layers=tuple(layers), extractor_name=name, card=card)
+
+    return make
 
 
 @pytest.fixture(scope="session")

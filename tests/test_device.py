@@ -5,7 +5,8 @@ import pytest
 
 import sfumato
 from sfumato.device import ConcealParams, Outcome, conceal_to_archive, open_source, read_features
-from sfumato.errors import ArchiveError, DecoyError, RecipeError
+from sfumato.errors import ArchiveError, DecoyError, FileError, RecipeError
+from sfumato.learn.encoder import save_encoder
 
 
 @pytest.fixture
@@ -97,3 +98,45 @@ def test_what_is_the_same_under_two_labels_is_left_out(hloc_file, tmp_path):
     outcome = conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", params, decoys, labels=labels)
     assert outcome.images == 2
     assert list(outcome.unreadable.values()) == ["the same features as copy.jpg, under another label"]
+
+
+@pytest.fixture
+def ninja(tmp_path, make_encoder):
+    """The recipe of an encoder for the features of the file."""
+    save_encoder(tmp_path / "n.safetensors", make_encoder(dims=(256, 64), name="superpoint"))
+    return f"ninja:{tmp_path / 'n.safetensors'}"
+
+
+def test_an_encoder_is_archived_by_its_checksum_and_resumed(hloc_file, tmp_path, ninja, make_encoder):
+    path, params = tmp_path / "p.sfm.h5", ConcealParams(recipe=ninja)
+    assert conceal_to_archive(open_source(hloc_file), path, params).images == 2
+    with h5py.File(hloc_file, "a") as file:
+        file.copy("query.jpg", "another.jpg")
+    outcome = conceal_to_archive(open_source(hloc_file), path, params)
+    assert (outcome.images, outcome.skipped) == (1, 2)
+    with sfumato.load(path) as archive:
+        assert {str(archive[name].recipe).split("@")[0] for name in archive} == {"ninja:n"}
+        assert archive["query.jpg"].subspaces.basis.shape == (90, 0, 64)
+        assert np.array_equal(archive["query.jpg"].subspaces.origin, archive["another.jpg"].subspaces.origin)
+    assert str(tmp_path).encode() not in path.read_bytes()
+    save_encoder(tmp_path / "n.safetensors", make_encoder(1, dims=(256, 64), name="superpoint"))  # of the same name
+    with pytest.raises(ArchiveError, match=r"begun with ninja:n@.* of superpoint, not ninja:n@"):
+        conceal_to_archive(open_source(hloc_file), path, params)
+
+
+def test_an_encoder_that_can_not_be_used_is_told_before_anything_is_read(hloc_file, tmp_path, make_encoder):
+    class Untouched:
+        path, names = hloc_file, ("a",)
+
+        def features(self, skip=()):
+            raise AssertionError("read")
+
+    for recipe, kind in (("ninja:none.safetensors", FileError), ("ninja-none", RecipeError)):
+        with pytest.raises(kind, match="none"):
+            conceal_to_archive(Untouched(), tmp_path / "p.sfm.h5", ConcealParams(recipe=recipe))
+    save_encoder(tmp_path / "n.safetensors", make_encoder(dims=(256, 64), name="sift"))
+    with pytest.raises(RecipeError, match="is for sift, the features are superpoint"):
+        conceal_to_archive(
+            open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe=f"ninja:{tmp_path / 'n.safetensors'}")
+        )
+    assert not (tmp_path / "p.sfm.h5").exists()

@@ -13,6 +13,7 @@ from typing import Any
 
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.decoys import Decoys, as_rootsift
+from sfumato.concealment.encoders import resolve
 from sfumato.concealment.lift import conceal
 from sfumato.errors import ArchiveError, DecoyError, InputError, RecipeError, SfumatoError
 from sfumato.features.sources import Source, open_source
@@ -62,10 +63,13 @@ def conceal_to_archive(
     that can not be used is named in the outcome and does not stop the others; one that repeats another of this run
     gets the same subspaces. Interrupted, it goes on where it stopped when called again.
 
-    Raises ArchiveError if the archive can not be written or was made in another way.
+    The encoders of the recipe are read first, once: a file that changes meanwhile changes nothing.
+
+    Raises ArchiveError if the archive can not be written or was made in another way, and FileError or RecipeError,
+    before any picture is read, for an encoder that can not be used.
     """
     params = params or ConcealParams()
-    recipe = Recipe.of(params.recipe)
+    recipe = resolve(params.recipe).recipe
     if recipe.is_clear:
         raise RecipeError(f"recipe {recipe} conceals nothing and can not be archived")
     output, outcome = Path(output), Outcome()
@@ -146,7 +150,7 @@ def _needed_decoys(recipe: Recipe, features: Features) -> Decoys | None:
     return bundled_decoys(features) if recipe.lifting is not None and recipe.lifting.decoy_count else None
 
 
-def bundled_decoys(features: Features) -> Decoys:
+def bundled_decoys(features: Features | ConcealedFeatures | Header) -> Decoys:
     """Return the decoys that come with the package, for SIFT or RootSIFT, whichever these features are."""
     kind = features.extractor.name
     if kind not in ("sift", "rootsift"):

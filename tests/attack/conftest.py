@@ -30,3 +30,12 @@ def gaussian():
     rows = np.random.default_rng(3).normal(size=(60, 128))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return sfumato.Features(np.zeros((60, 4)), rows, sfumato.Extractor("unknown"))
+
+
+@pytest.fixture
+def encoder(make_encoder):
+    """An encoder of SIFT, resolved as a recipe, that this process remembers."""
+    from sfumato.concealment.encoders import remember, resolve
+
+    made = remember(make_encoder(5))
+    return resolve(f"ninja:made@{made.checksum[:12]}")

@@ -1,11 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Curves over K: the same as sorting everything; paired databases; the drawing."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 import sfumato
-from sfumato.attack.curves import draw_curves, grid_up_to, oracle_curve, paired_curves, paired_oracle, records
+from sfumato.attack.curves import (
+    Curve,
+    draw_curves,
+    encoder_curves,
+    grid_up_to,
+    mean_curve,
+    oracle_curve,
+    paired_curves,
+    paired_oracle,
+    records,
+)
+from sfumato.attack.knowledge import Knowledge
 from sfumato.errors import InputError
 from sfumato.subspace.reference import project, squared_distances
 
@@ -95,3 +108,33 @@ def test_drawing(rows, tmp_path):
     hidden = sfumato.conceal(rows[:5], "random-2")
     draw_curves(tmp_path / "new" / "a.png", {"m = 2": oracle_curve(hidden, rows[:5], rows)}, "a title")
     assert (tmp_path / "new" / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_curves_of_figure_11(sift, encoder, decoys):
+    hidden, public = sfumato.conceal(sift, encoder.recipe), decoys.descriptors[:2000]
+    known = Knowledge(public=public, clear=sift.descriptors, encoder=encoder)
+    curves = encoder_curves(hidden, known)
+    assert set(curves) == {"paired", "clear database", "encoded database"}
+    paired, clear, encoded = (curves[name].plain for name in ("paired", "clear database", "encoded database"))
+    assert paired[-1] == pytest.approx(clear[-1], abs=1e-5)  # of all of them both choose the same
+    assert paired[0] < clear[0]
+    assert encoded[-1] > paired[0]
+    for curve in (paired, clear, encoded):
+        assert all(a >= b - 1e-9 for a, b in itertools.pairwise(curve))
+    lifted = sfumato.conceal(sift, f"{encoder.recipe}+random-2")
+    assert set(encoder_curves(lifted, known)) == {"paired"}
+    with pytest.raises(InputError, match="has no encoder"):
+        encoder_curves(sfumato.conceal(sift, "random-2"), known)
+    with pytest.raises(InputError, match="public and clear"):
+        encoder_curves(hidden, Knowledge(encoder=encoder))
+
+
+def test_curves_of_several_images_are_weighed_by_their_rows():
+    one = Curve(neighbours=(1, 2), plain=(1.0, 0.5), projected=(0.4, 0.2), count=1)
+    three = Curve(neighbours=(1, 2), plain=(2.0, 1.5), projected=(0.8, 0.6), count=3)
+    found = mean_curve([one, three])
+    assert found.plain == pytest.approx((1.75, 1.25))
+    assert found.projected == pytest.approx((0.7, 0.5))
+    assert found.count == 4
+    with pytest.raises(InputError, match="curves"):
+        mean_curve([])

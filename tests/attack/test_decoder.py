@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from sfumato.attack.decoder import load_decoder, recover_decoder
-from sfumato.attack.knowledge import Knowledge
+from sfumato.attack.knowledge import Knowledge, run_attack
 from sfumato.attack.score import score_recovery
+from sfumato.attack.table import ATTACKS
 from sfumato.concealment.lift import conceal
 from sfumato.errors import EvaluationOnlyWarning, FileError, InputError
 from sfumato.features.local import extract
 from sfumato.images.samples import sample_image
-from sfumato.learn.decoder import on_sphere
+from sfumato.learn.decoder import Decoder, Layout, on_sphere
 from sfumato.learn.decoderdata import DecoderTrainParams
 from sfumato.learn.train_decoder import train_decoder
 from sfumato.types.clear import Features
@@ -136,3 +137,15 @@ def test_real_sift_is_partly_undone(tmp_path: Path):
     alone = hidden(clear, "random-2").subspaces.origin
     nearest = np.linalg.norm(alone / np.linalg.norm(alone, axis=1, keepdims=True) - clear, axis=1).mean()
     assert score_recovery(found, clear)["mean"] < 0.8 * nearest
+
+
+def test_a_decoder_of_another_encoder_is_refused(sift, encoder):
+    layout = Layout(form="direct", n_in=128, m=0, n_out=128, hidden=4, depth=1, positive=True, unit=True)
+    arrays = {name: np.ones(shape, np.float32) for name, shape in layout.shapes().items()}
+    hidden = conceal(sift, encoder.recipe)
+    own = Decoder(layout, arrays, {"recipe": str(encoder.recipe), "extractor": "sift"})
+    assert len(run_attack(ATTACKS["decoder"], hidden, Knowledge(decoder=own))) == len(sift)
+    for recipe in ("ninja:x@0123456789ab", "raw"):
+        other = Decoder(layout, arrays, {"recipe": recipe, "extractor": "sift"})
+        with pytest.raises(InputError, match=f"trained for {recipe}, the features were made by ninja:made@"):
+            run_attack(ATTACKS["decoder"], hidden, Knowledge(decoder=other))

@@ -104,3 +104,31 @@ def test_the_fallback_is_the_origin_of_unit_norm(hidden):
     assert (guess.confidence == 0).all()
     with pytest.raises(InputError, match="0 to 1"):
         Recovered(np.zeros((1, 2)), np.array([1.5]))
+
+
+def test_behind_an_encoder_the_clear_dimension_is_that_of_what_is_known(hidden):
+    encoded = sfumato.ConcealedFeatures(np.zeros((5, 4)), hidden.subspaces, "ninja:x@0123456789ab+random-2")
+    known = Knowledge(public=np.ones((3, 6)), clear=np.ones((5, 6)), encoder=lambda rows: rows)
+    known.fits(encoded)
+    assert known.clear_dim(encoded) == 6
+    assert known.known == ("public", "clear", "encoder")
+    with pytest.raises(InputError, match="public has 7 dimensions, the concealed descriptors 6"):
+        Knowledge(public=np.ones((3, 7)), clear=np.ones((5, 6))).fits(encoded)
+    with pytest.raises(InputError, match="encoder: expected a function"):
+        Knowledge(encoder=3)
+    guess = Attack("x", (), "", lambda features, knowledge: Recovered(np.ones((5, 6)), np.ones(5)), ("encoder",))
+    assert run_attack(guess, encoded, known).descriptors.shape == (5, 6)
+    with pytest.raises(InputError, match="the encoder that was used"):
+        run_attack(guess, encoded, Knowledge())
+    with pytest.raises(InputError, match="returned"):
+        run_attack(guess, hidden, Knowledge())
+
+
+def test_attacks_say_whether_they_are_for_encoded_features(hidden):
+    encoded = sfumato.ConcealedFeatures(np.zeros((5, 4)), hidden.subspaces, "ninja:x@0123456789ab+random-2")
+    with pytest.raises(InputError, match="not for features that went through an encoder"):
+        run_attack(Attack("x", (), "", echo), encoded, Knowledge())
+    with pytest.raises(InputError, match="not for features that did not go through an encoder"):
+        run_attack(Attack("x", (), "", echo, (), only_encoded=True), hidden, Knowledge())
+    with pytest.raises(InputError, match="no kind of knowledge"):
+        Attack("x", (), "", echo, ("crystal ball",))

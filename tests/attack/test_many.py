@@ -8,7 +8,8 @@ import pytest
 
 import sfumato
 from sfumato.attack.knowledge import Knowledge
-from sfumato.attack.many import Materials, attack_archive, choose_attacks, knowledge_of
+from sfumato.attack.many import Materials, archive_curves, attack_archive, choose_attacks, knowledge_of
+from sfumato.concealment.encoders import remember, resolve
 from sfumato.errors import ArchiveError, InputError
 from sfumato.types.scene import Matches
 
@@ -89,3 +90,26 @@ def test_names_are_checked_and_needs_told(archive):
     with pytest.raises(InputError, match="needs the decoy database"):
         attack_archive(archive, ["decoys"], Materials())
     assert list(choose_attacks(["oracle"], 3)) == ["oracle"]
+
+
+def test_encoded_features_are_attacked_with_their_encoder(clear, decoys, encoder, make_encoder):
+    archive = {name: sfumato.conceal(features, encoder.recipe) for name, features in clear.items()}
+    general = Knowledge(public=decoys.descriptors[:1000], encoder=encoder)
+    outcomes, left_out = attack_archive(archive, None, Materials(general=general, clear=clear), neighbours=1000)
+    facts = {outcome.attack.name: outcome.facts for outcome in outcomes}
+    assert not left_out
+    assert list(facts) == ["nearest", "nearest-base", "oracle", "oracle-base", "oracle-encoded"]
+    assert facts["nearest"]["knowledge"] == ["public", "encoder"]
+    assert facts["oracle"]["median"] == pytest.approx(facts["oracle-base"]["median"], abs=1e-6)  # asked about all
+    curves = archive_curves(archive, Materials(general=general, clear=clear))
+    assert curves["paired"].count == 150
+    assert curves["paired"].plain[-1] == pytest.approx(facts["oracle"]["mean"], rel=1e-3)
+    other = resolve(f"ninja:other@{remember(make_encoder(9)).checksum[:12]}")
+    _, left_out = attack_archive(archive, None, Materials(general=Knowledge(encoder=other)))
+    assert "not by the encoder that is known" in left_out["0.jpg"]
+    with pytest.raises(InputError, match="vertex is not for features that went through an encoder"):
+        attack_archive(archive, ["vertex"], Materials())
+    with pytest.raises(InputError, match="public and clear"):
+        archive_curves(archive, Materials())
+    plain = {name: conceal(features, "random-2") for name, features in clear.items()}
+    assert set(archive_curves(plain, Materials(general=Knowledge(public=general.public), clear=clear))) == {"oracle"}

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.attack.knowledge import Knowledge
+from sfumato.attack.knowledge import Knowledge, run_attack
 from sfumato.attack.neighbours import (
     certainty,
+    encode_public,
     nearest_public,
     oracle,
     recover_nearest,
@@ -15,6 +16,8 @@ from sfumato.attack.neighbours import (
     row_blocks,
 )
 from sfumato.attack.score import recovery_distances, score_recovery
+from sfumato.attack.table import ATTACKS
+from sfumato.concealment.encoders import remember, resolve
 from sfumato.errors import InputError
 from sfumato.subspace.reference import squared_distances
 
@@ -133,3 +136,78 @@ def test_real_photos(shared_data, decoys):
     known = Knowledge(public=database.descriptors)
     lost, won = (recovery_distances(recover_nearest_projected(h, known), clear.descriptors) for h in (hidden, weak))
     assert np.median(lost) > 0.5 > np.median(won)
+
+
+# ---------------------------------------------------------------- behind an encoder
+
+
+@pytest.fixture(scope="module")
+def others():
+    """Descriptors of other photos."""
+    return sfumato.load_decoys().descriptors[:3000]
+
+
+def attack(name, hidden, public, clear, encoder=None):
+    known = Knowledge(public=public, clear=clear, encoder=encoder)
+    return run_attack(ATTACKS[name], hidden, known)
+
+
+def test_who_has_the_encoder_and_the_descriptor_wins(sift, encoder, others):
+    """Among the public descriptors are the clear ones: encoded alike, they are found; without the encoder, not."""
+    hidden, known = sfumato.conceal(sift, encoder.recipe), np.concatenate([others, sift.descriptors])
+    for name in ("nearest", "oracle"):
+        found = attack(name, hidden, known, sift.descriptors, encoder)
+        assert score_recovery(found, sift.descriptors)["within 0.02"] == 1
+        lost = attack(name, hidden, known, sift.descriptors, lambda rows: np.roll(rows, 1, axis=1))
+        if name == "nearest":
+            assert score_recovery(lost, sift.descriptors)["within 0.02"] < 0.1
+    base = attack("nearest-base", hidden, known, sift.descriptors)
+    assert score_recovery(base, sift.descriptors)["within 0.02"] < 0.1  # the spaces have nothing in common
+
+
+def test_databases_do_what_they_say(sift, encoder, others):
+    hidden, clear = sfumato.conceal(sift, encoder.recipe), sift.descriptors
+    encoded = encoder(others)
+    squared = np.square(hidden.subspaces.origin[:, None] - encoded[None, :500]).sum(axis=2)
+    found = attack("nearest", hidden, others[:500], clear, encoder)
+    assert np.array_equal(found.descriptors, others[:500][squared.argmin(axis=1)])  # the clear one behind the nearest
+    inside = {row.tobytes() for row in encoded}
+    answers = attack("oracle-encoded", hidden, others, clear, encoder).descriptors
+    assert {row.tobytes() for row in answers} <= inside
+    medians = {
+        name: score_recovery(attack(name, hidden, others, clear, encoder), clear)["median"]
+        for name in ("nearest", "oracle", "oracle-base", "oracle-encoded")
+    }
+    assert medians["oracle"] <= medians["nearest"]
+    assert medians["oracle"] < medians["oracle-base"] < medians["oracle-encoded"]  # the order of Figure 11
+
+
+def test_lifted_encoded_features_are_searched_in_their_space(sift, encoder, others):
+    hidden = sfumato.conceal(sift, f"{encoder.recipe}+sub-hybrid-2", sfumato.load_decoys())
+    known = np.concatenate([others, sift.descriptors])
+    found = attack("oracle", hidden, known, sift.descriptors, encoder)
+    assert score_recovery(found, sift.descriptors)["within 0.02"] > 0.9
+
+
+def test_public_descriptors_are_encoded_once(encoder, others):
+    calls = []
+
+    def counted(rows):
+        calls.append(len(rows))
+        return encoder(rows)
+
+    known = Knowledge(public=others, encoder=counted)
+    assert encode_public(known) is encode_public(Knowledge(public=known.public, encoder=counted))
+    assert calls == [len(others)]
+    with pytest.raises(InputError, match="needs the encoder"):
+        encode_public(Knowledge(public=others))
+
+
+def test_a_database_of_another_dimension_is_refused(sift, make_encoder, others):
+    made = remember(make_encoder(dims=(128, 64)))
+    hidden = sfumato.conceal(sift, f"ninja:narrow@{made.checksum[:12]}")
+    own = resolve(hidden.recipe)
+    assert attack("nearest", hidden, others, sift.descriptors, own).descriptors.shape == (150, 128)
+    for name in ("nearest-base", "oracle-base", "oracle-encoded"):
+        with pytest.raises(InputError, match="dimensions"):
+            attack(name, hidden, others, sift.descriptors, own)

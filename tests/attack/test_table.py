@@ -7,14 +7,16 @@ import pytest
 import sfumato
 from sfumato.attack.knowledge import Knowledge, run_attack
 from sfumato.attack.table import ATTACKS, applicable
+from sfumato.concealment.encoders import remember, resolve
 
 pytestmark = pytest.mark.filterwarnings("ignore::sfumato.errors.EvaluationOnlyWarning")
 conceal = partial(sfumato.conceal, evaluation_seed=1)
 
 
 def test_every_attack_is_there_under_its_name():
-    names = "vertex bounded nearest nearest-projected oracle oracle-projected decoys clusters density intersection"
-    assert list(ATTACKS) == [*names.split(), "reveal", "tracks", "decoder", "replay"]
+    names = "vertex bounded nearest nearest-base nearest-projected oracle oracle-projected oracle-base oracle-encoded"
+    rest = "decoys clusters density intersection reveal tracks decoder replay"
+    assert list(ATTACKS) == [*names.split(), *rest.split()]
     assert all(attack.name == name and attack.assumes for name, attack in ATTACKS.items())
 
 
@@ -36,3 +38,25 @@ def test_no_features_are_nothing_to_any_attack(sift):
     given = Knowledge(public=sift.descriptors, decoys=sift.descriptors, clear=sift.descriptors[:0], seeds=(1,))
     for name in applicable(none, given):
         assert len(run_attack(ATTACKS[name], none, given)) == 0
+
+
+def test_encoded_features_leave_attacks_that_end_in_clear_descriptors(sift, encoder):
+    hidden = sfumato.conceal(sift, encoder.recipe)
+    rows = np.ones((2, 128))
+    assert applicable(hidden, Knowledge(public=rows)) == ("nearest-base",)
+    known = Knowledge(public=rows, clear=sift.descriptors, decoys=rows, encoder=encoder, decoder=lambda s: s.origin)
+    assert applicable(hidden, known) == (
+        "nearest", "nearest-base", "oracle", "oracle-base", "oracle-encoded", "decoder"
+    )  # fmt: skip
+    lifted = sfumato.conceal(sift, f"{encoder.recipe}+random-2")
+    assert "vertex" not in applicable(lifted, known)
+    assert "oracle" in applicable(lifted, known)
+    plain = applicable(sfumato.conceal(sift, "random-2"), known)
+    assert not {"nearest-base", "oracle-base", "oracle-encoded"} & set(plain)
+
+
+def test_databases_of_another_dimension_are_left_out(sift, make_encoder):
+    made = remember(make_encoder(dims=(128, 64)))
+    hidden = sfumato.conceal(sift, f"ninja:narrow@{made.checksum[:12]}")
+    known = Knowledge(public=np.ones((2, 128)), clear=sift.descriptors, encoder=resolve(hidden.recipe))
+    assert applicable(hidden, known) == ("nearest", "oracle")

@@ -8,7 +8,9 @@ from typer.testing import CliRunner
 import sfumato
 from sfumato.cli.app import app
 from sfumato.cli.attack import read_seeds
+from sfumato.concealment import encoders
 from sfumato.errors import InputError
+from sfumato.learn.encoder import save_encoder
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +97,34 @@ def test_seeds_are_read():
     for wrong in ("-3", "7-", "a", "0-99999999"):
         with pytest.raises(InputError):
             read_seeds(wrong) if wrong != "7-" else read_seeds("7-x")
+
+
+def test_encoded_features_with_their_encoder_and_curves(run_here, photos, folder, tmp_path, make_encoder, monkeypatch):
+    save_encoder(tmp_path / "n.safetensors", make_encoder())
+    save_encoder(tmp_path / "other.safetensors", make_encoder(1))
+    private, known = tmp_path / "p.sfm.h5", sfumato.load_decoys()
+    small = sfumato.Decoys(known.descriptors[:400], known.extractor, parts=1)
+    sfumato.save_decoys(tmp_path / "public.npz", small)
+    recipe = f"ninja:{tmp_path / 'n.safetensors'}"
+    concealing = ["conceal", photos, "-o", private, "--recipe", recipe, "-q", "--max-features", "60"]
+    assert CliRunner().invoke(app, [str(word) for word in concealing]).exit_code == 0
+    given = (private, "--clear", folder / "clear.h5", "--public", tmp_path / "public.npz", "-q")
+    out = tmp_path / "out"
+    done = run_here(*given, "--encoder", tmp_path / "n.safetensors", "--curves", "-o", out)
+    names = [line.split()[0] for line in done.stdout.splitlines()[1:]]
+    assert names == ["nearest", "nearest-base", "oracle", "oracle-base", "oracle-encoded"]
+    curves = json.loads((out / "curves.json").read_text())
+    assert set(curves) == {"paired", "clear database", "encoded database"}
+    assert (out / "curves.png").stat().st_size > 1000
+    monkeypatch.setattr(encoders, "_known", type(encoders._known)())
+    done = run_here(*given)
+    assert "is not at hand: see --encoder" in done.stderr
+    assert "oracle-base" in done.stdout
+    assert "oracle-encoded" not in done.stdout
+    for archive, option, message in (
+        (private, ("--encoder", tmp_path / "other.safetensors"), "another encoder"),
+        (folder / "private.sfm.h5", ("--encoder", tmp_path / "n.safetensors"), "these did not"),
+        (private, ("--curves",), "--curves needs --public"),
+        (private, ("-a", "vertex"), "not for features that went through an encoder"),
+    ):
+        assert message in run_here(archive, *option, "-q", code=1).stderr

@@ -8,9 +8,12 @@ import time
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import sfumato
+from sfumato.cli.app import app
 from sfumato.features.local import extract
+from sfumato.learn.encoder import save_encoder
 
 
 def test_a_folder_with_good_broken_and_empty_photos(run_sfumato, photos, tmp_path):
@@ -172,3 +175,39 @@ def test_another_detector(run_sfumato, photos, tmp_path):
         assert archive["a.png"].extractor.settings["detector"] == "harris"
         clear = extract(photos / "a.png", detector="harris", max_features=50)
         assert np.array_equal(archive["a.png"].keypoints, clear.keypoints)
+
+
+def run_here(*arguments, code=0):
+    """Run the command in this process, which is quicker."""
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def test_an_encoder_from_photos_to_matches(photos, tmp_path, make_encoder, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_encoder(tmp_path / "n.safetensors", make_encoder())
+    path = tmp_path / "p.sfm.h5"
+    arguments = ("conceal", photos, "-o", path, "--recipe", "ninja:n.safetensors", "--max-features", 200)
+    done = run_here(*arguments)
+    assert "3 images concealed with ninja:n@" in done.stdout
+    facts = json.loads(run_here(*arguments, "--json").stdout)
+    assert (facts["images"], facts["skipped"]) == (0, 3)
+    assert facts["recipe"].startswith("ninja:n@")
+    shown = run_here("inspect", path).stdout
+    for expected in (facts["recipe"], "points of an encoder's space R^128", "none: an encoder gives"):
+        assert expected in shown
+    shown = run_here("inspect", tmp_path / "n.safetensors").stdout
+    for expected in (facts["recipe"], "encoder", "128 - 256 - 128", "sift"):
+        assert expected in shown
+    run_here("match", path, "--exhaustive", "-o", tmp_path / "m.h5")
+    done = run_here("conceal", photos, "-o", path, "--recipe", "random-2", "--max-features", 200, code=1)
+    assert f"begun with {facts['recipe']}" in done.stderr
+
+
+def test_an_encoder_that_is_not_there(photos, tmp_path):
+    for recipe, message in (("ninja:n.safetensors", "n.safetensors: the encoder of the recipe can not be read"),
+                            ("ninja-none", "no encoder ninja-none comes with the package")):  # fmt: skip
+        done = run_here("conceal", photos, "-o", tmp_path / "p.sfm.h5", "--recipe", recipe, code=1)
+        assert message in done.stderr
+    assert not list(tmp_path.iterdir())

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.cli.match import Choice, choose_pairs, codebook_of
+from sfumato.cli.codebook import codebook_of
+from sfumato.cli.match import Choice, choose_pairs
 from sfumato.matching.codebook import make_codebook
 from sfumato.matching.journal import Journal
 from sfumato.matching.match import MatchParams

@@ -7,7 +7,9 @@ from typer.testing import CliRunner
 
 from sfumato.cli.app import app
 from sfumato.images.samples import sample_image
+from sfumato.learn.encoder import save_encoder
 from sfumato.learn.inverter import load_inverter
+from sfumato.learn.inverters import open_inverter
 from sfumato.learn.train_inverter import InverterTrainParams
 
 pytest.importorskip("torch")
@@ -102,8 +104,38 @@ def test_mistakes(run_here, pictures, tmp_path, arguments, message):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("architecture", ["patch", "unet"])
+def test_nothing_to_resume(run_here, pictures, tmp_path, monkeypatch, architecture):
+    output = tmp_path / "a.safetensors"
+    output.write_bytes(b"finished")
+    call = (pictures, "-o", output, "--architecture", architecture, "--resume")
+    assert "already there" in run_here(*call, code=1).stderr
+    assert output.read_bytes() == b"finished"
+    name = "a.safetensors.patch.part" if architecture == "patch" else "a.safetensors.part"
+    (tmp_path / name).write_bytes(b"not a state")
+    monkeypatch.setattr("sfumato.images.read.read_image", lambda *_: pytest.fail("a photo was read"))
+    assert f"{name}: not a usable safetensors file" in run_here(*call, code=1).stderr
+
+
 def test_help_teaches(run_here, pictures, tmp_path):
     shown = run_here("--help").stdout
     for word in ("--architecture", "--recipe", "--minutes", "--resume", "Example", str(InverterTrainParams().minutes)):
         assert word in shown
     assert "not a folder" in run_here(pictures, "-o", tmp_path / "no" / "a.safetensors", code=1).stderr
+
+
+@pytest.mark.parametrize("architecture", ["patch", "unet"])
+def test_an_inverter_for_an_encoder(run_here, pictures, tmp_path, make_encoder, architecture):
+    save_encoder(tmp_path / "n.safetensors", make_encoder())
+    output, recipe = tmp_path / "a.safetensors", f"ninja:{tmp_path / 'n.safetensors'}"
+    run_here(
+        pictures, "-o", output, "--recipe", recipe, "--steps", 2, "--max-features", 40, "-q",
+        "--architecture", architecture,
+    )  # fmt: skip
+    loaded = open_inverter(output)
+    assert loaded.recipe.startswith("ninja:n@")
+    assert loaded.input_dim == 128
+    arguments = ["invert", str(pictures / "coffee.png"), "-o", str(tmp_path / "s.png"), "--inverter", str(output)]
+    seen = CliRunner().invoke(app, [*arguments, "--encoder", str(tmp_path / "n.safetensors")])
+    assert seen.exit_code == 0, seen.output
+    assert "ninja:n@" in seen.stdout

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from sfumato.attack.decoder import load_decoder
 from sfumato.cli.app import app
+from sfumato.learn.encoder import save_encoder
 
 pytest.importorskip("torch")
 
@@ -67,3 +68,12 @@ def test_what_can_not_be_is_told(run_here, photos: Path, tmp_path: Path):
 
 def test_help_teaches(run_here):
     assert "Example: sfumato train decoder" in " ".join(run_here("train", "decoder", "--help").stdout.split())
+
+
+def test_a_decoder_for_an_encoder(run_here, photos: Path, tmp_path: Path, make_encoder):
+    save_encoder(tmp_path / "n.safetensors", make_encoder(dims=(128, 64)))
+    path, recipe = tmp_path / "d.safetensors", f"ninja:{tmp_path / 'n.safetensors'}"
+    run_here("train", "decoder", photos, "-o", path, "--recipe", recipe, "--steps", "20", "--hidden", "16")
+    decoder = load_decoder(path)
+    assert (decoder.layout.n_in, decoder.layout.m, decoder.layout.n_out) == (64, 0, 128)
+    assert str(decoder.facts["recipe"]).startswith("ninja:n@")

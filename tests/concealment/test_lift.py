@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lifting: the subspace holds the descriptor and its decoys, and shows nothing else."""
 
+import os
 import warnings
 
 import numpy as np
@@ -13,6 +14,7 @@ import sfumato
 from sfumato.concealment.decoys import Decoys
 from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, RecipeError
 from sfumato.images.homography import warp_points
+from sfumato.learn.encoder import encode, load_encoder, save_encoder
 from sfumato.subspace import reference
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import KINDS, Link, Recipe
@@ -329,3 +331,77 @@ def test_real_pictures_still_match(shared_data):
             counts[recipe] = right_matches(*(sfumato.conceal(side, recipe, decoys) for side in sides), homography)
     assert counts["raw"] > 60
     assert counts["sub-hybrid-2"] > 0.6 * counts["raw"]  # even if both draw the same part
+
+
+# ---------------------------------------------------------------- encoders first
+
+
+@pytest.fixture
+def ninja(tmp_path, make_encoder):
+    """A recipe with an encoder of 32 dimensions for unknown descriptors."""
+    save_encoder(tmp_path / "x.safetensors", make_encoder(dims=(32, 64, 32), name="sift"))
+    return f"ninja:{tmp_path / 'x.safetensors'}"
+
+
+def test_an_encoder_alone_gives_points_and_no_warning(points, ninja):
+    own = load_encoder(ninja.removeprefix("ninja:"))
+    hidden = sfumato.conceal(points, ninja)
+    assert (hidden.dim, hidden.ambient_dim, len(hidden)) == (0, 32, 300)
+    assert np.abs(hidden.origin - encode(own, points)).max() < 1e-7
+    features = sfumato.Features(np.zeros((300, 4)), points, sfumato.Extractor("sift"))
+    released = sfumato.conceal(features, ninja, evaluation_seed=3)
+    assert str(released.recipe) == f"ninja:x@{own.checksum[:12]}"
+    assert released.recipe.evaluation_seed is None  # nothing was drawn
+    assert np.array_equal(released.subspaces.origin, hidden.origin)
+    keyed = sfumato.conceal(features, ninja, secret=os.urandom(32))
+    assert not keyed.recipe.keyed
+    assert np.array_equal(keyed.subspaces.origin, hidden.origin)
+    with pytest.raises(InputError, match="exclude each other"):
+        sfumato.conceal(features, ninja, secret=os.urandom(32), evaluation_seed=1)
+
+
+def test_no_features_are_encoded_to_none(ninja):
+    assert sfumato.conceal(np.zeros((0, 32)), ninja).origin.shape == (0, 32)
+    assert sfumato.conceal(np.zeros((0, 32)), f"{ninja}+random-2").basis.shape == (0, 2, 32)
+
+
+def test_a_lifting_after_an_encoder_holds_the_encoded_point_and_encoded_decoys(points, decoys, ninja):
+    own = load_encoder(ninja.removeprefix("ninja:"))
+    for recipe, secret in (("random-2", None), ("sub-hybrid-2", None), ("adversarial-2", os.urandom(32))):
+        features = sfumato.Features(np.zeros((300, 4)), points)
+        hidden = sfumato.conceal(features, f"{ninja}+{recipe}", decoys, secret=secret)
+        assert (hidden.subspaces.dim, str(hidden.recipe)) == (2, f"ninja:x@{own.checksum[:12]}+{recipe}")
+        distances = sfumato.squared_distances(encode(own, points), hidden.subspaces)
+        assert np.diag(distances).max() < 1e-9
+        assert hidden.recipe.decoys == (None if recipe == "random-2" else decoys.checksum)
+        near = sfumato.squared_distances(encode(own, decoys.descriptors), hidden.subspaces[:20])
+        assert (near < 1e-9).sum() >= {"random-2": 0, "sub-hybrid-2": 20, "adversarial-2": 40}[recipe]
+
+
+def test_equal_descriptors_share_a_subspace_behind_an_encoder(points, decoys, ninja):
+    twice = np.concatenate([points[:40], points[:40]])
+    hidden = sfumato.conceal(twice, f"{ninja}+sub-hybrid-2", decoys)
+    assert np.array_equal(hidden.origin[:40], hidden.origin[40:])
+    assert np.array_equal(hidden.basis[:40], hidden.basis[40:])
+
+
+def test_a_key_gives_the_same_subspace_in_any_company_and_under_any_name(points, decoys, ninja, tmp_path):
+    other, secret = tmp_path / "renamed.safetensors", os.urandom(32)
+    other.write_bytes((tmp_path / "x.safetensors").read_bytes())
+    all_ = sfumato.conceal(points, f"{ninja}+hybrid-2", decoys, secret=secret)
+    some = sfumato.conceal(points[17:19], f"ninja:{other}+hybrid-2", decoys, secret=secret)
+    assert np.abs(all_.origin[17:19] - some.origin).max() < 1e-5
+    assert np.abs(all_.basis[17:19] - some.basis).max() < 1e-5
+
+
+def test_an_encoder_of_another_kind_is_refused(points, ninja, decoys):
+    for name in ("hardtfeat", "rootsift"):
+        features = sfumato.Features(np.zeros((300, 4)), points, sfumato.Extractor(name))
+        with pytest.raises(RecipeError, match=f"its encoder is for sift, the features are {name}"):
+            sfumato.conceal(features, ninja)
+    with pytest.raises(InputError, match="takes 32 dimensions, the points have 31"):
+        sfumato.conceal(points[:, :31], ninja)
+    with pytest.raises(InputError, match="labels have no effect"):
+        sfumato.conceal(points, ninja, labels=[1] * 300)
+    with pytest.raises(RecipeError, match="sphere"):
+        sfumato.conceal(points, f"{ninja}+random-1")

@@ -8,15 +8,19 @@ from sfumato.evaluate import localization, scene
 from sfumato.evaluate.localization import (
     LocalizeProtocol,
     evaluate_localization,
+    owner_of,
     recall_name,
     score_query,
     summarise_queries,
     table_of,
 )
+from sfumato.evaluate.subjects import Subject
 from sfumato.evaluate.task import Sample
 from sfumato.features.local import LocalParams
 from sfumato.geometry.localize import LocalizeParams
 from sfumato.images.folders import read_posed_folder
+from sfumato.learn.encoder import save_encoder
+from sfumato.types.recipe import Recipe
 
 LOCAL = LocalParams(max_features=500)
 
@@ -122,3 +126,24 @@ def test_all_that_decides_a_pose_is_in_the_record(small_room, tmp_path, caplog):
         found.append(scores(evaluate_localization(images, tmp_path, protocol)[0])["matches"])
     assert found[1] < found[0]
     assert "is not localized:" in caplog.text
+
+
+def test_encoded_features_are_localized_in_maps_of_their_space(small_room, tmp_path, make_encoder):
+    save_encoder(tmp_path / "n.safetensors", make_encoder(dims=(128, 128)))  # a rotation: nothing is lost
+    ninja = f"ninja:{tmp_path / 'n.safetensors'}"
+    protocol = LocalizeProtocol(recipes=(ninja, f"{ninja}+random-2"), distances=("p-to-s",), local=LOCAL)
+    records = evaluate_localization(read_posed_folder(small_room), tmp_path / "out", protocol)
+    told = [(str(record.params["recipe"]).split("@")[0], record.params["distance"], record.seed) for record in records]
+    assert told == [("ninja:n", "p-to-p", None), ("ninja:n", "p-to-s", 0)]
+    for record in records:
+        assert record.dropped == ()
+        assert scores(record)[recall_name((0.25, 2))] == 1
+
+
+def test_who_owns_the_map():
+    ninja = Subject(Recipe.of("ninja:x@0123456789ab"), "p-to-p", None)
+    assert owner_of(ninja) is ninja
+    assert owner_of(Subject(Recipe.of("ninja:x@0123456789ab+random-2"), "p-to-s", 3)) == ninja
+    assert owner_of(Subject(Recipe.of("random-2"), "p-to-s", 3)).recipe.is_clear
+    lifted = Subject(Recipe.of("random-2"), "s-to-s", 3)
+    assert owner_of(lifted) is lifted

@@ -20,6 +20,7 @@ from sfumato.evaluate.task import Sample
 from sfumato.images.folders import HomographySequence, read_homography_folder
 from sfumato.images.homography import HomographyParams, draw_homography, warp_points
 from sfumato.images.samples import sample_image
+from sfumato.learn.encoder import save_encoder
 
 SHIFT = np.array([[1.0, 0, 10], [0, 1, 0], [0, 0, 1]])
 KEY = "v_toy 1-2"
@@ -208,3 +209,15 @@ def test_a_homography_with_a_negative_factor_is_the_same_homography(small_sequen
         assert np.array_equal(one.homography, other.homography)
         errors = transfer_errors(other.homography, points, warp_points(one.homography, points))
         assert errors.max() < 1e-6
+
+
+@pytest.mark.parametrize(("lifting", "distance"), [("", "s-to-s"), ("+random-2", "p-to-s"), ("+random-2", "s-to-s")])
+def test_encoded_features_are_compared_in_their_space(toy, toy_decoys, tmp_path, make_encoder, lifting, distance):
+    save_encoder(tmp_path / "n.safetensors", make_encoder(dims=(16, 16), name="toy"))  # a rotation keeps distances
+    one = matcher(toy, toy_decoys, f"ninja:{tmp_path / 'n.safetensors'}{lifting}", distance)
+    _, figures = measured(one)
+    assert figures["correct 3 px"] > (38 if distance == "p-to-s" or not lifting else 25)
+    assert one.params["distance"] == (distance if lifting else "p-to-p")
+    assert one.params["recipe"].startswith("ninja:n@")
+    assert str(tmp_path) not in str(one.params)
+    assert one.params["draws"] == ("evaluation seed" if lifting else None)

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.errors import DecoyError, InputError, RecipeError
+from sfumato.errors import DecoyError, FileError, InputError, RecipeError
 from sfumato.evaluate.subjects import (
     ClearFeatures,
     Subject,
@@ -12,7 +12,9 @@ from sfumato.evaluate.subjects import (
     conceal_repeatably,
     draw_parts,
     single_part,
+    unlifted,
 )
+from sfumato.learn.encoder import save_encoder
 from sfumato.types.recipe import Recipe
 
 
@@ -120,3 +122,31 @@ def test_clear_features_are_extracted_once_and_let_go(tmp_path):
     _ = held[a], held[b]
     assert calls == ["a", "b", "a"]
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def ninja(tmp_path, make_encoder):
+    save_encoder(tmp_path / "n.safetensors", make_encoder(dims=(8, 16, 8), name="toy"))
+    return f"ninja:{tmp_path / 'n.safetensors'}"
+
+
+def test_an_encoder_is_compared_once_and_named_by_its_checksum(ninja, decoys):
+    found = choose_subjects(["raw", ninja, f"{ninja}+random-2"], ["p-to-s", "s-to-s"], [0, 1])
+    digits = found[1].recipe.encoders[0].checksum
+    assert [str(subject) for subject in found][:3] == [
+        "raw p-to-p", f"ninja:n@{digits} p-to-p", f"ninja:n@{digits}+random-2 p-to-s seed 0",
+    ]  # fmt: skip
+    assert len(found) == 6
+    assert choose_decoys(found, sfumato.Extractor("toy"), decoys) is None
+    with pytest.raises(RecipeError, match="is for toy, the features are sift"):
+        choose_decoys(found, sfumato.Extractor("sift"), None)
+    with pytest.raises(FileError, match="check the path"):
+        choose_subjects(["ninja:none.safetensors"], ["p-to-s"], [0])
+
+
+def test_points_to_compare_with_are_encoded(ninja):
+    recipe = choose_subjects([f"{ninja}+random-2"], ["p-to-s"], [0])[0].recipe
+    features = sfumato.Features(np.zeros((3, 4)), np.eye(3, 8), sfumato.Extractor("toy"))
+    hidden = conceal_repeatably(features, recipe, None, seed=0)
+    assert np.diag(sfumato.squared_distances(unlifted(features, recipe), hidden.subspaces)).max() < 1e-9
+    assert np.array_equal(unlifted(features, Recipe.of("random-2")), features.descriptors)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import sfumato
+from sfumato.concealment.encoders import remember
 from sfumato.errors import EvaluationOnlyWarning, InputError, VoidDistanceWarning
 from sfumato.geometry.localize import Localized, LocalizeParams, find_points, localize
 from sfumato.geometry.mapping import triangulate_map
@@ -181,7 +182,7 @@ def test_what_can_not_be_compared_is_told(maps, place, places):
     with pytest.raises(InputError, match="different descriptors: superpoint and sift"):
         localize(other, place.camera, map_, map_.names)
     encoded = ConcealedFeatures(**rows, recipe="ninja-small+random-2", extractor=query.extractor)
-    with pytest.raises(InputError, match="different encoders"):
+    with pytest.raises(InputError, match="different spaces: ninja-small and no encoder"):
         localize(encoded, place.camera, map_, map_.names)
     large = Camera("PINHOLE", 1280, 960, (1000, 1000, 640, 480))
     with pytest.raises(InputError, match="640 x 480, its camera 1280 x 960"):
@@ -266,3 +267,20 @@ def test_a_photo_is_localized_to_centimetres(fountain, recipe, is_public):
     assert metres < 0.03
     assert degrees < 0.2
     assert found.inliers > 150
+
+
+def test_encoded_features_are_localized_among_their_own_kind(places, place, model, make_encoder):
+    width = next(iter(place.features.values())).descriptors.shape[1]
+    own, other = (f"ninja:x@{remember(make_encoder(s, dims=(width, width))).checksum[:12]}" for s in (0, 1))
+    hidden = {n: sfumato.conceal(place.features[n], own) for n in (*places.VIEWS, *places.QUERIES)}
+    rows = {n: select_rows(hidden[n], model.sight(n).keypoints) for n in places.VIEWS}
+    map_, query = Map(model, rows, is_public=False), places.QUERIES[0]
+    found = localize(hidden[query], place.camera, map_, map_.names)
+    assert pose_error(found.pose, place.poses[query])[0] < 0.02
+    with pytest.raises(InputError, match=r"these features live in different spaces: ninja:x@.* and ninja:x@"):
+        localize(sfumato.conceal(place.features[query], other), place.camera, map_, map_.names)
+    with pytest.raises(InputError, match="no encoder and ninja:x@"):
+        localize(place.concealed([query])[query], place.camera, map_, map_.names)
+    public = public_map(places, place, model)
+    with pytest.raises(InputError, match="without --public"):
+        localize(hidden[query], place.camera, public, public.names)

@@ -9,7 +9,7 @@ import pytest
 
 from sfumato.errors import FileError
 from sfumato.learn import checkpoint
-from sfumato.learn.checkpoint import checked_arrays, load_checkpoint, save_checkpoint
+from sfumato.learn.checkpoint import checked_arrays, load_checkpoint, load_tensors, save_checkpoint, save_tensors
 
 ARRAYS = {
     "weight": np.arange(12, dtype=np.float32).reshape(3, 4),
@@ -108,3 +108,19 @@ def test_arrays_of_another_network_are_told():
             checked_arrays({**good, **changed}, shapes, "n")
     with pytest.raises(FileError, match="b is missing"):
         checked_arrays({"a": good["a"]}, shapes, "n")
+
+
+def test_plain_tensors_and_texts_come_back(tmp_path):
+    path, arrays = tmp_path / "a.safetensors", {"b": np.arange(3, dtype=np.float16), "a": np.eye(2, dtype=np.float32)}
+    save_tensors(path, arrays, {"format": "mine"})
+    found, texts = load_tensors(path)
+    assert texts == {"format": "mine"}
+    assert all(np.array_equal(found[name], array) for name, array in arrays.items())
+    assert load_checkpoint(path)[1] == {}
+
+
+def test_texts_must_be_texts(tmp_path):
+    header = b'{"__metadata__":{"format":3}}'
+    (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(FileError, match="mapping of texts"):
+        load_tensors(tmp_path / "a.safetensors")

@@ -164,3 +164,10 @@ def test_the_script_makes_them_anew(tmp_path):
     assert np.array_equal(written.words, expected.words)
     assert np.allclose(written.background, expected.background, atol=2e-3)
     assert (tmp_path / "codebook-rootsift-20.npz").exists()
+
+
+def test_the_space_of_the_words_is_kept(tmp_path):
+    made = Codebook(np.eye(4, dtype=np.float32), sfumato.Extractor("toy"), space="ninja@0123456789ab")
+    save_codebook(tmp_path / "c.npz", made)
+    assert module._parse((tmp_path / "c.npz").read_bytes()).space == "ninja@0123456789ab"
+    assert load_codebook("sift").space == "clear"

@@ -310,3 +310,17 @@ def test_two_dask_workers_one_of_them_killed(cluster, tmp_path, archive_at):
     drain(sfumato.match_pairs(path, pairs, cluster.get_executor(retries=3, pure=False), in_flight=8), found, kill)
     assert_same(found.items(), expected)
     assert victim not in cluster.run(os.getpid).values()
+
+
+def test_images_of_different_encoders_are_refused(tmp_path):
+    rng, images = np.random.default_rng(0), {}
+    for name, recipe in (("a", "ninja:x@0123456789ab"), ("b", "ninja:x@0123456789ab"), ("c", "ninja:x@ba9876543210")):
+        points = sfumato.Subspaces(rng.normal(size=(5, 16)), np.zeros((5, 0, 16)))
+        images[name] = sfumato.ConcealedFeatures(np.zeros((5, 4)), points, recipe, sfumato.Extractor("sift"))
+    sfumato.save(tmp_path / "a.sfm.h5", images)
+    failed = {}
+    found = dict(
+        sfumato.match_pairs(tmp_path / "a.sfm.h5", [("a", "b"), ("a", "c")], failed=failed.__setitem__, threads=1)
+    )
+    assert list(found) == [("a", "b")]
+    assert "different spaces: ninja:x@0123456789ab and ninja:x@ba9876543210" in str(failed["a", "c"])

@@ -19,16 +19,16 @@ from sfumato.matching.retrieval import (
 )
 
 WORDS = np.eye(8, dtype=np.float32)
-PLAIN = Codebook(WORDS, sfumato.Extractor("toy"))
+PLAIN = Codebook(WORDS, sfumato.Extractor("toy"), space="compress-8")
 ONE = RetrievalParams(votes=1)
 
 
-def voters(*counts, dim=0, seed=0):
+def voters(*counts, dim=0, seed=0, encoder="compress-8+"):
     """Points near to the words of a toy codebook, so many near to each; or subspaces through them, off the words."""
     rng = np.random.default_rng(seed)
     points = np.repeat(WORDS, counts, axis=0) + 0.01 * rng.standard_normal((sum(counts), 8))
     directions = rng.standard_normal((len(points), dim, 8)) if dim else np.zeros((len(points), 0, 8))
-    recipe = f"random-{dim}" if dim else "compress-8"
+    recipe = f"{encoder}random-{dim}" if dim else "compress-8"
     subspaces = sfumato.Subspaces(points, directions)
     return sfumato.ConcealedFeatures(np.zeros((len(points), 4)), subspaces, recipe, sfumato.Extractor("toy"))
 
@@ -59,7 +59,7 @@ def test_votes_are_counted():
 
 def test_subspaces_vote_for_the_words_they_pass():
     lines = sfumato.Subspaces(np.zeros((3, 8)), np.eye(8)[[1, 5, 5]][:, None])
-    hidden = sfumato.ConcealedFeatures(np.zeros((3, 4)), lines, "random-1", sfumato.Extractor("toy"))
+    hidden = sfumato.ConcealedFeatures(np.zeros((3, 4)), lines, "compress-8+random-1", sfumato.Extractor("toy"))
     assert np.allclose(sign({"a": hidden}, PLAIN, ONE).shares[0], [0, 1 / 3, 0, 0, 0, 2 / 3, 0, 0])
 
 
@@ -194,8 +194,8 @@ def test_a_damaged_image_does_not_stop_the_others(archive_at, tmp_path, spoil):
     [
         (voters(1, 1, 1, 1, 1, 1, 1, 1), Codebook(np.eye(4)), "'1' has 8 dimensions, the codebook 4"),
         (voters(1, 1, 1, 1, 1, 1, 1, 1), Codebook(WORDS, sfumato.Extractor("sift")), "holds toy, .* words of sift"),
-        (voters(1, 1, 1, 1, 1, 1, 1, 1, dim=2), None, "not for 'toy'.*--codebook"),
-        (voters(1, 1, 1, 1, 1, 1, 1, 1), None, "made by compress-8: give a codebook"),
+        (voters(1, 1, 1, 1, 1, 1, 1, 1, dim=2, encoder=""), None, "not for 'toy'.*--codebook"),
+        (voters(1, 1, 1, 1, 1, 1, 1, 1), None, "space of compress-8, .* give the encoder"),
         (np.ones((3, 8)), None, "plain points: give a codebook"),
     ],
 )
@@ -245,3 +245,13 @@ def test_the_fountain_is_found_among_other_photos(shared_data, recipe):
     rows = nearest_images(signed, signed, 5)
     found = [np.isin(row, range(4)).sum() for row in rows[:4]]
     assert sum(found) >= 11  # of 12
+
+
+def test_a_codebook_of_another_space_is_refused():
+    images = {"a.jpg": voters(3, 3, 0, 0, 0, 0, 0, 0)}
+    with pytest.raises(InputError, match=r"'a\.jpg' and the codebook live in different spaces: compress-8 and no enc"):
+        sign(images, Codebook(WORDS, sfumato.Extractor("toy")), ONE)
+    with pytest.raises(InputError, match="different spaces: compress-8 and ninja@0123456789ab"):
+        sign(images, Codebook(WORDS, sfumato.Extractor("toy"), space="ninja@0123456789ab"), ONE)
+    with pytest.raises(InputError, match=r"space of compress-8, the bundled codebook does not: .*--encoder"):
+        sign(images)

@@ -72,3 +72,21 @@ def test_pairs():
         check_pair(plain, side_of(np.ones((3, 9)), "b"))
     with pytest.raises(InputError, match="different descriptors: sift and rootsift"):
         check_pair(side_of(concealed(), "a"), side_of(concealed("rootsift"), "b"))
+
+
+def encoded(recipe: str) -> sfumato.ConcealedFeatures:
+    rng, dim = np.random.default_rng(0), sfumato.Recipe.of(recipe).dim
+    subspaces = sfumato.Subspaces(rng.normal(size=(5, 8)), rng.normal(size=(5, dim, 8)))
+    return sfumato.ConcealedFeatures(np.zeros((5, 4)), subspaces, recipe, sfumato.Extractor("sift"))
+
+
+def test_encoders_must_be_the_same():
+    ninja, renamed = "ninja:x@0123456789ab", "ninja-y@0123456789ab"
+    for a, b in ((ninja, ninja), (ninja, renamed), (ninja, f"{ninja}+random-2"), ("random-2", "sub-hybrid-2")):
+        check_pair(side_of(encoded(a), "a"), side_of(encoded(b), "b"))
+    check_pair(side_of(encoded(ninja), "a"), side_of(np.ones((3, 8)), "b"))  # whoever gives arrays must know
+    for a, b in ((ninja, "ninja:x@ba9876543210"), (ninja, "random-2"), (f"{ninja}+random-2", "random-2")):
+        with pytest.raises(InputError, match="these features live in different spaces: ninja:x@0123456789ab and "):
+            check_pair(side_of(encoded(a), "a"), side_of(encoded(b), "b"))
+    with pytest.raises(InputError, match="and no encoder"):
+        sfumato.match(encoded(ninja), encoded("random-2"))

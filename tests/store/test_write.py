@@ -630,3 +630,31 @@ def test_an_interrupted_append_goes_on(path: Path, features: Any, same: Any):
     with load(path) as archive:
         assert list(archive) == ["a.jpg", "b.jpg", "c.jpg"]
         same(archive["b.jpg"], features(seed=1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_encoded_points_are_written_read_and_resumed(path: Path, features: Any, same: Any, dtype: str):
+    given = {f"{i}.jpg": features(seed=i, dim=0, count=i, recipe="ninja:x@0123456789ab") for i in range(4)}
+    with ArchiveWriter(path, dtype=dtype) as writer:
+        writer.add("0.jpg", given["0.jpg"])
+        writer.add("1.jpg", given["1.jpg"])
+    with ArchiveWriter(path, append=True, resume=True, dtype=dtype) as writer:
+        assert set(writer.names) == {"0.jpg", "1.jpg"}
+        for name in ("2.jpg", "3.jpg"):
+            writer.add(name, given[name])
+    with load(path) as archive:
+        for name, image in given.items():
+            assert (archive.header(name).dim, archive[name].subspaces.basis.shape) == (0, (len(image), 0, 16))
+            if dtype == "float32":
+                same(archive[name], image)
+            assert np.abs(archive[name].subspaces.origin - image.subspaces.origin).max(initial=0) < 2e-3
+            assert str(archive[name].recipe) == "ninja:x@0123456789ab"
+
+
+def test_a_cut_archive_of_encoded_points_is_refused(path: Path, features: Any):
+    save(path, {"a.jpg": features(dim=0, recipe="ninja:x@0123456789ab")})
+    whole = path.read_bytes()
+    for length in range(0, len(whole), 37):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ArchiveError):
+            load(path)

@@ -245,3 +245,26 @@ def test_numpy_integers_and_the_short_form_make_recipes():
     assert str(Recipe("compress-48+sub-hybrid-4")) == "compress-48+sub-hybrid-4"
     with pytest.raises(RecipeError, match="did you mean 'sub-hybrid-2'"):
         Recipe("sub-hybird-2")
+
+
+def test_encoders_that_were_read_have_an_identity_beside_their_name():
+    one, two = (Recipe.of(f"ninja{name}@0123456789ab+random-2") for name in (":mine", "-sift-2.5"))
+    assert one != two
+    assert one.space == two.space == "ninja@0123456789ab"
+    assert one.identity == two.identity == "ninja@0123456789ab+random-2"
+    assert one.encoders == (Link("ninja", variant=":mine@0123456789ab"),)
+    assert one.encoders[0].checksum == "0123456789ab"
+    assert Recipe.from_json(one.to_json()) == one
+
+
+@pytest.mark.parametrize("text", ["ninja-sift-2.5", "ninja:a@b.safetensors", "ninja:x@0123456789AB", "ninja:x@0123"])
+def test_encoders_that_are_only_named_are_their_names(text):
+    recipe = Recipe.of(text)
+    assert recipe.encoders[0].checksum == ""
+    assert recipe.space == recipe.identity == text
+
+
+def test_liftings_do_not_change_the_space():
+    assert Recipe.of("sub-hybrid-2").space == Recipe.of("raw").space == "clear"
+    assert Recipe.of("sub-hybrid-2").identity == "sub-hybrid-2"
+    assert Recipe.of("compress-48+random-2").space == "compress-48"

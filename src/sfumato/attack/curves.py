@@ -6,7 +6,7 @@ changes the answer is kept: a public descriptor counts if no other one is both n
 descriptor. Holds distances of a few rows to all public descriptors, never of all rows.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attack.knowledge import Recovered
-from sfumato.attack.neighbours import NEIGHBOURS, certainty, nearest_public, row_blocks
+from sfumato.attack.knowledge import Knowledge, Recovered
+from sfumato.attack.neighbours import NEIGHBOURS, certainty, encode_public, nearest_public, row_blocks
 from sfumato.errors import InputError
 from sfumato.types.arrays import frozen_array
-from sfumato.types.concealed import Subspaces
+from sfumato.types.concealed import ConcealedFeatures, Subspaces
 
 Floats = NDArray[np.float32]
 GRID_STEPS = 4
@@ -108,6 +108,37 @@ def paired_curves(
         curves["clear database"] = oracle_curve(queries, clear, pairs, None, grid)
         curves["encoded database"] = oracle_curve(queries, clear, encoded, None, grid)
     return curves
+
+
+def encoder_curves(
+    features: ConcealedFeatures, knowledge: Knowledge, grid: tuple[int, ...] | None = None
+) -> dict[str, Curve]:
+    """Return the oracles of Figure 11 of NinjaDesc for encoded features of one image; of lifted ones "paired" alone.
+
+    Raises InputError without public descriptors, the clear ones and the encoder, or for features of no encoder.
+    """
+    if not features.recipe.has_encoder:
+        raise InputError(f"{features.recipe} has no encoder: oracle_curve draws its curve")
+    if knowledge.public is None or knowledge.clear is None:
+        raise InputError("the curves of an oracle need public and clear descriptors")
+    knowledge.fits(features)
+    encoded, hidden = encode_public(knowledge), features.subspaces
+    if hidden.dim:
+        return {"paired": oracle_curve(hidden, knowledge.clear, encoded, knowledge.public, grid)}
+    return paired_curves(hidden.origin, knowledge.clear, encoded, knowledge.public, grid)
+
+
+def mean_curve(curves: Sequence[Curve]) -> Curve:
+    """Return the curve over all rows of several images that were asked about the same public descriptors."""
+    if not curves or len({curve.neighbours for curve in curves}) != 1:
+        raise InputError("curves: expected one or more, over the same numbers of neighbours")
+    weights = np.array([curve.count for curve in curves], float)
+    weights /= max(1.0, weights.sum())
+    own = [curve.projected for curve in curves if curve.projected is not None]
+    means = tuple((weights @ np.array(own)).tolist()) if len(own) == len(curves) else None
+    plain = tuple((weights @ np.array([curve.plain for curve in curves])).tolist())
+    count = sum(curve.count for curve in curves)
+    return Curve(neighbours=curves[0].neighbours, plain=plain, projected=means, count=count)
 
 
 def paired_oracle(

@@ -13,6 +13,7 @@ from sfumato.attack.knowledge import Knowledge, Recovered, fallback
 from sfumato.errors import InputError
 from sfumato.learn.decoder import Decoder, read_decoder
 from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.recipe import Recipe
 
 
 def load_decoder(path: str | os.PathLike[str]) -> Decoder:
@@ -50,7 +51,10 @@ def recover_decoder(features: ConcealedFeatures, knowledge: Knowledge) -> Recove
 
 
 def _refuse_other_kind(decoder: Decoder, features: ConcealedFeatures) -> None:
-    """Refuse features of a kind that the decoder never saw; another recipe of the same form only weakens it."""
+    """Refuse features of a kind or space that the decoder never saw; another lifting there only weakens it."""
     trained = str(decoder.facts.get("extractor", "unknown"))
     if "unknown" not in (trained, features.extractor.name) and trained != features.extractor.name:
         raise InputError(f"this decoder was trained on {trained}, the features are {features.extractor.name}")
+    recipe = Recipe.of(str(decoder.facts.get("recipe", "raw")))
+    if recipe.space != features.recipe.space:
+        raise InputError(f"this decoder was trained for {recipe}, the features were made by {features.recipe}")

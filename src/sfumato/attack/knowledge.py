@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sfumato.errors import InputError
 from sfumato.types.arrays import frozen_array, whole_number
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
+from sfumato.types.recipe import Recipe
 
 MEANINGS = {
     "public": "public descriptors of other photos",
@@ -24,6 +25,7 @@ MEANINGS = {
     "clear": "an oracle that knows the clear descriptors",
     "seeds": "seeds the lifting may have used",
     "decoder": "a decoder trained on public photos",
+    "encoder": "the encoder that was used",
 }
 """The fields of Knowledge, in words."""
 
@@ -60,7 +62,10 @@ class Knowledge:
 
     ``public`` (V, n) descriptors of other photos; ``decoys`` (W, n) the database used for lifting; ``releases`` hold
     exactly the same descriptors, ``partners`` (one a row at most) and ``tracks`` nearly; ``clear`` (N, n) answers an
-    oracle's questions, row by row; ``seeds`` may have made the draws; ``decoder`` maps Subspaces to (N, n).
+    oracle's questions, row by row; ``seeds`` may have made the draws; ``decoder`` maps Subspaces to (N, n);
+    ``encoder`` maps descriptors (N, n) to the space (N, n') that encoded features live in.
+
+    Of encoded features ``public``, ``decoys`` and ``clear`` are still descriptors before any encoder.
     """
 
     public: NDArray[np.float32] | None = None
@@ -71,6 +76,7 @@ class Knowledge:
     clear: NDArray[np.float32] | None = None
     seeds: tuple[int, ...] = ()
     decoder: Callable[[Subspaces], NDArray[np.float32]] | None = None
+    encoder: Callable[[NDArray[np.float32]], NDArray[np.float32]] | None = None
 
     def __post_init__(self) -> None:
         for name in ("public", "decoys", "clear"):
@@ -85,6 +91,8 @@ class Knowledge:
             raise InputError("partners: a row has one matched partner at most; several belong in tracks")
         if self.decoder is not None and not callable(self.decoder):
             raise InputError(f"decoder: expected a function of subspaces, got {type(self.decoder).__name__}")
+        if self.encoder is not None and not callable(self.encoder):
+            raise InputError(f"encoder: expected a function of descriptors, got {type(self.encoder).__name__}")
         object.__setattr__(self, "seeds", tuple(whole_number(seed, "seeds") for seed in self.seeds))
 
     @property
@@ -92,13 +100,21 @@ class Knowledge:
         """The names of what is given."""
         return tuple(field.name for field in fields(self) if getattr(self, field.name) not in _NOTHING)
 
+    def clear_dim(self, features: ConcealedFeatures) -> int:
+        """Return the dimension of clear descriptors: that of the features, or before an encoder that of known ones."""
+        if features.recipe.has_encoder:
+            for array in (self.clear, self.public, self.decoys):
+                if array is not None:
+                    return int(array.shape[1])
+        return features.subspaces.ambient_dim
+
     def fits(self, features: ConcealedFeatures) -> None:
         """Raise InputError where the knowledge is about other descriptors than these features'."""
-        n, count = features.subspaces.ambient_dim, len(features)
+        n, count, before = features.subspaces.ambient_dim, len(features), self.clear_dim(features)
         for name in ("public", "decoys", "clear"):
             array = getattr(self, name)
-            if array is not None and array.shape[1] != n:
-                raise InputError(f"{name} has {array.shape[1]} dimensions, the concealed descriptors {n}")
+            if array is not None and array.shape[1] != before:
+                raise InputError(f"{name} has {array.shape[1]} dimensions, the concealed descriptors {before}")
         for name in ("releases", "partners", "tracks"):
             others = getattr(self, name)
             if others is not None and len(others) and others.subspaces.ambient_dim != n:
@@ -150,33 +166,53 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """An attack: its name, the fields of Knowledge it ``needs``, what it ``assumes`` in a sentence, what it does."""
+    """An attack: its name, the fields of Knowledge it ``needs``, what it ``assumes`` in a sentence, what it does.
+
+    ``encoded`` is what it needs on features that went through an encoder, None if it does not work there: it then
+    knows the space of clear descriptors only, or finds points of the encoder's. ``only_encoded``: it is for them alone.
+    """
 
     name: str
     needs: tuple[str, ...]
     assumes: str
     recover: Callable[[ConcealedFeatures, Knowledge], Recovered]
+    encoded: tuple[str, ...] | None = None
+    only_encoded: bool = False
 
     def __post_init__(self) -> None:
-        unknown = set(self.needs) - set(MEANINGS)
+        unknown = set(self.needs) | set(self.encoded or ())
+        unknown -= set(MEANINGS)
         if unknown:
             raise InputError(f"attack {self.name} needs {', '.join(sorted(unknown))}, which is no kind of knowledge")
+
+    def needs_on(self, recipe: Recipe) -> tuple[str, ...] | None:
+        """Return the fields of Knowledge it needs on features of a recipe; None if it is not for such."""
+        if recipe.has_encoder:
+            return self.encoded
+        return None if self.only_encoded else self.needs
 
 
 def run_attack(attack: Attack, features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
     """Run an attack on the concealed features of one image.
 
-    Raises InputError if something it needs is not known, or is about other descriptors.
+    Raises InputError if something it needs is not known, or is about other descriptors, and for an attack that is not
+    for features of this recipe.
     """
-    missing = [name for name in attack.needs if name not in knowledge.known]
+    needs = attack.needs_on(features.recipe)
+    if needs is None:
+        others = "did not go" if attack.only_encoded else "went"
+        raise InputError(f"the attack {attack.name} is not for features that {others} through an encoder")
+    missing = [name for name in needs if name not in knowledge.known]
     if missing:
         told = " and ".join(f"{MEANINGS[name]} ({name})" for name in missing)
         raise InputError(f"the attack {attack.name} needs {told}")
     knowledge.fits(features)
     if len(features) == 0:
-        return Recovered(np.empty((0, features.subspaces.ambient_dim), np.float32), np.empty(0, np.float32))
+        return Recovered(np.empty((0, knowledge.clear_dim(features)), np.float32), np.empty(0, np.float32))
     recovered = attack.recover(features, knowledge)
-    if recovered.descriptors.shape != features.subspaces.origin.shape:
+    wanted = (len(features), knowledge.clear_dim(features))
+    blind = features.recipe.has_encoder and knowledge.clear is None  # then nobody knows the dimension
+    if recovered.descriptors.shape != wanted and not (blind and len(recovered) == len(features)):
         raise InputError(f"the attack {attack.name} returned {recovered.descriptors.shape}")
     return recovered
 

@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.attack.companions import companions_from_archive, companions_from_matches, companions_from_model
+from sfumato.attack.curves import Curve, encoder_curves, mean_curve, oracle_curve
 from sfumato.attack.knowledge import Attack, Companions, Knowledge, Recovered, run_attack
 from sfumato.attack.neighbours import NEIGHBOURS, oracle
 from sfumato.attack.score import recovery_distances, summarise_distances
 from sfumato.attack.table import ATTACKS, applicable
+from sfumato.concealment.encoders import Resolved
 from sfumato.errors import ArchiveError, InputError, suggest
 from sfumato.geometry.model import Model, read_model
 from sfumato.types.clear import Features
@@ -29,6 +31,14 @@ Seen = Callable[[str, str, ConcealedFeatures, Recovered], None]
 Progress = Callable[[Iterable[Any]], Iterable[Any]]
 
 SAME_PLACE_PX = 0.01
+
+ORACLES: dict[str, dict[str, Any]] = {
+    "oracle": {},
+    "oracle-projected": {"projected": True},
+    "oracle-base": {"database": "base"},
+    "oracle-encoded": {"database": "encoded"},
+}
+"""Attacks that are told how many neighbours they may ask about, and how each asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
@@ -45,11 +55,12 @@ class Materials:
 
 @dataclass(slots=True, repr=False)
 class Outcome:
-    """What an attack came to: ``images`` and ``features`` attacked, ``confidence`` of each feature, ``distances`` to
-    the clear ones where they are known."""
+    """What an attack came to: ``images`` and ``features`` attacked with ``needs`` known, ``confidence`` of each
+    feature, ``distances`` to the clear ones where they are known."""
 
     attack: Attack
     images: int = 0
+    needs: tuple[str, ...] | None = None
     confidence: list[NDArray[np.float32]] = field(default_factory=list)
     distances: list[NDArray[np.float64]] = field(default_factory=list)
 
@@ -59,7 +70,7 @@ class Outcome:
         sure = np.concatenate([np.empty(0, np.float32), *self.confidence])
         facts: dict[str, Any] = {
             "attack": self.attack.name,
-            "knowledge": list(self.attack.needs),
+            "knowledge": list(self.attack.needs if self.needs is None else self.needs),
             "assumes": self.attack.assumes,
             "images": self.images,
             "features": len(sure),
@@ -86,9 +97,8 @@ def choose_attacks(names: Iterable[str], neighbours: int = NEIGHBOURS) -> dict[s
                 f"no attack is called {name!r:.80}{suggest(name, ATTACKS)}; there are {', '.join(ATTACKS)}"
             )
         chosen[name] = ATTACKS[name]
-        if name.startswith("oracle"):
-            asks = oracle(neighbours, projected=name.endswith("projected"))
-            chosen[name] = replace(ATTACKS[name], recover=asks)
+        if name in ORACLES:
+            chosen[name] = replace(ATTACKS[name], recover=oracle(neighbours, **ORACLES[name]))
     return chosen
 
 
@@ -122,6 +132,7 @@ def attack_archive(
             recovered = run_attack(attack, features, knowledge)
             outcome = outcomes[attack.name]
             outcome.images += 1
+            outcome.needs = attack.needs_on(features.recipe)
             outcome.confidence.append(recovered.confidence)
             if knowledge.clear is not None:
                 outcome.distances.append(recovery_distances(recovered, knowledge.clear))
@@ -131,14 +142,41 @@ def attack_archive(
     return ran, left_out
 
 
+def archive_curves(archive: Archive, materials: Materials) -> dict[str, Curve]:
+    """Return how near oracles come over the number of neighbours, over the rows of all images that have some.
+
+    Of encoded features the three of NinjaDesc's Figure 11, of others "oracle".
+
+    Raises InputError without public and clear descriptors; an image that can not be used stops it.
+    """
+    found: dict[str, list[Curve]] = {}
+    for name in archive:
+        features = archive[name]
+        known = knowledge_of(name, features, archive, materials, None)
+        if known.public is None or known.clear is None:
+            raise InputError("the curves of an oracle need public and clear descriptors")
+        if not len(features):
+            continue
+        if features.recipe.has_encoder:
+            curves = encoder_curves(features, known)
+        else:
+            curves = {"oracle": oracle_curve(features.subspaces, known.clear, known.public)}
+        for title, curve in curves.items():
+            found.setdefault(title, []).append(curve)
+    return {title: mean_curve(curves) for title, curves in found.items()}
+
+
 def knowledge_of(
     name: str, features: ConcealedFeatures, archive: Archive, materials: Materials, model: Model | None
 ) -> Knowledge:
     """Return what is known about one image.
 
-    Raises InputError where the clear features are not those that were concealed.
+    Raises InputError where the clear features are not those that were concealed, or were encoded by another encoder.
     """
     found: dict[str, Any] = {}
+    encoder = materials.general.encoder
+    if isinstance(encoder, Resolved) and encoder.recipe.space != features.recipe.space:
+        raise InputError(f"it was made by {features.recipe}, not by the encoder that is known, {encoder.recipe.space}")
     nobody = Companions(rows=np.empty(0, np.int32), subspaces=features.subspaces[:0])
     if materials.clear is not None:
         found["clear"] = _clear_rows(name, features, materials.clear)

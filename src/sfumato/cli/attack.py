@@ -4,25 +4,30 @@
 import json
 import sys
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from sfumato.attack.curves import draw_curves
 from sfumato.attack.decoder import load_decoder
 from sfumato.attack.knowledge import Knowledge, Recovered
-from sfumato.attack.many import Materials, Outcome, attack_archive
+from sfumato.attack.many import Materials, Outcome, archive_curves, attack_archive
 from sfumato.attack.neighbours import NEIGHBOURS
 from sfumato.attack.pictures import paint_recovered, save_picture
 from sfumato.attack.score import WITHIN
 from sfumato.attack.table import ATTACKS
+from sfumato.cli.codebook import first_header
 from sfumato.cli.options import AsJson, Quiet
 from sfumato.cli.output import printable, progress_bar
 from sfumato.concealment.decoyfile import load_decoys
+from sfumato.concealment.encoders import Resolved, find_encoders
 from sfumato.errors import InputError
 from sfumato.features.hloc import read_hloc
+from sfumato.learn.encoder import load_encoder
 from sfumato.matching.matchfile import load_matches
-from sfumato.store import load
+from sfumato.store import Archive, load
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.whole import write_text
 
@@ -45,6 +50,10 @@ def run(
     matches: Annotated[Path | None, typer.Option(help="Matches between the images, made by 'sfumato match'.")] = None,
     model: Annotated[Path | None, typer.Option(help="A map of the images: a folder made by 'sfumato map'.")] = None,
     decoder: Annotated[Path | None, typer.Option(help="A decoder, made by 'sfumato train decoder'.")] = None,
+    encoder: Annotated[
+        Path | None,
+        typer.Option(help="The encoder the features went through, for nearest and oracle. Default: a bundled one."),
+    ] = None,
     inverter: Annotated[
         Path | None, typer.Option(help="For pictures: made by 'sfumato train inverter'. Default: the one for SIFT.")
     ] = None,
@@ -53,6 +62,9 @@ def run(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A folder for attack.json and pictures of what is recovered.")
     ] = None,
+    curves: Annotated[
+        bool, typer.Option("--curves", help="Also draw how near the oracle comes over its number of neighbours, in -o.")
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -60,25 +72,30 @@ def run(
 
     What the attacker knows is what you give: nothing but the archive is enough for the vertex attack on SIFT. With
     --clear the distances to the clear descriptors are reported (unit norm: within 0.02 is broken); without, only how
-    many rows the attack is confident of. With -o a folder, pictures show what a server could see.
+    many rows the attack is confident of. With -o a folder, pictures show what a server could see. Of encoded features
+    (ninja) the public descriptors go through the encoder too; the attacks ending in -base and -encoded do without one
+    or the other.
 
     Example: sfumato attack private.sfm.h5 --attack vertex --clear clear.h5
     """
     names = None if attack.strip() == "all" else [name.strip() for name in attack.split(",") if name.strip()]
+    if curves and (output is None or clear is None or public is None):
+        raise InputError("--curves needs --public and --clear, and a folder with -o")
     with ExitStack() as files:
+        opened = files.enter_context(load(archive))
         materials = Materials(
             general=Knowledge(
                 public=None if public is None else load_decoys(public).descriptors,
                 decoys=None if decoys is None else load_decoys(decoys).descriptors,
                 seeds=read_seeds(seeds),
                 decoder=None if decoder is None else load_decoder(decoder),
+                encoder=encoder_of(opened, encoder),
             ),
             clear=None if clear is None else dict(read_hloc(clear, extractor="unknown")),
             release=None if releases is None else files.enter_context(load(releases)),
             matches=None if matches is None else files.enter_context(load_matches(matches)),
             model=model,
         )
-        opened = files.enter_context(load(archive))
         outcomes, left_out = attack_archive(
             opened,
             names,
@@ -87,9 +104,35 @@ def run(
             seen=None if output is None else Painter(output, inverter),
             progress=progress_bar("attacking", len(opened), quiet=quiet or as_json),
         )
+        if curves and output is not None:
+            draw_archive_curves(opened, materials, output)
     report(outcomes, left_out, output, as_json=as_json)
     if left_out:
         raise typer.Exit(1)
+
+
+def encoder_of(archive: Archive, path: Path | None) -> Resolved | None:
+    """Return the encoders that the features of an archive went through: given, bundled, or None.
+
+    Raises InputError for an encoder that was not used.
+    """
+    header = first_header(archive)
+    if header is None or not header.recipe.has_encoder:
+        if path is not None:
+            raise InputError("--encoder is for features that went through an encoder, these did not")
+        return None
+    found = find_encoders(header.recipe, [] if path is None else [load_encoder(path)])
+    if found is None:
+        print(printable(f"the encoder of {header.recipe} is not at hand: see --encoder"), file=sys.stderr)
+    return found
+
+
+def draw_archive_curves(archive: Archive, materials: Materials, output: Path) -> None:
+    """Write curves.json and curves.png: mean distances of the oracle's answers over K, of all images."""
+    found = archive_curves(archive, materials)
+    told = {name: asdict(curve) for name, curve in found.items()}
+    write_text(output / "curves.json", json.dumps(told, indent=2, sort_keys=True) + "\n", with_folder=True)
+    draw_curves(output / "curves.png", found, "oracle")
 
 
 class Painter:

@@ -24,6 +24,7 @@ from sfumato.cli.options import (
 )
 from sfumato.cli.output import human_size, outcome_facts, printable, progress_bar, tell, warn_about
 from sfumato.concealment.decoyfile import load_decoys
+from sfumato.concealment.encoders import resolve
 from sfumato.device import ConcealParams, conceal_to_archive, open_source
 from sfumato.features.local import LocalParams
 from sfumato.geometry.names import NAME_EARLIER, fault, is_listable, some
@@ -51,7 +52,11 @@ def run(
     output: Annotated[Path, typer.Option("--output", "-o", help="The archive to write, e.g. private.sfm.h5.")],
     recipe: Annotated[
         str,
-        typer.Option(help="How to conceal: kind and dimension, e.g. random-2, sub-hybrid-2, sub-hybrid-4."),
+        typer.Option(
+            help="How to conceal: kind and dimension, e.g. random-2, sub-hybrid-2, sub-hybrid-4; or an encoder, "
+            "ninja:FILE (made by 'sfumato train ninja') or ninja-sift-2.5 (bundled), alone or before one: "
+            "ninja:FILE+sub-hybrid-2."
+        ),
     ] = DEFAULTS.recipe,
     decoys: Annotated[
         Path | None, typer.Option(help="Decoys made by 'sfumato decoys build'. Default: the bundled ones, for SIFT.")
@@ -83,7 +88,8 @@ def run(
     """Conceal the features of photos, or features that another program extracted.
 
     Images already in the archive are skipped: a second, independent lifting of a descriptor would reveal it.
-    Unreadable images are named and left out.
+    Unreadable images are named and left out. The archive names an encoder by its checksum, and takes no images of
+    another one.
 
     Example: sfumato conceal photos/ -o private.sfm.h5 --recipe sub-hybrid-2
     """
@@ -94,6 +100,7 @@ def run(
         max_features=max_features,
         contrast_threshold=contrast_threshold,
     )
+    recipe = str(resolve(recipe).recipe)
     params = ConcealParams(
         recipe=recipe,
         dtype="float16" if float16 else "float32",

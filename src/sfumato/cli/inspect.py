@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """sfumato inspect: what a file holds, in counts and sizes, never a value."""
 
+import json
 import sys
 import zipfile
 from collections import Counter
@@ -14,20 +15,29 @@ from sfumato.cli.options import AsJson
 from sfumato.cli.output import human_size, printable, tell
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.decoys import collision_probability
+from sfumato.concealment.encoders import resolve
 from sfumato.errors import ArchiveError, FileError
+from sfumato.learn.encoder import load_encoder
 from sfumato.store import Archive, load
 
 
 def run(
-    path: Annotated[Path, typer.Argument(help="An archive (.sfm.h5) or a decoys file (.npz).")],
+    path: Annotated[
+        Path, typer.Argument(help="An archive (.sfm.h5), a decoys file (.npz) or an encoder (.safetensors).")
+    ],
     images: Annotated[bool, typer.Option("--images", help="List every image.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Read everything and verify every checksum.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what an archive or a decoys file holds: images, counts, dimensions, recipe, size. Never a value."""
+    """Show what an archive, decoys file or encoder holds: images, counts, dimensions, recipe, size. Never a value."""
     if not path.exists():
         raise FileError(f"{path}: no such file")
-    facts = describe_decoys(path) if zipfile.is_zipfile(path) else describe_archive(path, images=images, check=check)
+    if zipfile.is_zipfile(path):
+        facts = describe_decoys(path)
+    elif path.suffix == ".safetensors":
+        facts = describe_encoder(path)
+    else:
+        facts = describe_archive(path, images=images, check=check)
     if "damaged" in facts:
         print(f"error: {printable(path)}: {len(facts['damaged'])} images are damaged", file=sys.stderr)
     lines = _lines(facts)
@@ -52,7 +62,7 @@ def describe_archive(path: Path, *, images: bool, check: bool) -> dict[str, Any]
         "features per image": f"{min(counts)} to {max(counts)}, median {median(counts):.0f}" if counts else "none",
         "featureless images": sum(count == 0 for count in counts),
         "recipe": _tally(str(entry.recipe) for entry in entries),
-        "subspaces": _tally(f"dimension {entry.dim} in R^{entry.ambient_dim}" for entry in entries),
+        "subspaces": _tally(_form(entry.dim, entry.ambient_dim) for entry in entries),
         "extractor": _tally(entry.extractor.name for entry in entries),
         "settings": _tally(
             ", ".join(f"{key}={value}" for key, value in sorted(entry.extractor.settings.items())) for entry in entries
@@ -106,7 +116,29 @@ def describe_decoys(path: Path) -> dict[str, Any]:
     }
 
 
+def describe_encoder(path: Path) -> dict[str, Any]:
+    """Return what an encoder's file says: whose descriptors it takes, its layers, and its card."""
+    encoder = load_encoder(path)
+    widths = [encoder.input_dim, *(len(bias) for _, bias, _ in encoder.layers)]
+    return {
+        "file": str(path),
+        "kind": "encoder",
+        "extractor": encoder.extractor_name,
+        "layers": " - ".join(map(str, widths)),
+        "recipe": str(resolve(f"ninja:{path}").recipe) if "+" not in str(path) else "rename it: no + in recipes",
+        "checksum": encoder.checksum,
+        "card": {name: json.dumps(value, sort_keys=True) for name, value in sorted(encoder.card.items())},
+        "bytes": path.stat().st_size,
+    }
+
+
+def _form(dim: int, ambient_dim: int) -> str:
+    return f"dimension {dim} in R^{ambient_dim}" if dim else f"none, points of an encoder's space R^{ambient_dim}"
+
+
 def _draws(recipe: Any) -> str:
+    if recipe.lifting is None:
+        return "none: an encoder gives the same descriptor the same point"
     if recipe.evaluation_seed is not None:
         return f"evaluation seed {recipe.evaluation_seed}"
     return "device secret" if recipe.keyed else "operating system"

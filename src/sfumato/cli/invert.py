@@ -12,16 +12,17 @@ import typer
 from sfumato.cli.options import AsJson, Descriptor, Detector, Weights
 from sfumato.cli.output import tell
 from sfumato.concealment.decoyfile import load_decoys
+from sfumato.concealment.encoders import remember, resolve
 from sfumato.concealment.lift import conceal
 from sfumato.device import bundled_decoys
 from sfumato.errors import EvaluationOnlyWarning, FileError
 from sfumato.features.local import LocalParams
 from sfumato.images.read import read_image
+from sfumato.learn.encoder import load_encoder
 from sfumato.learn.inverters import Concealer, invert_photo, open_inverter
 from sfumato.learn.metrics import GREY, picture_scores
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures
-from sfumato.types.recipe import Recipe
 from sfumato.whole import write_file
 
 LOCAL = LocalParams(max_features=1000)
@@ -41,6 +42,9 @@ def run(
         Path | None, typer.Option(help="For an inverter of concealed features: the decoys. Default: the bundled ones.")
     ] = None,
     seed: Annotated[int, typer.Option(help="For an inverter of concealed features: makes the draws repeatable.")] = 0,
+    encoder: Annotated[
+        Path | None, typer.Option(help="For an inverter of encoded features: the encoder. Default: a bundled one.")
+    ] = None,
     grey: Annotated[bool, typer.Option("--grey", help="Without guessed colours.")] = False,
     side_by_side: Annotated[bool, typer.Option("--side-by-side", help="The photo to the left.")] = False,
     as_json: AsJson = False,
@@ -57,6 +61,8 @@ def run(
     """
     local = LocalParams(detector=detector, descriptor=descriptor, weights=weights, max_features=max_features)
     opened = open_inverter(inverter)
+    if encoder is not None:
+        remember(load_encoder(encoder))
     image = read_image(photo)
     seen, features = invert_photo(opened, image, local, concealer_of(opened.recipe, decoys, seed))
     scores = picture_scores(seen, image.pixels) if min(image.size) >= 11 else {}
@@ -67,8 +73,11 @@ def run(
 
 
 def concealer_of(recipe: str, decoys: Path | None, seed: int) -> Concealer | None:
-    """Return how features are concealed for an inverter, or None for clear ones; each call draws anew from the seed."""
-    link = Recipe.of(recipe)
+    """Return how features are concealed for an inverter, or None for clear ones; each call draws anew from the seed.
+
+    Encoders are read here, once.
+    """
+    link = resolve(recipe).recipe
     if link.is_clear:
         return None
     known = None if decoys is None else load_decoys(decoys)

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.match import codebook_of, counted
+from sfumato.cli.codebook import codebook_for
+from sfumato.cli.match import counted
 from sfumato.cli.options import AsJson, Quiet
 from sfumato.cli.output import printable, progress_bar, tell
-from sfumato.concealment.decoyfile import load_decoys
 from sfumato.errors import InputError, suggest
 from sfumato.geometry.cameras import read_cameras
 from sfumato.geometry.localize import LocalizeParams
@@ -53,6 +53,10 @@ def run(
         Path | None,
         typer.Option(help="For --retrieval: a decoys file of the same descriptor. SIFT and RootSIFT need none."),
     ] = None,
+    encoder: Annotated[
+        Path | None,
+        typer.Option(help="For --retrieval of encoded features: the encoder's file. Bundled ones are found without."),
+    ] = None,
     max_error: Annotated[float, typer.Option(help="Pixels within which a point is an inlier.")] = DEFAULTS.max_error_px,
     min_inliers: Annotated[int, typer.Option(help="Report no pose with fewer.")] = DEFAULTS.min_inliers,
     ratio: Annotated[
@@ -75,7 +79,7 @@ def run(
     """
     params = LocalizeParams(max_error_px=max_error, min_inliers=min_inliers, ratio=ratio, seed=seed, threads=threads)
     read = {"the archive of queries": queries, "the list of cameras": cameras, "the file of public points": public,
-            "the list of pairs": pairs, "the codebook": codebook}  # fmt: skip
+            "the list of pairs": pairs, "the codebook": codebook, "the encoder": encoder}  # fmt: skip
     check_output(output, map_folder, read, overwrite=overwrite)
     given = {} if cameras is None else read_cameras(cameras)
     with ExitStack() as files:
@@ -85,7 +89,7 @@ def run(
             archive,
             given,
             map_,
-            choose_shortlist(map_, pairs, retrieval, codebook, quiet=quiet or as_json),
+            choose_shortlist(map_, pairs, retrieval, (codebook, encoder), quiet=quiet or as_json),
             params,
             listable=True,
             progress=progress_bar("localizing", len(archive), quiet=quiet or as_json),
@@ -97,19 +101,25 @@ def run(
 
 
 def choose_shortlist(
-    map_: Map, pairs: Path | None, retrieval: int | None, codebook: Path | None = None, *, quiet: bool = True
+    map_: Map,
+    pairs: Path | None,
+    retrieval: int | None,
+    words: tuple[Path | None, Path | None] = (None, None),
+    *,
+    quiet: bool = True,
 ) -> Shortlist:
-    """Return the one way of choosing images of the map that was asked for."""
+    """Return the one way of choosing images of the map that was asked for; ``words``: files of decoys and encoder."""
     if pairs is not None and retrieval is not None:
         raise InputError("--pairs names the images to compare with, --retrieval finds them: give one of the two")
-    if codebook is not None and retrieval is None:
-        raise InputError("--codebook is for --retrieval, which was not asked for")
+    for option, given in zip(("--codebook", "--encoder"), words, strict=True):
+        if given is not None and retrieval is None:
+            raise InputError(f"{option} is for --retrieval, which was not asked for")
     if pairs is not None:
         return by_pairs(pairs)
     if retrieval is None:
         return every_image(map_.names)
-    words = None if codebook is None else codebook_of(load_decoys(codebook))
-    return by_votes(map_, retrieval, words, progress=progress_bar("voting", len(map_), quiet=quiet))
+    codebook = codebook_for(map_.landmarks(), *words)
+    return by_votes(map_, retrieval, codebook, progress=progress_bar("voting", len(map_), quiet=quiet))
 
 
 def report(outcome: QueriesOutcome, given: Mapping[str, Camera], output: Path, *, as_json: bool) -> None:

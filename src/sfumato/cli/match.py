@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
+from sfumato.cli.codebook import codebook_for
 from sfumato.cli.options import AsJson, Quiet
 from sfumato.cli.output import human_size, printable, progress_bar, tell
-from sfumato.concealment.decoyfile import load_decoys
-from sfumato.concealment.decoys import Decoys
 from sfumato.errors import InputError
-from sfumato.matching.codebook import Codebook, make_codebook
 from sfumato.matching.executors import TlsFiles, dask_cluster, local_processes
 from sfumato.matching.many import IN_FLIGHT
 from sfumato.matching.match import MatchParams
@@ -50,6 +47,10 @@ def run(
         typer.Option(
             help="For --retrieval: a decoys file of the same kind of descriptor. SIFT and RootSIFT need none."
         ),
+    ] = None,
+    encoder: Annotated[
+        Path | None,
+        typer.Option(help="For --retrieval of encoded features: the encoder's file. Bundled ones are found without."),
     ] = None,
     mutual: Annotated[
         bool, typer.Option("--mutual/--one-way", help="Only pairs of features that are nearest to each other.")
@@ -85,11 +86,12 @@ def run(
     """
     params = MatchParams(mutual=mutual, ratio=ratio, max_distance=max_distance, threads=threads, device=device)
     hidden = quiet or as_json
-    refuse_inputs(output, {"the archive": archive, "the list of pairs": pairs, "the codebook": codebook})
+    refuse_inputs(output, {"the archive": archive, "the list of pairs": pairs, "the codebook": codebook,
+                           "the encoder": encoder})  # fmt: skip
     if likely is not None:
         check_device(device)
     with load(archive) as opened:
-        choice = Choice(pairs, all_pairs, following, likely, codebook)
+        choice = Choice(pairs, all_pairs, following, likely, codebook, encoder)
         found = choose_pairs(opened, choice, params, progress_bar("looking", None, quiet=hidden, unit="images"))
         wanted = found.pairs
         with hands(workers, dask, TlsFiles(authority=dask_ca, certificate=dask_cert, key=dask_key)) as (pool, ahead):
@@ -117,6 +119,7 @@ class Choice:
     sequential: int | None = None
     retrieval: int | None = None
     codebook: Path | None = None
+    encoder: Path | None = None
 
 
 def choose_pairs(
@@ -132,23 +135,17 @@ def choose_pairs(
             f"say which images to match, with one of --pairs FILE, --exhaustive ({count * (count - 1) // 2} pairs of "
             f"these {count} images), --sequential N or --retrieval N; {' and '.join(asked) or 'none of them'} was given"
         )
-    if choice.codebook is not None and choice.retrieval is None:
-        raise InputError("--codebook is for --retrieval, which was not asked for")
+    for option, given in (("--codebook", choice.codebook), ("--encoder", choice.encoder)):
+        if given is not None and choice.retrieval is None:
+            raise InputError(f"{option} is for --retrieval, which was not asked for")
     if choice.retrieval is not None:
-        codebook = None if choice.codebook is None else codebook_of(load_decoys(choice.codebook))
+        chooses = choice.retrieval < len(archive) - 1  # otherwise every pair is meant
+        codebook = codebook_for(archive, choice.codebook, choice.encoder) if chooses else None
         settings = RetrievalParams(threads=params.threads, device=params.device)
         return shortlist(archive, choice.retrieval, codebook, settings, progress=progress)
     if choice.pairs is not None:
         return Shortlist(read_pairs(choice.pairs, archive))
     return Shortlist(exhaustive(archive) if choice.sequential is None else sequential(archive, choice.sequential))
-
-
-def codebook_of(decoys: Decoys, **settings: Any) -> Codebook:
-    """Return a codebook made of decoys, which are of the same kind as what they hide; settings as in make_codebook."""
-    parts = np.empty(len(decoys), np.int64)
-    parts[decoys.permutation] = np.repeat(np.arange(decoys.parts), np.diff(decoys.part_starts))
-    made = {"decoys": decoys.checksum}
-    return make_codebook(decoys.descriptors, decoys.extractor, parts, made=made, **settings)
 
 
 @contextmanager

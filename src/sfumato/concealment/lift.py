@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lifting: the one crossing from clear descriptors to affine subspaces (sections 3.2 and 4.1.1 of the paper).
+"""The one crossing from clear descriptors to what may leave: encoders first, then at most one lifting.
+
+Encoders (``encoders.py``) move descriptors to another space; lifting makes affine subspaces of them (sections 3.2 and
+4.1.1 of the paper).
 
 Each descriptor d becomes a subspace through d that also holds decoys w_i (directions w_i - d), random directions, or
 both. What is released is a function of the subspace alone: its point nearest to 0, and an orthonormal basis turned by
@@ -16,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.concealment.decoys import Decoys, Pool, checked_labels, label_pool, part_pool, whole_pool
+from sfumato.concealment.encoders import Resolved, encode_decoys, encode_points, resolve
 from sfumato.concealment.randomness import (
     Draws,
     KeyedDraws,
@@ -70,74 +74,94 @@ def conceal(
 ) -> ConcealedFeatures | Subspaces:
     """Conceal the features of one image, or points (N, n); row i of the result stands for row i of what came in.
 
-    ``decoys`` are needed by every kind but random. ``labels`` (N,) belong to hybrid-labels. With ``secret`` (a device
-    key of at least 16 unguessable bytes) the same descriptor always gives the same subspace, so that a second release
-    adds nothing; without, every call draws anew from the operating system, equal descriptors within one call sharing
-    one subspace. ``evaluation_seed`` makes the draws repeatable for anyone, protects nobody, warns, and is stored in
-    the recipe. Of a Recipe only the links are used: seed, key and decoys are noted anew.
+    ``recipe`` may begin with encoders (``ninja-sift-2.5``, ``ninja:FILE``); without a lifting after them the result is
+    points of the encoder's space, subspaces of dimension 0. An encoder draws nothing: the same descriptor gives the
+    same point whoever releases it, and ``secret`` and ``evaluation_seed`` have no effect. With a lifting, the decoys,
+    clear ones, go through the same encoders.
 
-    Raises RecipeError, DecoyError or InputError saying what does not fit.
+    ``decoys`` are needed by every lifting but random. ``labels`` (N,) belong to hybrid-labels. With ``secret`` (a
+    device key of at least 16 unguessable bytes) the same descriptor always gives the same subspace, so that a second
+    release adds nothing; without, every call draws anew from the operating system, equal descriptors within one call
+    sharing one subspace. ``evaluation_seed`` makes the draws repeatable for anyone, protects nobody, warns, and is
+    stored in the recipe. Of a Recipe only the links are used: seed, key and decoys are noted anew.
+
+    Raises RecipeError, DecoyError or InputError saying what does not fit, FileError for an encoder's file.
 
     >>> import numpy as np
     >>> conceal(np.eye(3, 8), "random-2")
     Subspaces(3 of dimension 2 in R^8)
     """
-    chain, features = Recipe.of(recipe), features_or_points
+    resolved, features = resolve(recipe), features_or_points
     if evaluation_seed is not None:
         evaluation_seed = whole_number(evaluation_seed, "evaluation_seed")
     points = features.descriptors if isinstance(features, Features) else frozen_array(features, "points", (None, None))
     if points.shape[1] == 0:
         raise InputError("points: need at least one dimension")
-    if decoys is not None and isinstance(features, Features) and not decoys.extractor.matches(features.extractor):
-        raise DecoyError(
-            f"these decoys are {decoys.extractor.name}, the features are {features.extractor.name}: build decoys of "
-            f"the same kind from other photos or their features with sfumato decoys build"
-        )
-    context = f"{'+'.join(str(replace(link, forced=False)) for link in chain.links)} in {points.shape[1]}"
-    draws = _choose_draws(context, points, secret, evaluation_seed)
-    lifting = chain.lifting
+    if isinstance(features, Features):
+        _refuse_other_kind(features, resolved, decoys)
+    chain, lifting = resolved.recipe, resolved.recipe.lifting
+    draws = _choose_draws(chain, points, secret, evaluation_seed)
     used = decoys if lifting is not None and lifting.decoy_count else None
-    subspaces = _apply(chain, points, decoys, labels, draws)
+    subspaces = _apply(resolved, points, decoys, labels, draws)
     if not isinstance(features, Features):
         return subspaces
+    draws_nothing = chain.has_encoder and lifting is None
     noted = Recipe(
         links=chain.links,
-        evaluation_seed=evaluation_seed,
-        keyed=secret is not None,
+        evaluation_seed=None if draws_nothing else evaluation_seed,
+        keyed=secret is not None and not draws_nothing,
         decoys=used.checksum if used else None,
     )
     return ConcealedFeatures(features.keypoints, subspaces, noted, features.extractor, features.image_size)
 
 
-def _choose_draws(context: str, points: NDArray[np.float32], secret: bytes | None, seed: int | None) -> Draws:
+def _refuse_other_kind(features: Features, resolved: Resolved, decoys: Decoys | None) -> None:
+    resolved.refuse_others(features.extractor)
+    if decoys is not None and not decoys.extractor.matches(features.extractor):
+        raise DecoyError(
+            f"these decoys are {decoys.extractor.name}, the features are {features.extractor.name}: build decoys of "
+            f"the same kind from other photos or their features with sfumato decoys build"
+        )
+
+
+def _choose_draws(chain: Recipe, points: NDArray[np.float32], secret: bytes | None, seed: int | None) -> Draws:
+    """Return where draws come from; keyed ones depend on the clear descriptors, which no rounding changes."""
     if secret is not None and seed is not None:
         raise InputError("secret and evaluation_seed exclude each other")
+    context = f"{'+'.join(replace(link, forced=False).identity for link in chain.links)} in {points.shape[1]}"
     if secret is not None:
         return KeyedDraws(secret, context, points)
     if seed is None:
         return SystemDraws()
     Recipe("raw", evaluation_seed=seed)  # checks its range
-    warnings.warn(
-        "evaluation_seed makes this lifting repeatable by anyone: it protects nobody",
-        EvaluationOnlyWarning,
-        stacklevel=3,
-    )
+    if chain.lifting is not None or chain.is_clear:
+        warnings.warn(
+            "evaluation_seed makes this lifting repeatable by anyone: it protects nobody",
+            EvaluationOnlyWarning,
+            stacklevel=3,
+        )
     return SeededDraws(seed, context, points)
 
 
 def _apply(
-    chain: Recipe, points: NDArray[np.float32], decoys: Decoys | None, labels: ArrayLike | None, draws: Draws
+    resolved: Resolved, points: NDArray[np.float32], decoys: Decoys | None, labels: ArrayLike | None, draws: Draws
 ) -> Subspaces:
-    """Run the chain on points: nothing (raw), or one lifting."""
-    if chain.has_encoder:
-        able = ", ".join(sorted(kind for kind in KINDS if KINDS[kind].role == "lifting"))
-        raise RecipeError(f"recipe {chain}: this version reads encoder recipes but makes only {able}")
-    if chain.lifting is None:
-        warnings.warn("recipe raw conceals nothing: for evaluations only", EvaluationOnlyWarning, stacklevel=3)
+    """Run the chain on points: nothing (raw), encoders, one lifting, or encoders and a lifting."""
+    lifting = resolved.recipe.lifting
+    if resolved.encoders:
+        first, same = _distinct_rows(points, None)  # equal descriptors stay equal, to the last bit
+        points = encode_points(resolved, points[first])[same]
+    if lifting is None:
+        if labels is not None:
+            raise InputError(f"labels have no effect on {resolved.recipe}: only hybrid-labels uses them")
+        if resolved.recipe.is_clear:
+            warnings.warn("recipe raw conceals nothing: for evaluations only", EvaluationOnlyWarning, stacklevel=3)
         return Subspaces(points, np.zeros((len(points), 0, points.shape[1]), np.float32))
-    _check_dimension(chain.lifting, points)
-    pool = _choose_pool(chain.lifting, points, decoys, labels, draws)
-    return lift(points, chain.lifting, decoys, pool, draws, labels)
+    if resolved.encoders and decoys is not None and lifting.decoy_count:
+        decoys = encode_decoys(resolved, decoys)
+    _check_dimension(lifting, points)
+    pool = _choose_pool(lifting, points, decoys, labels, draws)
+    return lift(points, lifting, decoys, pool, draws, labels)
 
 
 def _check_dimension(link: Link, points: NDArray[np.float32]) -> None:

@@ -31,7 +31,7 @@ def draw_sheets(works: Works, folder: str | Path, descriptor: str, photos: int =
     for recipe in [name for name in recipes if name != "raw"] or ["raw"]:
         attacks = [one for one in works.made if str(one.intruder.case.subject.recipe) == recipe and one not in of_scale]
         columns = [Column("photo", originals), *(_column(work, folder, len(samples)) for work in (*of_scale, *attacks))]
-        files.append(draw_sheet(Path(folder) / f"leakage-{descriptor}-{recipe}.jpg", columns))
+        files.append(draw_sheet(Path(folder) / f"leakage-{descriptor}-{recipe.replace(':', '-')}.jpg", columns))
     return files
 
 

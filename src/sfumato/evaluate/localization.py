@@ -63,7 +63,7 @@ class LeftOutMaps:
 
     def get(self, query: str, subject: Subject) -> Map | str:
         """Return the map for a query of this subject, or why there is none."""
-        owner = subject if subject.distance == "s-to-s" else RAW
+        owner = owner_of(subject)
         key = (query, owner)
         if key not in self._held:
             self._held = {other: kept for other, kept in self._held.items() if other[0] == query}
@@ -80,7 +80,7 @@ class LeftOutMaps:
             if outcome.folder is None:
                 return outcome.reason
             model = read_model(outcome.folder)
-        if owner is RAW:
+        if owner.recipe.is_clear:
             return Map(model, {name: self._public(name, model) for name in model.names}, is_public=True)
         rows = {name: model.sight(name).keypoints for name in model.names}
         hidden = {name: select_rows(scene.concealed(name, owner), rows[name]) for name in model.names}
@@ -90,6 +90,14 @@ class LeftOutMaps:
         """Return the descriptors that the owner of a map would publish; in memory, for this evaluation alone."""
         sight, features = model.sight(name), self._scene.clear(name)
         return PublicPoints(model.numbers[sight.landmarks], features.descriptors[sight.keypoints], features.extractor)
+
+
+def owner_of(subject: Subject) -> Subject:
+    """Return what the map of a subject is made of: the same, or, for queries against points, what is not lifted."""
+    if subject.distance != "p-to-s":
+        return subject
+    encoders = subject.recipe.encoders
+    return Subject(Recipe(links=encoders), POINTS, None) if encoders else RAW
 
 
 def evaluate_localization(

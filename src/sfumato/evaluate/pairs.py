@@ -25,6 +25,7 @@ from sfumato.evaluate.subjects import (
     conceal_repeatably,
     draw_parts,
     single_part,
+    unlifted,
 )
 from sfumato.evaluate.task import Figures, Prediction, Sample
 from sfumato.features.local import LocalParams, extractor_of
@@ -193,7 +194,7 @@ class PairMatcher:
 
     def _prepared(self, features: Features, part: int | None, *, lifted: bool) -> Prepared:
         if not lifted or self.subject.seed is None:
-            side = side_of(features.descriptors, "clear features")
+            side = side_of(unlifted(features, self.subject.recipe), "points")
         else:
             decoys = self._decoys if part is None or self._decoys is None else single_part(self._decoys, part)
             concealed = conceal_repeatably(features, self.subject.recipe, decoys, seed=self.subject.seed)

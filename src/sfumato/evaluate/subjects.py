@@ -12,9 +12,11 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.decoys import Decoys, as_rootsift
+from sfumato.concealment.encoders import encode_points, resolve
 from sfumato.concealment.lift import conceal
 from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, suggest
 from sfumato.evaluate.task import short_digest
@@ -25,7 +27,7 @@ from sfumato.types.recipe import KINDS, Recipe
 
 DISTANCES = {"p-to-s": "point to subspace", "s-to-s": "subspace to subspace"}
 POINTS = "p-to-p"
-"""The distance of raw descriptors."""
+"""The distance of what is not lifted: raw descriptors, and points of an encoder's space."""
 
 PARTS = ("expected", "different", "same")
 """Which parts of the decoys two images draw from: both cases in their shares, or one of them."""
@@ -39,7 +41,7 @@ BUNDLED: dict[str, Callable[[], Decoys]] = {
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One thing to be measured: a recipe, what is compared with what, and the seed of the liftings."""
+    """One thing to be measured: a recipe, what is compared with what, and the seed of the liftings, if any."""
 
     recipe: Recipe
     distance: str
@@ -55,11 +57,13 @@ class Subject:
 
 
 def choose_subjects(recipes: Iterable[str | Recipe], distances: Iterable[str], seeds: Iterable[int]) -> list[Subject]:
-    """Return every recipe with every distance and seed, each once; raw has one distance and no seed.
+    """Return every recipe with every distance and seed, each once; without a lifting there is one distance and no seed.
 
-    Raises InputError for what is unknown or nothing at all.
+    Encoders are read, and recipes name them with their checksums.
+
+    Raises InputError for what is unknown or nothing at all, FileError for an encoder that can not be read.
     """
-    chain, measures, numbers = [Recipe.of(one) for one in recipes], list(distances), list(seeds)
+    chain, measures, numbers = [resolve(one).recipe for one in recipes], list(distances), list(seeds)
     unknown = [name for name in measures if name not in DISTANCES]
     if unknown:
         raise InputError(
@@ -73,7 +77,7 @@ def choose_subjects(recipes: Iterable[str | Recipe], distances: Iterable[str], s
         for recipe in chain
         for subject in (
             [Subject(recipe, POINTS, None)]
-            if recipe.is_clear
+            if recipe.lifting is None
             else [Subject(recipe, measure, seed) for measure in measures for seed in numbers]
         )
     ]
@@ -100,10 +104,11 @@ def choose_decoys(subjects: Sequence[Subject], extractor: Extractor, given: Deco
             f"{kind}, the features are {extractor.name}: build decoys of the same kind with sfumato decoys build and "
             f"pass them with --decoys"
         )
-    width = 128 if decoys is None else decoys.descriptors.shape[1]
-    trial = Features(np.zeros((1, 4), np.float32), np.eye(1, width, dtype=np.float32), extractor)
     for recipe in dict.fromkeys(one.recipe for one in subjects):
-        conceal_repeatably(trial, recipe, decoys, seed=0)
+        taken = [encoder.input_dim for encoder in resolve(recipe).encoders[:1]]
+        width = 128 if decoys is None else decoys.descriptors.shape[1]
+        row = np.eye(1, *(taken or [width]), dtype=np.float32)
+        conceal_repeatably(Features(np.zeros((1, 4), np.float32), row, extractor), recipe, decoys, seed=0)
     return decoys
 
 
@@ -112,6 +117,11 @@ def conceal_repeatably(features: Features, recipe: Recipe, decoys: Decoys | None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EvaluationOnlyWarning)
         return conceal(features, recipe, decoys, evaluation_seed=seed)
+
+
+def unlifted(features: Features, recipe: Recipe) -> NDArray[np.float32]:
+    """Return the points (N, n) that a device compares with subspaces of a recipe: descriptors, encoded if they are."""
+    return encode_points(resolve(recipe), features.descriptors)
 
 
 def single_part(decoys: Decoys, part: int) -> Decoys:

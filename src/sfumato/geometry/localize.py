@@ -17,7 +17,7 @@ from sfumato.geometry.cameras import refuse_other_sizes
 from sfumato.geometry.database import PIXEL_CENTRE
 from sfumato.geometry.maps import Map
 from sfumato.matching.match import MatchParams, match_prepared
-from sfumato.matching.sides import Side, check_pair, side_of, warn_if_void
+from sfumato.matching.sides import Side, check_pair, side_of, tell_space, warn_if_void
 from sfumato.subspace.fast import prepare
 from sfumato.types.arrays import whole_number
 from sfumato.types.concealed import ConcealedFeatures
@@ -149,10 +149,8 @@ def find_points(
 def check_comparable(query: Side, reference: Side) -> None:
     """Raise InputError for a query that lives in another space than the map: another descriptor, or encoder."""
     check_pair(query, reference)
-    chains = [
-        [] if side.recipe is None else [str(link) for link in side.recipe.links if link.role == "encoder"]
-        for side in (query, reference)
-    ]
-    if chains[0] != chains[1]:
-        told = ["+".join(chain) or "none" for chain in chains]
-        raise InputError(f"query and map went through different encoders: {told[0]} and {told[1]}")
+    if reference.recipe is None and query.recipe is not None and query.recipe.has_encoder:  # public points
+        raise InputError(
+            f"these features live in different spaces: {tell_space(query)} and {tell_space(reference)}; localize "
+            f"against the concealed landmarks of the map, without --public"
+        )

@@ -32,7 +32,15 @@ def save_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[A
 
     Raises FileError if the file can not be written; what was there is then as it was.
     """
-    header: dict[str, Any] = {"__metadata__": {FACTS: json.dumps(dict(facts), sort_keys=True, allow_nan=False)}}
+    save_tensors(path, arrays, {FACTS: json.dumps(dict(facts), sort_keys=True, allow_nan=False)})
+
+
+def save_tensors(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> None:
+    """Write named arrays and texts about them as a plain safetensors file, atomically; raises FileError if it can not.
+
+    The same arrays and texts give the same bytes.
+    """
+    header: dict[str, Any] = {"__metadata__": dict(texts)}
     parts, at = [], 0
     names = {np.dtype(numpy_name): name for name, numpy_name in KINDS.items()}
     for name in sorted(arrays):
@@ -57,23 +65,38 @@ def load_checkpoint(path: str | os.PathLike[str], kind: str | None = None) -> tu
 
     Raises FileError if it is missing, damaged, hostile, or of another kind.
     """
+    arrays, texts = load_tensors(path)
+    source = Path(path)
+    try:
+        facts = json.loads(texts.get(FACTS, "{}"))
+        if not isinstance(facts, dict):
+            raise ValueError("its facts are no mapping")
+    except (ValueError, RecursionError) as cause:
+        raise FileError(f"{source}: not a usable safetensors file: it is damaged or cut off ({cause})") from cause
+    if kind is not None and facts.get("kind") != kind:
+        found = facts.get("kind", "no network of ours")
+        raise FileError(f"{source}: expected {kind}, it holds {found!s:.80}: give another file, or train one")
+    return arrays, facts
+
+
+def load_tensors(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, str]]:
+    """Read the named arrays of a safetensors file and the texts about them, as they stand there.
+
+    Raises FileError if it is missing, damaged or hostile.
+    """
     source = Path(path)
     try:
         if not source.is_file():
             raise FileError(f"{source}: no such file; check the path")
         if source.stat().st_size > LARGEST_FILE:
             raise FileError(f"{source}: more than {LARGEST_FILE // 2**30} GB, not a network of ours")
-        arrays, facts = _parse(source.read_bytes())
+        return _parse(source.read_bytes())
     except OSError as cause:
         if isinstance(cause, FileError):
             raise
         raise FileError(f"{source}: can not be read: {cause.strerror or cause}") from cause
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as cause:
         raise FileError(f"{source}: not a usable safetensors file: it is damaged or cut off ({cause})") from cause
-    if kind is not None and facts.get("kind") != kind:
-        found = facts.get("kind", "no network of ours")
-        raise FileError(f"{source}: expected {kind}, it holds {found!s:.80}: give another file, or train one")
-    return arrays, facts
 
 
 def checked_arrays(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]], path: str | os.PathLike[str]) -> Arrays:
@@ -91,15 +114,14 @@ def checked_arrays(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]], path: 
     return {name: arrays[name].astype(np.float32) for name in shapes}
 
 
-def _parse(data: bytes) -> tuple[Arrays, dict[str, Any]]:
+def _parse(data: bytes) -> tuple[Arrays, dict[str, str]]:
     size = int.from_bytes(data[:8], "little")
     if len(data) < 8 or size > min(LARGEST_HEADER, len(data) - 8):
         raise ValueError("no header")
     header = json.loads(data[8 : 8 + size])
     texts = header.pop("__metadata__", {})
-    facts = json.loads(texts.get(FACTS, "{}"))
-    if not isinstance(facts, dict):
-        raise ValueError("its facts are no mapping")
+    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+        raise ValueError("what it says about itself is no mapping of texts")
     arrays, held = {}, memoryview(data)[8 + size :]
     for name, entry in header.items():
         start, end = (int(offset) for offset in entry["data_offsets"])
@@ -109,4 +131,4 @@ def _parse(data: bytes) -> tuple[Arrays, dict[str, Any]]:
         if min(shape, default=0) < 0 or not 0 <= start <= end <= len(held) or count * dtype.itemsize != end - start:
             raise ValueError(f"{name!r:.80} declares another size than it has")
         arrays[name] = np.frombuffer(held[start:end], dtype).reshape(shape)
-    return arrays, facts
+    return arrays, texts

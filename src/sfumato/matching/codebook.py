@@ -40,13 +40,15 @@ class Codebook:
     """Words to vote for: ``words`` (K, n) float32, and of what ``extractor`` they are.
 
     ``background`` (B, K) float32: directions in which the votes of images differ because of their decoys, not of what
-    they show. Each part of a decoy database gives some. ``made`` tells how the codebook was made.
+    they show. Each part of a decoy database gives some. ``made`` tells how the codebook was made. ``space`` is that of
+    recipes: ``clear``, or the encoders the words went through.
     """
 
     words: Floats
     extractor: Extractor = Extractor()  # noqa: RUF009 (frozen)
     background: Floats | None = None
     made: Mapping[str, Setting] = field(default_factory=dict)
+    space: str = "clear"
 
     def __post_init__(self) -> None:
         words = frozen_array(self.words, "words", (None, None))
@@ -129,7 +131,8 @@ def save_codebook(path: str | os.PathLike[str], codebook: Codebook) -> None:
     codes = _to_bytes(codebook.words) if codebook.words.min() >= 0 else None
     exact = codes is not None and np.array_equal(_unit(codes), codebook.words)
     header = {
-        "format": FORMAT, "version": VERSION, "extractor": codebook.extractor.to_json(), "made": dict(codebook.made)
+        "format": FORMAT, "version": VERSION, "extractor": codebook.extractor.to_json(), "made": dict(codebook.made),
+        "space": codebook.space,
     }  # fmt: skip
     stream = io.BytesIO()
     np.savez(
@@ -153,6 +156,7 @@ def _parse(content: bytes) -> Codebook:
             Extractor.from_json(header["extractor"]),
             members["background"].astype(np.float32),
             header["made"],
+            str(header.get("space", "clear")),
         )
 
 

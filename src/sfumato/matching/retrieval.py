@@ -17,7 +17,7 @@ from sfumato.errors import FileError, InputError
 from sfumato.matching.codebook import Codebook, load_codebook
 from sfumato.matching.match import MatchParams, run_search
 from sfumato.matching.pairs import PairList, exhaustive, listed
-from sfumato.matching.sides import Side, side_of
+from sfumato.matching.sides import Side, side_of, tell_space
 from sfumato.subspace.fast import prepare
 from sfumato.subspace.prepared import Prepared
 from sfumato.types.arrays import whole_number
@@ -255,9 +255,13 @@ def _vote(side: Side, words: Prepared, params: RetrievalParams) -> Floats:
 
 
 def _bundled(side: Side, name: str) -> Codebook:
-    if side.extractor is None or (side.recipe is not None and side.recipe.has_encoder):
-        what = "plain points" if side.extractor is None else f"made by {side.recipe}"
-        raise InputError(f"image {name!r:.200} is {what}: give a codebook of the same space with --codebook")
+    if side.extractor is None:
+        raise InputError(f"image {name!r:.200} is plain points: give a codebook of the same space with --codebook")
+    if side.recipe is not None and side.recipe.has_encoder:
+        raise InputError(
+            f"image {name!r:.200} lives in the space of {tell_space(side)}, the bundled codebook does not: give the "
+            f"encoder with --encoder, or a codebook of that space"
+        )
     return load_codebook(side.extractor.name)
 
 
@@ -269,6 +273,11 @@ def _check(side: Side, name: str, codebook: Codebook) -> None:
         raise InputError(
             f"image {name!r:.200} holds {side.extractor.name}, the codebook words of {codebook.extractor.name}: give "
             f"decoys of the same kind with --codebook"
+        )
+    if side.recipe is not None and side.recipe.space != codebook.space:
+        raise InputError(
+            f"image {name!r:.200} and the codebook live in different spaces: {tell_space(side)} and "
+            f"{'no encoder' if codebook.space == 'clear' else codebook.space}: give the encoder with --encoder"
         )
 
 

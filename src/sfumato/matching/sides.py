@@ -46,11 +46,22 @@ def side_of(value: Any, name: str) -> Side:
 
 
 def check_pair(a: Side, b: Side) -> None:
-    """Refuse sides that live in different spaces."""
+    """Refuse sides that live in different spaces: of other dimensions, of other descriptors, or of other encoders.
+
+    Of plain arrays it is not known through which encoders they went: whoever gives them must know.
+    """
     if a.origin.shape[1] != b.origin.shape[1]:
         raise InputError(f"a and b live in different spaces: {a.origin.shape[1]} and {b.origin.shape[1]} dimensions")
     if a.extractor is not None and b.extractor is not None and not a.extractor.matches(b.extractor):
         raise InputError(f"a and b hold different descriptors: {a.extractor.name} and {b.extractor.name}")
+    if a.recipe is not None and b.recipe is not None and a.recipe.space != b.recipe.space:
+        raise InputError(f"these features live in different spaces: {tell_space(a)} and {tell_space(b)}")
+
+
+def tell_space(side: Side) -> str:
+    """Return in words where a side lives: the encoders it went through, or none."""
+    links = () if side.recipe is None else side.recipe.encoders
+    return "+".join(str(link) for link in links) or "no encoder"
 
 
 def warn_if_void(a: Side, b: Side) -> None:

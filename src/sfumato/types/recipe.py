@@ -6,7 +6,8 @@ lifting comes last (it turns points into subspaces). ``sub-hybrid-2`` is a chain
 ``compress-48+sub-hybrid-4`` of two.
 
     link      = kind "-" dimension [ "-forced" ]        liftings, compress
-              | "ninja-" variant | "ninja:" file        encoders with weights
+              | "ninja-" variant | "ninja:" file        encoders with weights; once they are read, "@" and a checksum
+                                                        follow, and a file is named without its folder
               | "raw"                                   clear descriptors, for evaluations only
 """
 
@@ -42,6 +43,8 @@ KINDS: dict[str, Kind] = {
 }
 
 LARGEST_DIM = 65_536
+CHECKSUM_DIGITS = 12
+"""How much of an encoder's checksum stands in a recipe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,17 @@ class Link:
     def role(self) -> str:
         """clear, encoder or lifting."""
         return KINDS[self.kind].role
+
+    @property
+    def checksum(self) -> str:
+        """The first digits of the checksum of an encoder that was read; empty where it is only named."""
+        found = re.search(rf"@([0-9a-f]{{{CHECKSUM_DIGITS}}})$", self.variant)
+        return found[1] if found else ""
+
+    @property
+    def identity(self) -> str:
+        """What decides the result: the short form, but of an encoder that was read not its name."""
+        return f"{self.kind}@{self.checksum}" if self.checksum else str(self)
 
     @property
     def decoy_count(self) -> int:
@@ -172,6 +186,27 @@ class Recipe:
     def has_encoder(self) -> bool:
         """Whether some link changes the space, so that even points are not clear descriptors."""
         return any(link.role == "encoder" for link in self.links)
+
+    @property
+    def encoders(self) -> tuple[Link, ...]:
+        """The links that change the space."""
+        return tuple(link for link in self.links if link.role == "encoder")
+
+    @property
+    def space(self) -> str:
+        """Where the result lives: the identities of the encoders, ``clear`` without any.
+
+        Only what has the same space, of the same descriptor, can be compared.
+
+        >>> Recipe.of("ninja:mine@0123456789ab+random-2").space
+        'ninja@0123456789ab'
+        """
+        return "+".join(link.identity for link in self.encoders) or "clear"
+
+    @property
+    def identity(self) -> str:
+        """The short form, but for the names of encoders that were read: two of one identity release the same."""
+        return "+".join(link.identity for link in self.links)
 
     @property
     def is_clear(self) -> bool:

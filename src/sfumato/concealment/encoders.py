@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The encoders of a recipe: found by file, by name or by checksum, and run one after the other.
+
+A recipe that was resolved names each encoder with the first digits of its checksum and no path, so that what is
+archived says what was done and not where it lay, and two encoders of one name are two recipes. Knows recipes and
+encoders; not how points are lifted.
+"""
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sfumato.concealment.decoys import Decoys
+from sfumato.errors import FileError, InputError, RecipeError
+from sfumato.learn.encoder import Encoder, bundled_encoder, bundled_names, encode, load_encoder
+from sfumato.types.extractor import Extractor
+from sfumato.types.recipe import CHECKSUM_DIGITS, Link, Recipe
+
+Floats = NDArray[np.float32]
+
+LONGEST_NAME = 80
+REMEMBERED = 32
+
+_lock = threading.Lock()
+_known: "OrderedDict[str, Encoder]" = OrderedDict()  # by the digits of the checksum that recipes have
+_files: "OrderedDict[tuple[str | int, ...], Encoder]" = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A recipe whose encoders were read: each of its encoder links names a checksum; ``encoders`` in their order."""
+
+    recipe: Recipe
+    encoders: tuple[Encoder, ...]
+
+    def __call__(self, points: ArrayLike) -> Floats:
+        """Encode points, as ``encode_points`` does."""
+        return encode_points(self, points)
+
+    def refuse_others(self, extractor: Extractor) -> None:
+        """Raise RecipeError if descriptors of this kind are not what the first encoder takes."""
+        if self.encoders and not Extractor(self.encoders[0].extractor_name).matches(extractor):
+            raise RecipeError(
+                f"recipe {self.recipe}: its encoder is for {self.encoders[0].extractor_name}, the features are "
+                f"{extractor.name}: choose an encoder for {extractor.name}, or train one with sfumato train ninja "
+                f"--descriptor {extractor.name}"
+            )
+
+
+def resolve(recipe: Recipe | str) -> Resolved:
+    """Find the encoders of a recipe, and return it with their checksums.
+
+    ``ninja:FILE`` is read from its file, ``ninja-NAME`` is one that comes with the package. A name with a checksum, as
+    an archive has it, is found among those of the package and all that this process has read.
+
+    Raises FileError for a file that can not be used, RecipeError for an encoder that is not there, does not fit the one
+    before it, or is of a kind that this version does not make.
+    """
+    given = Recipe.of(recipe)
+    links, encoders = [], list[Encoder]()
+    for link in given.links:
+        if link.role == "encoder":
+            encoder, link = _find(link, given)
+            if encoders and encoders[-1].output_dim != encoder.input_dim:
+                raise RecipeError(
+                    f"recipe {given}: {link} takes {encoder.input_dim} dimensions, what comes before it gives "
+                    f"{encoders[-1].output_dim}"
+                )
+            encoders.append(encoder)
+        links.append(link)
+    if not encoders:
+        return Resolved(given, ())
+    named = Recipe(links=tuple(links), evaluation_seed=given.evaluation_seed, keyed=given.keyed, decoys=given.decoys)
+    return Resolved(named, tuple(encoders))
+
+
+def encode_points(resolved: Resolved, points: ArrayLike) -> Floats:
+    """Return points (N, n) as the encoders of a recipe make them, (N, n'), before any lifting; as they are without."""
+    rows: Floats = np.asarray(points, np.float32)
+    for encoder in resolved.encoders:
+        rows = encode(encoder, rows)
+    return rows
+
+
+def encode_decoys(resolved: Resolved, decoys: Decoys) -> Decoys:
+    """Return decoys in the space of a recipe's encoders, kept for the next call with the same object.
+
+    Raises InputError for decoys of other dimensions than the encoder takes.
+    """
+    return _encode_decoys(decoys, resolved.encoders) if resolved.encoders else decoys
+
+
+def find_encoders(recipe: Recipe, given: Iterable[Encoder] = ()) -> Resolved | None:
+    """Return the encoders that a recorded recipe names, among ``given``, those of the package, and those read before.
+
+    None where one is at hand nowhere.
+
+    Raises InputError for a given encoder that the recipe does not name.
+    """
+    for encoder in given:
+        remember(encoder)
+        wanted = [link.checksum for link in recipe.encoders]
+        if encoder.checksum[:CHECKSUM_DIGITS] not in wanted:
+            raise InputError(
+                f"the features were made by {recipe}, and this is another encoder, "
+                f"{encoder.checksum[:CHECKSUM_DIGITS]}: give the one that was used"
+            )
+    try:
+        return resolve(recipe) if all(link.checksum for link in recipe.encoders) else None
+    except RecipeError:
+        return None
+
+
+def remember(encoder: Encoder) -> Encoder:
+    """Let this process find an encoder by its checksum from now on; return the one object that stands for it."""
+    digits = encoder.checksum[:CHECKSUM_DIGITS]
+    with _lock:
+        old = _known.get(digits)
+        if old is None or (old.checksum, old.extractor_name) != (encoder.checksum, encoder.extractor_name):
+            old = _known[digits] = encoder
+        _known.move_to_end(digits)
+        while len(_known) > REMEMBERED:
+            _known.popitem(last=False)
+        return old
+
+
+def _find(link: Link, recipe: Recipe) -> tuple[Encoder, Link]:
+    """Return the encoder of a link, and the link with its checksum."""
+    if link.kind != "ninja":
+        raise RecipeError(f"recipe {recipe}: this version makes no {link.kind}; encoders are ninja-NAME and ninja:FILE")
+    if link.checksum:
+        return _by_checksum(link, recipe), link
+    if link.variant.startswith("-"):
+        encoder, name = bundled_encoder(link.variant[1:]), link.variant[1:]
+    else:
+        path = Path(link.variant[1:])
+        encoder, name = _read(path), path.name.removesuffix(".safetensors")[:LONGEST_NAME].strip() or "encoder"
+    return remember(encoder), replace(link, variant=f"{link.variant[0]}{name}@{encoder.checksum[:CHECKSUM_DIGITS]}")
+
+
+def _by_checksum(link: Link, recipe: Recipe) -> Encoder:
+    with _lock:
+        found = _known.get(link.checksum)
+    if found is None:
+        bundled = (bundled_encoder(name) for name in bundled_names())
+        found = next((one for one in bundled if one.checksum.startswith(link.checksum)), None)
+    if found is None:
+        raise RecipeError(
+            f"recipe {recipe} names an encoder by its checksum {link.checksum}, which does not come with the package: "
+            f"give its file, ninja:FILE, or --encoder FILE"
+        )
+    return remember(found)
+
+
+def _read(path: Path) -> Encoder:
+    """Read an encoder, once for each version of a file."""
+    try:
+        info = os.stat(path)
+    except OSError as cause:
+        raise FileError(
+            f"{path}: the encoder of the recipe can not be read ({cause.strerror or cause}): check the path after "
+            f"ninja:, or name one that comes with the package ({', '.join(bundled_names()) or 'there is none'})"
+        ) from cause
+    key = (os.path.abspath(path), info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns)
+    with _lock:
+        found = _files.get(key)
+    if found is None:
+        found = load_encoder(path)
+        with _lock:
+            _files[key] = found
+            while len(_files) > REMEMBERED:
+                _files.popitem(last=False)
+    return found
+
+
+@lru_cache(maxsize=4)
+def _encode_decoys(decoys: Decoys, encoders: tuple[Encoder, ...]) -> Decoys:
+    rows: Floats = decoys.descriptors
+    for encoder in encoders:
+        rows = encode(encoder, rows)
+    return Decoys(rows, decoys.extractor, decoys.permutation, decoys.parts, decoys.labels, decoys.made)

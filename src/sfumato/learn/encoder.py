@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Encoders: small trained networks that move descriptors to a space of their own (NinjaNet in inference).
+
+A plain perceptron followed by L2 normalisation, run by numpy alone, so that a device needs no torch. Knows layers and
+the file they come in, docs/format.md; neither how they were trained nor recipes.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sfumato.errors import FileError, InputError, RecipeError, SfumatoError, suggest
+from sfumato.learn.checkpoint import load_tensors, save_tensors
+from sfumato.types.arrays import frozen_array
+from sfumato.types.extractor import is_label
+
+Floats = NDArray[np.float32]
+Layer = tuple[Floats, Floats, bool]
+
+FORMAT, VERSION, KIND = "sfumato-encoder", "1", "ninja"
+PREFIX, SUFFIX = f"{KIND}-", ".safetensors"
+MOST_LAYERS, WIDEST = 64, 8192
+LARGEST_CARD = 2**20
+ROWS_AT_ONCE = 4096
+DTYPES = {"float16": np.float16, "float32": np.float32}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Encoder:
+    """A perceptron: ``layers`` of weight (out, in), bias (out,) float32 and whether a ReLU follows.
+
+    ``extractor_name`` says whose descriptors it takes, ``card`` how it was made (plain values that JSON knows).
+    ``checksum`` is of the layers alone: equal ones encode alike, whatever their cards say.
+    """
+
+    layers: tuple[Layer, ...]
+    extractor_name: str
+    card: Mapping[str, Any] = field(default_factory=dict)
+    checksum: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not is_label(self.extractor_name):
+            raise InputError(f"extractor_name must be a short text, got {self.extractor_name!r:.80}")
+        if not 1 <= len(self.layers) <= MOST_LAYERS:
+            raise InputError(f"an encoder has 1 to {MOST_LAYERS} layers, got {len(self.layers)}")
+        checked: list[Layer] = []
+        for number, (weight, bias, relu) in enumerate(self.layers):
+            width = checked[-1][0].shape[0] if checked else None
+            rows = frozen_array(weight, f"layer{number}.weight", (None, width))
+            if not all(1 <= length <= WIDEST for length in rows.shape):
+                raise InputError(f"layer{number}.weight: expected 1 to {WIDEST} rows and columns, got {rows.shape}")
+            if not isinstance(relu, bool):
+                raise InputError(f"layer{number}: whether a ReLU follows is a truth value")
+            checked.append((rows, frozen_array(bias, f"layer{number}.bias", (len(rows),)), relu))
+        try:
+            card = json.loads(json.dumps(dict(self.card), allow_nan=False))
+        except (TypeError, ValueError, RecursionError) as cause:
+            raise InputError("card: expected plain values that JSON knows") from cause
+        object.__setattr__(self, "layers", tuple(checked))
+        object.__setattr__(self, "card", MappingProxyType(card))
+        object.__setattr__(self, "checksum", _checksum(self.layers))
+
+    @property
+    def input_dim(self) -> int:
+        """How many numbers a descriptor has."""
+        return int(self.layers[0][0].shape[1])
+
+    @property
+    def output_dim(self) -> int:
+        """How many numbers an encoded descriptor has."""
+        return int(self.layers[-1][0].shape[0])
+
+    def __repr__(self) -> str:
+        dims = f"{self.input_dim} to {self.output_dim} dimensions, {len(self.layers)} layers"
+        return f"Encoder({self.extractor_name}, {dims}, {self.checksum[:12]})"
+
+
+def encode(encoder: Encoder, points: ArrayLike) -> Floats:
+    """Return descriptors (N, n) as the encoder sees them, (N, n') float32 of unit norm.
+
+    A function of each row alone, without any draw: the same row always gives the same numbers (summed in float64, and
+    so to the last bit in nearly every case, whatever rows stand beside it).
+
+    Raises InputError for rows of another dimension, or that are not finite.
+    """
+    rows = frozen_array(points, "points", (None, None))
+    if rows.shape[1] != encoder.input_dim:
+        raise InputError(f"this encoder takes {encoder.input_dim} dimensions, the points have {rows.shape[1]}")
+    result = np.empty((len(rows), encoder.output_dim), np.float32)
+    layers = [(weight.astype(np.float64).T, bias.astype(np.float64), relu) for weight, bias, relu in encoder.layers]
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        x = rows[start : start + ROWS_AT_ONCE].astype(np.float64)
+        for weight, bias, relu in layers:
+            x = x @ weight
+            x += bias
+            if relu:
+                np.maximum(x, 0, out=x)
+        lengths = np.linalg.norm(x, axis=1, keepdims=True)
+        result[start : start + len(x)] = x / np.maximum(lengths, 1e-12)
+    result.setflags(write=False)
+    return result
+
+
+def save_encoder(path: str | os.PathLike[str], encoder: Encoder, dtype: str = "float16") -> Encoder:
+    """Write an encoder, atomically, and return it as a reader gets it: rounded to 16 bits unless ``dtype`` is float32.
+
+    The rounded one has a checksum of its own.
+
+    Raises FileError if the file can not be written, InputError for weights too large for 16 bits.
+    """
+    if dtype not in DTYPES:
+        raise InputError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r:.80}")
+    with np.errstate(over="ignore"):
+        arrays = {
+            f"layer{number}.{part}": array.astype(DTYPES[dtype])
+            for number, (weight, bias, _) in enumerate(encoder.layers)
+            for part, array in (("weight", weight), ("bias", bias))
+        }
+    relu = ",".join(str(int(flag)) for _, _, flag in encoder.layers)
+    rounded = _from_arrays(arrays, relu, encoder.extractor_name, dict(encoder.card))
+    card = json.dumps(dict(encoder.card), sort_keys=True, allow_nan=False)
+    texts = {"format": FORMAT, "version": VERSION, "kind": KIND, "relu": relu, "card": card}
+    save_tensors(path, arrays, texts | {"extractor": encoder.extractor_name})
+    return rounded
+
+
+def load_encoder(path: str | os.PathLike[str]) -> Encoder:
+    """Read an encoder made by ``sfumato train ninja``.
+
+    Raises FileError for a missing, damaged or hostile file, one of another kind, or of a newer version.
+    """
+    arrays, texts = load_tensors(path)
+    if not is_encoder_file(texts):
+        raise FileError(f"{path}: this is no encoder: give a file made by sfumato train ninja")
+    version = texts.get("version")
+    if version != VERSION:
+        raise FileError(f"{path}: it has version {version!r:.20}, this program reads version {VERSION}: update it")
+    try:
+        if texts.get("kind") != KIND:
+            raise InputError(f"it is of kind {texts.get('kind')!r:.40}, known is {KIND}")
+        card = _parsed_card(texts.get("card", "{}"))
+        return _from_arrays(arrays, texts.get("relu", ""), texts.get("extractor", ""), card)
+    except SfumatoError as cause:
+        raise FileError(f"{path}: not a usable encoder: {cause}") from cause
+
+
+def is_encoder_file(texts: Mapping[str, str]) -> bool:
+    """Tell from the texts of a safetensors file whether it is an encoder's."""
+    return texts.get("format") == FORMAT
+
+
+def bundled_names() -> tuple[str, ...]:
+    """Return the names of the encoders that come with the package, sorted."""
+    folder = resources.files("sfumato.learn") / "data"
+    files = [place.name for place in folder.iterdir()] if folder.is_dir() else []
+    return tuple(sorted(n[len(PREFIX) : -len(SUFFIX)] for n in files if n.startswith(PREFIX) and n.endswith(SUFFIX)))
+
+
+def bundled_encoder(name: str) -> Encoder:
+    """Return an encoder that comes with the package, by its name, for example ``sift-2.5``.
+
+    Raises RecipeError naming those that there are.
+    """
+    known = bundled_names()
+    if name not in known:
+        told = f"there are {', '.join(PREFIX + one for one in known)}" if known else "none come with this version"
+        raise RecipeError(
+            f"no encoder {PREFIX}{name!s:.80} comes with the package{suggest(name, known)}: {told}; one of your own is "
+            f"named by its file, {KIND}:FILE"
+        )
+    with resources.as_file(resources.files("sfumato.learn") / "data" / f"{PREFIX}{name}{SUFFIX}") as place:
+        return load_encoder(place)
+
+
+def _from_arrays(arrays: Mapping[str, NDArray[Any]], relu: str, extractor_name: str, card: dict[str, Any]) -> Encoder:
+    """Return the encoder of named arrays; InputError tells what is missing, too much, or not a number."""
+    flags = relu.split(",")
+    if len(flags) > MOST_LAYERS or any(flag not in ("0", "1") for flag in flags):
+        raise InputError(f"relu must be 0 or 1 for each of up to {MOST_LAYERS} layers, with commas")
+    wanted = [f"layer{number}.{part}" for number in range(len(flags)) for part in ("weight", "bias")]
+    wrong = sorted(set(wanted) ^ set(arrays))
+    if wrong:
+        raise InputError(
+            f"it must hold weight and bias of {len(flags)} layers; {wrong[0]!r:.80} is missing or too much"
+        )
+    kinds = {str(array.dtype) for array in arrays.values()}
+    if not kinds <= set(DTYPES):
+        raise InputError(f"numbers must be {' or '.join(DTYPES)}, not {', '.join(sorted(kinds))}")
+    layers = tuple(
+        (arrays[f"layer{number}.weight"].astype(np.float32), arrays[f"layer{number}.bias"].astype(np.float32), f == "1")
+        for number, f in enumerate(flags)
+    )
+    return Encoder(layers=layers, extractor_name=extractor_name, card=card)
+
+
+def _parsed_card(text: str) -> dict[str, Any]:
+    try:
+        card = json.loads(text) if len(text) <= LARGEST_CARD else None
+    except (ValueError, RecursionError) as cause:
+        raise InputError("its card is no JSON") from cause
+    if not isinstance(card, dict):
+        raise InputError("its card is no mapping of moderate size")
+    return card
+
+
+def _checksum(layers: tuple[Layer, ...]) -> str:
+    digest = hashlib.blake2b(digest_size=32, person=b"sfumato-encoder")
+    for weight, bias, relu in layers:
+        digest.update(np.array([*weight.shape, relu], "<i8").tobytes())
+        digest.update(weight.astype("<f4").tobytes() + bias.astype("<f4").tobytes())
+    return digest.hexdigest()
