@@ -17,6 +17,7 @@ from sfumato.cli import (
     conceal,
     decoys,
     evaluate,
+    evaluatepatches,
     export,
     extract,
     inspect,
@@ -24,8 +25,10 @@ from sfumato.cli import (
     leakage,
     localize,
     match,
+    tradeoff,
     train,
     traindecoder,
+    trainninja,
 )
 from sfumato.cli import map as mapping
 from sfumato.cli.output import printable
@@ -127,6 +130,8 @@ evaluate_commands.command("homography")(explained(evaluate.homography, evaluate.
 evaluate_commands.command("map")(explained(evaluate.map_, evaluate.KEPT))
 evaluate_commands.command("localize")(explained(evaluate.localize, evaluate.KEPT))
 evaluate_commands.command("leakage")(explained(leakage.leakage, evaluate.KEPT))
+evaluate_commands.command("patches")(explained(evaluatepatches.patches, evaluate.KEPT))
+evaluate_commands.command("tradeoff")(explained(tradeoff.tradeoff, evaluate.KEPT))
 app.add_typer(evaluate_commands, name="evaluate")
 app.command("attack")(explained(attack.run, "the pictures painted so far are kept, the results are not"))
 app.command("localize")(explained(localize.run, "nothing was written"))
@@ -136,6 +141,7 @@ app.add_typer(export_commands, name="export")
 app.command("invert")(explained(invert.run, "nothing was written"))
 train_commands.command("inverter")(explained(train.inverter, train.KEPT))
 train_commands.command("decoder")(explained(traindecoder.run, traindecoder.KEPT))
+train_commands.command("ninja")(explained(trainninja.run, trainninja.KEPT))
 app.add_typer(train_commands, name="train")
 
 

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sfumato train ninja: pairs of descriptors and photos in, an encoder that conceals descriptors out."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sfumato.cli.options import AsJson, ContrastThreshold, Descriptor, MaxFeatures, Quiet, Weights
+from sfumato.cli.output import human_size, progress_bar, tell
+from sfumato.errors import FileError, InputError
+from sfumato.features.local import DETECTORS, LocalParams
+from sfumato.images.hpatches import list_hpatches
+from sfumato.images.read import list_images
+from sfumato.images.ubc import is_ubc_folder
+from sfumato.learn.ninjacard import Source
+from sfumato.learn.ninjaparams import ADVERSARIES, PRESETS, SMALL, NinjaTrainParams, preset
+from sfumato.learn.pairs import PairParams
+from sfumato.learn.pairsource import read_pairs
+from sfumato.learn.train_ninja import train_ninja
+
+LOCAL = SMALL.opponents.local
+KEPT = "what was learned is kept beside the output; run the same command again with --resume to go on"
+
+
+def run(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, e.g. ninja-sift-1.0.safetensors.")],
+    patches: Annotated[
+        Path,
+        typer.Option(help="What keeps it of use: a file of pairs, or a folder: UBC patches, HPatches patches, photos."),
+    ],
+    photos: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folders of photos that inverters learn from, for patch, unet and all. Default: --patches."),
+    ] = None,
+    privacy: Annotated[
+        float, typer.Option("--lambda", help="How much privacy counts against use; 0 for none.")
+    ] = SMALL.privacy,
+    adversary: Annotated[
+        str, typer.Option(help=f"What it is trained against: {', '.join(ADVERSARIES)}.")
+    ] = SMALL.adversary,
+    preset_name: Annotated[
+        str, typer.Option("--preset", help=f"{' or '.join(PRESETS)}; paper takes days.")
+    ] = SMALL.preset,
+    detector: Annotated[
+        str | None, typer.Option(help=f"For photos: {' or '.join(DETECTORS)}. Default: as the preset says.")
+    ] = None,
+    descriptor: Descriptor = LOCAL.descriptor,
+    weights: Weights = None,
+    max_features: MaxFeatures = LOCAL.max_features,
+    contrast_threshold: ContrastThreshold = LOCAL.contrast_threshold,
+    perceptual: Annotated[Path | None, typer.Option(help="For unet: a file of VGG16, for the perceptual loss.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="How long, all three stages. Default: as the preset says.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="So many steps instead of minutes: repeatable.")] = None,
+    adversary_steps: Annotated[
+        int | None, typer.Option(help="Steps of the inverters for one of the encoder. Default: as the preset says.")
+    ] = None,
+    noise: Annotated[
+        float | None, typer.Option(help="Added to what inverters are shown; fainter directions are cut off. 0: none.")
+    ] = None,
+    output_dim: Annotated[
+        int | None, typer.Option(help="Numbers that are released; fewer match faster and tell less. Default: as many.")
+    ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(help="A file for the first two stages, which other lambdas share: read, or else written."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Decides all that is random.")] = SMALL.seed,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = SMALL.device,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted training.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train an encoder that moves descriptors to where they still match but are harder to invert (NinjaDesc).
+
+    The encoder first learns to keep matches, then inverters learn to undo it, then both learn against one another. Use
+    it with --recipe ninja:FILE. What it hides is measured by inverters trained afterwards, from scratch: 'sfumato train
+    inverter --recipe ninja:FILE', 'sfumato train decoder --recipe ninja:FILE'. Training needs the extra 'learn'
+    (torch), concealing does not. Never train on photos you measure with.
+
+    Example: sfumato train ninja --patches photos/ --lambda 1.0 -o ninja-sift-1.0.safetensors
+    """
+    _refuse(output, overwrite=overwrite or resume, minutes=minutes, steps=steps)
+    chosen = preset(preset_name, descriptor)
+    local = LocalParams(
+        detector=detector or chosen.opponents.local.detector, descriptor=descriptor, weights=weights,
+        max_features=max_features, contrast_threshold=contrast_threshold,
+    )  # fmt: skip
+    params = _settled(
+        replace(
+            chosen, privacy=privacy, adversary=adversary, seed=seed, device=device,
+            adversary_steps=adversary_steps or chosen.adversary_steps,
+            noise=chosen.noise if noise is None else noise, output_dim=output_dim,
+            opponents=replace(chosen.opponents, perceptual=perceptual, local=local),
+        ), minutes, steps,
+    )  # fmt: skip
+    hidden = quiet or as_json
+    bar = progress_bar("reading and training", None, quiet=hidden)
+    pairs = read_pairs(patches, PairParams(seed=seed, local=local), progress=bar)
+    given = [path for place in photos or _photos_in(patches) for _, path in list_images(place)]
+    source = Source(start=start, data=f"pairs of {patches.name}, {len(given)} photos", command=_command())
+
+    def report(line: str) -> None:
+        if not hidden and not sys.stderr.isatty():
+            print(line, file=sys.stderr)
+
+    encoder = train_ninja(params, pairs, given, output, source=source, progress=bar, report=report, resume=resume)
+    for name in (name for name, flat in encoder.card["flat"].items() if not flat):
+        print(f"the {name} loss was not flat over the last fifth of its stage: train longer", file=sys.stderr)
+    size, held = output.stat().st_size, encoder.card["held out"]
+    facts: dict[str, Any] = {"output": str(output), "bytes": size, "checksum": encoder.checksum, **encoder.card}
+    line = f"encoder for {descriptor}, lambda {privacy:g}, against {adversary}: FPR@95 {held['encoded']['fpr95']:.4f}"
+    line += (
+        f" (raw {held['raw']['fpr95']:.4f}), matched {held['encoded']['matched']:.3f} ({held['raw']['matched']:.3f})"
+    )
+    tell(f"{line}: {output} ({human_size(size)})", facts, as_json=as_json)
+
+
+def _settled(params: NinjaTrainParams, minutes: float | None, steps: int | None) -> NinjaTrainParams:
+    return params if minutes is None and steps is None else replace(params, minutes=minutes, steps=steps)
+
+
+def _photos_in(patches: Path) -> list[Path]:
+    """Return the place of the pairs, if it is one of photos."""
+    return [patches] if patches.is_dir() and not is_ubc_folder(patches) and not list_hpatches(patches) else []
+
+
+def _command() -> str:
+    """Return the command, with the names of files and folders but not where they lie."""
+    words = [Path(word).name if "/" in word or "\\" in word else word for word in sys.argv[1:]]
+    return " ".join(["sfumato", *words])
+
+
+def _refuse(output: Path, *, overwrite: bool, minutes: float | None, steps: int | None) -> None:
+    if minutes is not None and steps is not None:
+        raise InputError("minutes and steps are two ways to say how long: give one")
+    if output.exists() and not overwrite:
+        raise FileError(f"{output} is already there: choose another file, or --overwrite to replace it")
+    if not output.parent.is_dir():
+        raise FileError(f"{output.parent} is not a folder: make it first")

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from sfumato.cli.app import app
+from sfumato.learn.encoder import load_encoder
+from sfumato.learn.pairfile import save_pairs
+from sfumato.learn.pairs import DescriptorPairs
+from sfumato.types.extractor import Extractor
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture
+def run_here(monkeypatch):
+    """Run the command in this process, which is quicker."""
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+
+    def run(*arguments, code=0):
+        done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert done.exit_code == code, done.output
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory) -> Path:
+    rng = np.random.default_rng(0)
+    point = np.abs(rng.normal(size=(200, 128)))
+    views = [np.abs(point + 0.2 * rng.normal(size=point.shape)) for _ in range(2)]
+    sides = [(view / np.linalg.norm(view, axis=1, keepdims=True)).astype(np.float32) for view in views]
+    path = tmp_path_factory.mktemp("pairs") / "pairs.npz"
+    save_pairs(path, DescriptorPairs(*sides, np.arange(200), np.arange(200) // 20, Extractor("sift")))
+    return path
+
+
+def test_an_encoder_is_trained_and_can_be_loaded(run_here, pairs: Path, tmp_path: Path):
+    path, start = tmp_path / "n.safetensors", tmp_path / "start.part"
+    few = ("--patches", pairs, "--steps", "5", "--adversary", "decoder", "--start", start)
+    done = run_here("train", "ninja", *few, "--lambda", "0.5", "-o", path)
+    assert "encoder for sift, lambda 0.5, against decoder: FPR@95" in done.stdout
+    assert "train longer" in done.stderr
+    encoder = load_encoder(path)
+    assert (encoder.extractor_name, encoder.card["lambda"]) == ("sift", 0.5)
+    assert encoder.card["data"].startswith("pairs of pairs.npz")
+    assert str(tmp_path) not in json.dumps(dict(encoder.card))
+    assert start.is_file()
+    again = run_here("train", "ninja", *few, "-o", path, code=1)
+    assert "already there" in again.stderr
+    done = run_here("train", "ninja", *few, "--lambda", "2.5", "-o", path, "--overwrite", "--json")
+    facts = json.loads(done.stdout)
+    assert (facts["lambda"], facts["checksum"]) == (2.5, load_encoder(path).checksum)
+
+
+def test_what_can_not_be_is_told(run_here, pairs: Path, tmp_path: Path):
+    command = ("train", "ninja", "--patches", pairs, "-o", tmp_path / "n.safetensors")
+    for more, told in (
+        (("--adversary", "unett"), "did you mean 'unet'"),
+        (("--adversary", "patch"), "give a folder of two at least with --photos"),
+        (("--preset", "big"), "no preset is called 'big'"),
+        (("--lambda", "-1"), "privacy must be from 0"),
+        (("--steps", "5", "--minutes", "1"), "give one"),
+        (("--descriptor", "rootsift"), "these pairs are sift"),
+        (("--resume",), "no such file"),
+    ):
+        assert told in run_here(*command, *more, code=1).stderr
+    done = run_here("train", "ninja", "--patches", pairs, "-o", tmp_path / "gone" / "n.safetensors", code=1)
+    assert "is not a folder" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_teaches(run_here):
+    assert "Example: sfumato train ninja" in " ".join(run_here("train", "ninja", "--help").stdout.split())
