@@ -8,7 +8,14 @@ from sfumato.errors import EvaluationOnlyWarning, FileError, InputError
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.samples import sample_image
 from sfumato.learn.inverter import invert, load_inverter
-from sfumato.learn.train_inverter import InverterTrainParams, gather_material, paint_photos, train_patch_inverter
+from sfumato.learn.pace import Pace
+from sfumato.learn.train_inverter import (
+    InverterTrainParams,
+    _budget,
+    gather_material,
+    paint_photos,
+    train_patch_inverter,
+)
 from sfumato.learn.weights import load_weights
 
 pytest.importorskip("torch")
@@ -116,3 +123,10 @@ def test_settings_that_can_not_be(settings, message):
 def test_one_photo_is_not_enough(photos, tmp_path):
     with pytest.raises(InputError, match="two photos"):
         train_patch_inverter(InverterTrainParams(**SMALL), photos[:1], tmp_path / "a.safetensors")
+
+
+def test_reading_photos_does_not_eat_the_time_to_learn():
+    late = Pace(12, seconds_before=60.0 * 60, clock=lambda: 0.0)
+    assert _budget(None, late, 0.5).minutes == pytest.approx(2)
+    assert _budget(None, Pace(12, clock=lambda: 0.0), 0.5).minutes == pytest.approx(6)
+    assert _budget(7, late, 0.5).steps == 7

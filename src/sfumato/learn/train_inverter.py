@@ -42,6 +42,7 @@ Report = Callable[[Stage], None]
 
 FRAME_ROWS = 20_000
 HELD_OUT = 0.05
+LEAST_LEFT = 1 / 3
 COUNTS = (500, 1000, 1000, 2000)
 """How many features, at most, the paintings that the refinement learns from are made of."""
 
@@ -50,9 +51,10 @@ COUNTS = (500, 1000, 1000, 2000)
 class InverterTrainParams:
     """How a patch inverter is trained.
 
-    ``minutes`` are shared by all that is done; with ``patch_steps`` and ``refine_steps`` instead, a training with the
-    same seed and photos (and a concealer that repeats itself) gives the same file. ``max_photos`` bounds the photos,
-    ``refine_photos`` those that are painted. ``start`` is the file of an inverter whose refinement is trained on.
+    ``minutes`` are shared by all that is done, and each network has its part of a third of them however long photos
+    take to read; with ``patch_steps`` and ``refine_steps`` instead, a training with the same seed and photos (and a
+    concealer that repeats itself) gives the same file. ``max_photos`` bounds the photos, ``refine_photos`` those that
+    are painted. ``start`` is the file of an inverter whose refinement is trained on.
     """
 
     minutes: float = 15.0
@@ -213,8 +215,9 @@ def _features(descriptors: Floats, extractor: Extractor) -> Features:
 
 
 def _budget(steps: int | None, clock: Pace, share: float) -> Budget:
-    """Return so many steps, or a share of the minutes that are left."""
-    return Budget(steps=steps, minutes=max(0.02, share * (clock.minutes - clock.seconds / 60)))
+    """Return so many steps, or a share of the minutes that are left; reading photos must not eat all of them."""
+    left = max(clock.minutes - clock.seconds / 60, clock.minutes * LEAST_LEFT)
+    return Budget(steps=steps, minutes=max(0.02, share * left))
 
 
 def _made(params: InverterTrainParams, material: Material, stages: tuple[Stage, ...]) -> dict[str, Any]:
