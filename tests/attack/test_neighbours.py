@@ -11,8 +11,10 @@ from sfumato.attack.neighbours import (
     encode_public,
     nearest_public,
     oracle,
+    oracle_sphere,
     recover_nearest,
     recover_nearest_projected,
+    recover_nearest_sphere,
     row_blocks,
 )
 from sfumato.attack.score import recovery_distances, score_recovery
@@ -93,6 +95,29 @@ def test_the_projection_lies_in_the_subspace(clear, rows):
     found = recover_nearest_projected(hidden, Knowledge(public=rows[100:]))
     squared = np.diagonal(squared_distances(found.descriptors, hidden.subspaces))
     assert squared.max() < 1e-10
+
+
+def test_who_uses_the_norm_comes_nearer_than_who_projects(clear, rows):
+    hidden = sfumato.conceal(clear, "random-2")
+    known = Knowledge(public=rows[100:], clear=clear.descriptors)
+    moved, asked = recover_nearest_sphere(hidden, known), oracle_sphere(50)(hidden, known)
+    for found in (moved, asked):
+        assert np.allclose(np.linalg.norm(found.descriptors, axis=1), 1, atol=1e-5)
+        assert np.diagonal(squared_distances(found.descriptors, hidden.subspaces)).max() < 1e-10
+    errors = {
+        "sphere": recovery_distances(asked, clear.descriptors),
+        "one": recovery_distances(moved, clear.descriptors),
+        "projected": recovery_distances(oracle(50, projected=True)(hidden, known), clear.descriptors),
+    }
+    assert (errors["sphere"] <= errors["one"] + 1e-6).all()
+    assert np.median(errors["sphere"]) < np.median(errors["projected"]) / 2
+    assert np.array_equal(oracle_sphere(1)(hidden, known).descriptors, moved.descriptors)
+
+
+def test_decoys_mislead_who_uses_the_norm_too(clear, decoys):
+    hidden = sfumato.conceal(clear, "adversarial-2", decoys)
+    found = recover_nearest_sphere(hidden, Knowledge(public=decoys.descriptors))
+    assert score_recovery(found, clear.descriptors)["within 0.1"] < 0.1
 
 
 def test_more_neighbours_than_there_are(clear, rows):

@@ -47,3 +47,10 @@ def test_without_a_scale_there_is_no_leakage(clear):
 def test_only_photos_with_all_three_figures_count():
     found = leakage_interval({"a": 0.5, "b": 9.0}, {"a": 0.7}, {"a": 0.3, "b": 0.1})
     assert found == (0.5, 0.5, 0.5)
+
+
+def test_photos_that_show_nothing_do_not_blow_up_the_interval():
+    found = leakage_interval({"a": 0.5, "b": 0.5}, {"a": 0.7, "b": 0.45}, {"a": 0.3, "b": 0.46})
+    assert found == pytest.approx((0.615385, 0.5, 0.615385), abs=1e-5)
+    flat = leakage_interval({"a": 0.7, "flat": 1.0}, {"a": 0.7, "flat": 1.0}, {"a": 0.3, "flat": 1.0})
+    assert flat == (1.0, 1.0, 1.0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import InputError
-from sfumato.learn.pace import Pace, TrainingResult, finite, flatness
+from sfumato.learn.pace import Pace, TrainingResult, finite, flatness, told_flatness
 
 
 def test_steps_or_minutes_whichever_is_given():
@@ -55,3 +55,9 @@ def test_a_loss_that_is_no_number_ends_a_training():
     for loss in (math.nan, math.inf):
         with pytest.raises(InputError, match="lower rate"):
             finite(loss)
+
+
+def test_what_is_too_short_to_judge_is_told_so():
+    assert told_flatness(0.034) == "the loss still fell by 3.4 % over the last fifth: train longer"
+    for unknown in (None, math.inf):
+        assert "too few steps to tell" in told_flatness(unknown)

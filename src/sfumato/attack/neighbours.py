@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from sfumato.attack.held import AHEAD, nearest_held
 from sfumato.attack.knowledge import Knowledge, Recovered
+from sfumato.attack.sphere import known_radius, nearest_on_sphere
 from sfumato.errors import InputError
+from sfumato.matching.match import nearest
 from sfumato.subspace.reference import project
 from sfumato.types.arrays import frozen_array
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
@@ -65,6 +67,37 @@ def recover_nearest_projected(features: ConcealedFeatures, knowledge: Knowledge)
     return _take_nearest(features.subspaces, *_database(features, knowledge, "own"), projected=True)
 
 
+def recover_nearest_sphere(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+    """Take the point of known norm of each subspace that is nearest to its nearest public descriptor."""
+    found = recover_nearest(features, knowledge)
+    radius = known_radius(features, knowledge)
+    guesses = nearest_on_sphere(features.subspaces, found.descriptors, radius)
+    return Recovered(guesses.astype(np.float32), found.confidence)
+
+
+def oracle_sphere(neighbours: int = NEIGHBOURS) -> Recover:
+    """Return the attack that moves each of the nearest public descriptors to the subspace and the known norm first.
+
+    The oracle then says which of these points is nearest to the clear descriptor: more than the papers ask it, and an
+    upper bound for whoever chooses among them.
+    """
+    _refuse_none(neighbours)
+
+    def recover(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+        (searched, answers), clear = _database(features, knowledge, "own"), _known(knowledge.clear, "clear")
+        radius, subspaces = known_radius(features, knowledge), features.subspaces
+        _, rows = nearest_public(subspaces, searched, neighbours)
+        guesses, errors = np.empty(clear.shape, np.float32), np.full(len(clear), np.inf)
+        for column in range(rows.shape[1]):
+            moved = nearest_on_sphere(subspaces, answers[rows[:, column]], radius)
+            distances = np.linalg.norm(moved - clear, axis=1)
+            better = distances < errors
+            guesses[better], errors[better] = moved[better], distances[better]
+        return Recovered(guesses, certainty(errors))
+
+    return recover
+
+
 def oracle(neighbours: int = NEIGHBOURS, *, projected: bool = False, database: str = "own") -> Recover:
     """Return the attack that asks an oracle which of the nearest public descriptors is nearest to the clear one.
 
@@ -72,12 +105,14 @@ def oracle(neighbours: int = NEIGHBOURS, *, projected: bool = False, database: s
     descriptors and answers with the clear ones behind them, ``base`` takes queries for clear descriptors, ``encoded``
     answers with encoded ones.
     """
-    if neighbours < 1:
-        raise InputError(f"neighbours: expected a number of 1 or more, got {neighbours}")
+    _refuse_none(neighbours)
 
     def recover(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
         (searched, answers), clear = _database(features, knowledge, database), _known(knowledge.clear, "clear")
         _refuse_other_dimension(answers, clear.shape[1], "answers")
+        if neighbours >= len(searched):  # of all of them the oracle names the nearest: no need to order them first
+            distances, best = nearest(clear, answers, k=1)
+            return _finish(features.subspaces, answers[best[:, 0]], distances[:, 0], projected)
         _, rows = nearest_public(features.subspaces, searched, neighbours)
         guesses = np.empty(clear.shape, np.float32)
         for block in row_blocks(len(rows), rows.shape[1] * answers.shape[1]):
@@ -112,6 +147,11 @@ def _database(
     encoded = encode_public(knowledge)
     _refuse_other_dimension(encoded, features.subspaces.ambient_dim, "encoded public descriptors")
     return encoded, encoded if database == "encoded" else public
+
+
+def _refuse_none(neighbours: int) -> None:
+    if neighbours < 1:
+        raise InputError(f"neighbours: expected a number of 1 or more, got {neighbours}")
 
 
 def _refuse_other_dimension(rows: NDArray[np.float32], wanted: int, name: str) -> None:

@@ -16,6 +16,7 @@ from sfumato.errors import FileError, InputError, suggest
 from sfumato.features.local import LocalParams
 from sfumato.images.read import list_images
 from sfumato.learn.inverters import figures
+from sfumato.learn.pace import told_flatness
 from sfumato.learn.resume import part_of
 from sfumato.learn.stage import Stage
 from sfumato.learn.train_image import ImageTrainParams, train_image_inverter
@@ -145,8 +146,7 @@ def _train_patch(
         save_weights(output, replace(header, made=made), tensors)
     for name, value in made.items():
         if isinstance(value, dict) and value.get("is_flat") is False:
-            change = "unknown" if value["flatness"] is None else f"{100 * value['flatness']:.1f} %"
-            print(f"the loss of the {name} was not flat at the end ({change}): train longer", file=sys.stderr)
+            print(f"{name}: {told_flatness(value['flatness'])}", file=sys.stderr)
     return made
 
 

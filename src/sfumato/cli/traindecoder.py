@@ -14,6 +14,7 @@ from sfumato.errors import FileError
 from sfumato.features.local import LocalParams
 from sfumato.images.read import list_images
 from sfumato.learn.decoderdata import DecoderTrainParams
+from sfumato.learn.pace import told_flatness
 from sfumato.learn.train_decoder import train_decoder
 
 DEFAULTS = DecoderTrainParams()
@@ -66,7 +67,7 @@ def run(
     concealer = concealer_of(recipe, decoys, seed)
     result = train_decoder(params, given, output, concealer=concealer, progress=bar, resume=resume)
     if not result.is_flat:
-        print("the loss still fell over the last fifth of the training: train longer", file=sys.stderr)
+        print(told_flatness(result.flatness), file=sys.stderr)
     size = output.stat().st_size
     facts = result.facts() | {"output": str(output), "bytes": size, "recipe": recipe}
     share = 100 * result.scores["within 0.1"]

@@ -145,6 +145,8 @@ class Intruder:
         scores = []
         for name in names:
             values = [row[name] for row in figures.values() if name in row]
+            if name.endswith("_rgb") and len(values) < len(figures):
+                continue  # of grey photos there is none: a mean over others would not be beside that in grey
             scores.append(Score(name, fmean(values), UNITS.get(name, ""), len(values)))
             if len(values) > 1 and name in ("ssim", "psnr", "mae", "ssim_rgb", "psnr_rgb", "mae_rgb"):
                 scores.append(Score(f"{name} deviation", stdev(values), UNITS.get(name, ""), len(values)))
@@ -152,7 +154,8 @@ class Intruder:
         found = leakage_interval(similar, scale.get("clear", {}), scale.get("floor", {}))
         if found is not None:
             titles = ("leakage", "leakage low", "leakage high")
-            scores += [Score(name, value, "", len(similar)) for name, value in zip(titles, found, strict=True)]
+            paired = len(similar.keys() & scale.get("clear", {}).keys() & scale.get("floor", {}).keys())
+            scores += [Score(name, value, "", paired) for name, value in zip(titles, found, strict=True)]
         return scores
 
     def _attack(self, features: Features) -> tuple[Recovered | None, NDArray[np.float32]]:

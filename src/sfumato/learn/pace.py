@@ -104,3 +104,14 @@ def flatness(losses: list[float]) -> float:
     half = len(last) // 2
     before, after = float(last[:half].mean()), float(last[-half:].mean())
     return max(0.0, 2 * (before - after) / max(abs(before), 1e-12))
+
+
+def told_flatness(change: float | None) -> str:
+    """Say that a loss was not flat at the end, in words.
+
+    >>> told_flatness(0.034)
+    'the loss still fell by 3.4 % over the last fifth: train longer'
+    """
+    if change is None or not math.isfinite(change):
+        return "too few steps to tell whether the loss is flat: train longer"
+    return f"the loss still fell by {100 * change:.1f} % over the last fifth: train longer"

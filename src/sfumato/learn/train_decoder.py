@@ -22,7 +22,7 @@ from sfumato.learn.checkpoint import load_checkpoint, save_checkpoint
 from sfumato.learn.decoder import KIND, Decoder, Layout
 from sfumato.learn.decoderdata import DecoderTrainParams, conceal_rows, public_rows
 from sfumato.learn.decoderloss import loss_of
-from sfumato.learn.pace import TICKS, Pace, TrainingResult, finite, flatness
+from sfumato.learn.pace import TICKS, Pace, TrainingResult, finite, flatness, told_flatness
 from sfumato.learn.photoset import Concealer, Picture, Progress
 from sfumato.learn.representation import canonical_input, frame_of
 from sfumato.learn.resume import generator_state, network_arrays, part_of, restore, set_generator_state, snapshot
@@ -204,7 +204,7 @@ def finish(state: State, output: Path) -> TrainingResult:
         best_step=state.best["step"],
     )
     if not result.is_flat:
-        log.warning("the loss still fell by %.1f %% over the last fifth: train longer", 100 * result.flatness)
+        log.warning("%s", told_flatness(result.flatness))
     save_checkpoint(output, arrays, facts | {"result": result.facts()})
     part_of(output).unlink(missing_ok=True)
     return result

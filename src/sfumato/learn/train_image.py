@@ -22,7 +22,7 @@ from sfumato.learn.checkpoint import load_checkpoint, save_checkpoint
 from sfumato.learn.imageinverter import KIND, build_network, run_network
 from sfumato.learn.imageparams import ImageTrainParams
 from sfumato.learn.metrics import picture_scores
-from sfumato.learn.pace import TICKS, Pace, TrainingResult, finite, flatness
+from sfumato.learn.pace import TICKS, Pace, TrainingResult, finite, flatness, told_flatness
 from sfumato.learn.perceptual import load_perceptual, perceptual_loss
 from sfumato.learn.photoset import Concealer, Photo, Picture, Progress, Window, cut, random_windows, read_photos
 from sfumato.learn.representation import frame_of
@@ -239,7 +239,7 @@ def finish(state: State, params: ImageTrainParams, output: Path) -> TrainingResu
         perceptual=params.perceptual is not None,
     )
     if not result.is_flat:
-        log.warning("the loss still fell by %.1f %% over the last fifth: train longer", 100 * result.flatness)
+        log.warning("%s", told_flatness(result.flatness))
     curve = [round(loss, 6) for loss in state.held_out_losses]
     save_checkpoint(output, arrays, facts | {"result": result.facts(), "held_out_losses": curve})
     part_of(output).unlink(missing_ok=True)

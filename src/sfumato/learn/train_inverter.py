@@ -22,7 +22,7 @@ from sfumato.features.results import Progress, identity
 from sfumato.images.read import read_image
 from sfumato.images.settings import Range, refuse_unknown, settle_numbers
 from sfumato.learn.inverter import Inverter, inverter_of, paint_rows
-from sfumato.learn.pace import Pace
+from sfumato.learn.pace import Pace, told_flatness
 from sfumato.learn.patchdata import Pairs, gather_pairs
 from sfumato.learn.photoset import Concealer
 from sfumato.learn.representation import canonical_input, frame_of
@@ -225,9 +225,7 @@ def _made(params: InverterTrainParams, material: Material, stages: tuple[Stage, 
     facts = {stage.name: stage.facts() for stage in stages}
     for name, fact in facts.items():
         if not fact["is_flat"]:
-            log.warning(
-                "the loss of the %s was not flat over the last fifth (%s): train longer", name, fact["flatness"]
-            )
+            log.warning("%s: %s", name, told_flatness(fact["flatness"]))
     return {
         "photos": len(material.photos),
         "checked on": material.held,
