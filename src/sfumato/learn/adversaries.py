@@ -41,7 +41,7 @@ HELD_BATCHES = 4
 ROWS_FOR_SCALE = 16_384
 ROWS_REFITTED = 2048
 WORTH = 0.5
-"""L_recon of a constant guess at descriptor or patch: lambda = 1 then costs no matches on photos held out, 2 does."""
+"""L_recon of a constant guess at descriptor or patch: lambda = 1 then costs few matches on photos held out."""
 FAINTEST = 1e-3
 """Variances below this share of their mean count as this when rows are whitened."""
 

@@ -175,9 +175,9 @@ SMALL = NinjaTrainParams(
     dropout=0.0,
     utility=StageParams(batch=512, rate=1e-3, epochs=20),
     inverter=StageParams(batch=4, rate=1e-3, epochs=20),
-    joint=StageParams(batch=512, rate=1e-3, epochs=20),
+    joint=StageParams(batch=160, rate=3e-4, epochs=20),  # slower than the inverters, which it would outrun
     joint_inverter_rate=1e-3,
-    adversary_steps=2,
+    adversary_steps=1,
     select_after=0.5,
     noise=0.03,
     schedule="cosine",

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import need
+from sfumato.errors import InputError, need
 from sfumato.learn.adversaries import as_tensor, held_out_loss, whiten
 from sfumato.learn.encoder import Encoder, save_encoder
 from sfumato.learn.ninjacard import Source, card_of
@@ -41,6 +41,8 @@ VALIDATIONS = 20
 WHITENED_EVERY = 10
 ROWS_WHITENED = 4096
 ROWS_AT_ONCE = 8192
+LEAST_KEPT = 0.8
+"""The share of matches that must outlive the cutting of faint directions."""
 
 log = logging.getLogger(__name__)
 
@@ -242,6 +244,7 @@ def validate(state: State, params: NinjaTrainParams, material: NinjaMaterial, re
 
 def finish(state: State, params: NinjaTrainParams, material: NinjaMaterial, output: Path, source: Source) -> Encoder:
     """Cut off what is faint, write the encoder with its card, and remove what was kept for going on."""
+    before = scores(lambda rows: encode_rows(state, rows).cpu().numpy(), material.held, params.seed)
     if params.privacy > 0 and params.noise > 0:
         shown = as_tensor(material.training.first[:ROWS_AT_ONCE], next(state.encoder.parameters()))
         left = prune(state.encoder, shown, params.noise)
@@ -250,6 +253,11 @@ def finish(state: State, params: NinjaTrainParams, material: NinjaMaterial, outp
         "raw": scores(lambda rows: rows, material.held, params.seed),
         "encoded": scores(lambda rows: encode_rows(state, rows).cpu().numpy(), material.held, params.seed),
     }
+    if scored["encoded"]["matched"] < LEAST_KEPT * before["matched"]:
+        raise InputError(
+            f"with lambda {params.privacy:g} nearly all that the encoder says is fainter than the noise "
+            f"({params.noise:g}), and of no use: train anew with a lower lambda or noise"
+        )
     card = card_of(state, params, source, scored)
     encoder = save_encoder(output, export_encoder(state.encoder, material.training.extractor.name, card))
     part_of(output).unlink(missing_ok=True)
