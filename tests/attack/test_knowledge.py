@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an attacker knows is checked at the door, shown without values, and asked for by name."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
@@ -83,6 +85,33 @@ def test_an_attack_says_what_it_needs(hidden):
 def test_knowledge_about_other_descriptors_is_refused(hidden, knowledge):
     with pytest.raises(InputError):
         run_attack(Attack("x", (), "nothing", echo), hidden, knowledge(hidden))
+
+
+def test_an_attack_sees_what_it_needs_and_is_helped_by_and_no_more(hidden):
+    seen = []
+
+    def spy(features, knowledge):
+        seen.append(knowledge)
+        return fallback(features.subspaces)
+
+    rows = np.ones((3, 8))
+    companions = Companions(rows=np.arange(5), subspaces=hidden.subspaces)
+    everything = Knowledge(
+        public=rows, decoys=rows, releases=companions, partners=companions, tracks=companions, clear=np.ones((5, 8)),
+        seeds=(1,), decoder=lambda s: s.origin, encoder=lambda rows: rows,
+    )  # fmt: skip
+    for needs, helped_by in (((), ()), ((), ("decoys",)), (("public",), ("tracks", "seeds")), (("clear",), ())):
+        attack = Attack("spy", needs, "nothing", spy, helped_by=helped_by)
+        run_attack(attack, hidden, everything)
+        assert set(seen[-1].known) == {*needs, *helped_by}
+        assert attack.uses_on(hidden.recipe, everything) == (*needs, *helped_by)
+    assert Attack("spy", (), "", spy, helped_by=("decoys", "public")).uses_on(
+        hidden.recipe, Knowledge(public=rows)
+    ) == ("public",)
+    assert set(everything.known) == {field.name for field in fields(Knowledge)}
+    for wrong in ("clear", "crystal ball"):
+        with pytest.raises(InputError):
+            Attack("spy", (), "", spy, helped_by=(wrong,))
 
 
 def test_no_features_give_no_guesses(hidden):

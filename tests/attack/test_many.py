@@ -41,8 +41,10 @@ def test_attacks_are_scored_over_all_images(archive, clear, decoys):
     assert not left_out
     assert vertex["within 0.02"] > 0.95
     assert vertex["within 0.02"] > removal["within 0.02"]
-    assert (vertex["images"], vertex["features"], vertex["knowledge"]) == (2, 150, [])
+    assert (vertex["images"], vertex["features"], vertex["knowledge"]) == (2, 150, ["decoys"])
     assert removal["knowledge"] == ["decoys"]
+    (alone,), _ = attack_archive(archive, ["vertex"], Materials(clear=clear))
+    assert alone.facts["knowledge"] == []
     assert seen == [(a, name) for name in ("0.jpg", "1.jpg") for a in ("vertex", "decoys")]
 
 
@@ -72,6 +74,23 @@ def test_an_image_that_does_not_fit_is_named(archive, clear, sift):
     assert set(left_out) == {"0.jpg", "1.jpg"}
 
 
+def test_what_is_of_another_kind_of_descriptor_is_refused(archive, clear, rootsift):
+    at = {"0.jpg": slice(0, 75), "1.jpg": slice(75, 150)}
+    rooted = {
+        name: sfumato.Features(clear[name].keypoints, rootsift.descriptors[rows], rootsift.extractor)
+        for name, rows in at.items()
+    }
+    outcomes, left_out = attack_archive(archive, ["vertex"], Materials(clear=rooted))
+    assert outcomes[0].images == 0
+    assert left_out["0.jpg"].startswith("the clear features are rootsift, the concealed ones sift")
+    for what in ("public", "decoys"):
+        _, left_out = attack_archive(archive, ["vertex"], Materials(kinds={what: rootsift.extractor}))
+        assert "are rootsift, the features are sift" in left_out["1.jpg"]
+    for kind in ("sift", "unknown", "hloc"):
+        kinds = dict.fromkeys(("public", "decoys", "clear"), sfumato.Extractor(kind))
+        assert attack_archive(archive, ["vertex"], Materials(kinds=kinds))[1] == {}
+
+
 def test_a_damaged_image_is_named(archive):
     class Damaged(dict):
         def __getitem__(self, name):
@@ -87,6 +106,8 @@ def test_a_damaged_image_is_named(archive):
 def test_names_are_checked_and_needs_told(archive):
     with pytest.raises(InputError, match="did you mean 'vertex'"):
         choose_attacks(["vertexx"])
+    with pytest.raises(InputError, match="no attack was named"):
+        choose_attacks([])
     with pytest.raises(InputError, match="needs the decoy database"):
         attack_archive(archive, ["decoys"], Materials())
     assert list(choose_attacks(["oracle"], 3)) == ["oracle"]

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 
 import sfumato
-from sfumato.attack.knowledge import Knowledge, run_attack
+from sfumato.attack.knowledge import Companions, Knowledge, run_attack
 from sfumato.attack.table import ATTACKS, applicable
 from sfumato.concealment.encoders import remember, resolve
 
@@ -14,8 +15,8 @@ conceal = partial(sfumato.conceal, evaluation_seed=1)
 
 
 def test_every_attack_is_there_under_its_name():
-    names = "vertex bounded nearest nearest-base nearest-projected oracle oracle-projected oracle-base oracle-encoded"
-    rest = "decoys clusters density intersection reveal tracks decoder replay"
+    names = "vertex bounded nearest nearest-base nearest-projected nearest-sphere oracle oracle-projected oracle-sphere"
+    rest = "oracle-base oracle-encoded decoys clusters density intersection reveal tracks decoder replay"
     assert list(ATTACKS) == [*names.split(), *rest.split()]
     assert all(attack.name == name and attack.assumes for name, attack in ATTACKS.items())
 
@@ -30,6 +31,41 @@ def test_knowledge_and_kind_decide_what_is_possible(sift, gaussian):
     assert {"nearest", "oracle", "clusters", "density"} <= set(more)
     assert "replay" not in more
     assert "replay" in applicable(hidden, Knowledge(seeds=(0,), decoys=sift.descriptors))
+
+
+def test_only_oracles_are_handed_clear_descriptors(sift):
+    """And what an attack reads of its knowledge, it declares."""
+    hidden = conceal(sift, "sub-hybrid-2", sfumato.load_decoys())
+    itself = Companions(rows=np.arange(len(sift)), subspaces=hidden.subspaces)
+    given = Knowledge(
+        public=sift.descriptors, decoys=sfumato.load_decoys().descriptors, clear=sift.descriptors, seeds=(1,),
+        releases=itself, partners=itself, tracks=itself, decoder=lambda s: s.origin,
+    )  # fmt: skip
+    for name in (*applicable(hidden, given), "bounded"):
+        read, seen = set(), []
+        recover = ATTACKS[name].recover
+
+        def spy(features, knowledge, read=read, seen=seen, recover=recover):
+            seen.append(knowledge)
+            return recover(features, _Watched(knowledge, read))
+
+        run_attack(replace(ATTACKS[name], recover=spy), hidden, given)
+        assert (seen[0].clear is not None) == name.startswith("oracle"), name
+        declared = {*ATTACKS[name].needs, *ATTACKS[name].helped_by}
+        if name == "clusters":
+            read.discard("decoys")  # looked at for their norm, and not used: there are public ones
+        assert read <= declared, name
+
+
+class _Watched:
+    """Knowledge that notes which of its fields are read."""
+
+    def __init__(self, knowledge, read):
+        self._knowledge, self._read = knowledge, read
+
+    def __getattr__(self, name):
+        self._read.add(name)
+        return getattr(self._knowledge, name)
 
 
 def test_no_features_are_nothing_to_any_attack(sift):

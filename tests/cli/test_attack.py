@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import shutil
 import warnings
 
+import h5py
 import pytest
 from typer.testing import CliRunner
 
@@ -9,7 +11,9 @@ import sfumato
 from sfumato.cli.app import app
 from sfumato.cli.attack import read_seeds
 from sfumato.concealment import encoders
+from sfumato.concealment.decoys import as_rootsift
 from sfumato.errors import InputError
+from sfumato.features.hloc import KIND
 from sfumato.learn.encoder import save_encoder
 
 
@@ -47,9 +51,11 @@ def test_a_table_of_attacks(run_sfumato, folder):
     )  # fmt: skip
     head, *rows = (line.split() for line in done.stdout.splitlines())
     assert head[:3] == ["attack", "knowledge", "median"]
-    assert [row[:2] for row in rows] == [["vertex", "-"], ["intersection", "releases"], ["decoys", "decoys"]]
+    assert [row[:2] for row in rows] == [["vertex", "decoys"], ["intersection", "releases"], ["decoys", "decoys"]]
+    assert rows[1][:4] == ["intersection", "releases", "+", "decoys"]
     assert float(rows[0][3]) > 90
-    assert float(rows[1][3]) > 99
+    assert float(rows[1][5]) > 99
+    assert not done.stderr
 
 
 def test_without_the_clear_ones_confidences_are_told(run_here, folder):
@@ -72,6 +78,8 @@ def test_pictures_and_results_are_kept(run_here, folder, tmp_path):
     ("arguments", "told"),
     [
         (("-a", "vertices"), "did you mean 'vertex'"),
+        (("-a", ""), "no attack was named; there are vertex"),
+        (("-a", " , "), "no attack was named"),
         (("-a", "nearest"), "needs public descriptors"),
         (("--seeds", "x"), "seeds"),
         (("--public", "nowhere.npz"), "no such file"),
@@ -89,6 +97,53 @@ def test_clear_features_of_other_options_are_named(run_here, photos, folder, tmp
     done = run_here(folder / "private.sfm.h5", "-a", "vertex", "--clear", tmp_path / "c.h5", "-q", code=1)
     assert "left out a.png" in done.stderr
     assert "options of sfumato conceal" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def rooted(photos, tmp_path_factory):
+    """Clear features at the same keypoints, and decoys, of another kind."""
+    folder = tmp_path_factory.mktemp("rooted")
+    words = ["extract", photos, "-o", folder / "clear.h5", "--descriptor", "rootsift", "--max-features", "60", "-q"]
+    assert CliRunner().invoke(app, [str(word) for word in words]).exit_code == 0
+    sfumato.save_decoys(folder / "decoys.npz", as_rootsift(sfumato.load_decoys()))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("option", "file", "told"),
+    [
+        ("--clear", "clear.h5", "the clear features are rootsift, the concealed ones sift"),
+        ("--public", "decoys.npz", "the public descriptors are rootsift, the features are sift"),
+        ("--decoys", "decoys.npz", "the decoys are rootsift, the features are sift"),
+    ],
+)
+def test_another_kind_of_descriptor_is_refused(run_here, folder, rooted, option, file, told):
+    done = run_here(folder / "private.sfm.h5", "-a", "vertex", option, rooted / file, "-q", code=1)
+    assert told in done.stderr
+    assert not done.stdout
+
+
+def test_clear_features_that_do_not_say_what_they_are_are_used_with_a_word(run_here, folder, tmp_path):
+    shutil.copy(folder / "clear.h5", tmp_path / "foreign.h5")
+    with h5py.File(tmp_path / "foreign.h5", "r+") as file:
+        del file.attrs[KIND]
+    done = run_here(folder / "private.sfm.h5", "-a", "vertex", "--clear", tmp_path / "foreign.h5", "-q")
+    assert done.stderr.count("kind of the clear features is not known") == 1
+    assert "median" in done.stdout
+    own = run_here(folder / "private.sfm.h5", "-a", "vertex", "--clear", folder / "clear.h5", "-q")
+    assert own.stdout == done.stdout
+    assert not own.stderr
+
+
+def test_decoys_that_were_not_used_are_told(run_here, folder, tmp_path):
+    known = sfumato.load_decoys()
+    sfumato.save_decoys(tmp_path / "others.npz", sfumato.Decoys(known.descriptors[:400], known.extractor, parts=1))
+    word = "not the decoys the features were concealed with"
+    given = (folder / "private.sfm.h5", "-a", "vertex", "-o", tmp_path / "out", "-q")
+    assert word in run_here(*given, "--decoys", tmp_path / "others.npz").stderr
+    kept = json.loads((tmp_path / "out" / "attack.json").read_text())
+    assert kept["attacks"][0]["knowledge"] == ["decoys"]
+    assert word not in run_here(*given, "--decoys", folder / "decoys.npz").stderr
 
 
 def test_seeds_are_read():

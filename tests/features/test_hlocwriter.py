@@ -6,7 +6,7 @@ import pytest
 
 import sfumato
 from sfumato.errors import FileError, InputError
-from sfumato.features.hloc import read_hloc
+from sfumato.features.hloc import KIND, read_hloc, told_extractor
 from sfumato.features.hlocwriter import WARNING, write_hloc
 from sfumato.images.samples import sample_image
 
@@ -35,6 +35,34 @@ def test_the_file_says_that_it_is_clear(features, tmp_path):
     write_hloc(tmp_path / "clear.h5", [("a", features)])
     with h5py.File(tmp_path / "clear.h5") as file:
         assert file.attrs["warning"] == WARNING
+
+
+def test_the_file_says_what_its_descriptors_are(features, tmp_path, caplog):
+    path = tmp_path / "clear.h5"
+    write_hloc(path, [("a", features), ("b", features)])
+    assert told_extractor(path) == "sift"
+    assert dict(read_hloc(path))["b"].extractor.name == "sift"
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("kinds", [("sift", "rootsift"), ("sift", "unknown"), ("unknown",), ("hloc",)])
+def test_kinds_that_differ_or_say_nothing_are_not_written(features, tmp_path, kinds):
+    path = tmp_path / "clear.h5"
+    some = [sfumato.Features(features.keypoints, features.descriptors, sfumato.Extractor(kind)) for kind in kinds]
+    write_hloc(path, [(str(at), one) for at, one in enumerate(some)])
+    assert told_extractor(path) is None
+
+
+@pytest.mark.parametrize("told", [3, "", "a\x1b[2J", "x" * 300, np.arange(4), "hloc"])
+def test_an_attribute_that_is_no_name_is_passed_over(features, tmp_path, told):
+    import h5py
+
+    path = tmp_path / "feats-disk.h5"
+    write_hloc(path, [("a", features)])
+    with h5py.File(path, "r+") as file:
+        file.attrs[KIND] = told
+    assert told_extractor(path) is None
+    assert dict(read_hloc(path))["a"].extractor.name == "disk"
 
 
 @pytest.mark.parametrize("names", [("../a",), ("",), ("a", "a"), ("a", "a/keypoints")])

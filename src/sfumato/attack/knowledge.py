@@ -5,8 +5,8 @@ Knows no attack. A clear descriptor appears here as an oracle's answer (``Knowle
 (``Recovered``); neither is ever shown: a repr tells shapes.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +100,11 @@ class Knowledge:
         """The names of what is given."""
         return tuple(field.name for field in fields(self) if getattr(self, field.name) not in _NOTHING)
 
+    def only(self, names: Iterable[str]) -> "Knowledge":
+        """Return these fields alone, all others as not known."""
+        hidden = {field.name: field.default for field in fields(self) if field.name in set(self.known) - set(names)}
+        return replace(self, **hidden) if hidden else self  # type: ignore[arg-type]
+
     def clear_dim(self, features: ConcealedFeatures) -> int:
         """Return the dimension of clear descriptors: that of the features, or before an encoder that of known ones."""
         if features.recipe.has_encoder:
@@ -170,6 +175,7 @@ class Attack:
 
     ``encoded`` is what it needs on features that went through an encoder, None if it does not work there: it then
     knows the space of clear descriptors only, or finds points of the encoder's. ``only_encoded``: it is for them alone.
+    ``helped_by`` are fields it also works without, and uses where they are known.
     """
 
     name: str
@@ -178,12 +184,15 @@ class Attack:
     recover: Callable[[ConcealedFeatures, Knowledge], Recovered]
     encoded: tuple[str, ...] | None = None
     only_encoded: bool = False
+    helped_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        unknown = set(self.needs) | set(self.encoded or ())
+        unknown = set(self.needs) | set(self.encoded or ()) | set(self.helped_by)
         unknown -= set(MEANINGS)
         if unknown:
             raise InputError(f"attack {self.name} needs {', '.join(sorted(unknown))}, which is no kind of knowledge")
+        if "clear" in self.helped_by:
+            raise InputError(f"attack {self.name}: who uses clear descriptors needs them, and says so")
 
     def needs_on(self, recipe: Recipe) -> tuple[str, ...] | None:
         """Return the fields of Knowledge it needs on features of a recipe; None if it is not for such."""
@@ -191,9 +200,15 @@ class Attack:
             return self.encoded
         return None if self.only_encoded else self.needs
 
+    def uses_on(self, recipe: Recipe, knowledge: Knowledge) -> tuple[str, ...]:
+        """Return the fields it is handed of some knowledge: those it needs, and what is known of those that help."""
+        known = knowledge.known
+        wanted = (*(self.needs_on(recipe) or ()), *self.helped_by)
+        return tuple(name for name in dict.fromkeys(wanted) if name in known)
+
 
 def run_attack(attack: Attack, features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
-    """Run an attack on the concealed features of one image.
+    """Run an attack on the concealed features of one image, with what it needs and is helped by; it sees no more.
 
     Raises InputError if something it needs is not known, or is about other descriptors, and for an attack that is not
     for features of this recipe.
@@ -209,7 +224,7 @@ def run_attack(attack: Attack, features: ConcealedFeatures, knowledge: Knowledge
     knowledge.fits(features)
     if len(features) == 0:
         return Recovered(np.empty((0, knowledge.clear_dim(features)), np.float32), np.empty(0, np.float32))
-    recovered = attack.recover(features, knowledge)
+    recovered = attack.recover(features, knowledge.only(attack.uses_on(features.recipe, knowledge)))
     wanted = (len(features), knowledge.clear_dim(features))
     blind = features.recipe.has_encoder and knowledge.clear is None  # then nobody knows the dimension
     if recovered.descriptors.shape != wanted and not (blind and len(recovered) == len(features)):

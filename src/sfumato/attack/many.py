@@ -7,6 +7,7 @@ image by image, to whoever wants to see pictures of them, and forgotten.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,16 @@ from numpy.typing import NDArray
 from sfumato.attack.companions import companions_from_archive, companions_from_matches, companions_from_model
 from sfumato.attack.curves import Curve, encoder_curves, mean_curve, oracle_curve
 from sfumato.attack.knowledge import Attack, Companions, Knowledge, Recovered, run_attack
-from sfumato.attack.neighbours import NEIGHBOURS, oracle
+from sfumato.attack.neighbours import NEIGHBOURS, Recover, oracle, oracle_sphere
 from sfumato.attack.score import recovery_distances, summarise_distances
 from sfumato.attack.table import ATTACKS, applicable
 from sfumato.concealment.encoders import Resolved
 from sfumato.errors import ArchiveError, InputError, suggest
+from sfumato.features.hloc import UNTOLD
 from sfumato.geometry.model import Model, read_model
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.extractor import Extractor
 from sfumato.types.scene import Matches
 
 Archive = Mapping[str, ConcealedFeatures]
@@ -32,35 +35,48 @@ Progress = Callable[[Iterable[Any]], Iterable[Any]]
 
 SAME_PLACE_PX = 0.01
 
-ORACLES: dict[str, dict[str, Any]] = {
-    "oracle": {},
-    "oracle-projected": {"projected": True},
-    "oracle-base": {"database": "base"},
-    "oracle-encoded": {"database": "encoded"},
+ORACLES: dict[str, Callable[[int], Recover]] = {
+    "oracle": oracle,
+    "oracle-projected": partial(oracle, projected=True),
+    "oracle-sphere": oracle_sphere,
+    "oracle-base": partial(oracle, database="base"),
+    "oracle-encoded": partial(oracle, database="encoded"),
 }
 """Attacks that are told how many neighbours they may ask about, and how each asks."""
+
+SAME_KIND = {
+    "public": "the public descriptors are {0}, the features are {1}: build them from other photos with sfumato decoys "
+    "build",
+    "decoys": "the decoys are {0}, the features are {1}: give the decoys the features were concealed with",
+    "clear": "the clear features are {0}, the concealed ones {1}: extract them with the options of sfumato conceal",
+}
+"""What must be of the same kind as the attacked features, and what is said if it is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class Materials:
     """What the attacker has for all images: ``general`` knowledge, and by image ``clear`` features (an oracle's, and
-    the score's), a second ``release``, ``matches`` between images and the ``model`` folder of a map."""
+    the score's), a second ``release``, ``matches`` between images and the ``model`` folder of a map.
+
+    ``kinds`` says of which extractor public descriptors, decoys and clear features are, by the keys of ``SAME_KIND``,
+    so that those of another kind than the attacked are refused."""
 
     general: Knowledge = field(default_factory=Knowledge)
     clear: Mapping[str, Features] | None = None
     release: Archive | None = None
     matches: Mapping[tuple[str, str], Matches] | None = None
     model: str | Path | None = None
+    kinds: Mapping[str, Extractor] = field(default_factory=dict)
 
 
 @dataclass(slots=True, repr=False)
 class Outcome:
-    """What an attack came to: ``images`` and ``features`` attacked with ``needs`` known, ``confidence`` of each
-    feature, ``distances`` to the clear ones where they are known."""
+    """What an attack came to: ``images`` attacked, what was ``used`` of the knowledge about any of them, ``confidence``
+    of each feature, ``distances`` to the clear ones where they are known."""
 
     attack: Attack
     images: int = 0
-    needs: tuple[str, ...] | None = None
+    used: tuple[str, ...] = ()
     confidence: list[NDArray[np.float32]] = field(default_factory=list)
     distances: list[NDArray[np.float64]] = field(default_factory=list)
 
@@ -70,7 +86,7 @@ class Outcome:
         sure = np.concatenate([np.empty(0, np.float32), *self.confidence])
         facts: dict[str, Any] = {
             "attack": self.attack.name,
-            "knowledge": list(self.attack.needs if self.needs is None else self.needs),
+            "knowledge": list(self.used if self.images else self.attack.needs),
             "assumes": self.attack.assumes,
             "images": self.images,
             "features": len(sure),
@@ -88,9 +104,9 @@ class Outcome:
 def choose_attacks(names: Iterable[str], neighbours: int = NEIGHBOURS) -> dict[str, Attack]:
     """Return attacks by name; the oracle is asked about so many neighbours.
 
-    Raises InputError for a name that no attack has, and suggests one.
+    Raises InputError for a name that no attack has, and suggests one, and if there is no name.
     """
-    chosen = {}
+    chosen: dict[str, Attack] = {}
     for name in names:
         if name not in ATTACKS:
             raise InputError(
@@ -98,7 +114,9 @@ def choose_attacks(names: Iterable[str], neighbours: int = NEIGHBOURS) -> dict[s
             )
         chosen[name] = ATTACKS[name]
         if name in ORACLES:
-            chosen[name] = replace(ATTACKS[name], recover=oracle(neighbours, **ORACLES[name]))
+            chosen[name] = replace(ATTACKS[name], recover=ORACLES[name](neighbours))
+    if not chosen:
+        raise InputError(f"no attack was named; there are {', '.join(ATTACKS)}")
     return chosen
 
 
@@ -132,7 +150,7 @@ def attack_archive(
             recovered = run_attack(attack, features, knowledge)
             outcome = outcomes[attack.name]
             outcome.images += 1
-            outcome.needs = attack.needs_on(features.recipe)
+            outcome.used = tuple(dict.fromkeys((*outcome.used, *attack.uses_on(features.recipe, knowledge))))
             outcome.confidence.append(recovered.confidence)
             if knowledge.clear is not None:
                 outcome.distances.append(recovery_distances(recovered, knowledge.clear))
@@ -171,8 +189,10 @@ def knowledge_of(
 ) -> Knowledge:
     """Return what is known about one image.
 
-    Raises InputError where the clear features are not those that were concealed, or were encoded by another encoder.
+    Raises InputError where the clear features are not those that were concealed, or were encoded by another encoder,
+    or something known is of another kind of descriptor.
     """
+    refuse_other_kinds(features.extractor, materials.kinds)
     found: dict[str, Any] = {}
     encoder = materials.general.encoder
     if isinstance(encoder, Resolved) and encoder.recipe.space != features.recipe.space:
@@ -191,11 +211,20 @@ def knowledge_of(
     return replace(materials.general, **found)
 
 
+def refuse_other_kinds(attacked: Extractor, kinds: Mapping[str, Extractor]) -> None:
+    """Raise InputError where something that must be of the attacked kind of descriptor is known to be of another."""
+    for what, kind in kinds.items():
+        told = kind.name not in UNTOLD and attacked.name not in UNTOLD
+        if told and not kind.matches(attacked):
+            raise InputError(SAME_KIND[what].format(kind.name, attacked.name))
+
+
 def _clear_rows(name: str, features: ConcealedFeatures, clear: Mapping[str, Features]) -> NDArray[np.float32]:
-    """Return the clear descriptors of an image, after checking that they stand at the same keypoints."""
+    """Return the clear descriptors of an image, after checking that they are of its kind and at its keypoints."""
     if name not in clear:
         raise InputError("it is not among the clear features")
     known = clear[name]
+    refuse_other_kinds(features.extractor, {"clear": known.extractor})
     same = len(known) == len(features) and bool(
         (np.abs(known.keypoints[:, :2] - features.keypoints[:, :2]) <= SAME_PLACE_PX).all()
     )

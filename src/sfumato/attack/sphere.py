@@ -25,7 +25,8 @@ def known_radius(features: ConcealedFeatures, knowledge: Knowledge) -> float | N
 
     Public descriptors or decoys show it; without them, the kind of descriptor says it.
     """
-    for sample in (knowledge.public, knowledge.decoys):
+    for name in ("public", "decoys"):
+        sample = getattr(knowledge, name)
         if sample is not None and len(sample):
             norms = np.sqrt(np.einsum("vi,vi->v", sample, sample))
             middle = float(np.median(norms))

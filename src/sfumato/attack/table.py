@@ -8,11 +8,19 @@ from sfumato.attack.decoyremoval import recover_decoys
 from sfumato.attack.density import recover_density
 from sfumato.attack.intersection import recover_intersection
 from sfumato.attack.knowledge import Attack, Knowledge
-from sfumato.attack.neighbours import oracle, recover_nearest, recover_nearest_base, recover_nearest_projected
+from sfumato.attack.neighbours import (
+    oracle,
+    oracle_sphere,
+    recover_nearest,
+    recover_nearest_base,
+    recover_nearest_projected,
+    recover_nearest_sphere,
+)
 from sfumato.attack.replay import recover_replay
 from sfumato.attack.reveal import recover_reveal
 from sfumato.attack.tracks import recover_tracks
 from sfumato.attack.vertex import recover_vertex
+from sfumato.features.hloc import UNTOLD
 from sfumato.types.concealed import ConcealedFeatures
 
 NEVER_NEGATIVE = ("sift", "rootsift")
@@ -21,18 +29,28 @@ NEVER_NEGATIVE = ("sift", "rootsift")
 _PUBLIC = "descriptors of other photos"
 _BASE = "descriptors of other photos, compared with encoded ones as if they were clear"
 _TRAINED = "a network trained on other photos under the same recipe"
+_AGAIN = "another release of the same features"
+_HISTOGRAMS = "descriptors are histograms: never negative, clamped, of unit norm"
+_BOUNDED = "the last layer is bounded, and descriptors have unit norm"
+_STRIPPED = "the decoy database (and, if given, public descriptors)"
+_LIKELY = f"{_PUBLIC} (and, if given, the decoy database)"
+_REPLAYED = "the seed of the lifting, and the decoy database"
 _ASKS = ("public", "clear")
+_NORMS = ("public", "decoys")
+"""Either shows which norm descriptors have (``sphere.known_radius``)."""
 
 ATTACKS: dict[str, Attack] = {
     attack.name: attack
     for attack in (
-        Attack("vertex", (), "descriptors are histograms: never negative, clamped, of unit norm", recover_vertex),
-        Attack("bounded", (), "the last layer is bounded, and descriptors have unit norm", recover_bounded),
+        Attack("vertex", (), _HISTOGRAMS, recover_vertex, helped_by=("decoys",)),
+        Attack("bounded", (), _BOUNDED, recover_bounded, helped_by=_NORMS),
         Attack("nearest", ("public",), _PUBLIC, recover_nearest, ("public", "encoder")),
         Attack("nearest-base", ("public",), _BASE, recover_nearest_base, ("public",), only_encoded=True),
         Attack("nearest-projected", ("public",), _PUBLIC, recover_nearest_projected),
+        Attack("nearest-sphere", ("public",), f"{_PUBLIC}, and their norm", recover_nearest_sphere),
         Attack("oracle", _ASKS, f"{_PUBLIC}, and which of the nearest is best", oracle(), (*_ASKS, "encoder")),
         Attack("oracle-projected", _ASKS, f"{_PUBLIC}, and which of the nearest is best", oracle(projected=True)),
+        Attack("oracle-sphere", _ASKS, f"{_PUBLIC}, their norm, and which of the nearest is best", oracle_sphere()),
         Attack("oracle-base", _ASKS, f"{_BASE}, and which is best", oracle(database="base"), _ASKS, only_encoded=True),
         Attack(
             "oracle-encoded",
@@ -42,17 +60,17 @@ ATTACKS: dict[str, Attack] = {
             (*_ASKS, "encoder"),
             only_encoded=True,
         ),
-        Attack("decoys", ("decoys",), "the decoy database (and, if given, public descriptors)", recover_decoys),
+        Attack("decoys", ("decoys",), _STRIPPED, recover_decoys, helped_by=("public",)),
         Attack("clusters", ("public",), f"{_PUBLIC}, and how many decoys a subspace has", recover_clusters),
-        Attack("density", ("public",), f"{_PUBLIC} (and, if given, the decoy database)", recover_density),
-        Attack("intersection", ("releases",), "another release of the same features", recover_intersection),
-        Attack("reveal", ("partners",), "which features of other images match", recover_reveal),
-        Attack("tracks", ("tracks",), "a map: all views of every point", recover_tracks),
+        Attack("density", ("public",), _LIKELY, recover_density, helped_by=("decoys",)),
+        Attack("intersection", ("releases",), _AGAIN, recover_intersection, helped_by=_NORMS),
+        Attack("reveal", ("partners",), "which features of other images match", recover_reveal, helped_by=_NORMS),
+        Attack("tracks", ("tracks",), "a map: all views of every point", recover_tracks, helped_by=_NORMS),
         Attack("decoder", ("decoder",), _TRAINED, recover_decoder, ("decoder",)),
-        Attack("replay", ("seeds", "decoys"), "the seed of the lifting, and the decoy database", recover_replay),
+        Attack("replay", ("seeds", "decoys"), _REPLAYED, recover_replay, helped_by=("public",)),
     )
 }
-"""Every attack; what it needs are fields of Knowledge."""
+"""Every attack; what it needs and is helped by are fields of Knowledge."""
 
 
 def applicable(features: ConcealedFeatures, knowledge: Knowledge) -> tuple[str, ...]:
@@ -68,7 +86,7 @@ def applicable(features: ConcealedFeatures, knowledge: Knowledge) -> tuple[str, 
         unfit = set() if same else {"nearest-base", "oracle-base", "oracle-encoded"}
         return _allowed(features, known, unfit)
     kind = features.extractor.name
-    unfit = {"bounded"} if kind in NEVER_NEGATIVE else set() if kind in ("unknown", "hloc") else {"vertex"}
+    unfit = {"bounded"} if kind in NEVER_NEGATIVE else set() if kind in UNTOLD else {"vertex"}
     if features.subspaces.dim == 0:
         unfit = set(ATTACKS) - {"decoder", "nearest", "oracle"}
     return _allowed(features, known, unfit)

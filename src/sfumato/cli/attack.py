@@ -13,7 +13,7 @@ import typer
 from sfumato.attack.curves import draw_curves
 from sfumato.attack.decoder import load_decoder
 from sfumato.attack.knowledge import Knowledge, Recovered
-from sfumato.attack.many import Materials, Outcome, archive_curves, attack_archive
+from sfumato.attack.many import Materials, Outcome, archive_curves, attack_archive, refuse_other_kinds
 from sfumato.attack.neighbours import NEIGHBOURS
 from sfumato.attack.pictures import paint_recovered, save_picture
 from sfumato.attack.score import WITHIN
@@ -22,13 +22,16 @@ from sfumato.cli.codebook import first_header
 from sfumato.cli.options import AsJson, Quiet
 from sfumato.cli.output import printable, progress_bar
 from sfumato.concealment.decoyfile import load_decoys
+from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.encoders import Resolved, find_encoders
 from sfumato.errors import InputError
-from sfumato.features.hloc import read_hloc
+from sfumato.features.hloc import UNTOLD, read_hloc, told_extractor
 from sfumato.learn.encoder import load_encoder
 from sfumato.matching.matchfile import load_matches
 from sfumato.store import Archive, load
+from sfumato.store.layout import Header
 from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.extractor import Extractor
 from sfumato.whole import write_text
 
 
@@ -74,7 +77,7 @@ def run(
     --clear the distances to the clear descriptors are reported (unit norm: within 0.02 is broken); without, only how
     many rows the attack is confident of. With -o a folder, pictures show what a server could see. Of encoded features
     (ninja) the public descriptors go through the encoder too; the attacks ending in -base and -encoded do without one
-    or the other.
+    or the other. Clear features, public descriptors and decoys of another kind than the archive's are refused.
 
     Example: sfumato attack private.sfm.h5 --attack vertex --clear clear.h5
     """
@@ -83,18 +86,22 @@ def run(
         raise InputError("--curves needs --public and --clear, and a folder with -o")
     with ExitStack() as files:
         opened = files.enter_context(load(archive))
+        others = None if public is None else load_decoys(public)
+        database = None if decoys is None else load_decoys(decoys)
+        kind = None if clear is None else told_extractor(clear) or "unknown"
         materials = Materials(
             general=Knowledge(
-                public=None if public is None else load_decoys(public).descriptors,
-                decoys=None if decoys is None else load_decoys(decoys).descriptors,
+                public=None if others is None else others.descriptors,
+                decoys=None if database is None else database.descriptors,
                 seeds=read_seeds(seeds),
                 decoder=None if decoder is None else load_decoder(decoder),
                 encoder=encoder_of(opened, encoder),
             ),
-            clear=None if clear is None else dict(read_hloc(clear, extractor="unknown")),
+            clear=None if clear is None else dict(read_hloc(clear, extractor=kind)),
             release=None if releases is None else files.enter_context(load(releases)),
             matches=None if matches is None else files.enter_context(load_matches(matches)),
             model=model,
+            kinds=kinds_of(opened, public=others, decoys=database, clear=kind),
         )
         outcomes, left_out = attack_archive(
             opened,
@@ -109,6 +116,42 @@ def run(
     report(outcomes, left_out, output, as_json=as_json)
     if left_out:
         raise typer.Exit(1)
+
+
+def kinds_of(
+    archive: Archive, *, public: Decoys | None, decoys: Decoys | None, clear: str | None
+) -> dict[str, Extractor]:
+    """Return which extractor public descriptors, decoys and clear features are of; say what can not be known.
+
+    Raises InputError if one of them is of another kind than the archive.
+    """
+    kinds = {name: given.extractor for name, given in (("public", public), ("decoys", decoys)) if given is not None}
+    if clear is not None:
+        kinds["clear"] = Extractor(clear)
+    header = first_header(archive)
+    if header is None:
+        return kinds
+    refuse_other_kinds(header.extractor, kinds)
+    for line in _doubts(header, decoys, clear):
+        print(printable(line), file=sys.stderr)
+    return kinds
+
+
+def _doubts(header: Header, decoys: Decoys | None, clear: str | None) -> list[str]:
+    """Return what to say about decoys that were not used, and clear features that may be of another kind."""
+    lines = []
+    if decoys is not None and header.recipe.decoys not in (None, decoys.checksum):
+        lines.append(
+            f"these are not the decoys the features were concealed with: {decoys.checksum}, used were "
+            f"{header.recipe.decoys}"
+        )
+    if clear is not None and {clear, header.extractor.name} & set(UNTOLD):
+        silent = "--clear" if clear in UNTOLD else "the archive"
+        lines.append(
+            f"the kind of the clear features is not known to be that of the concealed ones: {silent} does not say it; "
+            f"of another kind, the distances mean nothing"
+        )
+    return lines
 
 
 def encoder_of(archive: Archive, path: Path | None) -> Resolved | None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sfumato.errors import SourceError
 from sfumato.features.results import raised
 from sfumato.types.clear import Features
-from sfumato.types.extractor import Extractor
+from sfumato.types.extractor import Extractor, is_label
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,12 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
 MOST_SHRUNK = 1100
 """No filter of these makes data smaller than one 1,032nd."""
+
+KIND = "sfumato-extractor"
+"""The attribute in which a file of ``hlocwriter`` says what its descriptors are; hloc does not look at it."""
+
+UNTOLD = ("unknown", "hloc")
+"""Names of extractors that do not say what a descriptor is."""
 
 DEEPEST = 64
 ARCHIVES = ("sfumato-archive", b"sfumato-archive")
@@ -42,7 +48,8 @@ OTHER_FILES = {
 def read_hloc(path: str | os.PathLike[str], *, extractor: str | None = None) -> Iterator[tuple[str, Features]]:
     """Read the features of every image, one at a time, in the order of their names.
 
-    ``extractor`` says what the descriptors are, by default what the file is called (``guess_extractor``).
+    ``extractor`` says what the descriptors are, by default the file itself (``told_extractor``) or what it is called
+    (``guess_extractor``).
 
     Raises SourceError naming the file and the image.
     """
@@ -79,11 +86,19 @@ def features_in_hloc(
 
 
 def named_extractor(path: str | os.PathLike[str], extractor: str | None) -> str:
-    """Return what the user says the descriptors are, or else what the file's name says, or else just hloc."""
-    name = extractor or guess_extractor(path)
+    """Return what the user says the descriptors are, or else the file, or else the file's name, or else just hloc."""
+    name = extractor or told_extractor(path) or guess_extractor(path)
     if name is None:
         log.warning("%s: its name does not say what the descriptors are; they are called hloc, see --extractor", path)
     return name or "hloc"
+
+
+def told_extractor(path: str | os.PathLike[str]) -> str | None:
+    """Return what the file itself says the descriptors are; None for one of hloc's, which does not say."""
+    path = Path(path)
+    with _opened(path) as file, _told(path):
+        told = file.attrs.get(KIND)
+    return told if is_label(told) and told not in UNTOLD else None
 
 
 def guess_extractor(path: str | os.PathLike[str]) -> str | None:

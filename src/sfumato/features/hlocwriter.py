@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sfumato.errors import FileError, InputError
+from sfumato.features.hloc import KIND, UNTOLD
 from sfumato.types.clear import Features
 
 WARNING = "clear features: whoever has this file can show the pictures"
@@ -19,7 +20,7 @@ def write_hloc(path: str | os.PathLike[str], images: Iterable[tuple[str, Feature
     """Write the features of images by name, atomically; return how many images there were.
 
     A group holds ``keypoints`` (N, 2), ``descriptors`` (D, N), ``scales`` (N,), ``oris`` (N,), all float32, and
-    ``image_size`` (2,) where it is known.
+    ``image_size`` (2,) where it is known. An attribute of the file says what the descriptors are, if all are the same.
 
     Raises FileError if the file can not be written, InputError for a name that is no path of a group.
     """
@@ -27,13 +28,16 @@ def write_hloc(path: str | os.PathLike[str], images: Iterable[tuple[str, Feature
 
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
-    count = 0
+    count, kinds = 0, set[str]()
     try:
         with h5py.File(temporary, "x", libver="latest") as file:
             file.attrs["warning"] = WARNING
             for name, features in images:
                 _write_image(file, name, features)
+                kinds.add(features.extractor.name)
                 count += 1
+            if len(kinds) == 1 and not kinds & set(UNTOLD):
+                file.attrs[KIND] = kinds.pop()
         os.replace(temporary, target)
     except OSError as cause:
         raise FileError(f"{target}: can not write the features: {cause.strerror or cause}") from cause
