@@ -83,10 +83,15 @@ def draw_lines(stem: str | Path, panels: Sequence[Panel], frame: Frame) -> tuple
         _legend(figure, series, [(name, number) for number, name in enumerate(variants) if name in used])
         if frame.title:
             figure.suptitle(frame.title, fontsize=11)
-        target = Path(stem)
-        paths = target.with_name(f"{target.name}.png"), target.with_name(f"{target.name}.svg")
-        write_file(paths[0], lambda file: figure.savefig(file, format="png", dpi=150), with_folder=True)
-        write_file(paths[1], lambda file: figure.savefig(file, format="svg", metadata={"Date": None}), with_folder=True)
+        return save_figure(figure, stem)
+
+
+def save_figure(figure: Any, stem: str | Path) -> tuple[Path, Path]:
+    """Write a figure to ``<stem>.png`` and ``<stem>.svg``, the latter without a date; return both files."""
+    target = Path(stem)
+    paths = target.with_name(f"{target.name}.png"), target.with_name(f"{target.name}.svg")
+    write_file(paths[0], lambda file: figure.savefig(file, format="png", dpi=150), with_folder=True)
+    write_file(paths[1], lambda file: figure.savefig(file, format="svg", metadata={"Date": None}), with_folder=True)
     return paths
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
-from sfumato.evaluate.figures import COLOURS, MARKERS
+from sfumato.evaluate.figures import COLOURS, MARKERS, save_figure
 from sfumato.types.record import Record
 from sfumato.whole import write_file
 
@@ -89,11 +89,7 @@ def draw_leakage(records: Iterable[Record], stem: str | Path, title: str = "") -
         axes.set_axisbelow(True)
         if title:
             axes.set_title(title, fontsize=10)
-        target = Path(stem)
-        paths = target.with_name(f"{target.name}.png"), target.with_name(f"{target.name}.svg")
-        write_file(paths[0], lambda file: figure.savefig(file, format="png", dpi=150), with_folder=True)
-        write_file(paths[1], lambda file: figure.savefig(file, format="svg", metadata={"Date": None}), with_folder=True)
-    return paths
+        return save_figure(figure, stem)
 
 
 def _leakage(record: Record) -> tuple[float, float, float] | None:

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.errors import InputError
-from sfumato.evaluate.figures import COLOURS, MARKERS
+from sfumato.evaluate.figures import COLOURS, MARKERS, save_figure
 from sfumato.evaluate.leakage import SCALE
 from sfumato.evaluate.pairs import score_name
 from sfumato.evaluate.subjects import POINTS
 from sfumato.evaluate.tables import Cell, Group, Table, group_by_seed
 from sfumato.types.record import Record
-from sfumato.whole import write_file
 
 BOTH_CONCEALED = (POINTS, "s-to-s")
 """Distances with nothing clear on either side: points of an encoder, or two subspaces."""
@@ -105,11 +104,7 @@ def draw_tradeoff(standings: Sequence[Standing], stem: str | Path, title: str = 
         figure.legend(loc="outside lower center", ncols=2, frameon=False)
         if title:
             axes.set_title(title, fontsize=10)
-        target = Path(stem)
-        paths = target.with_name(f"{target.name}.png"), target.with_name(f"{target.name}.svg")
-        write_file(paths[0], lambda file: figure.savefig(file, format="png", dpi=150), with_folder=True)
-        write_file(paths[1], lambda file: figure.savefig(file, format="svg", metadata={"Date": None}), with_folder=True)
-    return paths
+        return save_figure(figure, stem)
 
 
 def _recipe(group: Group) -> str:
