@@ -19,6 +19,7 @@ from sfumato.attack.neighbours import NEIGHBOURS, certainty, encode_public, near
 from sfumato.errors import InputError
 from sfumato.types.arrays import frozen_array
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
+from sfumato.whole import write_file
 
 Floats = NDArray[np.float32]
 GRID_STEPS = 4
@@ -176,8 +177,8 @@ def draw_curves(path: str | PathLike[str], curves: Mapping[str, Curve], title: s
     axes.grid(color="#eeeeee")
     axes.legend(fontsize=8, frameon=False)
     axes.set_title(title, fontsize=10)
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    kind = Path(path).suffix.removeprefix(".") or "png"
+    write_file(Path(path), lambda file: figure.savefig(file, format=kind, dpi=130), with_folder=True)
 
 
 def _rows_of_distances(

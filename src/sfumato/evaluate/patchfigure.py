@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.errors import InputError
-from sfumato.evaluate.figures import COLOURS
+from sfumato.evaluate.figures import COLOURS, save_figure
 from sfumato.evaluate.patches import TASKS
 from sfumato.evaluate.tables import Group, group_by_seed
 from sfumato.types.record import Record
-from sfumato.whole import write_file
 
 HATCHES = ("", "//", "..", "xx", "--", "\\\\", "++", "oo")
 
@@ -45,11 +44,7 @@ def draw_bars(records: Iterable[Record], stem: str | Path, title: str = "") -> t
         figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(groups)), frameon=False)
         if title:
             figure.suptitle(title, fontsize=11)
-        target = Path(stem)
-        paths = target.with_name(f"{target.name}.png"), target.with_name(f"{target.name}.svg")
-        write_file(paths[0], lambda file: figure.savefig(file, format="png", dpi=150), with_folder=True)
-        write_file(paths[1], lambda file: figure.savefig(file, format="svg", metadata={"Date": None}), with_folder=True)
-    return paths
+        return save_figure(figure, stem)
 
 
 def _samples(groups: list[Group]) -> list[str]:
