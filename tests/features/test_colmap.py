@@ -2,6 +2,7 @@
 import os
 import shutil
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -314,3 +315,11 @@ def test_flipped_bytes_never_escape_as_another_error(write_colmap, colmap_image)
         except SourceError:
             refused += 1
     assert refused > 50
+
+
+def test_what_is_dropped_half_read_may_be_closed_by_another_thread(write_colmap, colmap_image):
+    path = write_colmap({"a.jpg": colmap_image(), "b.jpg": colmap_image()})
+    reading = features_in_colmap(path, names_in_colmap(path))
+    next(reading)
+    with ThreadPoolExecutor(1) as another:
+        another.submit(reading.close).result()

@@ -155,7 +155,8 @@ def _connected(path: Path) -> Iterator[sqlite3.Connection]:
     busy = any(file.exists() and file.stat().st_size for file in leftovers)
     uri = f"{path.resolve().as_uri()}?{'mode=ro' if busy else 'mode=ro&immutable=1'}"
     try:
-        with closing(sqlite3.connect(uri, uri=True)) as database:
+        # Whoever drops this generator half read may have it closed by another thread, never used by two at once.
+        with closing(sqlite3.connect(uri, uri=True, check_same_thread=False)) as database:
             database.execute("PRAGMA trusted_schema = OFF")
             database.execute("PRAGMA cell_size_check = ON")
             for table, columns in COLUMNS.items():
