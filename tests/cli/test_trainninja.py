@@ -42,7 +42,7 @@ def pairs(tmp_path_factory) -> Path:
 
 def test_an_encoder_is_trained_and_can_be_loaded(run_here, pairs: Path, tmp_path: Path):
     path, start = tmp_path / "n.safetensors", tmp_path / "start.part"
-    few = ("--patches", pairs, "--steps", "5", "--adversary", "decoder", "--start", start)
+    few = ("--patches", pairs, "--steps", "5", "--adversary", "decoder", "--start", start, "--output-dim", "32")
     done = run_here("train", "ninja", *few, "--lambda", "0.5", "-o", path)
     assert "encoder for sift, lambda 0.5, against decoder: FPR@95" in done.stdout
     assert "train longer" in done.stderr

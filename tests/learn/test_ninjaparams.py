@@ -37,7 +37,8 @@ def test_the_small_preset_says_where_it_differs():
     told = differences(SMALL)
     for part in (
         "batch 512, rate 0.001",
-        "noise: 0.03 (paper: 0.0)",
+        "narrowing: 4.0 (paper: 0.0)",
+        "initialisation: discriminant (paper: orthogonal)",
         "schedule: cosine (paper: constant)",
         "split",
         "60.0 (paper: none)",
@@ -50,8 +51,16 @@ def test_the_small_preset_says_where_it_differs():
     assert all(name == params.preset for name, params in PRESETS.items())
 
 
-def test_what_the_first_two_stages_depend_on_has_no_lambda():
-    one, other = SMALL, replace(SMALL, privacy=2.5, adversary_steps=7, select_after=0.1)
+def test_an_encoder_is_narrower_the_more_privacy_counts():
+    assert [replace(SMALL, privacy=one).width(128) for one in (0, 0.1, 1, 2.5, 1000)] == [128, 91, 26, 12, 2]
+    assert replace(SMALL, output_dim=40).width(128) == 40
+    assert PAPER.width(128) == 128
+
+
+def test_what_the_first_two_stages_depend_on_has_no_lambda_but_a_width():
+    assert SMALL.begun() != replace(SMALL, privacy=2.5).begun()
+    as_wide = replace(SMALL, output_dim=24)
+    one, other = as_wide, replace(as_wide, privacy=2.5, adversary_steps=7, select_after=0.1)
     assert one.begun() == other.begun()
     assert one.going_on() != other.going_on()
     assert one.begun() != replace(SMALL, adversary="patch").begun()

@@ -5,7 +5,7 @@ import cv2
 import numpy as np
 import pytest
 
-from sfumato.errors import ImageError, InputError
+from sfumato.errors import InputError
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.samples import sample_image
 from sfumato.learn.pairs import DescriptorPairs, PairParams, keep_some, pairs_from_photos
@@ -89,13 +89,21 @@ def test_no_values_in_the_text_form(pairs):
     assert pairs[[0]].extractor == pairs.extractor
 
 
+def test_a_photo_that_can_not_be_read_is_left_out(photos, tmp_path, caplog):
+    (tmp_path / "broken.jpg").write_text("no picture")
+    good = [path for path in photos if path.stem != "wall"][:1]
+    pairs = pairs_from_photos([*good, tmp_path / "broken.jpg"], SMALL)
+    assert np.array_equal(pairs.first, pairs_from_photos(good, SMALL).first)
+    assert "broken.jpg is left out" in caplog.text
+
+
 def test_what_is_wrong_is_told(photos, tmp_path):
     with pytest.raises(InputError, match="no point"):
         pairs_from_photos([path for path in photos if path.stem == "wall"], SMALL)
     with pytest.raises(InputError, match="no point"):
         pairs_from_photos([], SMALL)
     (tmp_path / "broken.jpg").write_text("no picture")
-    with pytest.raises(ImageError, match="broken"):
+    with pytest.raises(InputError, match="no point"):
         pairs_from_photos([tmp_path / "broken.jpg"], SMALL)
     with pytest.raises(InputError, match="second"):
         DescriptorPairs(np.zeros((2, 3)), np.zeros((1, 3)), [0, 1], [0, 0])

@@ -116,7 +116,7 @@ def test_the_first_stage_learns_what_is_of_use(tmp_path: Path):
 
 def test_privacy_costs_the_inverter(tmp_path: Path):
     """What the inverter in training still recovers on rows held out: less with a lambda than without."""
-    settings = tiny(steps=240, joint=StageParams(batch=32, rate=1e-2, epochs=1), **LEARNING)
+    settings = tiny(steps=240, output_dim=24, joint=StageParams(batch=32, rate=1e-2, epochs=1), **LEARNING)
     start, pairs, found = tmp_path / "start", make_pairs(2000), {}
     for privacy in (0.0, 5.0):
         card = train_ninja(
@@ -146,7 +146,7 @@ def test_another_seed_is_another_encoder(tmp_path: Path):
 
 
 def test_other_lambdas_start_where_the_second_stage_ended(tmp_path: Path):
-    start, pairs, quick = tmp_path / "start.part", make_pairs(), tiny(steps=40, **LEARNING)
+    start, pairs, quick = tmp_path / "start.part", make_pairs(), tiny(steps=40, output_dim=20, **LEARNING)
     first = train_ninja(quick, pairs, [], tmp_path / "a", source=Source(start=start))
     assert start.is_file()
     ran: list[int] = []
@@ -163,6 +163,8 @@ def test_other_lambdas_start_where_the_second_stage_ended(tmp_path: Path):
     assert other.checksum == train_ninja(replace(quick, privacy=2.5), pairs, [], tmp_path / "d").checksum
     with pytest.raises(FileError, match="other settings"):
         train_ninja(replace(quick, seed=1), pairs, [], tmp_path / "e", source=Source(start=start))
+    with pytest.raises(FileError, match="other settings"):
+        train_ninja(replace(quick, output_dim=None), pairs, [], tmp_path / "e", source=Source(start=start))
     with pytest.raises(FileError, match="other settings, pairs"):
         train_ninja(quick, make_pairs(seed=5), [], tmp_path / "e", source=Source(start=start))
 

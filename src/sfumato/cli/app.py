@@ -29,6 +29,7 @@ from sfumato.cli import (
     train,
     traindecoder,
     trainninja,
+    trainpairs,
 )
 from sfumato.cli import map as mapping
 from sfumato.cli.output import printable
@@ -141,6 +142,7 @@ app.add_typer(export_commands, name="export")
 app.command("invert")(explained(invert.run, "nothing was written"))
 train_commands.command("inverter")(explained(train.inverter, train.KEPT))
 train_commands.command("decoder")(explained(traindecoder.run, traindecoder.KEPT))
+train_commands.command("pairs")(explained(trainpairs.run, "nothing was written"))
 train_commands.command("ninja")(explained(trainninja.run, trainninja.KEPT))
 app.add_typer(train_commands, name="train")
 

@@ -34,6 +34,7 @@ from sfumato.learn.photoset import Photo, Window, random_windows
 from sfumato.learn.quickinverter import fit, quick_inverter, run_quick
 from sfumato.learn.stage import Budget
 from sfumato.learn.train_patch import PatchTraining, patch_loss, window
+from sfumato.learn.utilityloss import LEAST
 
 Floats = NDArray[np.float32]
 
@@ -82,7 +83,7 @@ class DecoderAdversary:
         self.clear, self.held, self.rows = clear, held, params.rows
         some = clear[:: max(1, len(clear) // ROWS_FOR_SCALE)]
         self.mean = some.mean(axis=0)
-        self.variance = float(((some - self.mean) ** 2).sum(axis=1).mean()) + 1e-12
+        self.constant = float(np.linalg.norm(some - self.mean, axis=1).mean()) + 1e-9
         body = [nn.Linear(dim, params.hidden), nn.ReLU(), nn.Linear(params.hidden, params.hidden), nn.ReLU()]
         last = nn.Linear(params.hidden, clear.shape[1])
         with torch.no_grad():
@@ -103,10 +104,10 @@ class DecoderAdversary:
 
     def loss(self, encoded: Any, truth: Any) -> Any:
         white, aim = self.modules["white"](encoded), as_tensor(truth, encoded)
-        loss = ((self.modules["body"](white) - aim) ** 2).sum(dim=1).mean()  # (B, n) each
+        loss = apart(self.modules["body"](white), aim)
         if not self.modules.training:
-            loss = loss.minimum(((run_quick(self.modules["quick"], white) - aim) ** 2).sum(dim=1).mean())
-        return WORTH * loss / self.variance
+            loss = loss.minimum(apart(run_quick(self.modules["quick"], white), aim))
+        return WORTH * loss / self.constant
 
 
 class PatchAdversary:
@@ -225,6 +226,11 @@ class ImageAdversary:
         blank = torch.from_numpy(colour.astype(np.float32)).view(1, 3, 1, 1)
         with torch.no_grad():
             return float(self._compare(blank.expand(len(windows), 3, *windows[0].truth.shape[:2]), windows, corner))
+
+
+def apart(rows: Any, others: Any) -> Any:
+    """Return the mean distance of rows (B, n) from others (B, n)."""
+    return (((rows - others) ** 2).sum(dim=1) + LEAST).sqrt().mean()
 
 
 def whitener(dim: int) -> Any:

@@ -76,7 +76,7 @@ def split_material(params: NinjaTrainParams, pairs: DescriptorPairs, photos: Seq
 def make_adversaries(params: NinjaTrainParams, material: NinjaMaterial, progress: Progress) -> list[Adversary]:
     """Make the inverters of a training, with random weights from torch's generator."""
     opponents = params.opponents
-    dim = params.output_dim or material.training.first.shape[1]
+    dim = params.width(material.training.first.shape[1])
     order = np.random.default_rng([params.seed, 2]).permutation(len(material.photos))[: opponents.max_photos]
     checked = max(1, round(opponents.split[1] * len(order)))
     learned = max(1, round(opponents.split[0] * len(order)))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError, need
+from sfumato.learn.discriminant import Discriminant
 from sfumato.learn.encoder import Encoder
 
 Floats = NDArray[np.float32]
@@ -41,12 +42,13 @@ def NinjaNet(blocks: int = 1, *, dim: int = 128, output_dim: int | None = None, 
     return net
 
 
-def mirror(net: Any, rows: Any) -> None:
+def mirror(net: Any, rows: Any, found: Discriminant | None = None) -> None:
     """Set the weights so that the network does nothing yet but turn and cut: the descriptors keep their distances.
 
     Each layer into 2n numbers is [U; -U] with U orthogonal, the one out of them [U', -U']: ReLU(x) - ReLU(-x) = x.
     BatchNorm is set to do nothing on rows like ``rows`` (B, n). The last layer turns by a random U, and keeps its first
-    ``output_dim`` axes. Not in the paper: there the weights are orthogonal, and training starts from random features.
+    ``output_dim`` axes; with a discriminant it projects on the first directions of that instead. Not in the paper:
+    there the weights are orthogonal, and training starts from random features.
     """
     torch: Any = need("torch", extra="learn")
     nn = torch.nn
@@ -55,15 +57,21 @@ def mirror(net: Any, rows: Any) -> None:
     with torch.no_grad():
         for layer in linear:
             out, into = layer.weight.shape
+            nn.init.zeros_(layer.bias)
             if out == into:  # 2n-2n, between the halves: they are passed on
                 nn.init.eye_(layer.weight)
             elif out == 2 * into:
                 turn = nn.init.orthogonal_(torch.empty(into, into))
                 layer.weight.copy_(torch.cat([turn, -turn]))
+            elif layer is not linear[-1]:
+                layer.weight.copy_(torch.cat([turn.T, -turn.T], dim=1))
             else:
-                back = turn.T if layer is not linear[-1] else nn.init.orthogonal_(torch.empty(into // 2, into // 2))
+                back = nn.init.orthogonal_(torch.empty(into // 2, into // 2))
+                if found is not None:
+                    directions = torch.from_numpy(found.directions[:, :out].T.copy())
+                    back = directions @ turn.T
+                    layer.bias.copy_(-directions @ torch.from_numpy(found.mean))
                 layer.weight.copy_(torch.cat([back, -back], dim=1)[:out])
-            nn.init.zeros_(layer.bias)
         norm = next(layer for layer in net if isinstance(layer, nn.BatchNorm1d))
         inside = net[:2](rows)
         norm.running_mean.copy_(inside.mean(dim=0))

@@ -16,7 +16,7 @@ from sfumato.learn.imageinverter import ARCHITECTURES
 
 ADVERSARIES = {"decoder": ("decoder",), "patch": ("patch",), "unet": ("unet",), "all": ("decoder", "patch", "unet")}
 """What plays the inverter, by name; of several, the losses are added, each with weight 1."""
-INITIALISATIONS = ("orthogonal", "mirror")
+INITIALISATIONS = ("orthogonal", "mirror", "discriminant")
 SCHEDULES = ("constant", "cosine")
 STAGES = ("utility", "inverter", "joint")
 
@@ -84,13 +84,14 @@ class AdversaryParams:
 class NinjaTrainParams:
     """How a NinjaNet is trained.
 
-    ``privacy`` is lambda of Eq. 9, ``adversary`` what it is trained against. ``utility``, ``inverter`` and ``joint``
-    are the three stages; the batch of ``inverter`` is in windows, for unet. In the joint stage the inverter learns at
-    ``joint_inverter_rate``, ``adversary_steps`` times for each step of the encoder; an encoder is selected by its
-    FPR@95 after ``select_after`` of that stage. ``noise`` is added to each number that inverters are shown; directions
-    fainter than it are cut off at the end (see ``ninjanet.prune``). Given ``minutes`` or ``steps``, ``shares`` of them
-    go to the stages; else each has its epochs. ``held_out`` is the share of groups of pairs (photos) that is only used
-    to select.
+    ``privacy`` is lambda of Eq. 9, ``adversary`` what it is trained against. For descriptors of n numbers an encoder
+    gives ``output_dim``; if None, n / (1 + ``narrowing`` lambda): a map that can be undone hides nothing. ``utility``,
+    ``inverter`` and ``joint`` are the three stages; the batch of ``inverter`` is in windows, for unet. In the joint
+    stage the inverter learns at ``joint_inverter_rate``, ``adversary_steps`` times for each step of the encoder; an
+    encoder is selected by its FPR@95 after ``select_after`` of that stage. ``noise`` is added to each number that
+    inverters are shown; directions fainter than it are cut off at the end (see ``ninjanet.prune``). Given ``minutes``
+    or ``steps``, ``shares`` of them go to the stages; else each has its epochs. ``held_out`` is the share of groups of
+    pairs (photos) that is only used to select.
     """
 
     preset: str = "small"
@@ -98,6 +99,7 @@ class NinjaTrainParams:
     adversary: str = "decoder"
     blocks: int = 1
     output_dim: int | None = None
+    narrowing: float = 0.0
     dropout: float = 0.1
     initialisation: str = "orthogonal"
     utility: StageParams = StageParams(batch=1024, rate=0.01, epochs=200)
@@ -125,6 +127,7 @@ class NinjaTrainParams:
     def __post_init__(self) -> None:
         ranges = {
             "privacy": Range(0, 1e4), "blocks": Range(0, 16, whole=True), "dropout": Range(0, 0.9),
+            "narrowing": Range(0, 1e4),
             "joint_inverter_rate": Range(1e-9, 1), "adversary_steps": Range(1, 1000, whole=True),
             "select_after": Range(0, 0.99), "noise": Range(0, 1), "held_out": Range(0.001, 0.9),
             "seed": Range(0, 2**62, whole=True), "save_minutes": Range(0, 1e5),
@@ -144,13 +147,18 @@ class NinjaTrainParams:
         """Return the three stages in their order."""
         return self.utility, self.inverter, self.joint
 
+    def width(self, dim: int) -> int:
+        """Return how many numbers the encoder gives for descriptors of ``dim``."""
+        return self.output_dim or max(2, round(dim / (1 + self.narrowing * self.privacy)))
+
     def begun(self) -> dict[str, Any]:
-        """Return what the first two stages depend on, as plain values: no lambda, and no places of files."""
+        """Return what the first two stages depend on, as plain values: no places, no lambda but a width."""
         names = ("blocks", "output_dim", "dropout", "initialisation", "noise", "schedule", "held_out", "seed")
         local = {**asdict(self.opponents.local), "weights": self.opponents.local.weights is not None}
         opponents = asdict(self.opponents) | {"local": local, "perceptual": self.opponents.perceptual is not None}
         opponents["split"] = list(self.opponents.split)
         found = {name: getattr(self, name) for name in names}
+        found["narrowed"] = None if self.output_dim else self.narrowing * self.privacy
         found |= {"utility": asdict(self.utility), "inverter": asdict(self.inverter)}
         return found | {"opponents": opponents, "adversaries": list(ADVERSARIES[self.adversary])}
 
@@ -171,7 +179,8 @@ PAPER = NinjaTrainParams(
 """NinjaDesc, section 3.4, for SIFT; ``preset`` gives the rate of the joint stage for learned descriptors."""
 
 SMALL = NinjaTrainParams(
-    initialisation="mirror",
+    initialisation="discriminant",
+    narrowing=4.0,
     dropout=0.0,
     utility=StageParams(batch=512, rate=1e-3, epochs=20),
     inverter=StageParams(batch=4, rate=1e-3, epochs=20),
@@ -179,7 +188,6 @@ SMALL = NinjaTrainParams(
     joint_inverter_rate=1e-3,
     adversary_steps=1,
     select_after=0.5,
-    noise=0.03,
     schedule="cosine",
     minutes=60,
 )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sfumato.errors import FileError, need
 from sfumato.learn.adversaries import Adversary
 from sfumato.learn.checkpoint import checked_arrays, load_checkpoint, save_checkpoint
+from sfumato.learn.discriminant import discriminant
 from sfumato.learn.ninjadata import NinjaMaterial, make_adversaries
 from sfumato.learn.ninjanet import NinjaNet, mirror
 from sfumato.learn.ninjaparams import NinjaTrainParams
@@ -80,9 +81,10 @@ def begin(params: NinjaTrainParams, material: NinjaMaterial, progress: Progress)
     dim = material.training.first.shape[1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(params.seed)
-        encoder = NinjaNet(params.blocks, dim=dim, output_dim=params.output_dim, dropout=params.dropout)
-        if params.initialisation == "mirror":
-            mirror(encoder, torch.from_numpy(np.array(material.training.first[:8192])))
+        encoder = NinjaNet(params.blocks, dim=dim, output_dim=params.width(dim), dropout=params.dropout)
+        if params.initialisation != "orthogonal":
+            found = discriminant(material.training) if params.initialisation == "discriminant" else None
+            mirror(encoder, torch.from_numpy(np.array(material.training.first[:8192])), found)
         adversaries = make_adversaries(params, material, progress)
         opponents = torch.nn.ModuleDict({one.name: one.modules for one in adversaries})
     begun = params.begun() | {"data": material.facts(), "extractor": material.training.extractor.name}

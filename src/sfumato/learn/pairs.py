@@ -6,6 +6,7 @@ them through known homographies (here), from labelled patches (``patchpairs``), 
 (``geometry.trackpairs``). The first way is the distribution the product works on: a detector found both keypoints.
 """
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import InputError
+from sfumato.errors import ImageError, InputError
 from sfumato.features.local import DESCRIPTORS, DETECTORS, Described, Detected, LocalParams, extractor_of
 from sfumato.features.results import Progress, identity
 from sfumato.images.homography import HomographyParams, make_pair
@@ -28,6 +29,8 @@ from sfumato.types.clear import Image
 from sfumato.types.extractor import Extractor
 
 Floats = NDArray[np.float32]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -123,9 +126,10 @@ def pairs_from_photos(
     """Extract features in photos and in warped views of them, and pair those that the homography says are the same.
 
     The same photos and params give the same pairs, with or without an ``executor``, which works on several photos at
-    once. Groups are the places of the photos in the list; a photo without features or pairs gives none.
+    once. Groups are the places of the photos in the list; a photo without features or pairs gives none, nor does one
+    that can not be read, which is told.
 
-    Raises InputError if no photo gives a pair, ImageError for a file that can not be read.
+    Raises InputError if no photo gives a pair.
     """
     params = params or PairParams()
     share = -(-params.most // max(1, len(photos))) if params.most else 0
@@ -158,7 +162,11 @@ def pairs_of_photo(job: tuple[Path, int, PairParams, int]) -> tuple[Floats, Floa
     """
     path, number, params, share = job
     rng = np.random.default_rng([params.seed, number])
-    photo = Image(to_grey(read_image(path)), path.name)
+    try:
+        photo = Image(to_grey(read_image(path)), path.name)
+    except ImageError as cause:
+        log.warning("%s is left out: %s", path.name, cause)
+        return np.zeros((0, 0), np.float32), np.zeros((0, 0), np.float32), np.zeros(0, np.int64), 0
     detect = DETECTORS[params.local.detector]
     reference = detect(photo.pixels, params.local)
     found: list[tuple[Detected, NDArray[np.int64]]] = []
