@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inverters: what their losses mean, that they learn where there is something to learn, and the whitening."""
+"""The inverters: what their losses mean, that they learn where there is something to learn."""
 
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,11 @@ from sfumato.learn.adversaries import (
     PatchAdversary,
     as_tensor,
     held_out_loss,
-    whiten,
-    whitener,
 )
 from sfumato.learn.ninjaparams import AdversaryParams
 from sfumato.learn.patchdata import Pairs, gather_pairs
 from sfumato.learn.photoset import read_photos
+from sfumato.learn.whitening import whiten
 from sfumato.types.clear import Image
 
 torch: Any = pytest.importorskip("torch")
@@ -132,21 +131,6 @@ def test_the_gradient_reaches_what_was_encoded(name: str, pairs: Pairs):
     assert torch.isfinite(encoded.grad).all()
     assert encoded.grad.abs().max() > 0
     assert all(part.grad is None for part in adversary.modules["white"].parameters())
-
-
-def test_whitened_rows_are_white_and_nothing_faint_is_overlooked():
-    seen = np.random.default_rng(0).normal(size=(4000, 8)) @ np.diag([1, 1, 1, 1, 1, 1, 0.1, 0.1]) + 3
-    turned = (seen @ np.linalg.qr(np.random.default_rng(1).normal(size=(8, 8)))[0]).astype(np.float32)
-    layer = whitener(8)
-    assert torch.equal(layer(shown(turned)), shown(turned))
-    whiten(layer, shown(turned))
-    white = layer(shown(turned)).detach().numpy()
-    spread = np.cov(white.T)
-    assert np.abs(white.mean(axis=0)).max() < 1e-3
-    assert np.linalg.eigvalsh(spread).min() > 0.8
-    assert np.linalg.eigvalsh(spread).max() < 1.01
-    whiten(layer, torch.ones(10, 8))  # nothing to see at all
-    assert torch.isfinite(layer.weight).all()
 
 
 def test_read_only_rows_are_copied():

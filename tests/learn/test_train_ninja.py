@@ -13,7 +13,7 @@ import pytest
 from sfumato.errors import FileError, InputError, MissingDependency
 from sfumato.features.local import LocalParams
 from sfumato.images.samples import sample_image
-from sfumato.learn import adversaries
+from sfumato.learn import adversaries, ninjavalidation
 from sfumato.learn import train_ninja as module
 from sfumato.learn.encoder import encode, load_encoder
 from sfumato.learn.ninjacard import Source
@@ -58,7 +58,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Less of what only costs time."""
     monkeypatch.setattr(adversaries, "ROWS_REFITTED", 400)
     monkeypatch.setattr(module, "ROWS_WHITENED", 400)
-    monkeypatch.setattr(module, "VALIDATIONS", 4)
+    monkeypatch.setattr(ninjavalidation, "VALIDATIONS", 4)
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,7 @@ from sfumato.learn.quickinverter import fit, quick_inverter, run_quick
 from sfumato.learn.stage import Budget
 from sfumato.learn.train_patch import PatchTraining, patch_loss, window
 from sfumato.learn.utilityloss import LEAST
+from sfumato.learn.whitening import whitener
 
 Floats = NDArray[np.float32]
 
@@ -43,8 +44,6 @@ ROWS_FOR_SCALE = 16_384
 ROWS_REFITTED = 2048
 WORTH = 0.5
 """L_recon of a constant guess at descriptor or patch: lambda = 1 then costs few matches on photos held out."""
-FAINTEST = 1e-3
-"""Variances below this share of their mean count as this when rows are whitened."""
 
 log = logging.getLogger(__name__)
 
@@ -231,33 +230,6 @@ class ImageAdversary:
 def apart(rows: Any, others: Any) -> Any:
     """Return the mean distance of rows (B, n) from others (B, n)."""
     return (((rows - others) ** 2).sum(dim=1) + LEAST).sqrt().mean()
-
-
-def whitener(dim: int) -> Any:
-    """Return the layer that whitens rows (B, dim); it is not learned but set by ``whiten``."""
-    nn: Any = need("torch", extra="learn").nn
-    layer = nn.Linear(dim, dim)
-    nn.init.eye_(layer.weight)
-    nn.init.zeros_(layer.bias)
-    layer.requires_grad_(False)
-    return layer
-
-
-def whiten(layer: Any, rows: Any) -> None:
-    """Set a whitening layer for rows like these (N, dim): mean 0, variance about 1 and uncorrelated, not turned.
-
-    The matrix is C^(-1/2) of their covariance C, symmetric, so that it changes little when C does.
-    """
-    torch: Any = need("torch", extra="learn")
-    with torch.no_grad():
-        values = rows.double()
-        mean = values.mean(dim=0)
-        spread = (values - mean).T @ (values - mean) / len(values)
-        sizes, axes = torch.linalg.eigh(spread)
-        faint = FAINTEST * sizes.mean().clamp_min(1e-12)
-        matrix = axes @ torch.diag((sizes.clamp_min(0) + faint).rsqrt()) @ axes.T
-        layer.weight.copy_(matrix.float())
-        layer.bias.copy_(-(matrix @ mean).float())
 
 
 def held_out_loss(adversary: Adversary, encode: Any, seed: int) -> float:

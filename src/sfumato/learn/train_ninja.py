@@ -13,7 +13,7 @@ interrupted or not: each step draws from the seed and its number.
 import logging
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +21,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError, need
-from sfumato.learn.adversaries import as_tensor, held_out_loss, whiten
+from sfumato.learn.adversaries import as_tensor
 from sfumato.learn.encoder import Encoder, save_encoder
 from sfumato.learn.ninjacard import Source, card_of
 from sfumato.learn.ninjadata import NinjaMaterial, scores, split_material
 from sfumato.learn.ninjanet import export_encoder, prune
 from sfumato.learn.ninjaparams import STAGES, NinjaTrainParams
 from sfumato.learn.ninjastate import JOINT, State, begin, read_stage, restore_state, save_state
+from sfumato.learn.ninjavalidation import ROWS_AT_ONCE, Report, encode_rows, is_due, validate
 from sfumato.learn.pace import TICKS, Pace, finite
 from sfumato.learn.pairs import DescriptorPairs
 from sfumato.learn.photoset import Progress
 from sfumato.learn.resume import part_of
 from sfumato.learn.utilityloss import utility_loss
+from sfumato.learn.whitening import whiten
 
 Floats = NDArray[np.float32]
-Report = Callable[[str], None]
 
-VALIDATIONS = 20
 WHITENED_EVERY = 10
 ROWS_WHITENED = 4096
-ROWS_AT_ONCE = 8192
 LEAST_KEPT = 0.8
 """The share of matches that must outlive the cutting of faint directions."""
 
@@ -78,7 +77,7 @@ def train_ninja(
         for tick in progress(range(int(state.pace.share * TICKS), TICKS)):
             while state.pace.share * TICKS < tick + 1:
                 step(state, params, material)
-                if int(state.pace.share * VALIDATIONS) > state.validated:
+                if is_due(state):
                     validate(state, params, material, report)
                 if state.pace.seconds - state.saved > 60 * params.save_minutes:
                     save_state(state, part_of(output))
@@ -143,7 +142,7 @@ def encoder_step(state: State, params: NinjaTrainParams, material: NinjaMaterial
         state.encoder.eval()  # as it will be attacked
         state.opponents.eval().requires_grad_(False)
         for one in state.adversaries:
-            one.refit(lambda rows: blurred(encode_rows(state, rows), params.noise), rng)
+            one.refit(lambda rows: blurred(encode_rows(state.encoder, rows), params.noise), rng)
             clear, truth = one.draw(rng)
             recon = one.loss(blurred(state.encoder(as_tensor(clear, device)), params.noise), truth)
             loss = loss - params.privacy * recon.clamp_max(one.limit)
@@ -200,58 +199,19 @@ def whiten_all(state: State, seed: int) -> None:
     for one in state.adversaries:
         rng = np.random.default_rng([seed, 4])
         rows = one.clear[rng.integers(len(one.clear), size=ROWS_WHITENED)]
-        whiten(one.modules["white"], encode_rows(state, rows))
-
-
-def encode_rows(state: State, rows: Floats) -> Any:
-    """Return rows (N, n) as the encoder gives them in inference, a tensor (N, n') without gradient."""
-    torch: Any = need("torch", extra="learn")
-    state.encoder.eval()
-    device = next(state.encoder.parameters())
-    with torch.no_grad():
-        parts = [as_tensor(rows[at : at + ROWS_AT_ONCE], device) for at in range(0, len(rows), ROWS_AT_ONCE)]
-        return torch.cat([state.encoder(part) for part in parts])
-
-
-def validate(state: State, params: NinjaTrainParams, material: NinjaMaterial, report: Report) -> None:
-    """Score both networks on material held out, and keep the one in training if it was never better.
-
-    An encoder is better if its FPR@95 is lower by a thousandth, or as low and more pairs are matched: pairs that a
-    detector found are easy to tell from chance, and FPR@95 alone can not tell one encoder from another.
-    """
-    state.validated = int(state.pace.share * VALIDATIONS)
-    found: dict[str, Any] = {"stage": STAGES[state.stage], "step": state.pace.steps}
-    if state.stage != 1:
-        found |= scores(lambda rows: encode_rows(state, rows).cpu().numpy(), material.held, params.seed)
-    if state.stage != 0:
-        recon = {
-            one.name: held_out_loss(one, lambda rows: encode_rows(state, rows), params.seed)
-            for one in state.adversaries
-        }
-        found["reconstruction"] = {name: round(value, 5) for name, value in recon.items()}
-    state.history.append(
-        {name: round(value, 5) if isinstance(value, float) else value for name, value in found.items()}
-    )
-    if state.stage == 1:
-        state.keep([sum(recon.values())], state.opponents)
-    elif state.stage == 0 or state.pace.share >= params.select_after:
-        state.keep([round(found["fpr95"], 3), -found["matched"]], state.encoder)
-    left = state.pace.seconds * (1 / max(state.pace.share, 1e-6) - 1) / 60
-    told = ", ".join(f"{name} {value}" for name, value in state.history[-1].items())
-    report(f"{told}; {left:.1f} min of the stage left")
-    log.info("%s", told)
+        whiten(one.modules["white"], encode_rows(state.encoder, rows))
 
 
 def finish(state: State, params: NinjaTrainParams, material: NinjaMaterial, output: Path, source: Source) -> Encoder:
     """Cut off what is faint, write the encoder with its card, and remove what was kept for going on."""
-    before = scores(lambda rows: encode_rows(state, rows).cpu().numpy(), material.held, params.seed)
+    before = scores(lambda rows: encode_rows(state.encoder, rows).cpu().numpy(), material.held, params.seed)
     if params.privacy > 0 and params.noise > 0:
         shown = as_tensor(material.training.first[:ROWS_AT_ONCE], next(state.encoder.parameters()))
         left = prune(state.encoder, shown, params.noise)
         log.info("%d directions are left", left)
     scored = {
         "raw": scores(lambda rows: rows, material.held, params.seed),
-        "encoded": scores(lambda rows: encode_rows(state, rows).cpu().numpy(), material.held, params.seed),
+        "encoded": scores(lambda rows: encode_rows(state.encoder, rows).cpu().numpy(), material.held, params.seed),
     }
     if scored["encoded"]["matched"] < LEAST_KEPT * before["matched"]:
         raise InputError(
