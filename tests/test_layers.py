@@ -28,7 +28,7 @@ LAYERS = (
     {"images"},
     {"types"},
     {"subspace"},
-    {"whole"},
+    {"whole", "npzfile"},
     {"errors"},
 )
 LEVEL = {name: -depth for depth, names in enumerate(LAYERS) for name in names}

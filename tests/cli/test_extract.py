@@ -35,3 +35,11 @@ def test_wrong_outputs_are_refused(run_sfumato, photos, tmp_path, name, told):
 
 def test_help_teaches(run_sfumato):
     assert "Example: sfumato extract" in " ".join(run_sfumato("extract", "--help").stdout.split())
+
+
+def test_a_folder_without_a_readable_photo_gives_no_file(run_sfumato, tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "text.jpg").write_text("no photo")
+    done = run_sfumato("extract", tmp_path / "photos", "-o", tmp_path / "clear.h5", code=1)
+    assert "no image could be read" in done.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["photos"]

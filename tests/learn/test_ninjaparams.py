@@ -36,12 +36,13 @@ def test_the_small_preset_says_where_it_differs():
     assert differences(PAPER).startswith("perceptual: no VGG16")
     told = differences(SMALL)
     for part in (
-        "batch 512, rate 0.001",
-        "narrowing: 4.0 (paper: 0.0)",
+        "batch 512, rate 0.0003",
+        "narrowing: 1.6 (paper: 0.0)",
+        "margin: 0.5 (paper: 1.0)",
         "initialisation: discriminant (paper: orthogonal)",
         "schedule: cosine (paper: constant)",
         "split",
-        "60.0 (paper: none)",
+        "30.0 (paper: none)",
         "dog",
     ):
         assert part in told
@@ -52,7 +53,7 @@ def test_the_small_preset_says_where_it_differs():
 
 
 def test_an_encoder_is_narrower_the_more_privacy_counts():
-    assert [replace(SMALL, privacy=one).width(128) for one in (0, 0.1, 1, 2.5, 1000)] == [128, 91, 26, 12, 2]
+    assert [replace(SMALL, privacy=one).width(128) for one in (0, 0.1, 1, 2.5, 1000)] == [128, 110, 49, 26, 2]
     assert replace(SMALL, output_dim=40).width(128) == 40
     assert PAPER.width(128) == 128
 

@@ -40,7 +40,7 @@ LEARNING: dict[str, Any] = {
 def tiny(**changes: Any) -> NinjaTrainParams:
     stage = StageParams(batch=32, rate=1e-3, epochs=1)
     small = replace(SMALL, utility=stage, inverter=replace(stage, batch=2), joint=stage, opponents=FEW, minutes=None)
-    return replace(small, **({"steps": 20} | changes))
+    return replace(small, **({"steps": 20, "shares": (0.2, 0.2, 0.6)} | changes))
 
 
 def make_pairs(count: int = 400, n: int = 24, noise: float = 0.3, seed: int = 0) -> DescriptorPairs:

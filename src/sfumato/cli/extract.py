@@ -2,6 +2,7 @@
 """sfumato extract: pictures in, clear features in hloc's format out. For the device, to score attacks against."""
 
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,7 @@ from sfumato.device import Outcome, open_source, read_features
 from sfumato.errors import FileError
 from sfumato.features.hlocwriter import WARNING, write_hloc
 from sfumato.features.local import LocalParams
+from sfumato.types.clear import Features
 
 LOCAL = LocalParams()
 
@@ -64,10 +66,18 @@ def run(
     outcome = Outcome()
     opened = open_source(source, params=local, extractor=extractor, workers=workers)
     bar = progress_bar("extracting", len(opened.names), quiet=quiet or as_json)
-    write_hloc(output, read_features([opened], outcome, bar))
+    write_hloc(output, at_least_one(read_features([opened], outcome, bar), outcome))
     warn_about(outcome)
     print(f"warning: {output} holds {WARNING}", file=sys.stderr)
     size = output.stat().st_size
     facts = {**outcome_facts(outcome), "output": str(output), "bytes": size, "clear": True}
     line = f"{outcome.features} clear features of {outcome.images} images: {output} ({human_size(size)})"
     tell(line, facts, as_json=as_json)
+
+
+def at_least_one(images: Iterable[tuple[str, Features]], outcome: Outcome) -> Iterator[tuple[str, Features]]:
+    """Pass images on, and refuse to end without any: a file of nothing looks like success."""
+    yield from images
+    if not outcome.images:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(outcome.unreadable.items())[:3])
+        raise FileError(f"nothing to write: no image could be read. {reasons}")

@@ -24,6 +24,7 @@ from sfumato.learn.train_inverter import InverterTrainParams, parts_of, train_pa
 from sfumato.learn.weights import load_weights, save_weights
 
 DEFAULTS = InverterTrainParams()
+IMAGES = ImageTrainParams()
 ARCHITECTURES = ("patch", "unet", "uresnet")
 KEPT = "what was learned is kept beside the output; run the same command again with --resume to go on"
 CHECKED = (1000, 2000)
@@ -58,6 +59,9 @@ def inverter(
     perceptual_weight: Annotated[
         float, typer.Option(help="How often the perceptual loss counts; 1 in the paper, where it outweighs all else.")
     ] = 1.0,
+    width: Annotated[
+        float, typer.Option(help="For unet and uresnet: what channels are multiplied by; 1 in the paper.")
+    ] = IMAGES.width,
     check: Annotated[
         Path | None, typer.Option(help="For patch: photos not learned from; their figures go into the file.")
     ] = None,
@@ -102,7 +106,7 @@ def inverter(
     else:
         settings = ImageTrainParams(
             architecture=architecture, minutes=minutes, steps=steps, seed=seed, max_photos=max_photos, local=local,
-            perceptual=perceptual, perceptual_weight=perceptual_weight,
+            perceptual=perceptual, perceptual_weight=perceptual_weight, width=width,
         )  # fmt: skip
         bar = progress_bar("training", None, quiet=hidden)
         concealer = concealer_of(recipe, decoys, seed)

@@ -5,7 +5,6 @@ Lossless: what is read has the checksum of what was written. Nothing is unpickle
 file does not hold.
 """
 
-import io
 import json
 import os
 import zipfile
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from sfumato.concealment.decoys import Decoys
 from sfumato.errors import FileError, SfumatoError
+from sfumato.npzfile import Types, read_npz
 from sfumato.types.extractor import Extractor
 from sfumato.whole import write_file
 
@@ -25,6 +25,7 @@ FORMAT = "sfumato-decoys"
 VERSION = 1
 BUNDLED = "decoys-sift-65536.npz"
 HEADER_KEYS = {"format", "version", "encoding", "parts", "extractor", "made", "checksum"}
+TYPES: dict[str, Types] = {"header": ("|u1",), "entries": ("|u1", "<f4"), "permutation": ("<i4",), "labels": None}
 BYTE_SCALE = 512  # SIFT's own: unit norm is 512
 
 
@@ -61,7 +62,7 @@ def load_decoys(path: str | os.PathLike[str] | None = None) -> Decoys:
             return load_decoys(place)
     source = Path(path)
     try:
-        members = _read_members(source)
+        members = read_npz(source, TYPES, optional=("labels",))
         header = _checked_header(members.pop("header"))
         decoys = Decoys(
             decode_bytes(members["entries"]) if header["encoding"] == "uint8" else members["entries"],
@@ -102,40 +103,6 @@ def decode_bytes(codes: NDArray[np.uint8]) -> NDArray[np.float32]:
     squared = np.einsum("ni,ni->n", codes.astype(np.int64), codes.astype(np.int64))
     decoded: NDArray[np.float32] = (codes / np.sqrt(np.maximum(squared, 1))[:, None]).astype(np.float32)
     return decoded
-
-
-def _read_members(source: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays of an uncompressed npz file, each checked against its declared shape before it is made."""
-    arrays = {}
-    with zipfile.ZipFile(source) as archive:
-        names = [info.filename for info in archive.infolist()]
-        wanted = {"header.npy", "entries.npy", "permutation.npy"}
-        if len(names) != len(set(names)) or not wanted <= set(names) <= wanted | {"labels.npy"}:
-            raise FileError("it does not hold exactly header, entries, permutation and perhaps labels")
-        for info in archive.infolist():
-            if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
-                raise FileError(f"{info.filename} is compressed; these files are not")
-            arrays[info.filename.removesuffix(".npy")] = _parse_array(archive.read(info), info.filename)
-    return arrays
-
-
-def _parse_array(data: bytes, name: str) -> NDArray[Any]:
-    kinds = {"header.npy": "|u1", "permutation.npy": "<i4", "entries.npy": ("|u1", "<f4"), "labels.npy": None}
-    stream = io.BytesIO(data)
-    try:
-        version = np.lib.format.read_magic(stream)
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    except Exception as cause:  # numpy's parser of headers lets errors of Python's own parser through
-        raise FileError(f"{name} is not an npy array") from cause
-    if version != (1, 0):
-        raise FileError(f"{name} is not a version 1.0 npy array")
-    allowed = kinds[name]
-    if dtype.hasobject or fortran or (allowed is not None and dtype.str not in allowed):
-        raise FileError(f"{name} has the wrong type of numbers")
-    left = len(data) - stream.tell()
-    if any(length < 0 for length in shape) or int(np.prod(shape, dtype=object)) * dtype.itemsize != left:
-        raise FileError(f"{name} declares another size than it has")
-    return np.frombuffer(data, dtype, offset=stream.tell()).reshape(shape)
 
 
 def _checked_header(raw: NDArray[np.uint8]) -> dict[str, Any]:

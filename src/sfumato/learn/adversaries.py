@@ -3,8 +3,8 @@
 
 Know clear descriptors, patches and photos of the public. Three of them:
 
-- ``decoder``: encoded descriptor to clear descriptor, a perceptron. L_recon is the squared distance, as a share of that
-  of the best constant guess (the mean), times ``WORTH``: 0 means that everything is recovered.
+- ``decoder``: encoded descriptor to clear descriptor, a perceptron. L_recon is the distance, as a share of that of the
+  best constant guess (the mean), times ``WORTH``: 0 means that everything is recovered.
 - ``patch``: encoded descriptor to the 24 x 24 patch around its keypoint, with the loss of ``train_patch``, as a share
   of that of the mean patch, times ``WORTH``.
 - ``unet``: a map of encoded descriptors to the picture, mean absolute error and perceptual loss as in the paper (Eq. 3
@@ -42,7 +42,7 @@ Floats = NDArray[np.float32]
 HELD_BATCHES = 4
 ROWS_FOR_SCALE = 16_384
 ROWS_REFITTED = 2048
-WORTH = 0.5
+WORTH = 0.4
 """L_recon of a constant guess at descriptor or patch: lambda = 1 then costs few matches on photos held out."""
 
 log = logging.getLogger(__name__)

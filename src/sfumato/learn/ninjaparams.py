@@ -85,13 +85,13 @@ class NinjaTrainParams:
     """How a NinjaNet is trained.
 
     ``privacy`` is lambda of Eq. 9, ``adversary`` what it is trained against. For descriptors of n numbers an encoder
-    gives ``output_dim``; if None, n / (1 + ``narrowing`` lambda): a map that can be undone hides nothing. ``utility``,
-    ``inverter`` and ``joint`` are the three stages; the batch of ``inverter`` is in windows, for unet. In the joint
-    stage the inverter learns at ``joint_inverter_rate``, ``adversary_steps`` times for each step of the encoder; an
-    encoder is selected by its FPR@95 after ``select_after`` of that stage. ``noise`` is added to each number that
-    inverters are shown; directions fainter than it are cut off at the end (see ``ninjanet.prune``). Given ``minutes``
-    or ``steps``, ``shares`` of them go to the stages; else each has its epochs. ``held_out`` is the share of groups of
-    pairs (photos) that is only used to select.
+    gives ``output_dim``; if None, n / (1 + ``narrowing`` lambda): a map that can be undone hides nothing. ``margin`` is
+    that of the triplets. ``utility``, ``inverter`` and ``joint`` are the three stages; the batch of ``inverter`` is in
+    windows, for unet. In the joint stage the inverter learns at ``joint_inverter_rate``, ``adversary_steps`` times for
+    each step of the encoder; an encoder is selected by its FPR@95 after ``select_after`` of that stage. ``noise`` is
+    added to each number that inverters are shown; directions fainter than it are cut off at the end (see
+    ``ninjanet.prune``). Given ``minutes`` or ``steps``, ``shares`` of them go to the stages; else each has its epochs.
+    ``held_out`` is the share of groups of pairs (photos) that is only used to select.
     """
 
     preset: str = "small"
@@ -100,6 +100,7 @@ class NinjaTrainParams:
     blocks: int = 1
     output_dim: int | None = None
     narrowing: float = 0.0
+    margin: float = 1.0
     dropout: float = 0.1
     initialisation: str = "orthogonal"
     utility: StageParams = StageParams(batch=1024, rate=0.01, epochs=200)
@@ -127,7 +128,7 @@ class NinjaTrainParams:
     def __post_init__(self) -> None:
         ranges = {
             "privacy": Range(0, 1e4), "blocks": Range(0, 16, whole=True), "dropout": Range(0, 0.9),
-            "narrowing": Range(0, 1e4),
+            "narrowing": Range(0, 1e4), "margin": Range(1e-3, 2),
             "joint_inverter_rate": Range(1e-9, 1), "adversary_steps": Range(1, 1000, whole=True),
             "select_after": Range(0, 0.99), "noise": Range(0, 1), "held_out": Range(0.001, 0.9),
             "seed": Range(0, 2**62, whole=True), "save_minutes": Range(0, 1e5),
@@ -153,7 +154,7 @@ class NinjaTrainParams:
 
     def begun(self) -> dict[str, Any]:
         """Return what the first two stages depend on, as plain values: no places, no lambda but a width."""
-        names = ("blocks", "output_dim", "dropout", "initialisation", "noise", "schedule", "held_out", "seed")
+        names = ("blocks", "output_dim", "margin", "dropout", "initialisation", "noise", "schedule", "held_out", "seed")
         local = {**asdict(self.opponents.local), "weights": self.opponents.local.weights is not None}
         opponents = asdict(self.opponents) | {"local": local, "perceptual": self.opponents.perceptual is not None}
         opponents["split"] = list(self.opponents.split)
@@ -180,16 +181,18 @@ PAPER = NinjaTrainParams(
 
 SMALL = NinjaTrainParams(
     initialisation="discriminant",
-    narrowing=4.0,
+    narrowing=1.6,
+    margin=0.5,
     dropout=0.0,
-    utility=StageParams(batch=512, rate=1e-3, epochs=20),
+    utility=StageParams(batch=512, rate=3e-4, epochs=20),
     inverter=StageParams(batch=4, rate=1e-3, epochs=20),
     joint=StageParams(batch=160, rate=3e-4, epochs=20),  # slower than the inverters, which it would outrun
     joint_inverter_rate=1e-3,
     adversary_steps=1,
     select_after=0.5,
     schedule="cosine",
-    minutes=60,
+    shares=(0.1, 0.2, 0.7),
+    minutes=30,
 )
 
 PRESETS = {"paper": PAPER, "small": SMALL}

@@ -5,7 +5,6 @@ An uncompressed npz of ``header`` (JSON as bytes), ``first``, ``second``, ``poin
 not at all, read without unpickling anything, and nothing is allocated that the file does not hold.
 """
 
-import io
 import json
 import os
 import zipfile
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from sfumato.errors import FileError, SfumatoError
 from sfumato.learn.pairs import DescriptorPairs
+from sfumato.npzfile import read_npz
 from sfumato.types.extractor import Extractor
 from sfumato.whole import write_file
 
@@ -44,7 +44,7 @@ def load_pairs(path: str | os.PathLike[str]) -> DescriptorPairs:
     """
     source = Path(path)
     try:
-        members = _read_members(source)
+        members = read_npz(source, {name: (kind,) for name, kind in TYPES.items()})
         header = json.loads(members.pop("header").tobytes())
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise FileError("it holds no pairs")
@@ -58,33 +58,3 @@ def load_pairs(path: str | os.PathLike[str]) -> DescriptorPairs:
         raise FileError(f"{source}: not a usable file of pairs: {cause}") from cause
     except (NotImplementedError, RuntimeError, MemoryError) as cause:
         raise FileError(f"{source}: not a usable file of pairs: it is damaged") from cause
-
-
-def _read_members(source: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays, each checked against its declared shape before it is made."""
-    arrays = {}
-    with zipfile.ZipFile(source) as archive:
-        names = sorted(info.filename for info in archive.infolist())
-        if names != sorted(f"{name}.npy" for name in TYPES):
-            raise FileError(f"it does not hold exactly {', '.join(TYPES)}")
-        for info in archive.infolist():
-            if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
-                raise FileError(f"{info.filename} is compressed; these files are not")
-            name = info.filename.removesuffix(".npy")
-            arrays[name] = _parse_array(archive.read(info), name)
-    return arrays
-
-
-def _parse_array(data: bytes, name: str) -> NDArray[Any]:
-    stream = io.BytesIO(data)
-    try:
-        version = np.lib.format.read_magic(stream)
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    except Exception as cause:  # numpy's parser of headers lets errors of Python's own parser through
-        raise FileError(f"{name} is not an npy array") from cause
-    if version != (1, 0) or dtype.hasobject or fortran or dtype.str != TYPES[name]:
-        raise FileError(f"{name} has the wrong type of numbers")
-    left = len(data) - stream.tell()
-    if any(length < 0 for length in shape) or int(np.prod(shape, dtype=object)) * dtype.itemsize != left:
-        raise FileError(f"{name} declares another size than it has")
-    return np.frombuffer(data, dtype, offset=stream.tell()).reshape(shape)

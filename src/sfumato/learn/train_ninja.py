@@ -136,7 +136,7 @@ def encoder_step(state: State, params: NinjaTrainParams, material: NinjaMaterial
     device = next(state.encoder.parameters())
     encoded = state.encoder(as_tensor(views, device))  # (2 B, n')
     points = need("torch", extra="learn").from_numpy(material.training.points[rows]).to(device.device)
-    loss = utility_loss(encoded[: len(rows)], encoded[len(rows) :], points)
+    loss = utility_loss(encoded[: len(rows)], encoded[len(rows) :], points, params.margin)
     note(state, "utility", loss)
     if state.stage == JOINT and params.privacy > 0:
         state.encoder.eval()  # as it will be attacked

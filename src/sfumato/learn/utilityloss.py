@@ -15,9 +15,9 @@ LEAST = 1e-6
 """Added to squared distances: the square root has no gradient at 0."""
 
 
-def utility_loss(first: Any, second: Any, points: Any, neighbours: int = NEIGHBOURS) -> Any:
+def utility_loss(first: Any, second: Any, points: Any, margin: float = MARGIN) -> Any:
     """Return triplet loss plus regularisation of views (B, n) and (B, n) of points (B,) (Eq. 2 of NinjaDesc)."""
-    return triplet_loss(first, second, points) + second_order_loss(first, second, points, neighbours)
+    return triplet_loss(first, second, points, margin) + second_order_loss(first, second, points)
 
 
 def triplet_loss(first: Any, second: Any, points: Any, margin: float = MARGIN) -> Any:
