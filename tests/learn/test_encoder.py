@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from sfumato.errors import FileError, InputError, RecipeError
+from sfumato.images.samples import sample_image
 from sfumato.learn import encoder as module
 from sfumato.learn.checkpoint import load_tensors, save_tensors
 from sfumato.learn.encoder import Encoder, bundled_encoder, bundled_names, encode, load_encoder, save_encoder
+from sfumato.learn.pairs import PairParams, pairs_from_photos
 
 
 @pytest.fixture
@@ -198,13 +200,38 @@ def test_bundled_ones_are_found_by_name(make, tmp_path, monkeypatch):
             bundled_encoder(name)
 
 
-def test_those_that_come_with_the_package_can_be_used():
-    for name in bundled_names():
+def test_those_that_come_with_the_package_can_be_used_and_say_how_they_were_made():
+    names = bundled_names()
+    assert {"sift-0.1", "sift-1.0", "sift-2.5"} <= set(names)
+    for name in names:
         known = bundled_encoder(name)
         assert known.extractor_name == name.split("-")[0]
-        assert known.card
+        assert known.card["lambda"] == float(name.split("-")[1])
+        assert {"data", "seed", "losses", "held out", "command", "differences", "measured"} <= set(known.card)
+        assert "/" not in known.card["command"]
+        file = module.resources.files("sfumato.learn") / "data" / f"ninja-{name}.safetensors"
+        assert len(file.read_bytes()) < 1_000_000
         found = encode(known, np.random.default_rng(0).random((20, known.input_dim)))
         assert np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-5
+
+
+def test_those_that_come_with_the_package_still_match_a_warped_photo(tmp_path):
+    """Mutual nearest neighbours of true pairs of photos that none of them was trained on."""
+    cv2 = pytest.importorskip("cv2")
+    photos = [tmp_path / f"{name}.png" for name in ("chelsea", "coffee")]
+    for photo in photos:
+        cv2.imwrite(str(photo), sample_image(photo.stem).pixels)
+    pairs = pairs_from_photos(photos, PairParams(views=1))
+    assert len(pairs) > 200
+
+    def matched(first: np.ndarray, second: np.ndarray) -> float:
+        rows, likeness = np.arange(len(first)), first @ second.T
+        return float(((likeness.argmax(axis=1) == rows) & (likeness.argmax(axis=0) == rows)).mean())
+
+    clear = matched(pairs.first, pairs.second)
+    for name in bundled_names():
+        known = bundled_encoder(name)
+        assert matched(encode(known, pairs.first), encode(known, pairs.second)) > 0.85 * clear
 
 
 def test_it_needs_no_torch():
