@@ -42,10 +42,15 @@ _HOMES = {
     "squared_distances": "subspace.reference",
 }
 
+_PACKAGES = ("search",)
+"""Packages that are reached through this one without being imported by name."""
+
 __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"sfumato.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'sfumato' has no attribute {name!r}")
     value = getattr(import_module(f"sfumato.{_HOMES[name]}"), name)
@@ -54,4 +59,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, *_PACKAGES, "__version__"]

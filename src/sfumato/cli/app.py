@@ -18,8 +18,10 @@ from sfumato.cli import (
     decoys,
     evaluate,
     evaluatepatches,
+    evaluatesearch,
     export,
     extract,
+    index,
     inspect,
     invert,
     leakage,
@@ -88,6 +90,14 @@ def _export_options() -> None:
     """Files for other programs, and what an owner chooses to publish."""
 
 
+index_commands = typer.Typer(help="Indexes of concealed features, asked for the nearest entries of others.")
+
+
+@index_commands.callback(no_args_is_help=True)
+def _index_options() -> None:
+    """Indexes of concealed features, asked for the nearest entries of others."""
+
+
 train_commands = typer.Typer(help="Networks that attack, learned from other people's photos.")
 
 
@@ -132,6 +142,7 @@ evaluate_commands.command("map")(explained(evaluate.map_, evaluate.KEPT))
 evaluate_commands.command("localize")(explained(evaluate.localize, evaluate.KEPT))
 evaluate_commands.command("leakage")(explained(leakage.leakage, evaluate.KEPT))
 evaluate_commands.command("patches")(explained(evaluatepatches.patches, evaluate.KEPT))
+evaluate_commands.command("search")(explained(evaluatesearch.search, evaluate.KEPT))
 evaluate_commands.command("tradeoff")(explained(tradeoff.tradeoff, evaluate.KEPT))
 app.add_typer(evaluate_commands, name="evaluate")
 app.command("attack")(explained(attack.run, "the pictures painted so far are kept, the results are not"))
@@ -139,6 +150,11 @@ app.command("localize")(explained(localize.run, "nothing was written"))
 export_commands.command("hloc")(explained(export.hloc, "nothing was written"))
 export_commands.command("public")(explained(export.public, "nothing was published"))
 app.add_typer(export_commands, name="export")
+index_commands.command("build")(explained(index.build, "nothing was written"))
+index_commands.command("search")(explained(index.search, "nothing was written"))
+index_commands.command("add")(explained(index.add, "the index is as it was"))
+index_commands.command("remove")(explained(index.remove, "the index is as it was"))
+app.add_typer(index_commands, name="index")
 app.command("invert")(explained(invert.run, "nothing was written"))
 train_commands.command("inverter")(explained(train.inverter, train.KEPT))
 train_commands.command("decoder")(explained(traindecoder.run, traindecoder.KEPT))

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How well photos are made again from patch subspaces found by hashing, by projectors, and exactly.
+
+Section 5.1, Figures 1 and 2 of the hashing paper: structural similarity of each photo, and how many entries were looked
+at and compared to make it. A sample is a photo; a record a method with a number of candidates. Predictions hold
+figures, never pictures.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import InputError
+from sfumato.evaluate.figures import Frame, Line, Panel, draw_lines
+from sfumato.evaluate.repatching import PatchDictionary, patch_subspaces, repatch
+from sfumato.evaluate.results import Results
+from sfumato.evaluate.runner import predict, run
+from sfumato.evaluate.searchmethods import LINEAR, Method, choose_methods
+from sfumato.evaluate.sheets import Column, draw_sheet
+from sfumato.evaluate.tables import Table, group_by_seed, make_table
+from sfumato.evaluate.task import Figures, Prediction, Sample, Task, digest_data
+from sfumato.images.read import list_images, read_image, to_grey
+from sfumato.learn.metrics import picture_scores
+from sfumato.search.index import Index
+from sfumato.types.concealed import Subspaces
+from sfumato.types.record import Record, Score, Value
+
+METHODS = tuple(name for name in LINEAR if name not in ("grassmann printed pi/6", "projector kd-tree eps 0"))
+SHOWN = 3
+"""Photos on the sheet of Figure 2."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepatchProtocol:
+    """``methods`` by name with every number of ``candidates``; the photo to cut from is drawn from ``seed``.
+
+    A method that answers without comparing, the published kd-tree, has one number of candidates: 1.
+    """
+
+    methods: tuple[str, ...] = METHODS
+    candidates: tuple[int, ...] = (20, 100)
+    photos: int | None = None
+    seed: int = 0
+    cut: PatchDictionary = PatchDictionary()  # noqa: RUF009 (frozen)
+
+    def __post_init__(self) -> None:
+        choose_methods(self.methods, LINEAR)
+        if not self.candidates or min(self.candidates) < 1 or (self.photos is not None and self.photos < 1):
+            raise InputError("candidates, photos: expected 1 or more")
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Repatcher:
+    """One method; its index is built when it is first needed, and kept."""
+
+    method: Method
+    photos: Mapping[str, Path]
+    entries: Subspaces
+    source: str
+    protocol: RepatchProtocol
+    held: dict[str, Index] = field(default_factory=dict)
+
+    def make(self, path: Path) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
+        """Return a photo made again, the photo, and entries looked at and compared, empty answers, and mean angle."""
+        if not self.held:
+            self.held["index"] = self.method.build(self.entries, "angle", seed=self.protocol.seed)
+        grey = to_grey(read_image(path))
+        made, truth, stats, angle = repatch(grey, self.entries, self.held["index"], self.protocol.cut.side)
+        return made, truth, np.array([stats.looked_at, stats.evaluated, stats.empty, stats.queries, angle])
+
+    def predict(self, sample: Sample) -> Prediction:
+        """Make one photo again and score it."""
+        made, truth, counts = self.make(self.photos[sample.key])
+        return {"ssim": np.array(picture_scores(made, truth)["ssim"]), "counts": counts}
+
+    def score(self, sample: Sample, prediction: Prediction) -> Figures:
+        """Return structural similarity, and what it took: in total as in Figure 1, and the share of empty answers."""
+        looked, compared, empty, queries, angle = prediction["counts"].tolist()
+        figures = {"ssim": float(prediction["ssim"]), "looked at": looked, "compared": compared, "angle": angle}
+        each = max(queries, 1)
+        return {
+            **figures,
+            "looked at a patch": looked / each,
+            "compared a patch": compared / each,
+            "empty": empty / each,
+        }
+
+    def summarise(self, figures: Mapping[str, Figures]) -> list[Score]:
+        """Return means over photos, and deviations of similarity and of the work."""
+        rows = list(figures.values())
+        if not rows:
+            return []
+        columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+        means = [Score(name, float(values.mean()), samples=len(rows)) for name, values in columns.items()]
+        spread = [
+            Score(f"{name} deviation", float(columns[name].std(ddof=min(1, len(rows) - 1))), samples=len(rows))
+            for name in ("ssim", "looked at", "compared")
+        ]
+        return [*means, *spread]
+
+    def task(self) -> Task:
+        """Return the task of this method."""
+        cut = self.protocol.cut
+        params: dict[str, Value] = {
+            "pixels": cut.pixels,
+            "side": cut.side,
+            "shifts": cut.shifts,
+            "dim": cut.dim,
+            "source": self.source,
+        }
+        digest = digest_data(self.entries.basis)
+        return Task(
+            name="search-repatch",
+            samples=[Sample(name, digest_data(path, digest.encode())) for name, path in self.photos.items()],
+            predict=self.predict,
+            score=self.score,
+            summarise=self.summarise,
+            params={**self.method.described, **params},
+            seed=self.protocol.seed,
+        )
+
+
+def prepare_repatch(place: str | Path, protocol: RepatchProtocol) -> list[Repatcher]:
+    """Choose the photo to cut from and the photos to make again, and return a Repatcher for each method.
+
+    Raises ImageError where there are no photos, InputError where the chosen one can not be cut.
+    """
+    photos = dict(list_images(place))
+    rng = np.random.default_rng(protocol.seed)
+    source = sorted(photos)[int(rng.integers(len(photos)))]
+    entries = patch_subspaces(to_grey(read_image(photos[source])), protocol.cut, rng)
+    chosen = dict(list(photos.items())[: protocol.photos])
+    methods = []
+    for method in choose_methods(protocol.methods, LINEAR):
+        fixed = method.is_exact or getattr(method.params, "method", "") == "kdtree"
+        methods += [method] if fixed else [method.limited(count) for count in protocol.candidates]
+    return [Repatcher(method, chosen, entries, source, protocol) for method in methods]
+
+
+def evaluate_repatch(
+    repatchers: Sequence[Repatcher],
+    folder: str | Path,
+    *,
+    progress: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+    overwrite: bool = False,
+) -> list[Record]:
+    """Make every photo again by every method; return a record for each, also kept below ``folder``."""
+    tasks = [one.task() for one in repatchers]
+    if overwrite:
+        for task in tasks:
+            Results(folder, task).forget(task.samples)
+    pairs = [(number, task) for number in range(len(tasks[0].samples)) for task in tasks] if tasks else []
+    for number, task in progress(pairs):
+        predict(task, folder, [task.samples[number]])
+    return [run(task, folder) for task in tasks]
+
+
+def table_of(records: Iterable[Record]) -> Table:
+    """Return similarity and work of each method, means over photos."""
+    names = ("ssim", "ssim deviation", "angle", "looked at a patch", "compared a patch", "empty")
+    return make_table(group_by_seed(records), ("method", "candidates"), {name: name for name in names})
+
+
+def draw_photos(repatchers: Sequence[Repatcher], folder: str | Path, stem: str | Path) -> list[Path]:
+    """Draw Figure 1 of the paper from what is kept below ``folder``: similarity and work, photo by photo.
+
+    Photos are in the order of their similarity when searched by the first method.
+    """
+    by_method = {}
+    for one in repatchers:
+        task = one.task()
+        scores = Results(folder, task).scores()
+        known = {sample.key: scores[sample][0] for sample in task.samples if sample in scores}
+        by_method[_title(one.method)] = known
+    first = next(iter(by_method.values()), {})
+    order = sorted(
+        (key for key in first if all(key in known for known in by_method.values())), key=lambda k: first[k]["ssim"]
+    )
+    drawn: list[Path] = []
+    labels = {"ssim": "structural similarity", "looked at": "entries looked at", "compared": "entries compared"}
+    for score, label in labels.items():
+        lines = [
+            Line(series=title, x=range(1, len(order) + 1), y=[known[key][score] for key in order])
+            for title, known in by_method.items()
+        ]
+        limits = (0.0, 1.0) if score == "ssim" else None
+        frame = Frame(x_label="photo", y_label=label, y_limits=limits)
+        place = Path(stem).with_name(f"{Path(stem).name}-{score.replace(' ', '-')}")
+        drawn += draw_lines(place, [Panel(label, tuple(lines))], frame)
+    return drawn
+
+
+def draw_repatched(repatchers: Sequence[Repatcher], path: str | Path) -> Path:
+    """Write a sheet like Figure 2 of the paper: photos, and what each method makes of them."""
+    shown = list(repatchers[0].photos.values())[:SHOWN]
+    columns = [Column("photo", [to_grey(read_image(one)) for one in shown])]
+    for one in repatchers:
+        pictures = [np.round(255 * one.make(photo)[0]).astype(np.uint8) for photo in shown]
+        columns.append(Column(_title(one.method), pictures))
+    return draw_sheet(path, columns)
+
+
+def _title(method: Method) -> str:
+    candidates = getattr(method.params, "candidates", None)
+    return method.name if candidates in (None, 1) else f"{method.name}, {candidates}"

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Indexes of whole archives: every entry is a feature of an image, and its id says which.
+
+The id of feature f of image number i is i * 2 ** 32 + f; the names of the images stand in the index. Knows concealed
+features only.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import InputError, suggest
+from sfumato.search.build import build
+from sfumato.search.index import Index, SearchStats
+from sfumato.types.concealed import ConcealedFeatures
+
+Images = Mapping[str, ConcealedFeatures]
+Progress = Callable[[Iterable[Any]], Iterable[Any]]
+
+FEATURES = 32
+"""Bits of an id that count features; those above count images."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Answer:
+    """The nearest entries of every feature of an image: ``distances`` (F, k), ``ids`` (F, k); inf and -1 where none."""
+
+    name: str
+    distances: NDArray[np.float32]
+    ids: NDArray[np.int64]
+    stats: SearchStats
+
+    def __repr__(self) -> str:
+        return f"Answer({self.name!r:.80}, {len(self.ids)} features)"
+
+
+def index_images(
+    images: Images, kind: str = "inverted", params: Any = None, *, progress: Progress = lambda items: items
+) -> Index:
+    """Return an index of all features of all images; images without features are passed over.
+
+    Raises InputError where there is no feature at all, and where images hold different descriptors.
+    """
+    names, parts = _read(images, progress)
+    if not parts:
+        raise InputError("images: there is no feature to index")
+    index = build(parts, kind, "distance", params, np.concatenate(_ids(parts, 0)))
+    index.entries.names = names
+    return index
+
+
+def add_images(index: Index, images: Images, *, progress: Progress = lambda items: items) -> int:
+    """Add the features of other images and return how many; InputError for a name that is there already."""
+    known = set(_present(index)) & set(images)
+    if known:
+        raise InputError(
+            f"{sorted(known)[0]!r:.200} is in the index already, {len(known)} names are; remove them first"
+        )
+    names, parts = _read(images, progress)
+    if not parts:
+        return 0
+    added = index.add(parts, np.concatenate(_ids(parts, len(index.entries.names))))
+    index.entries.names = [*index.entries.names, *names]
+    return len(added)
+
+
+def remove_images(index: Index, names: Sequence[str]) -> int:
+    """Take out all features of some images and return how many; InputError for a name that is not there."""
+    present = _present(index)
+    for name in names:
+        if name not in present:
+            raise InputError(f"{name!r:.200} is not in the index{suggest(name, present)}")
+    numbers = np.array([present[name] for name in set(names)], np.int64)
+    ids = np.concatenate([np.zeros(0, np.int64), *(segment.ids for segment in index.entries.segments)])
+    return index.remove(ids[np.isin(ids >> FEATURES, numbers)])
+
+
+def search_images(
+    index: Index, images: Images, k: int = 5, effort: float | None = None, *, progress: Progress = lambda items: items
+) -> Iterator[Answer]:
+    """Give for each image the nearest entries of its features."""
+    for name in progress(images):
+        features = images[name]
+        if len(features) == 0:
+            yield Answer(name, np.zeros((0, k), np.float32), np.zeros((0, k), np.int64), SearchStats())
+        else:
+            yield Answer(name, *index.search_counted(features, k, effort))
+
+
+def place_of(index: Index, entry: int) -> tuple[str, int]:
+    """Return the image and the number of the feature that an id stands for."""
+    number = entry >> FEATURES
+    names = index.entries.names
+    return (names[number] if 0 <= number < len(names) else ""), entry & (2**FEATURES - 1)
+
+
+def votes(index: Index, answer: Answer) -> list[tuple[str, int]]:
+    """Return images with how many features of a query have their nearest entry there, most first."""
+    nearest = answer.ids[:, 0]
+    numbers, counts = np.unique(nearest[nearest >= 0] >> FEATURES, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    return [(place_of(index, int(numbers[i]) << FEATURES)[0], int(counts[i])) for i in order]
+
+
+def _read(images: Images, progress: Progress) -> tuple[list[str], list[ConcealedFeatures]]:
+    """Return names and features of the images that have any."""
+    found = [(name, features) for name in progress(images) for features in [images[name]] if len(features)]
+    return [name for name, _ in found], [features for _, features in found]
+
+
+def _ids(parts: list[ConcealedFeatures], first: int) -> list[NDArray[np.int64]]:
+    return [(number << FEATURES) + np.arange(len(part)) for number, part in enumerate(parts, first)]
+
+
+def _present(index: Index) -> dict[str, int]:
+    """Return the images that have an entry left, by name, with their numbers."""
+    entries = index.entries
+    parts = (segment.ids[entries.alive[segment.start : segment.stop]] for segment in entries.segments)
+    numbers = np.unique(np.concatenate([np.zeros(0, np.int64), *parts]) >> FEATURES)
+    return {entries.names[number]: int(number) for number in numbers if number < len(entries.names)}

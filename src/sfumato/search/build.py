@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Making an index of some kind, and reading one back. Knows which kinds there are."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from sfumato.errors import FileError, InputError, SfumatoError, suggest
+from sfumato.search.entries import Entries
+from sfumato.search.index import Index
+from sfumato.search.indexfile import ADVICE, part_of, read_arrays
+from sfumato.search.metrics import METRICS, checked_metric
+from sfumato.search.queries import read_given
+
+KINDS = ("exact", "inverted", "grassmann", "projector")
+
+
+def build(
+    subspaces: Any,
+    kind: str = "inverted",
+    metric: str = "distance",
+    params: Any = None,
+    ids: ArrayLike | None = None,
+) -> Index:
+    """Return an index of subspaces.
+
+    ``subspaces``: Subspaces, ConcealedFeatures, points (N, n), or a list of these of any dimensions; they are not
+    copied. ``kind``: "exact" compares with all, "inverted" is the fast one, "grassmann" and "projector" are the
+    published ones. ``metric``: "distance" or "angle". ``params``: a mapping of the kind's parameters. ``ids`` (N,): a
+    number for each, by default 0 to N - 1.
+
+    Raises InputError for unknown names, subspaces of different spaces, ids given twice, and parameters that can not be.
+
+    >>> import numpy as np
+    >>> index = build(np.eye(3, dtype=np.float32), "exact")
+    >>> index.search(np.array([[0.0, 2.0, 0.0]]), k=2)[1].tolist()
+    [[1, 0]]
+    """
+    chosen, name = kind_class(kind), checked_metric(metric)
+    settings = checked_params(chosen, params)
+    given = read_given(subspaces, "subspaces", name)
+    entries = Entries(given.dim, given.source)
+    entries.add(given, ids)
+    return chosen.build(entries, name, settings)
+
+
+def load(path: str | os.PathLike[str], *, verify: bool = True) -> Index:
+    """Return the index of a file, its arrays mapped into memory: only what a search touches is read.
+
+    ``verify`` reads the whole file once and checks it; without, damage may show as wrong answers.
+
+    Raises FileError for a file that is missing, damaged or of another version.
+    """
+    header, arrays = read_arrays(path, verify=verify)
+    try:
+        chosen = kind_class(header["kind"])
+        if header["metric"] not in METRICS:
+            raise FileError("unknown metric")
+        params = checked_params(chosen, header["params"])
+        entries = Entries.restore(part_of(arrays, "entries"), header["entries"])
+        return chosen.restore(entries, header["metric"], params, part_of(arrays, chosen.kind), header["settings"])
+    except (SfumatoError, KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError) as cause:
+        reason = cause if isinstance(cause, SfumatoError) else type(cause).__name__
+        raise FileError(f"{path}: this index can not be used ({reason!s:.200}); {ADVICE}") from cause
+
+
+def kind_class(kind: Any) -> type[Index]:
+    """Return the class of a kind; InputError with a suggestion for an unknown one."""
+    if kind == "exact":
+        from sfumato.search.exact import ExactIndex
+
+        return ExactIndex
+    if kind == "inverted":
+        from sfumato.search.inverted import InvertedIndex
+
+        return InvertedIndex
+    if kind == "grassmann":
+        from sfumato.search.grassmann import GrassmannIndex
+
+        return GrassmannIndex
+    if kind == "projector":
+        from sfumato.search.projector import ProjectorIndex
+
+        return ProjectorIndex
+    close = suggest(kind, KINDS) if isinstance(kind, str) else ""
+    raise InputError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r:.80}{close}")
+
+
+def checked_params(chosen: type[Index], params: Any) -> Any:
+    """Return parameters of a kind from None, a mapping, or the kind's own dataclass."""
+    wanted = chosen.params_type
+    if params is None:
+        return wanted()
+    if isinstance(params, wanted):
+        return params
+    if not isinstance(params, Mapping):
+        raise InputError(f"params: expected a mapping or {wanted.__name__}, got {type(params).__name__}")
+    known = [field.name for field in fields(wanted)]
+    for name in params:
+        if name not in known:
+            hint = suggest(name, known) if isinstance(name, str) else ""
+            raise InputError(f"params: {chosen.kind} has no {name!r:.80}{hint}; it has {', '.join(known) or 'none'}")
+    return wanted(**params)

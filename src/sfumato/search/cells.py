@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cells: some thousand points of the space, and under which of them subspaces are filed.
+
+A subspace is filed under the centres nearest to the whole of it: the distance of a subspace to a centre is at most that
+of the hidden descriptor to it, so that the cell of the descriptor is among them. Knows arrays only.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.subspace.fast import load_kernels
+
+Floats = NDArray[np.float32]
+
+ITERATIONS = 4
+ROUNDS = 6
+"""How often centres move to the mean of the nearest points of the subspaces nearest to them."""
+
+SHARE = 16
+"""At most so many points, or subspaces, are looked at for a centre."""
+
+PRODUCTS = 1 << 22
+"""Products of subspaces and centres that are held at once."""
+
+
+def cell_count(entries: int) -> int:
+    """Return how many cells so many entries are filed under: of the order of the root, so that search is sublinear."""
+    return int(np.clip(2 ** round(np.log2(max(1, entries) ** 0.5 * 16)), 16, 65_536))
+
+
+def centres_of_points(points: Floats, count: int, seed: int) -> Floats:
+    """Return centres (count, n) of public points: clustered, or as they are where they are few."""
+    import faiss
+
+    rng = np.random.default_rng(seed)
+    chosen = points[np.sort(rng.permutation(len(points))[: count * SHARE])]
+    if len(chosen) < 2 * count:
+        return np.ascontiguousarray(chosen[:count])
+    model = faiss.Kmeans(points.shape[1], count, niter=ITERATIONS, seed=seed + 1, min_points_per_centroid=1)
+    model.train(np.ascontiguousarray(chosen))
+    return np.asarray(model.centroids, np.float32).reshape(count, -1)
+
+
+def centres_of_subspaces(blocks: list[tuple[Floats, Floats]], count: int, seed: int) -> Floats:
+    """Return centres (count, n) learned from subspaces alone: points that many of them pass near.
+
+    From clusters of their origins, each centre moves to the mean of the nearest points of the subspaces it is the
+    nearest centre of.
+    """
+    rng = np.random.default_rng(seed)
+    total = sum(len(origin) for origin, _ in blocks)
+    wanted = min(1.0, count * SHARE / max(1, total))
+    sample = [(origin[rows], basis[rows]) for origin, basis in blocks
+              for rows in [np.sort(rng.permutation(len(origin))[: int(np.ceil(len(origin) * wanted))])]]  # fmt: skip
+    centres = centres_of_points(np.concatenate([origin for origin, _ in sample]), count, seed)
+    for _ in range(ROUNDS):
+        sums, counts = np.zeros(centres.shape), np.zeros(len(centres))
+        for origin, basis in sample:
+            cells = file_under(centres, origin, basis, 1)[:, 0]
+            along = np.einsum("nki,ni->nk", basis, centres[cells])
+            np.add.at(sums, cells, origin + np.einsum("nk,nki->ni", along, basis))
+            counts += np.bincount(cells, minlength=len(centres))
+        centres = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centres).astype(np.float32)
+    return centres
+
+
+def file_under(
+    centres: Floats, origin: Floats, basis: Floats, wanted: int, run: Callable[..., Iterable[Any]] = map
+) -> NDArray[np.int32]:
+    """Return the ``wanted`` cells (N, wanted) nearest to each subspace, in no order; ``run`` is a map."""
+    load_kernels()
+    from sfumato.search.invertedscan import nearest_cells
+
+    count, m, n = basis.shape
+    result = np.zeros((count, wanted), np.int32)
+    norms, across = np.einsum("ki,ki->k", centres, centres), centres.T
+    step = max(1, PRODUCTS // (len(centres) * (m + 1)))
+
+    def file(start: int) -> None:
+        part = slice(start, start + step)
+        stack = np.concatenate([origin[part, None], basis[part]], axis=1)
+        nearest_cells(stack.reshape(-1, n) @ across, norms, m + 1, wanted, result[part])
+
+    for _ in run(file, range(0, count, step)):
+        pass
+    return result
+
+
+def lists_of(cells: NDArray[np.int32], count: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return offsets (count + 1,) and members of the lists of ``count`` cells from the cells (N, T) of each entry."""
+    load_kernels()
+    from sfumato.search.invertedscan import fill_lists
+
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(cells.reshape(-1), minlength=count))]).astype(np.int64)
+    members = np.empty(cells.size, np.int32)
+    fill_lists(cells, offsets[:-1].copy(), members)
+    return offsets, members

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kind "exact": every entry is compared, by the pruned scan of matching. The line others must beat."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.search.entries import Entries, Segment
+from sfumato.search.index import Candidates, Index, best_of_each
+from sfumato.search.queries import Block
+from sfumato.subspace.fast import prepare, search, thread_count
+from sfumato.subspace.prepared import Frame, Prepared
+
+Ints = NDArray[np.int64]
+
+BLOCK = 1 << 22
+"""Pairs whose angles are estimated at once."""
+
+SLACK = 2e-3
+"""How far an angle from cosines of float32 bases may be off near 0; beyond that it is far less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactParams:
+    """``threads``: None means the cores there are."""
+
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        thread_count(self.threads)
+
+
+class ExactIndex(Index):
+    """An index without approximation: the answer is right whatever the effort."""
+
+    kind = "exact"
+    params_type = ExactParams
+
+    def __init__(self, entries: Entries, metric: str, params: ExactParams) -> None:
+        super().__init__(entries, metric, params)
+        self._prepared: dict[int, tuple[Prepared, Ints]] = {}
+
+    @classmethod
+    def build(cls, entries: Entries, metric: str, params: Any) -> "ExactIndex":
+        """Return an index of entries; nothing is computed before the first search."""
+        return cls(entries, metric, params)
+
+    @classmethod
+    def restore(
+        cls, entries: Entries, metric: str, params: Any, arrays: Mapping[str, NDArray[Any]], settings: Mapping[str, Any]
+    ) -> "ExactIndex":
+        """Return the index of entries from a file."""
+        return cls(entries, metric, params)
+
+    def propose(self, block: Block, k: int, effort: float | None) -> Candidates:
+        """Return every pair."""
+        rows = np.flatnonzero(self.entries.alive)
+        return Candidates(
+            np.repeat(np.arange(len(block)), len(rows)), np.tile(rows, len(block)), len(block) * len(rows)
+        )
+
+    def search_block(
+        self, block: Block, k: int, effort: float | None
+    ) -> tuple[NDArray[np.float64], Ints, tuple[int, int]]:
+        """Return the nearest of each query, exactly."""
+        looked_at, evaluated = len(block) * len(self), 0
+        parts = []
+        for segment in self.entries.segments:
+            found = self._by_angle(segment, block, k) if self.metric == "angle" else self._scan(segment, block, k)
+            parts.append(found[:2])
+            evaluated += found[2]
+        if len(parts) == 1:
+            best, where = parts[0]
+            missing = ((0, 0), (0, k - best.shape[1]))
+            return (
+                np.pad(best, missing, constant_values=np.inf),
+                np.pad(where, missing, constant_values=-1),
+                (looked_at, evaluated),
+            )
+        return *merge_answers(parts, k), (looked_at, evaluated)
+
+    def added(self, rows: range) -> None:
+        """Forget what was prepared: segments may have been merged."""
+        self._prepared = {}
+
+    def removed(self, rows: Ints) -> None:
+        """Forget what was prepared with entries that are gone."""
+        self._prepared = {}
+
+    def _scan(self, segment: Segment, block: Block, k: int) -> tuple[NDArray[np.float64], Ints, int]:
+        made = self._prepared  # a search under way keeps what it began with
+        if segment.start not in made:
+            rows = np.flatnonzero(self.entries.alive[segment.start : segment.stop])
+            whole = len(rows) == len(segment)
+            origin, basis = (segment.origin, segment.basis) if whole else (segment.origin[rows], segment.basis[rows])
+            side = prepare(origin, basis)
+            if len(rows):
+                side.frame = Frame.of(origin)
+            made[segment.start] = side, rows + segment.start
+        side, rows = made[segment.start]
+        found = search(prepare(block.origin, block.basis), side, (k, 0), threads=self.params.threads)
+        where = np.where(found.rows0 >= 0, rows[found.rows0] if len(rows) else -1, -1)
+        return np.sqrt(found.squared0), where, found.decided
+
+    def _by_angle(self, segment: Segment, block: Block, k: int) -> tuple[NDArray[np.float64], Ints, int]:
+        """Estimate all angles from cosines, and compute those that may be among the k smallest."""
+        alive = np.flatnonzero(self.entries.alive[segment.start : segment.stop])
+        pairs: list[tuple[Ints, Ints]] = []
+        step = max(1, BLOCK // max(1, len(segment) * block.dim * segment.dim))
+        if len(alive) == 0:
+            return np.zeros((len(block), 0)), np.zeros((len(block), 0), np.int64), 0
+        for start in range(0, len(block), step):
+            rough = rough_angles(block.basis[start : start + step], segment.basis)[:, alive]
+            kept = min(k, rough.shape[1])
+            limits = np.partition(rough, kept - 1, axis=1)[:, kept - 1 : kept]
+            i, at = np.nonzero(rough <= limits + SLACK * np.sqrt(min(block.dim, segment.dim)))
+            pairs.append((i + start, segment.start + alive[at]))
+        i, rows = (np.concatenate(part) for part in zip(*pairs, strict=True))
+        distances = self.entries.distances("angle", block, i, rows)
+        return *best_of_each(i, rows, distances, len(block), k), len(i)
+
+
+def rough_angles(basis0: NDArray[np.float32], basis1: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return dist_G (N0, N1) of linear subspaces (N0, m0, n) and (N1, m1, n) from cosines alone."""
+    m0, m1, n = basis0.shape[1], basis1.shape[1], basis0.shape[2]
+    products = (basis0.reshape(-1, n).astype(np.float64) @ basis1.reshape(-1, n).T.astype(np.float64)).reshape(
+        len(basis0), m0, len(basis1), m1
+    )
+    if min(m0, m1) == 1:
+        cosines = np.sqrt(np.einsum("aibj,aibj->ab", products, products))[:, :, None]
+    else:
+        cosines = np.linalg.svd(products.transpose(0, 2, 1, 3), compute_uv=False)
+    result: NDArray[np.float64] = np.sqrt((np.arccos(np.minimum(cosines, 1.0)) ** 2).sum(axis=2))
+    return result
+
+
+def merge_answers(parts: list[tuple[NDArray[np.float64], Ints]], k: int) -> tuple[NDArray[np.float64], Ints]:
+    """Return the k nearest (Q, k) of several answers (Q, any), of equals the lower row first."""
+    best, where = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
+    missing = max(0, k - best.shape[1])
+    best = np.pad(best, ((0, 0), (0, missing)), constant_values=np.inf)
+    where = np.pad(where, ((0, 0), (0, missing)), constant_values=-1)
+    order = np.lexsort((where, best), axis=1)[:, :k]
+    return np.take_along_axis(best, order, axis=1), np.take_along_axis(where, order, axis=1)

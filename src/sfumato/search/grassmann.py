@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kind "grassmann": locality-sensitive hashing of subspaces by their angles with random lines.
+
+Algorithms 1 and 2 of the Grassmannian hashing paper with real hash tables; the printed rule is kept as it is, and the
+default is one whose bits are not constant. Affine subspaces are hashed in homogeneous coordinates, which the paper
+leaves open. What shares no key with a query is not found: an answer may be empty.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import FileError, InputError
+from sfumato.search.entries import Entries
+from sfumato.search.hasher import Hasher
+from sfumato.search.hashfamily import HashRule
+from sfumato.search.hashtables import NAMES, HashTables
+from sfumato.search.homogeneous import Chart
+from sfumato.search.index import Candidates, Index, best_of_each
+from sfumato.search.queries import Block
+from sfumato.types.arrays import whole_number
+
+Ints = NDArray[np.int64]
+
+SAMPLE = 20_000
+ROWS_AT_ONCE = 50_000
+PAIRS_AT_ONCE = 2_000_000
+STREAM = 0x6A55
+"""Sets the lines apart from whatever else was drawn from the same seed: lines made of the entries find themselves."""
+BUCKET = 8
+"""Entries that a bucket should hold, where nobody says how long keys are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrassmannParams:
+    """``tables`` S and ``key_length`` K of Algorithm 1 (None: fitted to the number of entries); the rest is the rule.
+
+    ``candidates``: the cap N of Algorithm 2, entries compared exactly for a query unless an effort says otherwise.
+    ``within``: c R of Algorithm 2; farther entries are not returned and do not count. ``probes``: keys looked up in
+    each table. ``scale``: the height of affine subspaces in homogeneous coordinates (None: fitted).
+    """
+
+    rule: str = "quantile"
+    key_length: int | None = None
+    tables: int = 20
+    theta0: float = math.pi / 8
+    width: float = math.pi / 120
+    bins: int = 2
+    candidates: int = 200
+    within: float | None = None
+    probes: int = 8
+    scale: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.hash_rule()
+        limits = {"tables": (1, 10_000), "candidates": (1, 2**31 - 1), "probes": (1, 10_000), "seed": (0, 2**63 - 1)}
+        if self.key_length is not None:
+            limits["key_length"] = (1, 10_000)
+        for name, (low, high) in limits.items():
+            if not low <= whole_number(getattr(self, name), name) <= high:
+                raise InputError(f"{name}: expected {low} to {high}, got {getattr(self, name)}")
+        for name in ("within", "scale"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+                raise InputError(f"{name}: expected a positive number, got {value!r:.80}")
+
+    @staticmethod
+    def published(theta0: float = math.pi / 8, **changes: Any) -> "GrassmannParams":
+        """Return the parameters of the paper's appendix: K = 3, S = 20, theta0 = pi / 8, the printed rule."""
+        return GrassmannParams(
+            **{"rule": "printed", "key_length": 3, "tables": 20, "probes": 1, **changes}, theta0=theta0
+        )
+
+    def hash_rule(self) -> HashRule:
+        """Return how angles become symbols."""
+        return HashRule(name=self.rule, theta0=self.theta0, width=self.width, bins=self.bins)
+
+
+class GrassmannIndex(Index):
+    """An index of hash tables. Effort is the share of the entries that may be compared exactly for a query."""
+
+    kind = "grassmann"
+    params_type = GrassmannParams
+
+    def __init__(self, entries: Entries, metric: str, params: GrassmannParams, hasher: Hasher, chart: Chart) -> None:
+        super().__init__(entries, metric, params)
+        self.hasher, self.chart = hasher, chart
+        self.layers: list[HashTables] = []
+
+    @classmethod
+    def build(cls, entries: Entries, metric: str, params: Any) -> "GrassmannIndex":
+        """Draw lines, fit cuts to a sample of the entries, and put all of them in tables (Algorithm 1)."""
+        rng = np.random.default_rng((params.seed, STREAM))
+        step = max(1, entries.total // SAMPLE)
+        parts = [(part.origin[::step], part.basis[::step]) for part in entries.segments]
+        largest = max(parts, key=lambda part: len(part[0]), default=(np.zeros((0, entries.dim)), None))
+        chart = Chart(np.zeros(entries.dim), 1.0)
+        if metric == "distance" and largest[1] is not None:
+            chart = Chart.of(largest[0], largest[1], params.scale)
+        key_length = params.key_length or max(2, round(math.log(max(2, entries.total) / BUCKET, params.bins)))
+        sample = [chart.lift(*part) if metric == "distance" else part[1] for part in parts]
+        n = entries.dim + (metric == "distance")
+        hasher = Hasher.draw(params.hash_rule(), (params.tables, key_length), sample, n, rng)
+        index = cls(entries, metric, params, hasher, chart)
+        index.added(range(entries.total))
+        return index
+
+    def linear(self, origin: NDArray[np.float32], basis: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return bases of the linear subspaces that stand for these: themselves, or their spans one dimension up."""
+        return self.chart.lift(origin, basis) if self.metric == "distance" else basis
+
+    def added(self, rows: range) -> None:
+        """Put new rows in tables of their own; small tables are merged with those before, so that they stay few."""
+        start = rows.start
+        while self.layers and len(self.layers[-1]) <= 2 * (rows.stop - start):
+            start = self.layers.pop().first
+        if rows.stop > start:
+            self.layers.append(HashTables.of(self._keys(range(start, rows.stop)), start))
+
+    def _keys(self, rows: range) -> NDArray[np.uint64]:
+        keys = np.zeros((len(rows), self.hasher.tables), np.uint64)
+        for part in self.entries.segments:
+            first, last = max(part.start, rows.start), min(part.stop, rows.stop)
+            for start in range(first, last, ROWS_AT_ONCE):
+                stop = min(start + ROWS_AT_ONCE, last)
+                inside = slice(start - part.start, stop - part.start)
+                found = self.hasher.keys(self.linear(part.origin[inside], part.basis[inside]))
+                keys[start - rows.start : stop - rows.start] = found
+        return keys
+
+    def cap(self, k: int, effort: float | None) -> int:
+        """Return how many entries may be compared exactly for a query; at least 1."""
+        asked = self.params.candidates if effort is None else math.ceil(effort * len(self))
+        return max(1, asked, k if effort is None else 1)
+
+    def ordered(self, block: Block, cap: int) -> tuple[Ints, int]:
+        """Return the rows (Q, cap) to compare with each query, in this order, -1 for none, and how many were looked at.
+
+        Those that share most keys come first; for the printed rule those found first, in the order of the tables.
+        """
+        by_count = self.params.rule != "printed"
+        probes = min(self.params.probes, self.hasher.key_length + 1)
+        keys = self.hasher.probes(self.linear(block.origin, block.basis), probes)
+        found = [layer.find(keys, self.entries.alive, cap, by_count=by_count) for layer in self.layers]
+        rows, counts = (np.concatenate([part[at] for part in found], axis=1) for at in (0, 1))
+        rank = np.where(rows >= 0, -counts if by_count else 0, 1)
+        order = np.argsort(rank, axis=1, kind="stable")[:, :cap]
+        return np.take_along_axis(rows, order, 1), int(sum(part[2].sum() for part in found))
+
+    def propose(self, block: Block, k: int, effort: float | None) -> Candidates:
+        """Return the entries that share keys with each query, up to the cap."""
+        rows, looked_at = self.ordered(block, self.cap(k, effort))
+        return Candidates(np.nonzero(rows >= 0)[0], rows[rows >= 0], looked_at)
+
+    def search_block(
+        self, block: Block, k: int, effort: float | None
+    ) -> tuple[NDArray[np.float64], Ints, tuple[int, int]]:
+        """Return the nearest of what was found; with ``within`` as Algorithm 2 has it. A few queries at a time."""
+        wanted = self.cap(k, effort)
+        step = max(1, PAIRS_AT_ONCE // (wanted if self.params.within is None else self.entries.total))
+        parts = []
+        for start in range(0, len(block), step):
+            rows = slice(start, start + step)
+            few = Block(block.origin[rows], block.basis[rows], block.places[rows])
+            found = (
+                super().search_block(few, k, effort) if self.params.within is None else self._filtered(few, k, wanted)
+            )
+            parts.append(found)
+        best, where = (np.concatenate([part[at] for part in parts]) for at in (0, 1))
+        return best, where, (sum(part[2][0] for part in parts), sum(part[2][1] for part in parts))
+
+    def _filtered(self, block: Block, k: int, cap: int) -> tuple[NDArray[np.float64], Ints, tuple[int, int]]:
+        """Compare entries in their order until ``cap`` of them are within c R of a query; the others do not count."""
+        rows, looked_at = self.ordered(block, self.entries.total)
+        counted, evaluated = np.zeros(len(block), np.int64), 0
+        kept: list[tuple[Ints, Ints, NDArray[np.float64]]] = []
+        for start in range(0, rows.shape[1], cap):
+            part = rows[:, start : start + cap]
+            open_ = (part >= 0) & (counted < cap)[:, None]
+            if not open_.any():
+                break
+            i = np.nonzero(open_)[0]
+            distances = self.entries.distances(self.metric, block, i, part[open_])
+            near = distances <= self.params.within
+            earlier = np.cumsum(near) - near  # of all queries; less those of the queries before, of this one
+            earlier -= np.concatenate([[0], np.cumsum(near)])[np.searchsorted(i, i)] - counted[i]
+            reached = earlier < cap
+            evaluated += int(reached.sum())
+            near &= reached
+            kept.append((i[near], part[open_][near], distances[near]))
+            counted += np.bincount(i[near], minlength=len(block))
+        i, found, distances = (np.concatenate([part[at] for part in kept]) for at in range(3)) if kept else (
+            np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))  # fmt: skip
+        order = np.argsort(i, kind="stable")
+        best, where = best_of_each(i[order], found[order], distances[order], len(block), k)
+        return best, where, (looked_at, evaluated)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the lines, the cuts, the chart and the tables."""
+        named: dict[str, NDArray[Any]] = {
+            "lines": self.hasher.lines,
+            "shifts": self.hasher.shifts,
+            "centre": self.chart.centre,
+        }
+        for number, layer in enumerate(self.layers):
+            named |= {f"{name} {number}": array for name, array in layer.arrays().items()}
+        return named
+
+    def settings(self) -> dict[str, Any]:
+        """Return the scale of the chart and where each set of tables begins."""
+        return {"scale": self.chart.scale, "layers": [layer.first for layer in self.layers]}
+
+    @classmethod
+    def restore(
+        cls, entries: Entries, metric: str, params: Any, arrays: Mapping[str, NDArray[Any]], settings: Mapping[str, Any]
+    ) -> "GrassmannIndex":
+        """Return the index of a file; FileError where its arrays do not fit the entries."""
+        lines, shifts, centre = arrays["lines"], arrays["shifts"], arrays["centre"]
+        n, rule = entries.dim + (metric == "distance"), params.hash_rule()
+        columns = {"printed": 0, "quantised": 1, "quantile": rule.bins - 1}[rule.name]
+        if lines.ndim != 2 or lines.shape[1] != n or not len(lines) or len(lines) % params.tables:
+            raise FileError("the lines of this index have another shape than they must")
+        kinds = tuple(array.dtype.str for array in (lines, shifts, centre))
+        if kinds != ("<f4", "<f8", "<f8") or shifts.shape != (len(lines), columns) or centre.shape != (entries.dim,):
+            raise FileError("the cuts of this index have another shape than they must")
+        if not all(np.isfinite(array).all() for array in (lines, shifts, centre)):
+            raise FileError("the lines of this index are damaged")
+        hasher = Hasher(rule, params.tables, lines, shifts)
+        index = cls(entries, metric, params, hasher, Chart(centre, float(settings["scale"])))
+        starts = [int(start) for start in settings["layers"]]
+        for number, (first, stop) in enumerate(zip(starts, [*starts[1:], entries.total], strict=True)):
+            mine = {name: arrays[f"{name} {number}"] for name in NAMES}
+            index.layers.append(HashTables.restore(mine, first, stop - first, params.tables))
+        if starts[:1] != [0][: entries.total] or any(len(layer) == 0 for layer in index.layers):
+            raise FileError("the tables of this index do not hold its entries")
+        return index

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every kind of index shares: ids, exact re-ranking, counting, adding, removing and saving.
+
+A kind supplies candidates, and nothing else: whatever it proposes is compared exactly, so that distances are always
+true ones. What it fails to propose is not found: an answer may be incomplete, or empty.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sfumato.errors import InputError
+from sfumato.search.entries import Entries
+from sfumato.search.queries import Block, Given, read_given
+from sfumato.types.arrays import whole_number
+
+Ints = NDArray[np.int64]
+
+LARGEST_K = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SearchStats:
+    """What a search did: entries ``looked_at`` by bound, key or code, ``evaluated`` exactly; ``empty`` answers."""
+
+    queries: int = 0
+    looked_at: int = 0
+    evaluated: int = 0
+    empty: int = 0
+
+    def __add__(self, other: "SearchStats") -> "SearchStats":
+        return SearchStats(
+            self.queries + other.queries,
+            self.looked_at + other.looked_at,
+            self.evaluated + other.evaluated,
+            self.empty + other.empty,
+        )
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Candidates:
+    """Pairs worth comparing: query ``i`` (P,) of a block with ``rows`` (P,); ``looked_at`` entries to find them.
+
+    Pairs may come in any order and more than once, and may name removed entries.
+    """
+
+    i: Ints
+    rows: Ints
+    looked_at: int
+
+
+class Index(ABC):
+    """Subspaces of R^n that can be asked for the nearest of points or subspaces of any dimension.
+
+    Distances are true ones in the ``metric`` of the index, to float32. Searches may run at the same time; adding and
+    removing may not.
+    """
+
+    kind: ClassVar[str]
+    params_type: ClassVar[type]
+
+    def __init__(self, entries: Entries, metric: str, params: Any) -> None:
+        self.entries, self.metric, self.params = entries, metric, params
+
+    @property
+    def dim(self) -> int:
+        """The dimension n of the space the entries live in."""
+        return self.entries.dim
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the index takes beside the subspaces themselves, 9 an entry for ids and removals included."""
+        return sum(array.nbytes for array in self.arrays().values()) + 9 * self.entries.total
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} entries in R^{self.dim}, metric {self.metric})"
+
+    def search(
+        self, queries: Any, k: int = 10, effort: float | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return the distances (Q, k) and ids (Q, k) of the nearest entries found, nearest first.
+
+        ``queries``: points (Q, n), Subspaces, ConcealedFeatures, or a list of these of any dimensions. ``effort``: how
+        much work to do, from 0 to 1; None means the default of the kind. Missing answers are inf and -1: there are
+        fewer entries than k, or the kind found fewer, possibly none.
+
+        Raises InputError for queries of another space, and for zero vectors where the metric is angle.
+        """
+        distances, ids, _ = self.search_counted(queries, k, effort)
+        return distances, ids
+
+    def search_counted(
+        self, queries: Any, k: int = 10, effort: float | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], SearchStats]:
+        """Return what ``search`` does, and what it took."""
+        given, wanted = self._read(queries), checked_k(k)
+        effort = checked_effort(effort)
+        kept = min(wanted, max(1, len(self)))
+        distances = np.full((given.count, wanted), np.inf, np.float32)
+        ids = np.full((given.count, wanted), -1, np.int64)
+        looked_at = evaluated = 0
+        for block in given.blocks:
+            if len(block) and len(self):
+                found, rows, counts = self.search_block(block, kept, effort)
+                distances[block.places, :kept] = found
+                ids[block.places, :kept] = self.entries.ids_of(rows)
+                looked_at, evaluated = looked_at + counts[0], evaluated + counts[1]
+        empty = int((ids[:, 0] < 0).sum())
+        return distances, ids, SearchStats(given.count, looked_at, evaluated, empty)
+
+    def candidates(self, queries: Any, effort: float | None = None) -> list[Ints]:
+        """Return for each query the ids that would be compared exactly, ascending."""
+        given, effort = self._read(queries), checked_effort(effort)
+        result = [np.zeros(0, np.int64)] * given.count
+        for block in given.blocks:
+            if len(block) and len(self):
+                i, rows = self._valid(self.propose(block, 1, effort))
+                ids, cuts = self.entries.ids_of(rows), np.searchsorted(i, np.arange(1, len(block)))
+                for place, part in zip(block.places, np.split(ids, cuts), strict=True):
+                    result[place] = np.sort(part)
+        return result
+
+    def add(self, subspaces: Any, ids: ArrayLike | None = None) -> Ints:
+        """Add entries and return their ids, in the order given; by default the next numbers.
+
+        Raises InputError for another space and for ids that are there already; nothing is added then.
+        """
+        new, rows = self.entries.add(read_given(subspaces, "subspaces", self.metric), ids)
+        self.added(rows)
+        return new
+
+    def remove(self, ids: ArrayLike) -> int:
+        """Take out entries by their ids and return how many were there."""
+        rows = self.entries.remove(ids)
+        self.removed(rows)
+        return len(rows)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the index to one file, whole or not at all; ``sfumato.search.load`` reads it."""
+        from sfumato.search.indexfile import write_index
+
+        write_index(path, self)
+
+    def _read(self, queries: Any) -> Given:
+        given = read_given(queries, "queries", self.metric)
+        if given.dim != self.dim:
+            raise InputError(f"queries: the index holds subspaces of R^{self.dim}, these are of R^{given.dim}")
+        if self.entries.source is not None:
+            self.entries.source.check(given.source)
+        return given
+
+    def _valid(self, found: Candidates) -> tuple[Ints, Ints]:
+        """Return pairs sorted by query and row, each once, without removed entries."""
+        keep = self.entries.alive[found.rows]
+        key = np.unique(found.i[keep].astype(np.int64) * self.entries.total + found.rows[keep])
+        return key // self.entries.total, key % self.entries.total
+
+    def search_block(
+        self, block: Block, k: int, effort: float | None
+    ) -> tuple[NDArray[np.float64], Ints, tuple[int, int]]:
+        """Return distances and rows (Q, k) for one block of queries, and the entries looked at and evaluated.
+
+        A kind that knows better than to compare all its candidates replaces this.
+        """
+        proposed = self.propose(block, k, effort)
+        i, rows = self._valid(proposed)
+        distances = self.entries.distances(self.metric, block, i, rows)
+        best, where = best_of_each(i, rows, distances, len(block), k)
+        return best, where, (proposed.looked_at, len(i))
+
+    # ------------------------------------------------------------------ what a kind supplies
+
+    @classmethod
+    @abstractmethod
+    def build(cls, entries: Entries, metric: str, params: Any) -> "Index":
+        """Return an index of entries; ``params`` is of ``params_type``."""
+
+    @abstractmethod
+    def propose(self, block: Block, k: int, effort: float | None) -> Candidates:
+        """Return the pairs of queries and rows that are worth comparing exactly."""
+
+    def added(self, rows: range) -> None:  # noqa: B027 (most kinds have nothing to note)
+        """Take note of entries that were added."""
+
+    def removed(self, rows: Ints) -> None:  # noqa: B027
+        """Take note of entries that were removed."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what the kind holds beside the entries, as named arrays for a file."""
+        return {}
+
+    def saved_params(self) -> dict[str, Any]:
+        """Return the params as values that JSON knows."""
+        return asdict(self.params)
+
+    def settings(self) -> dict[str, Any]:
+        """Return what is no array and not in the params, as values that JSON knows."""
+        return {}
+
+    @classmethod
+    @abstractmethod
+    def restore(
+        cls, entries: Entries, metric: str, params: Any, arrays: Mapping[str, NDArray[Any]], settings: Mapping[str, Any]
+    ) -> "Index":
+        """Return the index that ``arrays`` and ``settings`` describe; FileError where they do not fit the entries."""
+
+
+def best_of_each(
+    i: Ints, rows: Ints, distances: NDArray[np.float64], count: int, k: int
+) -> tuple[NDArray[np.float64], Ints]:
+    """Return the k nearest (count, k) of each query, of equals the lower row first; inf and -1 where there are fewer.
+
+    ``i`` must be ascending.
+    """
+    best, where = np.full((count, k), np.inf), np.full((count, k), -1, np.int64)
+    order = np.lexsort((rows, distances, i))
+    i, first = i[order], np.searchsorted(i, np.arange(count))
+    rank = np.arange(len(i)) - first[i]
+    kept = rank < k
+    best[i[kept], rank[kept]] = distances[order][kept]
+    where[i[kept], rank[kept]] = rows[order][kept]
+    return best, where
+
+
+def checked_k(k: Any) -> int:
+    """Return k as a plain integer of 1 or more."""
+    wanted = whole_number(k, "k")
+    if not 1 <= wanted <= LARGEST_K:
+        raise InputError(f"k: expected a whole number of 1 or more, below 2 ** 31, got {wanted}")
+    return wanted
+
+
+def checked_effort(effort: Any) -> float | None:
+    """Return an effort from 0 to 1, or None for the default of the kind."""
+    if effort is None:
+        return None
+    if isinstance(effort, bool) or not isinstance(effort, int | float | np.integer | np.floating):
+        raise InputError(f"effort: expected a number from 0 to 1, or None, got {effort!r:.80}")
+    if not 0 <= effort <= 1:
+        raise InputError(f"effort: expected a number from 0 to 1, got {effort!r:.80}")
+    return float(effort)

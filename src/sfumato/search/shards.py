@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Databases larger than memory: many index files searched one after another, or each by some worker.
+
+Each shard is the file of an index. Only the answers travel between workers, k ids and distances a query. Any Executor
+of ``concurrent.futures`` will do: threads, the processes and the clusters of ``sfumato.matching.executors``.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import astuple
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import InputError
+from sfumato.search.build import build, load
+from sfumato.search.index import SearchStats, checked_effort, checked_k
+
+Answer = tuple[NDArray[np.float32], NDArray[np.int64], tuple[int, int, int, int]]
+
+
+class Shards:
+    """Index files that are searched like one. Ids must be different in all of them: see ``build_shards``."""
+
+    def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
+        self.paths = tuple(os.fspath(path) for path in paths)
+        if not self.paths:
+            raise InputError("paths: expected at least one index")
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __repr__(self) -> str:
+        return f"Shards({len(self)} files)"
+
+    def search(
+        self, queries: Any, k: int = 10, effort: float | None = None, *, executor: Executor | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return the distances and ids (Q, k) of the nearest found in all shards; inf and -1 where there are fewer.
+
+        Without ``executor`` one shard after another is mapped, searched and let go: memory holds one at a time.
+        """
+        distances, ids, _ = self.search_counted(queries, k, effort, executor=executor)
+        return distances, ids
+
+    def search_counted(
+        self, queries: Any, k: int = 10, effort: float | None = None, *, executor: Executor | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], SearchStats]:
+        """Return what ``search`` does, and what it took."""
+        checked_k(k), checked_effort(effort)
+        work = [(path, queries, k, effort) for path in self.paths]
+        answers: Iterator[Answer] = map(search_file, work) if executor is None else executor.map(search_file, work)
+        distances, ids, counts = next(answers)
+        stats = SearchStats(*counts)
+        for more, their_ids, counts in answers:
+            distances, ids = merge((distances, ids), (more, their_ids), k)
+            stats += SearchStats(*counts)
+        empty = int((ids[:, 0] < 0).sum())
+        return distances, ids, SearchStats(len(ids), stats.looked_at, stats.evaluated, empty)
+
+
+def search_file(work: tuple[str, Any, int, float | None]) -> Answer:
+    """Search one file: what a worker does."""
+    path, queries, k, effort = work
+    distances, ids, stats = load(path, verify=False).search_counted(queries, k, effort)
+    return distances, ids, astuple(stats)
+
+
+def merge(
+    first: tuple[NDArray[np.float32], NDArray[np.int64]],
+    second: tuple[NDArray[np.float32], NDArray[np.int64]],
+    k: int,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return the k nearest (Q, k) of two answers, of equals the lower id first."""
+    distances, ids = np.concatenate([first[0], second[0]], axis=1), np.concatenate([first[1], second[1]], axis=1)
+    order = np.lexsort((ids, distances), axis=1)[:, :k]
+    return np.take_along_axis(distances, order, axis=1), np.take_along_axis(ids, order, axis=1)
+
+
+def build_shards(
+    parts: Iterable[Any], paths: Sequence[str | os.PathLike[str]], *, kind: str = "inverted", **settings: Any
+) -> Shards:
+    """Build and save an index of each part, numbered through, and return them as shards; memory holds one part.
+
+    ``parts``: what ``sfumato.search.build`` takes, one for each path; ``settings``: its metric and params.
+    """
+    first = 0
+    for part, path in zip(parts, paths, strict=True):
+        index = build(part, kind, ids=None, **settings)
+        _renumber(index, first)
+        index.save(path)
+        first = index.entries.next_id
+    return Shards(paths)
+
+
+def _renumber(index: Any, first: int) -> None:
+    """Let the ids of a fresh index begin with ``first``."""
+    from dataclasses import replace
+
+    entries = index.entries
+    entries.segments = [replace(segment, ids=segment.ids + first) for segment in entries.segments]
+    entries.next_id += first

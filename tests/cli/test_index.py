@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+import csv
+import json
+import warnings
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import sfumato
+from sfumato.cli.app import app
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Run the command in this process, which is quicker."""
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+
+    def run(*arguments, code=0):
+        done = CliRunner().invoke(app, ["index", *(str(argument) for argument in arguments)])
+        assert done.exit_code == code, done.output
+        return done
+
+    return run
+
+
+def image(seed, noise=0.0, count=40):
+    points = np.random.default_rng(seed).standard_normal((count, 16))
+    rng = np.random.default_rng(seed + 100)
+    subspaces = sfumato.Subspaces(
+        points + noise * rng.standard_normal(points.shape), rng.standard_normal((count, 2, 16))
+    )
+    return sfumato.ConcealedFeatures(np.zeros((count, 4)), subspaces, "random-2", sfumato.Extractor("made-up"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    sfumato.save(tmp_path / "private.sfm.h5", {f"db/{i}.jpg": image(i) for i in range(4)})
+    sfumato.save(tmp_path / "more.sfm.h5", {"db/9.jpg": image(9)})
+    sfumato.save(tmp_path / "query.sfm.h5", {"q/2.jpg": image(2, 0.01), "q/9.jpg": image(9, 0.01)})
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", ["inverted", "exact"])
+def test_build_and_search(run, folder, kind):
+    done = run("build", folder / "private.sfm.h5", "-o", folder / "x.index", "--kind", kind)
+    assert done.stdout.startswith(f"160 features of 4 images, {kind}, ")
+    done = run("search", folder / "x.index", folder / "query.sfm.h5", "-k", 3, "-o", folder / "x.csv")
+    assert "q/2.jpg: nearest to db/2.jpg (40)" in done.stdout
+    assert f"80 features of 2 images searched: {folder / 'x.csv'}" in done.stdout
+    rows = list(csv.DictReader((folder / "x.csv").read_text().splitlines()))
+    assert len(rows) == 80 * 3
+    assert (rows[3]["query"], rows[3]["feature"], rows[3]["rank"]) == ("q/2.jpg", "1", "1")
+    assert (rows[3]["image"], rows[3]["image feature"]) == ("db/2.jpg", "1")
+
+
+def test_facts_for_programs(run, folder):
+    facts = json.loads(run("build", folder / "private.sfm.h5", "-o", folder / "x.index", "--json").stdout)
+    assert (facts["kind"], facts["entries"], facts["images"], facts["dimensions"]) == ("inverted", 160, 4, 16)
+    facts = json.loads(run("search", folder / "x.index", folder / "query.sfm.h5", "--effort", 1, "--json").stdout)
+    assert facts["queries"]["q/2.jpg"] == {"db/2.jpg": 40}
+    assert (facts["features"], facts["looked at"], facts["without answer"]) == (80, 80 * 160, 0)
+
+
+def test_add_and_remove(run, folder):
+    run("build", folder / "private.sfm.h5", "-o", folder / "x.index")
+    assert "40 features added, 200 in all" in run("add", folder / "x.index", folder / "more.sfm.h5").stdout
+    found = run("search", folder / "x.index", folder / "query.sfm.h5", "--effort", 1).stdout
+    assert "q/9.jpg: nearest to db/9.jpg (40)" in found
+    assert "40 features removed, 160 left" in run("remove", folder / "x.index", "db/9.jpg").stdout
+    assert "db/9.jpg (" not in run("search", folder / "x.index", folder / "query.sfm.h5").stdout
+    before = (folder / "x.index").read_bytes()
+    assert "did you mean" in run("remove", folder / "x.index", "db/7.jpg", code=1).stderr
+    assert (folder / "x.index").read_bytes() == before
+
+
+def test_mistakes(run, folder):
+    archive, index = folder / "private.sfm.h5", folder / "x.index"
+    run("build", archive, "-o", index)
+    (folder / "bad.index").write_bytes(index.read_bytes()[:-9])
+    for arguments, message in (
+        (("build", archive, "-o", index), "exists"),
+        (("build", archive, "-o", archive, "--overwrite"), "is read by this command"),
+        (("build", archive, "-o", folder / "y", "--kind", "exactly"), "did you mean 'exact'"),
+        (("build", archive, "-o", folder / "y", "--kind", "exact", "--points", archive), "--points is for"),
+        (("build", folder / "none.h5", "-o", folder / "y"), "none.h5"),
+        (("search", folder / "bad.index", archive), "cut short"),
+        (("search", archive, archive), "this is no index"),
+        (("search", index, folder / "query.sfm.h5", "-k", 0), "k: expected"),
+        (("search", index, folder / "query.sfm.h5", "--effort", 3), "effort"),
+        (("add", index, archive), "is in the index already"),
+    ):
+        done = run(*arguments, code=1)
+        assert done.stderr.startswith("error: ")
+        assert message in done.stderr
+    assert not (folder / "y").exists()
+    run("build", archive, "-o", index, "--overwrite")
+
+
+def test_bundled_points_make_the_cells_of_sift(run, tmp_path):
+    rng = np.random.default_rng(0)
+    subspaces = sfumato.Subspaces(np.abs(rng.standard_normal((30, 128))), rng.standard_normal((30, 2, 128)))
+    features = sfumato.ConcealedFeatures(np.zeros((30, 4)), subspaces, "random-2", sfumato.Extractor("sift"))
+    sfumato.save(tmp_path / "sift.sfm.h5", {"a.jpg": features})
+    run("build", tmp_path / "sift.sfm.h5", "-o", tmp_path / "x.index")
+    norms = np.linalg.norm(sfumato.search.load(tmp_path / "x.index").centres, axis=1)
+    assert (norms < 1.01).all(), "means of decoys, not of these"
+
+
+def test_help_teaches(run):
+    for command in ("build", "search", "add", "remove"):
+        assert f"Example: sfumato index {command}" in run(command, "--help").stdout

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+import itertools
+
+import numpy as np
+
+import sfumato
+from sfumato.search.cells import cell_count, centres_of_points, centres_of_subspaces, file_under, lists_of
+
+
+def test_more_entries_get_more_cells_but_not_in_proportion():
+    counts = [cell_count(count) for count in (0, 1, 1000, 10_000, 100_000, 1_000_000, 10**9)]
+    assert counts == sorted(counts)
+    assert counts[0] == counts[1] == 16
+    assert counts[5] == 16_384
+    assert counts[6] == 65_536
+
+
+def test_few_points_are_centres_themselves():
+    points = np.random.default_rng(0).standard_normal((10, 4)).astype(np.float32)
+    centres = centres_of_points(points, 16, 0)
+    assert {tuple(row) for row in centres} == {tuple(row) for row in points}
+
+
+def test_centres_are_repeatable_and_lie_among_the_points(lift_points):
+    points = lift_points(2000, n=12).points
+    first, again = (centres_of_points(points, 50, 3) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    nearest = sfumato.squared_distances(points, first).min(axis=1).mean()
+    random = sfumato.squared_distances(points, points[:50]).min(axis=1).mean()
+    assert nearest < random
+
+
+def test_centres_learned_from_subspaces_are_nearer_to_what_they_hide_than_origins_are(lift_points):
+    lifted = lift_points(3000, n=12, m=1)
+    given = lifted.subspaces
+    learned = centres_of_subspaces([(given.origin, given.basis)], 40, 0)
+    of_origins = centres_of_points(given.origin, 40, 0)
+    assert learned.shape == (40, 12)
+    far = [sfumato.squared_distances(lifted.points, centres).min(axis=1).mean() for centres in (learned, of_origins)]
+    assert far[0] < far[1]
+
+
+def test_subspaces_are_filed_under_the_cells_nearest_to_the_whole_of_them(lift_points):
+    lifted = lift_points(300, n=12)
+    centres = lifted.points[:64].copy()
+    cells = file_under(centres, lifted.subspaces.origin, lifted.subspaces.basis, 7)
+    expected = np.argsort(sfumato.squared_distances(lifted.subspaces, centres), axis=1)[:, :7]
+    np.testing.assert_array_equal(np.sort(cells, axis=1), np.sort(expected, axis=1))
+    assert file_under(centres, np.zeros((0, 12), np.float32), np.zeros((0, 2, 12), np.float32), 3).shape == (0, 3)
+
+
+def test_lists_hold_every_entry_where_it_is_filed():
+    cells = np.array([[0, 2], [2, 1], [0, 1]], np.int32)
+    offsets, members = lists_of(cells, 4)
+    assert offsets.tolist() == [0, 2, 4, 6, 6]
+    assert [members[a:b].tolist() for a, b in itertools.pairwise(offsets)] == [[0, 2], [1, 2], [0, 1], []]
