@@ -180,9 +180,9 @@ def test_hdf5_files_of_others_are_refused(tmp_path: Path, libver: str):
         load(tmp_path / "features.h5")
 
 
-def test_every_truncation_is_noticed(path: Path, tmp_path: Path):
+def test_truncations_are_noticed(path: Path, tmp_path: Path):
     raw = path.read_bytes()
-    for size in range(len(raw)):
+    for size in (one for one in range(len(raw)) if one < 100 or one % 5 == 0 or one > len(raw) - 100):
         os.truncate(path, len(raw) - 1 - size)
         with pytest.raises(ArchiveError):
             load(path)
