@@ -40,12 +40,12 @@ def pairs(tmp_path_factory) -> Path:
     return path
 
 
-def test_an_encoder_is_trained_and_can_be_loaded(run_here, pairs: Path, tmp_path: Path):
+def test_an_encoder_is_trained_and_can_be_loaded(run_here, pairs: Path, tmp_path: Path, caplog):
     path, start = tmp_path / "n.safetensors", tmp_path / "start.part"
     few = ("--patches", pairs, "--steps", "5", "--adversary", "decoder", "--start", start, "--output-dim", "32")
     done = run_here("train", "ninja", *few, "--lambda", "0.5", "-o", path)
     assert "encoder for sift, lambda 0.5, against decoder: FPR@95" in done.stdout
-    assert "train longer" in done.stderr
+    assert "train longer" in caplog.text
     encoder = load_encoder(path)
     assert (encoder.extractor_name, encoder.card["lambda"]) == ("sift", 0.5)
     assert encoder.card["data"].startswith("pairs of pairs.npz")
@@ -67,7 +67,6 @@ def test_what_can_not_be_is_told(run_here, pairs: Path, tmp_path: Path):
         (("--lambda", "-1"), "privacy must be from 0"),
         (("--steps", "5", "--minutes", "1"), "give one"),
         (("--descriptor", "rootsift"), "these pairs are sift"),
-        (("--resume",), "no such file"),
     ):
         assert told in run_here(*command, *more, code=1).stderr
     done = run_here("train", "ninja", "--patches", pairs, "-o", tmp_path / "gone" / "n.safetensors", code=1)
@@ -77,3 +76,17 @@ def test_what_can_not_be_is_told(run_here, pairs: Path, tmp_path: Path):
 
 def test_help_teaches(run_here):
     assert "Example: sfumato train ninja" in " ".join(run_here("train", "ninja", "--help").stdout.split())
+
+
+def test_nonsense_is_told_before_anything_is_trained(run_here, pairs: Path, tmp_path: Path):
+    few = ("train", "ninja", "--patches", pairs, "--steps", "5", "-o", tmp_path / "n")
+    assert "adversary_steps" in run_here(*few, "--adversary-steps", "0", code=1).stderr
+    assert "not a folder" in run_here(*few, "--start", tmp_path / "nowhere" / "s.part", code=1).stderr
+    assert "give --start another" in run_here(*few, "--start", tmp_path / "n.part", code=1).stderr
+    assert "more numbers" in run_here(*few, "--output-dim", "200", code=1).stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_paper_trains_against_its_own_adversary(run_here, pairs: Path, tmp_path: Path):
+    done = run_here("train", "ninja", "--patches", pairs, "--preset", "paper", "-o", tmp_path / "n", code=1)
+    assert "the adversary unet is trained on photos" in done.stderr

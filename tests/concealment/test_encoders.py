@@ -38,6 +38,20 @@ def test_a_file_is_named_by_its_checksum_and_no_path(path, points):
     assert str(lifted.recipe) == f"ninja:x@{own.checksum[:12]}+sub-hybrid-2"
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_encoder_that_conceals_nothing_is_refused(turned, tmp_path):
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(32, 32)))[0] if turned else np.eye(32)
+    layer = (turn.astype(np.float32), np.zeros(32, np.float32), False)
+    save_encoder(tmp_path / "same.safetensors", learned.Encoder(layers=(layer,), extractor_name="sift"), "float32")
+    with pytest.raises(RecipeError, match="conceals nothing"):
+        resolve(f"ninja:{tmp_path / 'same.safetensors'}")
+
+
+def test_a_recorded_recipe_keeps_no_folder(path):
+    digits = remember(load_encoder(path)).checksum[:12]
+    assert str(resolve(f"ninja:/home/someone/x@{digits}").recipe) == f"ninja:x@{digits}"
+
+
 def test_recipes_without_encoders_stay_as_they_are(points):
     assert resolve("sub-hybrid-2") == Resolved(sfumato.Recipe("sub-hybrid-2"), ())
     assert np.array_equal(encode_points(resolve("raw"), points), points)

@@ -124,3 +124,16 @@ def test_texts_must_be_texts(tmp_path):
     (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     with pytest.raises(FileError, match="mapping of texts"):
         load_tensors(tmp_path / "a.safetensors")
+
+
+@pytest.mark.parametrize("second", [[0, 8], [4, 12], [12, 20], [8.0, 16], [8, 1e999], [8, 16]])
+def test_arrays_that_share_or_leave_bytes_are_refused(second, tmp_path):
+    entries = {f"a{n}": {"dtype": "F32", "shape": [2], "data_offsets": two} for n, two in enumerate(([0, 8], second))}
+    text = json.dumps(entries).encode()
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(20))
+    with pytest.raises(FileError, match="damaged"):
+        load_tensors(path)
+    exact = json.dumps({"a": {"dtype": "F32", "shape": [5], "data_offsets": [0, 20]}}).encode()
+    path.write_bytes(len(exact).to_bytes(8, "little") + exact + bytes(20))
+    assert load_tensors(path)[0]["a"].shape == (5,)

@@ -57,11 +57,6 @@ def test_other_points_are_refused(make, rows):
         encode(make(), np.full((2, 16), np.nan))
 
 
-def test_a_network_that_gives_nothing_gives_no_nan():
-    nothing = Encoder(layers=((np.zeros((4, 4)), np.zeros(4), False),), extractor_name="sift")
-    assert np.array_equal(encode(nothing, np.ones((2, 4))), np.zeros((2, 4)))
-
-
 def test_the_checksum_is_of_the_layers(make, rows):
     encoder = make(note=1)
     assert encoder.checksum == make(note=2).checksum
@@ -244,3 +239,12 @@ def test_a_header_larger_than_the_file_is_refused(tmp_path):
     path.write_bytes((2**62).to_bytes(8, "little") + b"{}")
     with pytest.raises(FileError, match="damaged"):
         load_encoder(path)
+
+
+def test_an_encoder_that_makes_nothing_of_rows_says_so(rows):
+    dead = (np.zeros((4, 16), np.float32), np.zeros(4, np.float32), True)
+    with pytest.raises(InputError, match="zeros or no numbers"):
+        encode(Encoder(layers=(dead,), extractor_name="sift"), rows)
+    huge = (np.full((16, 16), 1e38, np.float32), np.zeros(16, np.float32), False)
+    with pytest.raises(InputError, match="zeros or no numbers"):
+        encode(Encoder(layers=(huge,) * 20, extractor_name="sift"), rows)

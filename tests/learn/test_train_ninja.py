@@ -140,6 +140,21 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(after: int, 
     assert not part_of(tmp_path / "parts").exists()
 
 
+def test_an_interruption_in_the_first_stage_is_no_loss_and_resume_may_begin(tmp_path: Path):
+    settings = tiny(dropout=0.1)
+    with pytest.raises(KeyboardInterrupt):
+        train_ninja(settings, make_pairs(), [], tmp_path / "parts", progress=stopping_after(100))
+    assert part_of(tmp_path / "parts").is_file()
+    whole = train_ninja(settings, make_pairs(), [], tmp_path / "whole", resume=True)
+    assert train_ninja(settings, make_pairs(), [], tmp_path / "parts", resume=True).checksum == whole.checksum
+
+
+@pytest.mark.parametrize(("change", "told"), [({"output_dim": 25}, "more numbers"), ({"device": "abacus"}, "device")])
+def test_what_can_not_be_is_told_at_once(change: dict[str, Any], told: str, tmp_path: Path):
+    with pytest.raises(InputError, match=told):
+        train_ninja(tiny(**change), make_pairs(), [], tmp_path / "n")
+
+
 def test_another_seed_is_another_encoder(tmp_path: Path):
     found = {train_ninja(tiny(seed=seed), make_pairs(), [], tmp_path / "n").checksum for seed in (0, 0, 1)}
     assert len(found) == 2
@@ -171,8 +186,6 @@ def test_other_lambdas_start_where_the_second_stage_ended(tmp_path: Path):
 
 def test_only_the_same_training_goes_on(tmp_path: Path):
     settings, path = tiny(save_minutes=0), tmp_path / "n"
-    with pytest.raises(FileError, match="no such file"):
-        train_ninja(settings, make_pairs(), [], path, resume=True)
     with pytest.raises(KeyboardInterrupt):
         train_ninja(settings, make_pairs(), [], path, progress=stopping_after(1200))
     for other in ({"privacy": 2.0}, {"joint": StageParams(batch=32, rate=0.1, epochs=1)}, {"seed": 3}):

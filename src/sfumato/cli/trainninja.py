@@ -19,6 +19,7 @@ from sfumato.learn.ninjacard import Source
 from sfumato.learn.ninjaparams import ADVERSARIES, PRESETS, SMALL, NinjaTrainParams, preset
 from sfumato.learn.pairs import PairParams
 from sfumato.learn.pairsource import read_pairs
+from sfumato.learn.resume import part_of
 from sfumato.learn.train_ninja import train_ninja
 
 LOCAL = SMALL.opponents.local
@@ -39,8 +40,9 @@ def run(
         float, typer.Option("--lambda", help="How much privacy counts against use; 0 for none.")
     ] = SMALL.privacy,
     adversary: Annotated[
-        str, typer.Option(help=f"What it is trained against: {', '.join(ADVERSARIES)}.")
-    ] = SMALL.adversary,
+        str | None,
+        typer.Option(help=f"What it is trained against: {', '.join(ADVERSARIES)}. Default: as the preset says."),
+    ] = None,
     preset_name: Annotated[
         str, typer.Option("--preset", help=f"{' or '.join(PRESETS)}; paper takes days.")
     ] = SMALL.preset,
@@ -63,7 +65,8 @@ def run(
         float | None, typer.Option(help="Added to what inverters are shown; fainter directions are cut off. 0: none.")
     ] = None,
     output_dim: Annotated[
-        int | None, typer.Option(help="Numbers that are released; fewer match faster and tell less. Default: as many.")
+        int | None,
+        typer.Option(help="Numbers that are released: fewer tell less. Default for small: n / (1 + 1.6 lambda)."),
     ] = None,
     start: Annotated[
         Path | None,
@@ -71,7 +74,9 @@ def run(
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides all that is random.")] = SMALL.seed,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = SMALL.device,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted training.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted training, or begin where there is none.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -85,7 +90,7 @@ def run(
 
     Example: sfumato train ninja --patches photos/ --lambda 1.0 -o ninja-sift-1.0.safetensors
     """
-    _refuse(output, overwrite=overwrite or resume, minutes=minutes, steps=steps)
+    _refuse(output, start, overwrite=overwrite or resume, minutes=minutes, steps=steps)
     chosen = preset(preset_name, descriptor)
     local = LocalParams(
         detector=detector or chosen.opponents.local.detector, descriptor=descriptor, weights=weights,
@@ -93,8 +98,8 @@ def run(
     )  # fmt: skip
     params = _settled(
         replace(
-            chosen, privacy=privacy, adversary=adversary, seed=seed, device=device,
-            adversary_steps=adversary_steps or chosen.adversary_steps,
+            chosen, privacy=privacy, adversary=adversary or chosen.adversary, seed=seed, device=device,
+            adversary_steps=chosen.adversary_steps if adversary_steps is None else adversary_steps,
             noise=chosen.noise if noise is None else noise, output_dim=output_dim,
             opponents=replace(chosen.opponents, perceptual=perceptual, local=local),
         ), minutes, steps,
@@ -110,14 +115,11 @@ def run(
             print(line, file=sys.stderr)
 
     encoder = train_ninja(params, pairs, given, output, source=source, progress=bar, report=report, resume=resume)
-    for name in (name for name, flat in encoder.card["flat"].items() if not flat):
-        print(f"the {name} loss was not flat over the last fifth of its stage: train longer", file=sys.stderr)
     size, held = output.stat().st_size, encoder.card["held out"]
     facts: dict[str, Any] = {"output": str(output), "bytes": size, "checksum": encoder.checksum, **encoder.card}
-    line = f"encoder for {descriptor}, lambda {privacy:g}, against {adversary}: FPR@95 {held['encoded']['fpr95']:.4f}"
-    line += (
-        f" (raw {held['raw']['fpr95']:.4f}), matched {held['encoded']['matched']:.3f} ({held['raw']['matched']:.3f})"
-    )
+    line = f"encoder for {descriptor}, lambda {privacy:g}, against {params.adversary}: FPR@95 "
+    line += f"{held['encoded']['fpr95']:.4f} (raw {held['raw']['fpr95']:.4f}), "
+    line += f"matched {held['encoded']['matched']:.3f} ({held['raw']['matched']:.3f})"
     tell(f"{line}: {output} ({human_size(size)})", facts, as_json=as_json)
 
 
@@ -136,10 +138,14 @@ def _command() -> str:
     return " ".join(["sfumato", *words])
 
 
-def _refuse(output: Path, *, overwrite: bool, minutes: float | None, steps: int | None) -> None:
+def _refuse(output: Path, start: Path | None, *, overwrite: bool, minutes: float | None, steps: int | None) -> None:
     if minutes is not None and steps is not None:
         raise InputError("minutes and steps are two ways to say how long: give one")
     if output.exists() and not overwrite:
         raise FileError(f"{output} is already there: choose another file, or --overwrite to replace it")
     if not output.parent.is_dir():
         raise FileError(f"{output.parent} is not a folder: make it first")
+    if start is not None and not start.parent.is_dir():
+        raise FileError(f"{start.parent} is not a folder: make it first")
+    if start is not None and start.resolve() in (output.resolve(), part_of(output).resolve()):
+        raise InputError(f"{start} is where this training keeps its own: give --start another file")

@@ -26,6 +26,9 @@ from sfumato.types.recipe import CHECKSUM_DIGITS, Link, Recipe
 Floats = NDArray[np.float32]
 
 LONGEST_NAME = 80
+PROBES = 64
+SAME = 1e-3
+"""How far inner products of probes must move for an encoder to count as one."""
 REMEMBERED = 32
 
 _lock = threading.Lock()
@@ -136,13 +139,29 @@ def _find(link: Link, recipe: Recipe) -> tuple[Encoder, Link]:
     if link.kind != "ninja":
         raise RecipeError(f"recipe {recipe}: this version makes no {link.kind}; encoders are ninja-NAME and ninja:FILE")
     if link.checksum:
-        return _by_checksum(link, recipe), link
+        name = Path(link.variant[1:]).name
+        return _by_checksum(link, recipe), replace(link, variant=f"{link.variant[0]}{name}")
     if link.variant.startswith("-"):
         encoder, name = bundled_encoder(link.variant[1:]), link.variant[1:]
     else:
         path = Path(link.variant[1:])
         encoder, name = _read(path), path.name.removesuffix(".safetensors")[:LONGEST_NAME].strip() or "encoder"
+    _refuse_turning(encoder, recipe)
     return remember(encoder), replace(link, variant=f"{link.variant[0]}{name}@{encoder.checksum[:CHECKSUM_DIGITS]}")
+
+
+def _refuse_turning(encoder: Encoder, recipe: Recipe) -> None:
+    """Raise RecipeError if an encoder only turns descriptors, or leaves them as they are: that conceals nothing.
+
+    A guard against mistakes, not against malice: who makes the file of an encoder decides what it shows.
+    """
+    drawn = np.random.default_rng(0).standard_normal((PROBES, encoder.input_dim))
+    for rows in (drawn, np.abs(drawn)):  # networks may treat what is never negative differently
+        unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        seen = encode(encoder, unit).astype(np.float64)
+        if np.abs(seen @ seen.T - unit @ unit.T).max() > SAME:
+            return
+    raise RecipeError(f"recipe {recipe}: its encoder leaves descriptors as they are, up to a turn: it conceals nothing")
 
 
 def _by_checksum(link: Link, recipe: Recipe) -> Encoder:

@@ -123,12 +123,19 @@ def _parse(data: bytes) -> tuple[Arrays, dict[str, str]]:
     if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
         raise ValueError("what it says about itself is no mapping of texts")
     arrays, held = {}, memoryview(data)[8 + size :]
+    taken = []
     for name, entry in header.items():
-        start, end = (int(offset) for offset in entry["data_offsets"])
-        shape = tuple(int(length) for length in entry["shape"])
+        start, end = entry["data_offsets"]
+        shape = tuple(entry["shape"])
+        if any(type(number) is not int for number in (start, end, *shape)):
+            raise ValueError(f"{name!r:.80} has a size that is no whole number")
         dtype = np.dtype(KINDS[entry["dtype"]])
         count = int(np.prod(shape, dtype=object)) if shape else 1
         if min(shape, default=0) < 0 or not 0 <= start <= end <= len(held) or count * dtype.itemsize != end - start:
             raise ValueError(f"{name!r:.80} declares another size than it has")
+        taken.append((start, end))
         arrays[name] = np.frombuffer(held[start:end], dtype).reshape(shape)
+    ends = [0, *(end for _, end in sorted(taken))]
+    if [start for start, _ in sorted(taken)] != ends[:-1] or ends[-1] != len(held):
+        raise ValueError("its arrays overlap, or leave bytes that belong to none")
     return arrays, texts

@@ -89,7 +89,7 @@ def encode(encoder: Encoder, points: ArrayLike) -> Floats:
     A function of each row alone, without any draw: the same row always gives the same numbers (summed in float64, and
     so to the last bit in nearly every case, whatever rows stand beside it).
 
-    Raises InputError for rows of another dimension, or that are not finite.
+    Raises InputError for rows of another dimension, or that are not finite, or that the encoder makes nothing of.
     """
     rows = frozen_array(points, "points", (None, None))
     if rows.shape[1] != encoder.input_dim:
@@ -98,13 +98,16 @@ def encode(encoder: Encoder, points: ArrayLike) -> Floats:
     layers = [(weight.astype(np.float64).T, bias.astype(np.float64), relu) for weight, bias, relu in encoder.layers]
     for start in range(0, len(rows), ROWS_AT_ONCE):
         x = rows[start : start + ROWS_AT_ONCE].astype(np.float64)
-        for weight, bias, relu in layers:
-            x = x @ weight
-            x += bias
-            if relu:
-                np.maximum(x, 0, out=x)
-        lengths = np.linalg.norm(x, axis=1, keepdims=True)
-        result[start : start + len(x)] = x / np.maximum(lengths, 1e-12)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for weight, bias, relu in layers:
+                x = x @ weight
+                x += bias
+                if relu:
+                    np.maximum(x, 0, out=x)
+            lengths = np.linalg.norm(x, axis=1, keepdims=True)
+        if not (np.isfinite(lengths) & (lengths > 0)).all():
+            raise InputError("this encoder makes zeros or no numbers of some rows: it is damaged, use another")
+        result[start : start + len(x)] = x / lengths
     result.setflags(write=False)
     return result
 

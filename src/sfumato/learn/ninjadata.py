@@ -67,6 +67,9 @@ def split_material(params: NinjaTrainParams, pairs: DescriptorPairs, photos: Seq
         raise InputError(
             f"the adversary {wanting[0]} is trained on photos: give a folder of two at least with --photos"
         )
+    dim = pairs.first.shape[1]
+    if params.width(dim) > dim:
+        raise InputError(f"an encoder can not give more numbers than the {dim} it takes: choose a smaller output_dim")
     digest = hashlib.blake2b(digest_size=16)
     for part in (pairs.first, pairs.second, pairs.points, pairs.groups):
         digest.update(part.tobytes())

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import FileError, need
+from sfumato.errors import FileError, InputError, need
 from sfumato.learn.adversaries import Adversary
 from sfumato.learn.checkpoint import checked_arrays, load_checkpoint, save_checkpoint
 from sfumato.learn.discriminant import discriminant
@@ -76,8 +76,16 @@ class State:
 
 
 def begin(params: NinjaTrainParams, material: NinjaMaterial, progress: Progress) -> State:
-    """Make the networks with random weights from the seed."""
+    """Make the networks with random weights from the seed.
+
+    Raises InputError for a device that is not there.
+    """
     torch: Any = need("torch", extra="learn")
+    try:
+        torch.zeros(1, device=params.device)
+    except (RuntimeError, AssertionError) as cause:
+        told = str(cause).splitlines()[0]
+        raise InputError(f"device {params.device!r:.80} can not be used ({told:.200}): choose cpu, or cuda") from cause
     dim = material.training.first.shape[1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(params.seed)

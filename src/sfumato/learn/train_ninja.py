@@ -60,7 +60,7 @@ def train_ninja(
     """Train an encoder on pairs, against inverters that learn from pairs and photos; write it to a file and return it.
 
     While it works a file ``<output>.part`` holds all there is to go on from; with ``resume`` an interrupted training
-    does. ``report`` is told a line after each validation.
+    does, and one that was not begun begins. ``report`` is told a line after each validation.
 
     Raises MissingDependency without the extra ``learn``, InputError or FileError for what can not be used.
     """
@@ -68,10 +68,12 @@ def train_ninja(
     output, source = Path(output), source or Source()
     material = split_material(params, pairs, photos)
     state = begin(params, material, progress)
-    first = take_up(state, params, material, part_of(output) if resume else source.start, resume=resume)
+    is_begun = resume and part_of(output).exists()
+    first = take_up(state, params, material, part_of(output) if is_begun else source.start, resume=is_begun)
     for stage in range(first, len(STAGES)):
         if stage > first or state.stage < 0:
             state.enter(stage, pace_of(params, material, stage))
+            save_state(state, part_of(output))
         if stage == JOINT and state.pace.steps == 0 and source.start is not None and not source.start.exists():
             save_state(state, source.start)
         for tick in progress(range(int(state.pace.share * TICKS), TICKS)):
