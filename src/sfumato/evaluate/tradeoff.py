@@ -6,6 +6,7 @@ is the most that any attack shows of the picture, on the scale of ``leakage.py``
 gets is told in the table and does not count.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +96,7 @@ def draw_tradeoff(standings: Sequence[Standing], stem: str | Path, title: str = 
             colour, (leaked, by) = COLOURS[number % len(COLOURS)], one.worst
             least = min((value for name, value in one.leakage.items() if not name.startswith("oracle")), default=leaked)
             axes.plot([least, leaked], [one.accuracy] * 2, color=colour, linewidth=0.8)
-            label = f"{one.recipe} ({by})"
+            label = f"{re.sub('@[0-9a-f]+', '', one.recipe)} ({by})"
             axes.plot([leaked], [one.accuracy], MARKERS[number % len(MARKERS)], color=colour, label=label)
         axes.set_xlabel("leakage: 0 keypoints alone, 1 clear descriptors (worst attack; thin line: down to the least)")
         axes.set_ylabel("mean matching accuracy at 3 px")
