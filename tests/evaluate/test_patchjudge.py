@@ -93,11 +93,11 @@ def test_means_stand_beside_every_sample(judge):
 
 
 def turning(path):
-    """An encoder that turns every descriptor by one rotation: all distances stay."""
+    """An encoder that turns every descriptor and leaves out one direction: distances hardly change."""
     from sfumato.learn.encoder import Encoder, save_encoder
 
     rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(128, 128)))[0].astype(np.float32)
-    layers = ((rotation, np.zeros(128, np.float32), False),)
+    layers = ((rotation[:127], np.zeros(127, np.float32), False),)
     save_encoder(path, Encoder(layers=layers, extractor_name="sift"), dtype="float32")
     return f"ninja:{path}"
 
@@ -109,7 +109,7 @@ def test_what_an_encoder_makes_is_compared_as_points(judge, tmp_path):
     assert turned.subject.distance == POINTS
     assert str(tmp_path) not in turned.params["recipe"]
     figures = [one.score(samples[0], one.predict(samples[0])) for one in (raw, turned)]
-    assert figures[1] == pytest.approx(figures[0], abs=1e-3)
+    assert figures[1] == pytest.approx(figures[0], abs=0.03)
     lifted = judge(f"{recipe}+random-2", "p-to-s")[0]
     assert lifted.score(samples[0], lifted.predict(samples[0]))["matching"] > 0.5
 
