@@ -74,3 +74,32 @@ def test_a_public_set_holds_real_descriptors(run_sfumato, photos, tmp_path):
     assert any((row == real).all(axis=1).any() for row in public.descriptors)
     labelled = run_sfumato("decoys", "build", photos, "-o", tmp_path / "x", "--drawn", "--labels", path, code=1)
     assert "leave out --drawn" in labelled.stderr
+
+
+def test_decoys_are_made_of_faces(run_sfumato, tmp_path):
+    rows = np.random.default_rng(0).normal(size=(30, 16))
+    np.savez(tmp_path / "faces.npz", embedding=rows, gender=np.arange(30, dtype=np.uint8) % 2)
+    path = tmp_path / "decoys.npz"
+    command = ("decoys", "build", "--faces", tmp_path / "faces.npz", "-o", path, "--overwrite")
+    done = run_sfumato(*command, "--extractor", "arcface", "--label-column", "gender", alone=False)
+    assert done.stdout.startswith("30 decoys in 16 parts from 30 faces (arcface): ")
+    decoys = sfumato.load_decoys(path)
+    assert decoys.extractor.name == "arcface"
+    assert sorted(decoys.labels.tolist()) == ["0"] * 15 + ["1"] * 15
+    assert np.allclose(np.linalg.norm(decoys.descriptors, axis=1), 1, atol=1e-6)
+    assert json.loads(run_sfumato(*command, "--size", 5, "--drawn", "--json", alone=False).stdout)["decoys"] == 5
+
+
+def test_faces_and_photos_are_not_mixed(run_sfumato, tmp_path):
+    (tmp_path / "f.csv").write_text("a,1,0\n")
+    out = ("-o", tmp_path / "decoys.npz")
+    faces = ("--faces", tmp_path / "f.csv")
+    assert "one of the two" in run_sfumato("decoys", "build", *out, code=1).stderr
+    assert "one of the two" in run_sfumato("decoys", "build", tmp_path, *faces, *out, code=1).stderr
+    assert "leave out --drawn" in run_sfumato(
+        "decoys", "build", *faces, *out, "--drawn", "--label-column", "x", code=1
+    ).stderr  # fmt: skip
+    assert "--label-column belongs to --faces" in run_sfumato(
+        "decoys", "build", tmp_path, *out, "--label-column", "x", code=1
+    ).stderr  # fmt: skip
+    assert "can not be read" in run_sfumato("decoys", "build", *faces, *out, "--label-column", "x", code=1).stderr

@@ -115,3 +115,29 @@ def small_photos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         cv2.imwrite(str(folder / f"{name}.png"), cv2.resize(sample_image(name).pixels[:, :, ::-1], (160, 120)))
     cv2.imwrite(str(folder / "wall.png"), np.full((40, 60, 3), 128, np.uint8))
     return {path.name: path for path in sorted(folder.iterdir())}
+
+
+@pytest.fixture(scope="session")
+def made_faces():
+    """Embeddings of made-up people: two kinds of people, told by one direction, several photos of each."""
+    from sfumato.types.embeddings import Embeddings
+
+    def make(people=40, photos=3, dim=64, noise=0.4, seed=0):
+        rng = np.random.default_rng(seed)
+        kinds = np.arange(people) % 2
+        centres = rng.normal(size=(people, dim)) / np.sqrt(dim)
+        centres[:, 0] += np.where(kinds, 0.6, -0.6)
+        rows = np.repeat(centres, photos, axis=0) + noise * rng.normal(size=(people * photos, dim)) / np.sqrt(dim)
+        names = tuple(f"person{number}_{photo:04d}" for number in range(people) for photo in range(1, photos + 1))
+        return Embeddings(rows, names), np.repeat(kinds, photos)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def strangers(made_faces):
+    """Decoys of other made-up people, with their kinds as labels."""
+    from sfumato.concealment.decoys import Decoys
+
+    faces, kinds = made_faces(people=60, photos=1, seed=99)
+    return Decoys(faces.values, labels=kinds)

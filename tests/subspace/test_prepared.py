@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sfumato.subspace import reference
-from sfumato.subspace.prepared import SAMPLE, Frame, Prepared
+from sfumato.subspace.prepared import SAMPLE, Frame, Prepared, read_only
 
 
 def make(count: int = 40, m: int = 2, n: int = 12, seed: int = 0) -> Prepared:
@@ -100,3 +100,13 @@ def test_nothing_shows_the_values():
     shown = repr((side, frame, side.panel(frame, 6)))
     assert "array" not in shown
     assert "1." not in shown
+
+
+def test_what_a_search_asks_of_the_origins_is_computed_once():
+    rng = np.random.default_rng(0)
+    side = Prepared(read_only(rng.normal(size=(7, 5)).astype(np.float32)), read_only(np.zeros((7, 0, 5), np.float32)))
+    assert side.largest() == np.abs(side.origin).max()
+    assert np.allclose(side.squared_norms(), (side.origin.astype(float) ** 2).sum(axis=1))
+    assert side.squared_norms() is side.squared_norms()
+    none = Prepared(side.origin[:0], side.basis[:0])
+    assert (none.largest(), none.squared_norms().shape) == (0.0, (0,))

@@ -14,13 +14,17 @@ import typer
 from sfumato import __version__
 from sfumato.cli import (
     attack,
+    calibrate,
     conceal,
     decoys,
+    enroll,
     evaluate,
+    evaluatefaces,
     evaluatepatches,
     evaluatesearch,
     export,
     extract,
+    identify,
     index,
     inspect,
     invert,
@@ -32,6 +36,7 @@ from sfumato.cli import (
     traindecoder,
     trainninja,
     trainpairs,
+    verify,
 )
 from sfumato.cli import map as mapping
 from sfumato.cli.output import printable
@@ -134,6 +139,13 @@ KEPT_PAIRS = (
 )
 app.command("match")(explained(match.run, KEPT_PAIRS))
 app.command("map")(explained(mapping.run, "nothing was written; a map that was there is as it was"))
+UNCHANGED = "the gallery is as it was"
+app.command("enroll")(explained(enroll.run, UNCHANGED))
+app.command("renew")(explained(enroll.renew, UNCHANGED))
+app.command("revoke")(explained(enroll.revoke, UNCHANGED))
+app.command("calibrate")(explained(calibrate.run, UNCHANGED))
+app.command("verify")(explained(verify.run, "nothing was changed"))
+app.command("identify")(explained(identify.run, "nothing was changed"))
 app.command("inspect")(explained(inspect.run, "nothing was changed"))
 decoy_commands.command("build")(explained(decoys.build, "nothing was written"))
 app.add_typer(decoy_commands, name="decoys")
@@ -143,6 +155,10 @@ evaluate_commands.command("localize")(explained(evaluate.localize, evaluate.KEPT
 evaluate_commands.command("leakage")(explained(leakage.leakage, evaluate.KEPT))
 evaluate_commands.command("patches")(explained(evaluatepatches.patches, evaluate.KEPT))
 evaluate_commands.command("search")(explained(evaluatesearch.search, evaluate.KEPT))
+evaluate_commands.command("faces")(explained(evaluatefaces.faces, evaluate.KEPT))
+evaluate_commands.command("attributes")(explained(evaluatefaces.attributes, evaluate.KEPT))
+evaluate_commands.command("releases")(explained(evaluatefaces.releases, evaluate.KEPT))
+evaluate_commands.command("protection")(explained(evaluatefaces.protection, evaluate.KEPT))
 evaluate_commands.command("tradeoff")(explained(tradeoff.tradeoff, evaluate.KEPT))
 app.add_typer(evaluate_commands, name="evaluate")
 app.command("attack")(explained(attack.run, "the pictures painted so far are kept, the results are not"))

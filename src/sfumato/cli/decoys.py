@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sfumato decoys: build a decoy database from photos or from features somebody already has."""
+"""sfumato decoys: build a decoy database from photos, faces, or features somebody already has."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +7,8 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from sfumato.cli.faceoptions import Network, labels_in, labels_of
+from sfumato.cli.faceoptions import read as read_faces_shown
 from sfumato.cli.options import (
     AsJson,
     ContrastThreshold,
@@ -23,7 +25,8 @@ from sfumato.cli.options import (
 from sfumato.cli.output import human_size, outcome_facts, progress_bar, tell, warn_about
 from sfumato.concealment.cluster import DEFAULT_SIZE, build_decoys, draw_descriptors
 from sfumato.concealment.decoyfile import save_decoys
-from sfumato.concealment.decoys import DEFAULT_PARTS
+from sfumato.concealment.decoys import DEFAULT_PARTS, Decoys
+from sfumato.concealment.faces import FaceDecoysParams, build_face_decoys
 from sfumato.device import Outcome, open_source, read_features
 from sfumato.errors import FileError
 from sfumato.features.local import LocalParams
@@ -33,11 +36,19 @@ LOCAL = LocalParams()
 
 
 def build(
-    sources: Annotated[
-        list[Path], typer.Argument(help="Folders of photos, photos, hloc features.h5 files, COLMAP databases.")
-    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, e.g. decoys.npz.")],
-    size: Annotated[int, typer.Option(help="How many decoys; the paper uses 256000.")] = DEFAULT_SIZE,
+    sources: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Folders of photos, photos, hloc features.h5 files, COLMAP databases."),
+    ] = None,
+    faces: Annotated[
+        Path | None,
+        typer.Option(help="Instead: decoys for faces, from pictures of faces or embeddings (.npz, .csv), or a folder."),
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(help=f"How many decoys; the paper uses 256000. Default: {DEFAULT_SIZE}; of faces, all of them."),
+    ] = None,
     parts: Annotated[int, typer.Option(help="Disjoint parts, one of them for each image.")] = DEFAULT_PARTS,
     detector: Detector = LOCAL.detector,
     descriptor: Descriptor = LOCAL.descriptor,
@@ -46,6 +57,11 @@ def build(
     contrast_threshold: ContrastThreshold = LOCAL.contrast_threshold,
     extractor: ExtractorName = None,
     labels: Labels = None,
+    label_column: Annotated[
+        str | None,
+        typer.Option(help="With --faces FILE.npz: the array of the file that holds the labels, e.g. gender."),
+    ] = None,
+    network: Network = None,
     drawn: Annotated[
         bool,
         typer.Option("--drawn", help="Draw real descriptors at random, do not cluster: a public set for attacks."),
@@ -57,17 +73,33 @@ def build(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Build a decoy database by spherical k-means of the descriptors of other people's photos.
+    """Build a decoy database by spherical k-means of the descriptors of other people's photos, or of their faces.
 
-    Never use the photos you want to protect, nor those you measure with.
+    Never use the photos you want to protect, nor those you measure with. A database is public: as many decoys as faces
+    are the faces themselves, fewer are means of several.
 
     Example: sfumato decoys build photos/ -o decoys.npz --size 65536
+    Example: sfumato decoys build --faces strangers.npz -o face-decoys.npz
     """
     if output.exists() and not overwrite:
         raise FileError(f"{output} is already there: choose another file, or --overwrite to replace it")
     if not output.parent.is_dir():
         raise FileError(f"{output.parent} is not a folder: make it first")
+    if (faces is None) == (not sources):
+        raise FileError("name photos or features to build decoys from, or --faces with faces: one of the two")
+    if drawn and (labels is not None or label_column is not None):
+        raise FileError("--labels belong to decoys that are clustered: leave out --drawn")
+    if label_column is not None and (faces is None or labels is not None):
+        raise FileError("--label-column belongs to --faces, in the place of --labels")
     hidden = quiet or as_json
+    if faces is not None:
+        found = read_faces_shown(faces, network, largest=False, extractor=extractor, quiet=hidden).embeddings
+        tags = labels_in(faces, label_column) if label_column else labels_of(labels, found.names)
+        bar = progress_bar("clustering", None, quiet=hidden)
+        params = FaceDecoysParams(size=size, parts=parts, iterations=iterations, seed=seed, drawn=drawn)
+        _finish(build_face_decoys(found, params, labels=tags, progress=bar), output, len(found), as_json=as_json)
+        return
+    size = DEFAULT_SIZE if size is None else size
     local = LocalParams(
         detector=detector,
         descriptor=descriptor,
@@ -75,15 +107,13 @@ def build(
         max_features=max_features,
         contrast_threshold=contrast_threshold,
     )
-    opened = [open_source(path, params=local, extractor=extractor, workers=workers) for path in sources]
-    if drawn and labels is not None:
-        raise FileError("--labels belong to decoys that are clustered: leave out --drawn")
+    opened = [open_source(path, params=local, extractor=extractor, workers=workers) for path in sources or ()]
     named = None if labels is None else read_labels(labels)
     outcome = Outcome()
     bar = progress_bar("reading", sum(len(source.names) for source in opened), quiet=hidden)
-    found = list(read_features(opened, outcome, bar))
+    images = list(read_features(opened, outcome, bar))
     warn_about(outcome)
-    usable = [features for _, features in found if len(features)]
+    usable = [features for _, features in images if len(features)]
     if drawn:
         decoys = draw_descriptors(usable, size, parts=parts, seed=seed)
     else:
@@ -91,7 +121,7 @@ def build(
             usable,
             size,
             parts=parts,
-            labels=None if named is None else _label_rows(found, named, labels),
+            labels=None if named is None else _label_rows(images, named, labels),
             iterations=iterations,
             seed=seed,
             progress=progress_bar("clustering", None, quiet=hidden),
@@ -102,6 +132,18 @@ def build(
     tell(
         f"{len(decoys)} decoys in {decoys.parts} parts from {outcome.features} {decoys.extractor.name} descriptors of "
         f"{outcome.images} images: {output} ({human_size(bytes_written)})",
+        facts,
+        as_json=as_json,
+    )
+
+
+def _finish(decoys: Decoys, output: Path, faces: int, *, as_json: bool) -> None:
+    """Write decoys made of faces, and say so."""
+    save_decoys(output, decoys)
+    facts = {"faces": faces, "decoys": len(decoys), "checksum": decoys.checksum, "output": str(output)}
+    tell(
+        f"{len(decoys)} decoys in {decoys.parts} parts from {faces} faces ({decoys.extractor.name}): {output} "
+        f"({human_size(output.stat().st_size)})",
         facts,
         as_json=as_json,
     )

@@ -308,7 +308,7 @@ def _even_part(count: int, most: int) -> int:
 
 def _unit(a: Prepared, b: Prepared) -> float:
     """Return the power of two that brings the coordinates to a size whose squares float32 holds with all digits."""
-    largest = max(float(np.abs(side.origin).max(initial=0.0)) for side in (a, b))
+    largest = max(a.largest(), b.largest())
     return 1.0 if largest == 0 or 1e-6 < largest < 1e6 else float(2.0 ** -np.round(np.log2(largest)))
 
 
@@ -335,8 +335,7 @@ def indistinct(side: Prepared, other: Prepared) -> NDArray[np.float64]:
     """Return the squared distances (N,) up to which a pair counts as meeting; 0 between points, which are as given."""
     if side.dim == other.dim == 0:
         return np.zeros(len(side))
-    squared: NDArray[np.float64] = np.einsum("ni,ni->n", side.origin, side.origin, dtype=np.float64)
-    return INDISTINCT**2 * squared
+    return INDISTINCT**2 * side.squared_norms()
 
 
 def exact_distances(a: Prepared, b: Prepared) -> Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]:

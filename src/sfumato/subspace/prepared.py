@@ -119,6 +119,20 @@ class Prepared:
         panel: Panel = self.made[key]
         return panel
 
+    def largest(self) -> float:
+        """Return the largest coordinate of an origin, whatever its sign."""
+        if "largest" not in self.made:
+            self.made["largest"] = float(np.abs(self.origin).max(initial=0.0))
+        largest: float = self.made["largest"]
+        return largest
+
+    def squared_norms(self) -> NDArray[np.float64]:
+        """Return the squared lengths (N,) of the origins."""
+        if "squared norms" not in self.made:
+            self.made["squared norms"] = np.einsum("ni,ni->n", self.origin, self.origin, dtype=np.float64)
+        squared: NDArray[np.float64] = self.made["squared norms"]
+        return squared
+
     def scale(self, frame: Frame) -> float:
         """Return the largest distance of an origin from the mean of a frame."""
         key = (frame, "scale")

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sfumato verify: is this face the one that was enrolled?"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfumato.cli.faceoptions import (
+    Comparison,
+    DecoysPath,
+    FaceExtractor,
+    GalleryPath,
+    Largest,
+    Network,
+    Row,
+    labels_of,
+    read,
+    read_decoys,
+)
+from sfumato.cli.options import AsJson, Labels
+from sfumato.cli.output import printable, tell
+from sfumato.faces.compare import POINT
+from sfumato.faces.galleryfile import load_gallery
+from sfumato.faces.probe import make_probe
+from sfumato.faces.read import one_face
+from sfumato.faces.verify import verify
+
+REJECTED = 3
+
+
+def run(
+    probe: Annotated[Path, typer.Argument(help="A picture, or embeddings (.npz, .csv).")],
+    gallery: GalleryPath,
+    one: Annotated[str, typer.Option("--id", help="Who it should be.")],
+    comparison: Comparison = POINT,
+    decoys: DecoysPath = None,
+    row: Row = None,
+    labels: Labels = None,
+    network: Network = None,
+    largest: Largest = False,
+    extractor: FaceExtractor = None,
+    as_json: AsJson = False,
+) -> None:
+    """Accept or reject a face as somebody enrolled: distance, threshold, and the false-accept rate it stands for.
+
+    Exit code 0 if accepted, 3 if rejected. The threshold is the gallery's ('sfumato calibrate').
+
+    Example: sfumato verify probe.jpg --gallery gallery.h5 --id alice
+    """
+    people, face = load_gallery(gallery), one_face(read(probe, network, largest, extractor), row, probe)
+    asked = make_probe(face, people, comparison, read_decoys(decoys), labels_of(labels, face.names))
+    found = verify(asked, people, one)
+    limit = found.threshold
+    facts = {
+        "id": one,
+        "accepted": found.accepted,
+        "distance": found.distance,
+        "threshold": limit.distance,
+        "false accept rate": limit.measured_rate,
+        "comparison": limit.comparison,
+    }
+    tell(
+        f"{'accepted' if found.accepted else 'rejected'} as {printable(one)}: distance {found.distance:.4f}, threshold "
+        f"{limit.distance:.4f} ({limit.comparison}), which accepts {limit.measured_rate:.2g} of strangers",
+        facts,
+        as_json=as_json,
+    )
+    if not found.accepted:
+        raise typer.Exit(REJECTED)

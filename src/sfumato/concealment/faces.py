@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From clear face embeddings to concealed templates, and the decoys they need.
+
+The lifting is that of ``lift.py``; faces are rows that have no place in a picture.
+
+Knows embeddings and recipes; neither galleries nor files.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sfumato.concealment.cluster import Progress, build_decoys, draw_descriptors
+from sfumato.concealment.decoys import DEFAULT_PARTS, Decoys
+from sfumato.concealment.lift import conceal
+from sfumato.errors import DecoyError, InputError
+from sfumato.types.clear import Features
+from sfumato.types.concealed import Subspaces
+from sfumato.types.embeddings import Embeddings
+from sfumato.types.extractor import Extractor
+from sfumato.types.recipe import Recipe
+from sfumato.types.templates import ConcealedTemplates
+
+
+def conceal_embeddings(
+    embeddings: Embeddings,
+    recipe: Recipe | str,
+    decoys: Decoys | None = None,
+    *,
+    labels: ArrayLike | None = None,
+    secret: bytes | None = None,
+    evaluation_seed: int | None = None,
+) -> ConcealedTemplates:
+    """Lift embeddings of any dimension to templates; row i of the result stands for row i of what came in.
+
+    The names of the embeddings, which must differ, become the ids. Draws come from the operating system; ``secret``,
+    ``labels`` and ``evaluation_seed`` are those of ``sfumato.conceal``. Two independent liftings of one face meet near
+    it: whoever holds both knows it (section 5 of the paper). Release one, and remember it.
+
+    Raises RecipeError, DecoyError or InputError saying what does not fit.
+
+    >>> import numpy as np
+    >>> conceal_embeddings(Embeddings(np.eye(2, 8), ("alice", "bob")), "random-2")
+    ConcealedTemplates(Subspaces(2 of dimension 2 in R^8), 'random-2', unknown)
+    """
+    if not isinstance(embeddings, Embeddings):
+        raise InputError(f"expected Embeddings, got {type(embeddings).__name__}")
+    nowhere = np.zeros((len(embeddings), 4), np.float32)
+    concealed = conceal(
+        Features(nowhere, embeddings.values, embeddings.extractor),
+        recipe,
+        decoys,
+        labels=labels,
+        secret=secret,
+        evaluation_seed=evaluation_seed,
+    )
+    return ConcealedTemplates(embeddings.names, concealed.subspaces, concealed.recipe, embeddings.extractor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaceDecoysParams:
+    """``size`` None makes every distinct face a decoy. ``drawn`` draws faces instead of clustering them."""
+
+    size: int | None = None
+    parts: int = DEFAULT_PARTS
+    iterations: int = 10
+    seed: int = 0
+    drawn: bool = False
+
+
+def build_face_decoys(
+    embeddings: Embeddings,
+    params: FaceDecoysParams | None = None,
+    *,
+    labels: ArrayLike | None = None,
+    progress: Progress = iter,
+) -> Decoys:
+    """Make a decoy database of the faces of other people; ``labels`` (N,) are for hybrid-labels.
+
+    As many decoys as there are distinct faces are the faces themselves, fewer are the means of several that are alike.
+    The database is public, and so are the faces in it.
+
+    Raises DecoyError if there are fewer faces than decoys wanted.
+    """
+    params = params or FaceDecoysParams()
+    size = len(np.unique(embeddings.values, axis=0)) if params.size is None else params.size
+    kind = Extractor(embeddings.extractor.name)
+    if params.drawn:
+        return draw_descriptors(embeddings.values, size, parts=params.parts, extractor=kind, seed=params.seed)
+    return build_decoys(
+        embeddings.values,
+        size,
+        parts=params.parts,
+        labels=labels,
+        extractor=kind,
+        iterations=params.iterations,
+        seed=params.seed,
+        progress=progress,
+    )
+
+
+def split_decoys(decoys: Decoys) -> tuple[Decoys, Decoys]:
+    """Return a database as two without an entry in common: one for templates, one for the probes held against them.
+
+    Two subspaces that share a decoy meet in it, and are at distance 0 whoever they stand for: of s-to-s comparisons
+    with k decoys each from N, about k^2 / N. From halves that share none, no two meet for that reason.
+
+    Raises DecoyError for a database of one entry.
+    """
+    if len(decoys) < 2:
+        raise DecoyError("one decoy can not be split between templates and probes: build more from faces")
+    assert decoys.permutation is not None
+    rows = [np.sort(decoys.permutation[start::2]) for start in (0, 1)]
+    first, second = (
+        Decoys(
+            decoys.descriptors[half],
+            decoys.extractor,
+            None,
+            decoys.parts,
+            None if decoys.labels is None else decoys.labels[half],
+            {**decoys.made, "half_of": decoys.checksum},
+        )
+        for half in rows
+    )
+    return first, second
+
+
+def conceal_parallel(embeddings: Embeddings, before: ConcealedTemplates) -> ConcealedTemplates:
+    """Lift embeddings along the directions of templates that were released before, row for row.
+
+    The mitigation that section 5 of the paper names: parallel subspaces of one person never meet, so that two of them
+    say no more about the concealed directions than one. They say plainly that they belong together. Nothing is drawn.
+
+    Raises InputError if the rows are others.
+    """
+    if before.recipe.has_encoder:
+        raise InputError(f"{before.recipe} changes the space: clear embeddings have no place beside its templates")
+    if len(embeddings) != len(before) or embeddings.values.shape[1] != before.subspaces.ambient_dim:
+        raise InputError(
+            f"{len(embeddings)} embeddings of {embeddings.values.shape[1]} dimensions can not replace {before!r}"
+        )
+    if not embeddings.extractor.matches(before.extractor):
+        raise InputError(f"these embeddings are {embeddings.extractor.name}, the templates {before.extractor.name}")
+    moved = Subspaces(embeddings.values, before.subspaces.basis)
+    return ConcealedTemplates(before.ids, moved, before.recipe, before.extractor)

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faces to measure on, as files of embeddings: pairs to verify, and labels to guess.
+
+    pairs      npz with embedding (N, n), left, right (P,) rows, same (P,), fold (P,), and perhaps name (N,)
+    pairs.txt  the list of Labeled Faces in the Wild, with a file of embeddings that has names such as Aaron_Sorkin_0002
+    labels     npz with embedding (N, n) and lists of N integers or texts; or any file of embeddings with a csv table of
+               labels, whose first line names its columns and whose first column names the faces, as FairFace's do
+
+Clear embeddings stay in memory.
+"""
+
+import csv
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import FileError, InputError
+from sfumato.features.embeddingfile import read_column, read_embeddings
+from sfumato.types.arrays import frozen_array
+from sfumato.types.embeddings import Embeddings
+
+PAIR_ARRAYS = ("left", "right", "same", "fold")
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class FacePairs:
+    """Pairs: rows ``left`` and ``right`` (P,) of ``faces``, whether they are the ``same`` face, and their ``fold``."""
+
+    faces: Embeddings
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+    same: NDArray[np.bool_]
+    fold: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        count = len(np.asarray(self.left))
+        for name in ("left", "right", "fold"):
+            object.__setattr__(self, name, frozen_array(getattr(self, name), name, (count,), np.int64))
+        rows = np.concatenate([self.left, self.right])
+        if rows.size and (rows.min() < 0 or rows.max() >= len(self.faces)):
+            raise InputError(f"pairs: a row is out of range, there are {len(self.faces)} faces")
+        if (self.left == self.right).any():
+            raise InputError("pairs: a face is paired with itself, which says nothing")
+        same = np.asarray(self.same)
+        if same.shape != (count,) or not np.isin(same, (0, 1)).all():
+            raise InputError(f"same: expected {count} truth values, got {same.dtype} {same.shape}")
+        object.__setattr__(self, "same", same.astype(bool))
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def __repr__(self) -> str:
+        return f"FacePairs({len(self)} pairs of {self.faces!r}, {np.unique(self.fold).size} folds)"
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class LabelledFaces:
+    """Faces with what is known of them: ``labels`` maps an attribute to integers (N,)."""
+
+    faces: Embeddings
+    labels: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"LabelledFaces({self.faces!r}, {', '.join(self.labels)})"
+
+
+def read_face_pairs(path: str | os.PathLike[str], embeddings: str | os.PathLike[str] | None = None) -> FacePairs:
+    """Read pairs from an npz file, or from a pairs.txt whose names are looked up in a file of ``embeddings``.
+
+    Raises FileError for a file that is missing, damaged, or lacks something.
+    """
+    path = Path(path)
+    if path.suffix == ".txt":
+        if embeddings is None:
+            raise FileError(f"{path}: a list of names needs the embeddings of these faces: --embeddings FILE")
+        return _join(path, read_pair_list(path), read_embeddings(Path(embeddings)))
+    faces = read_embeddings(path)
+    try:
+        return FacePairs(faces, *(read_column(path, name) for name in PAIR_ARRAYS))
+    except InputError as cause:
+        raise FileError(f"{path}: {cause}") from cause
+
+
+def read_labelled_faces(
+    path: str | os.PathLike[str], attributes: Sequence[str], table: str | os.PathLike[str] | None = None
+) -> LabelledFaces:
+    """Read embeddings with some labels, of the same npz file or of a csv ``table``; texts become numbers, by alphabet.
+
+    Raises FileError for a file that is missing, damaged, or lacks something.
+    """
+    faces = read_embeddings(Path(path))
+    known = {} if table is None else read_label_table(table)
+    labels = {}
+    for name in dict.fromkeys(attributes):
+        given = read_column(Path(path), name) if table is None else _looked_up(table, known, name, faces.names)
+        if given.shape != (len(faces),) or given.dtype.kind not in "iubU":
+            raise FileError(f"{path}: {name!r:.80} is not one integer or text for each of {len(faces)} faces")
+        labels[name] = np.unique(given, return_inverse=True)[1].astype(np.int64)
+    return LabelledFaces(faces, labels)
+
+
+def read_label_table(path: str | os.PathLike[str]) -> dict[str, dict[str, str]]:
+    """Read a csv table of labels; return for each column but the first the text of every face, by its name."""
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as lines:
+            rows = [row for row in csv.reader(lines) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as cause:
+        raise FileError(f"{path}: can not read the labels: {cause}") from cause
+    wrong = [number for number, row in enumerate(rows, 1) if len(row) != len(rows[0])]
+    if len(rows) < 2 or wrong:
+        raise FileError(f"{path}: not a table of labels" + (f": line {wrong[0]} has other columns" if wrong else ""))
+    return {
+        title.strip(): {row[0].strip(): row[at].strip() for row in rows[1:]} for at, title in enumerate(rows[0]) if at
+    }
+
+
+def _looked_up(
+    path: str | os.PathLike[str], known: Mapping[str, Mapping[str, str]], attribute: str, names: Sequence[str]
+) -> NDArray[Any]:
+    """Return the labels of some faces; FileError where one has none."""
+    if attribute not in known:
+        raise FileError(f"{path}: it has no column {attribute!r:.80}, but {', '.join(known)}")
+    lost = [name for name in names if name not in known[attribute]]
+    if lost:
+        raise FileError(f"{path}: {len(lost)} faces have no {attribute}, the first is {lost[0]!r:.80}")
+    return np.array([known[attribute][name] for name in names])
+
+
+Pair = tuple[str, str, bool, int]
+"""Two names of photos, whether they are of one person, and the fold."""
+
+
+def read_pair_list(path: str | os.PathLike[str]) -> list[Pair]:
+    """Read a pairs.txt: folds and pairs of each kind, then 'name 1 2' or 'name 1 other 3' in lines, fold by fold."""
+    try:
+        lines = [line.split() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+        head = [int(word) for word in lines[0]]
+        folds, each = head if len(head) == 2 else (1, head[0])
+        body = lines[1:]
+        if folds < 1 or each < 1 or len(body) != 2 * folds * each:
+            raise FileError(f"{path}: {2 * folds * each} pairs announced, {len(body)} there")
+        return [_pair(words, number // (2 * each)) for number, words in enumerate(body)]
+    except FileError:
+        raise
+    except (OSError, ValueError, IndexError) as cause:
+        raise FileError(f"{path}: not a list of pairs such as that of Labeled Faces in the Wild") from cause
+
+
+def _pair(words: Sequence[str], fold: int) -> Pair:
+    if len(words) == 3:
+        return _photo(words[0], words[1]), _photo(words[0], words[2]), True, fold
+    name0, number0, name1, number1 = words
+    return _photo(name0, number0), _photo(name1, number1), False, fold
+
+
+def _photo(name: str, number: str) -> str:
+    return f"{name}_{int(number):04d}"
+
+
+def _join(path: str | os.PathLike[str], pairs: Sequence[Pair], faces: Embeddings) -> FacePairs:
+    """Look up the names of pairs among those of embeddings."""
+    row = {name: number for number, name in enumerate(faces.names)}
+    lost = [name for one, other, _, _ in pairs for name in (one, other) if name not in row]
+    if lost:
+        raise FileError(f"{path}: {len(set(lost))} photos have no embedding, the first is {lost[0]!r:.80}")
+    left, right = [row[one[0]] for one in pairs], [row[one[1]] for one in pairs]
+    return FacePairs(
+        faces, np.array(left), np.array(right), np.array([one[2] for one in pairs]), np.array([one[3] for one in pairs])
+    )

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unlinkability, renewability and revocation of templates, in the sense of ISO/IEC 24745, measured.
+
+    unlinkability  can someone who holds two databases tell that two templates are of one person
+    renewability   does a template that is drawn anew serve as well as the one it replaces
+    revocation     is a template that was replaced of no use any more
+
+Affine subspaces are compared without any key: whoever can verify can also link, and an old template of a face stays a
+template of that face. The figures say how much. Knows embeddings for the time of a measurement.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sfumato.concealment.decoys import Decoys
+from sfumato.errors import InputError
+from sfumato.evaluate.facelifting import lift_faces, need_decoys, row_distances
+from sfumato.evaluate.facemeeting import meeting_points, unit_length
+from sfumato.evaluate.repeated import Albums, collect_albums
+from sfumato.evaluate.results import Results
+from sfumato.evaluate.runner import predict, run
+from sfumato.evaluate.tables import Table, group_by_seed, make_table
+from sfumato.evaluate.task import Figures, Prediction, Sample, Task, digest_data
+from sfumato.evaluate.verification import equal_error_rate, receiver_curve, threshold_at
+from sfumato.types.arrays import frozen_array
+from sfumato.types.concealed import Subspaces
+from sfumato.types.embeddings import Embeddings
+from sfumato.types.recipe import Recipe
+from sfumato.types.record import Record, Score
+
+BINS = 20
+SHIFTS = 10
+"""So many other people each template is compared with."""
+
+FALSE_ACCEPTS = 1e-2
+
+VERSION = 2
+
+EXACT = 1e-6
+"""The prior of where two liftings of one embedding meet: next to none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protection:
+    """``linkable`` is 0 where templates of one person look like those of two, 1 where they always give themselves away.
+
+    ``linkable`` compares two photos, ``linkable_renewed`` two liftings of one. ``error_before`` and ``error_renewed``
+    are equal error rates of clear probes against the two. ``revoked_accepted`` is the share of replaced templates that
+    still pass as the new ones, ``met`` the median distance to the face of where the two meet.
+    """
+
+    people: int
+    linkable: float
+    linkable_renewed: float
+    error_before: float
+    error_renewed: float
+    revoked_accepted: float
+    met: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtectionProtocol:
+    """Recipes and seeds; everyone with two photos takes part."""
+
+    recipes: tuple[str, ...] = ("random-2", "hybrid-2", "adversarial-2", "hybrid-4", "adversarial-4")
+    seeds: tuple[int, ...] = (0,)
+
+    def __post_init__(self) -> None:
+        if not self.recipes or not self.seeds:
+            raise InputError("nothing to evaluate: name at least one recipe and seed")
+
+
+def evaluate_protection(
+    faces: Embeddings,
+    folder: str | Path,
+    protocol: ProtectionProtocol | None = None,
+    decoys: Decoys | None = None,
+    *,
+    progress: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+    overwrite: bool = False,
+) -> list[Record]:
+    """Measure every recipe and seed; return a record for each, also kept below ``folder``.
+
+    Raises InputError for fewer than two people with two photos, DecoyError for a recipe without its decoys, FileError
+    if the folder can not be written.
+    """
+    protocol = protocol or ProtectionProtocol()
+    albums = collect_albums(faces, 2)
+    recipes = [Recipe.of(recipe) for recipe in dict.fromkeys(protocol.recipes)]
+    for recipe in recipes:
+        need_decoys(recipe, decoys)
+    sample = Sample("albums", digest_data(faces.values, albums.photos))
+    tasks = [
+        Task(
+            name="protection",
+            samples=[sample],
+            predict=partial(_predict, albums, recipe, decoys, seed),
+            score=_score,
+            summarise=_summarise,
+            params={"recipe": str(recipe), "decoys": None if decoys is None else decoys.checksum},
+            seed=seed,
+            version=VERSION,
+        )
+        for recipe in recipes
+        for seed in dict.fromkeys(protocol.seeds)
+    ]
+    if overwrite:
+        for task in tasks:
+            Results(folder, task).forget(task.samples)
+    for task in progress(tasks):
+        predict(task, folder)
+    return [run(task, folder) for task in tasks]
+
+
+def _predict(albums: Albums, recipe: Recipe, decoys: Decoys | None, seed: int, sample: Sample) -> Prediction:
+    measured = asdict(measure_protection(albums, recipe, decoys, seed=seed))
+    return {name: np.array(value) for name, value in measured.items()}
+
+
+def _score(sample: Sample, prediction: Prediction) -> Figures:
+    return {name: float(value) for name, value in prediction.items()}
+
+
+def _summarise(figures: Mapping[str, Figures]) -> list[Score]:
+    return [
+        Score(name.replace("_", " "), value, samples=int(row["people"]))
+        for row in figures.values()
+        for name, value in row.items()
+        if name != "people"
+    ]
+
+
+def table_of(records: Iterable[Record]) -> Table:
+    """Return one row a recipe."""
+    groups = group_by_seed(records)
+    names = dict.fromkeys(score.name for group in groups for record in group.records for score in record.scores)
+    return make_table(groups, ("recipe",), {name: name for name in names})
+
+
+def measure_protection(albums: Albums, recipe: Recipe, decoys: Decoys | None, *, seed: int) -> Protection:
+    """Enrol the first photo of everyone in two places, link and renew, and probe with the last photo."""
+    enrolled, later = albums.faces[albums.photos[:, 0]], albums.faces[albums.photos[:, -1]]
+    old = lift_faces(enrolled, recipe, decoys, seed=2 * seed)
+    new = lift_faces(enrolled, recipe, decoys, seed=2 * seed + 1)
+    elsewhere = lift_faces(later, recipe, decoys, seed=2 * seed)
+    clear = Subspaces(later.values, np.zeros((len(later), 0, later.values.shape[1]), np.float32))
+    verified = _compared(elsewhere, new)
+    threshold = threshold_at(receiver_curve(*verified), FALSE_ACCEPTS)
+    own, _ = _split(*_compared(old, new))
+    met = meeting_points([old, new], prior=EXACT)
+    return Protection(
+        people=len(enrolled),
+        linkable=linkability(*_split(*_compared(old, elsewhere))),
+        linkable_renewed=linkability(*_split(*_compared(old, new))),
+        error_before=equal_error_rate(receiver_curve(*_compared(clear, old))),
+        error_renewed=equal_error_rate(receiver_curve(*_compared(clear, new))),
+        revoked_accepted=float((own <= threshold).mean()),
+        met=float(np.median(np.linalg.norm(unit_length(met) - enrolled.values, axis=1))),
+    )
+
+
+def linkability(mated: ArrayLike, others: ArrayLike, bins: int = BINS) -> float:
+    """Return the global linkability D of Gomez-Barrero et al. (2018), from 0 to 1, with equal priors.
+
+    D = sum over scores of p(score | one person) max(0, (R - 1) / (R + 1)), R the ratio of the two densities, here of
+    histograms whose bins hold equally many of both kinds together.
+
+    Raises InputError where either side is empty.
+
+    >>> linkability([0.0, 0.1], [5.0, 6.0], bins=2)
+    1.0
+    """
+    near = frozen_array(mated, "mated", (None,), np.float64)
+    far = frozen_array(others, "others", (None,), np.float64)
+    if not near.size or not far.size:
+        raise InputError("linkability needs distances of both kinds")
+    weights = np.r_[np.full(len(near), 0.5 / len(near)), np.full(len(far), 0.5 / len(far))]
+    values = np.r_[near, far]
+    order = np.argsort(values, kind="stable")
+    share = np.cumsum(weights[order])
+    cuts = [values[order[np.searchsorted(share, part / bins - 1e-9)]] for part in range(1, bins)]
+    own, other = (_shares(side, np.unique(cuts)) for side in (near, far))
+    both = own + other
+    gain = np.where(both > 0, (own - other) / np.where(both > 0, both, 1), 0.0)
+    return float((own * np.maximum(gain, 0.0)).sum())
+
+
+def _shares(values: NDArray[np.float64], cuts: NDArray[np.float64]) -> NDArray[np.float64]:
+    counts = np.bincount(np.searchsorted(cuts, values, side="left"), minlength=len(cuts) + 1)
+    return counts / len(values)
+
+
+def _compared(a: Subspaces, b: Subspaces) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return distances of everyone to themselves and to some others, and which are which."""
+    people = np.arange(len(a))
+    shifts = [0, *range(1, min(SHIFTS, len(a) - 1) + 1)]
+    rows_b = np.concatenate([(people + shift) % len(a) for shift in shifts])
+    rows_a = np.tile(people, len(shifts))
+    return row_distances(a, rows_a, b, rows_b), rows_a == rows_b
+
+
+def _split(distances: NDArray[np.float64], same: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return distances[same], distances[~same]

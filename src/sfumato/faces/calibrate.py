@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The threshold of a gallery, from faces of other people: how near do strangers come?
+
+Runs where clear embeddings may be seen. The faces should be of people who are neither enrolled nor among the decoys.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.faces import conceal_embeddings, split_decoys
+from sfumato.errors import FileError, InputError
+from sfumato.faces.compare import POINT, SUBSPACE, checked_comparison, pair_distances
+from sfumato.faces.galleryfile import changing, load_gallery
+from sfumato.faces.probe import gallery_decoys, make_probe
+from sfumato.faces.thresholds import Threshold, choose_threshold
+from sfumato.types.embeddings import Embeddings, people_of
+from sfumato.types.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrateParams:
+    """``rate`` the share of strangers that may be accepted; ``pairs`` how many are compared, drawn by ``seed``."""
+
+    rate: float = 1e-3
+    comparison: str = POINT
+    pairs: int = 200_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checked_comparison(self.comparison)
+        if self.pairs < 1 or self.seed < 0:
+            raise InputError(f"pairs must be positive, seed not negative: got {self.pairs}, {self.seed}")
+
+
+def calibrate(
+    embeddings: Embeddings,
+    recipe: Recipe,
+    decoys: Decoys | None,
+    params: CalibrateParams,
+    *,
+    people: Sequence[str] | None = None,
+    labels: ArrayLike | None = None,
+) -> Threshold:
+    """Conceal faces as a gallery does, compare pairs of different people, and choose the threshold.
+
+    ``people`` (N,) says who each is; by default their names without a number behind. Each face is lifted once, and for
+    s-to-s a second time as a probe, with decoys of the other half of the database.
+
+    Raises InputError where there are too few pairs to measure the wanted rate.
+    """
+    who = people_of(embeddings.names) if people is None else tuple(people)
+    if len(who) != len(embeddings):
+        raise InputError(f"people: {len(embeddings)} faces have {len(who)} names")
+    rows0, rows1 = stranger_pairs(who, params.pairs, np.random.default_rng(params.seed))
+    halves = (None, None) if decoys is None else split_decoys(decoys)
+    templates = conceal_embeddings(embeddings, recipe, halves[0], labels=labels)
+    probes = (
+        conceal_embeddings(embeddings, recipe, halves[1], labels=labels)
+        if params.comparison == SUBSPACE
+        else embeddings.values
+    )
+    found = pair_distances(probes, templates.subspaces, rows0, rows1)
+    return choose_threshold(found, params.rate, comparison=params.comparison, people=len(set(who)))
+
+
+def stranger_pairs(
+    people: Sequence[str], wanted: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return rows of pairs of different people: every pair, both ways, or about so many drawn at random."""
+    _, of_person = np.unique(np.array(people, np.str_), return_inverse=True)
+    count = len(of_person)
+    few = count * count <= 2 * wanted
+    rows0, rows1 = np.indices((count, count)).reshape(2, -1) if few else rng.integers(0, count, (2, 2 * wanted))
+    strangers = np.flatnonzero(of_person[rows0] != of_person[rows1])
+    strangers = strangers if few else strangers[:wanted]
+    return rows0[strangers].astype(np.int64), rows1[strangers].astype(np.int64)
+
+
+def calibrate_gallery(
+    path: str | os.PathLike[str],
+    embeddings: Embeddings,
+    decoys: Decoys | None,
+    params: CalibrateParams,
+    *,
+    people: Sequence[str] | None = None,
+    labels: ArrayLike | None = None,
+) -> Threshold:
+    """Choose the threshold for a gallery's file and store it there, in the place of the one for the same comparison."""
+    gallery = load_gallery(path)
+    make_probe(embeddings[:0], gallery, POINT)  # of the same network and dimension
+    gallery_decoys(gallery.recipe, decoys)
+    chosen = calibrate(embeddings, gallery.recipe, decoys, params, people=people, labels=labels)
+    with changing(path) as change:
+        if change.before is None or change.before.recipe.identity != gallery.recipe.identity:
+            raise FileError(f"{path}: the gallery was replaced meanwhile; calibrate again")
+        change.after = change.before.with_threshold(chosen)
+    return chosen

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A gallery: the concealed templates of enrolled people, what was released of each, and the thresholds.
+
+The server's side: never imports the clear types, nor what conceals. Files are for ``galleryfile.py``.
+
+**Enrolling again.** Two independent liftings of one face meet near it, and whoever holds both knows it (section 5 of
+the paper). Hence an id that is enrolled can not be added again. ``replace`` takes a template along the *same*
+directions, made from a newer photo; ``revoke`` forgets the template and remembers that it was released: a later, new
+template of that id is the second release, and is counted.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import InputError, suggest
+from sfumato.faces.thresholds import Threshold
+from sfumato.types.arrays import whole_number
+from sfumato.types.concealed import Subspaces
+from sfumato.types.extractor import Extractor, is_label
+from sfumato.types.recipe import Recipe
+from sfumato.types.templates import ConcealedTemplates
+
+PARALLEL = 1e-4
+"""How far the directions of a replacement may be from those it replaces, as the sine of an angle."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Gallery:
+    """``templates`` of those enrolled; ``releases`` how many independent liftings of each id were ever released, also
+    of those revoked; ``thresholds`` one at most for each comparison.
+
+    Raises InputError for templates that protect nobody.
+    """
+
+    templates: ConcealedTemplates
+    releases: Mapping[str, int] = field(default_factory=dict)
+    thresholds: tuple[Threshold, ...] = ()
+
+    def __post_init__(self) -> None:
+        refuse_unprotected(self.templates.recipe)
+        counts = dict.fromkeys(self.templates.ids, 1) | dict(self.releases)
+        if not all(is_label(one) and whole_number(count, "releases") >= 1 for one, count in counts.items()):
+            raise InputError("releases: expected an id and a number of 1 or more for each")
+        if len({one.comparison for one in self.thresholds}) != len(self.thresholds):
+            raise InputError("thresholds: there are two for one comparison")
+        object.__setattr__(self, "releases", MappingProxyType(counts))
+        object.__setattr__(self, "thresholds", tuple(self.thresholds))
+
+    @classmethod
+    def empty(cls, recipe: Recipe | str, extractor: Extractor, dimensions: int) -> "Gallery":
+        """Return a gallery of nobody, for embeddings of so many dimensions."""
+        recipe = Recipe.of(recipe)
+        nobody = Subspaces(np.zeros((0, dimensions), np.float32), np.zeros((0, recipe.dim, dimensions), np.float32))
+        return cls(ConcealedTemplates((), nobody, recipe, extractor))
+
+    def __len__(self) -> int:
+        return len(self.templates)
+
+    def __repr__(self) -> str:
+        return f"Gallery({self.templates!r}, {len(self.revoked)} revoked, {len(self.thresholds)} thresholds)"
+
+    @property
+    def recipe(self) -> Recipe:
+        """How the templates were made."""
+        return self.templates.recipe
+
+    @property
+    def revoked(self) -> tuple[str, ...]:
+        """The ids that were enrolled and are no more."""
+        return tuple(sorted(set(self.releases) - set(self.templates.ids)))
+
+    def row(self, one: str) -> int:
+        """Return the row of an id; raises InputError if it is not enrolled."""
+        if one not in self.templates.ids:
+            gone = "; it was revoked" if one in self.releases else suggest(one, self.templates.ids)
+            raise InputError(f"{one!r:.80} is not enrolled in this gallery{gone}")
+        return self.templates.ids.index(one)
+
+    def template(self, one: str) -> ConcealedTemplates:
+        """Return the template of one id."""
+        return self.templates[[self.row(one)]]
+
+    def threshold(self, comparison: str) -> Threshold:
+        """Return the threshold of a comparison; raises InputError if none was chosen."""
+        for one in self.thresholds:
+            if one.comparison == comparison:
+                return one
+        raise InputError(
+            f"this gallery has no threshold for {comparison}: choose one from faces of other people with sfumato "
+            f"calibrate"
+        )
+
+    def with_threshold(self, threshold: Threshold) -> "Gallery":
+        """Return the gallery with a threshold in the place of the one for the same comparison."""
+        others = tuple(one for one in self.thresholds if one.comparison != threshold.comparison)
+        return replace(self, thresholds=(*others, threshold))
+
+    def add(self, new: ConcealedTemplates) -> "Gallery":
+        """Return the gallery with more people; raises InputError for those enrolled and for other templates."""
+        self.refuse_other(new)
+        self.refuse_enrolled(new.ids)
+        old = self.templates
+        subspaces = Subspaces(
+            np.concatenate([old.subspaces.origin, new.subspaces.origin]),
+            np.concatenate([old.subspaces.basis, new.subspaces.basis]),
+        )
+        together = ConcealedTemplates((*old.ids, *new.ids), subspaces, old.recipe, old.extractor)
+        counts = {**self.releases, **{one: self.releases.get(one, 0) + 1 for one in new.ids}}
+        return Gallery(together, counts, self.thresholds)
+
+    def replace(self, new: ConcealedTemplates) -> "Gallery":
+        """Return the gallery with newer templates along the same directions; others are refused with an InputError."""
+        self.refuse_other(new)
+        rows = np.array([self.row(one) for one in new.ids], np.int64)
+        origin, basis = self.templates.subspaces.origin.copy(), self.templates.subspaces.basis.copy()
+        if not are_parallel(basis[rows], new.subspaces.basis):
+            raise InputError(
+                "these templates have other directions than those they would replace: the two would meet near the face"
+            )
+        origin[rows], basis[rows] = new.subspaces.origin, new.subspaces.basis
+        old = self.templates
+        moved = ConcealedTemplates(old.ids, Subspaces(origin, basis), old.recipe, old.extractor)
+        return Gallery(moved, self.releases, self.thresholds)
+
+    def revoke(self, ids: Iterable[str]) -> "Gallery":
+        """Return the gallery without these people; that they were in it is remembered."""
+        rows = {self.row(one) for one in ids}
+        kept = [row for row in range(len(self)) if row not in rows]
+        if not kept:
+            left = Gallery.empty(self.recipe, self.templates.extractor, self.templates.subspaces.ambient_dim).templates
+        else:
+            left = self.templates[kept]
+        return Gallery(left, self.releases, self.thresholds)
+
+    def refuse_enrolled(self, ids: Iterable[str]) -> None:
+        """Raise InputError if one of these ids is enrolled."""
+        there = sorted(set(ids) & set(self.templates.ids))
+        if there:
+            more = f" and {len(there) - 1} more" if len(there) > 1 else ""
+            raise InputError(
+                f"{there[0]!r:.80}{more} is enrolled: a second, independent template of the same face would reveal it "
+                f"to whoever holds both. Renew it along the same directions, or revoke it first"
+            )
+
+    def refuse_other(self, new: ConcealedTemplates) -> None:
+        """Raise InputError for templates that can not stand beside the others: of other recipes, decoys or networks."""
+        old = self.templates
+        refuse_unprotected(new.recipe)
+        if new.subspaces.ambient_dim != old.subspaces.ambient_dim:
+            raise InputError(
+                f"this gallery is for {old.subspaces.ambient_dim} dimensions, these templates have "
+                f"{new.subspaces.ambient_dim}"
+            )
+        if new.recipe.identity != old.recipe.identity or new.recipe.decoys != old.recipe.decoys:
+            decoys = "" if new.recipe.decoys == old.recipe.decoys else ", with other decoys"
+            raise InputError(
+                f"this gallery is made with {old.recipe}, these templates with {new.recipe}{decoys}: their distances "
+                f"could not be compared with one threshold"
+            )
+        if new.extractor.name != old.extractor.name:
+            raise InputError(f"this gallery is for {old.extractor.name} embeddings, these are {new.extractor.name}")
+
+
+def refuse_unprotected(recipe: Recipe) -> None:
+    """Raise InputError for a recipe that protects nobody, or that clear probes can not be compared with."""
+    if recipe.is_clear or recipe.evaluation_seed is not None:
+        raise InputError(f"a gallery holds concealed templates only: {recipe!r} protects nobody")
+    if recipe.has_encoder:
+        raise InputError(f"{recipe}: encoders are for local descriptors; lift faces, for example with hybrid-2")
+
+
+def are_parallel(first: NDArray[np.float32], second: NDArray[np.float32]) -> bool:
+    """Tell whether bases (N, m, n) span the same directions, row for row."""
+    if first.shape != second.shape:
+        return False
+    along = np.einsum("nki,nli->nkl", first.astype(np.float64), second)
+    outside = second - np.einsum("nkl,nki->nli", along, first)
+    return bool(np.abs(outside).max(initial=0.0) <= PARALLEL)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is it? The nearest of many concealed templates, exactly, with the compiled kernels of the matcher.
+
+Never imports the clear types: a clear probe comes as an array, on the device that made it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import InputError
+from sfumato.faces.compare import side_of_templates
+from sfumato.matching.match import MatchParams, nearest_prepared
+from sfumato.matching.sides import check_pair, warn_if_void
+from sfumato.subspace.fast import prepare
+from sfumato.types.arrays import whole_number
+from sfumato.types.templates import ConcealedTemplates
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One of the nearest: the ``id`` and its ``distance``."""
+
+    id: str
+    distance: float
+
+
+class Identifier:
+    """Templates prepared once, to be asked many times.
+
+    >>> import numpy as np
+    >>> from sfumato.types.concealed import Subspaces
+    >>> lines = Subspaces(np.eye(2, 4), np.tile(np.eye(4)[None, [2]], (2, 1, 1)))
+    >>> templates = ConcealedTemplates(("a", "b"), lines, "random-1")
+    >>> [one.id for one in Identifier(templates).identify(np.eye(4)[1:2], k=1)[0]]
+    ['b']
+    """
+
+    def __init__(self, templates: ConcealedTemplates, *, threads: int | None = None) -> None:
+        self.templates = templates
+        self.params = MatchParams(threads=threads)
+        self._side = side_of_templates(templates, "templates")
+        self._prepared = prepare(self._side.origin, self._side.basis)
+
+    def search(self, probes: Any, k: int = 5) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return distances and rows (P, k) of the k nearest templates, nearest first; inf and -1 where there are fewer.
+
+        Probes are points (P, n), which stay on the device, or concealed templates.
+        """
+        wanted = whole_number(k, "k")
+        if not 1 <= wanted < 2**31:
+            raise InputError(f"k: expected a whole number of 1 or more, got {wanted}")
+        side = side_of_templates(probes, "probes")
+        check_pair(side, self._side)
+        warn_if_void(side, self._side)
+        return nearest_prepared(prepare(side.origin, side.basis), self._prepared, wanted, self.params)
+
+    def identify(self, probes: Any, k: int = 5) -> list[list[Candidate]]:
+        """Return for each probe its k nearest, nearest first, or as many as there are."""
+        found, rows = self.search(probes, k)
+        ids = self.templates.ids
+        return [
+            [Candidate(ids[row], float(one)) for one, row in zip(*line, strict=True) if row >= 0]
+            for line in zip(found, rows, strict=True)
+        ]
+
+    def __repr__(self) -> str:
+        return f"Identifier({self.templates!r})"

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import numpy as np
+import pytest
+
+from sfumato.faces.enroll import EnrollParams, enroll
+from sfumato.faces.galleryfile import load_gallery
+from sfumato.types.embeddings import Embeddings
+
+
+@pytest.fixture
+def gallery(tmp_path):
+    enroll(tmp_path / "gallery.h5", Embeddings(np.eye(2, 16), ("a", "b")), EnrollParams())
+    rows = np.random.default_rng(0).normal(size=(60, 16))
+    np.savez(tmp_path / "strangers.npz", embedding=rows, name=[f"p{row}" for row in range(60)])
+    return tmp_path / "gallery.h5"
+
+
+def test_a_threshold_is_chosen_and_stored(run_sfumato, gallery):
+    strangers = gallery.with_name("strangers.npz")
+    done = run_sfumato("calibrate", strangers, "-g", gallery, "--rate", "0.01", "--json", alone=False)
+    facts = json.loads(done.stdout)
+    (stored,) = load_gallery(gallery).thresholds
+    assert facts == {**stored.to_dict(), "gallery": str(gallery)}
+    assert stored.impostor_pairs == 60 * 59
+    assert stored.measured_rate <= 0.01
+    done = run_sfumato("calibrate", strangers, "-g", gallery, "--rate", "0.1", alone=False)
+    assert done.stdout.startswith("threshold for p-to-s: ")
+    assert "of 3540 pairs of strangers (60 people) are accepted" in done.stdout
+    assert len(load_gallery(gallery).thresholds) == 1
+
+
+def test_people_come_from_a_table(run_sfumato, gallery):
+    table = gallery.with_name("people.csv")
+    table.write_text("".join(f"p{row},{row // 2}\n" for row in range(60)))
+    strangers = gallery.with_name("strangers.npz")
+    done = run_sfumato("calibrate", strangers, "-g", gallery, "--rate", "0.1", "--people", table, "--json", alone=False)
+    assert (json.loads(done.stdout)["people"], json.loads(done.stdout)["impostor_pairs"]) == (30, 60 * 58)
+
+
+def test_too_few_faces_are_told(run_sfumato, gallery):
+    done = run_sfumato("calibrate", gallery.with_name("strangers.npz"), "-g", gallery, code=1)
+    assert "a false-accept rate of 0.001 needs 10000 pairs of different people to be measured" in done.stderr
+    assert "sfumato calibrate" in run_sfumato("calibrate", "--help").stdout

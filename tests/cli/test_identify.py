@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import numpy as np
+import pytest
+
+from sfumato.faces.calibrate import CalibrateParams, calibrate_gallery
+from sfumato.faces.enroll import EnrollParams, enroll
+from sfumato.types.embeddings import Embeddings
+
+
+@pytest.fixture
+def gallery(tmp_path):
+    faces = Embeddings(np.random.default_rng(0).normal(size=(6, 64)), tuple("abcdef"))
+    enroll(tmp_path / "gallery.h5", faces, EnrollParams())
+    np.savez(tmp_path / "probe.npz", embedding=faces.values[[3]] + 0.01)
+    return tmp_path / "gallery.h5"
+
+
+def test_the_nearest_are_named(run_sfumato, gallery):
+    probe = gallery.with_name("probe.npz")
+    lines = run_sfumato("identify", probe, "-g", gallery, "-k", 2, alone=False).stdout.splitlines()
+    assert lines[0].startswith("1. d: distance 0.")
+    assert lines[-1] == "2 of 6 people (p-to-s)"
+    strangers = Embeddings(np.random.default_rng(5).normal(size=(60, 64)), tuple(f"p{row}" for row in range(60)))
+    calibrate_gallery(gallery, strangers, None, CalibrateParams(rate=0.01))
+    facts = json.loads(run_sfumato("identify", probe, "-g", gallery, "--json", alone=False).stdout)
+    assert [one["accepted"] for one in facts["candidates"]] == [True, False, False, False, False]
+    assert 0 < facts["expected by chance"] <= 0.06
+    assert "accepted" in run_sfumato("identify", probe, "-g", gallery, alone=False).stdout
+
+
+def test_what_can_not_be_asked_is_told(run_sfumato, gallery):
+    probe = gallery.with_name("probe.npz")
+    assert "no such gallery" in run_sfumato("identify", probe, "-g", gallery.with_name("x.h5"), code=1).stderr
+    assert "k: expected" in run_sfumato("identify", probe, "-g", gallery, "-k", 0, code=1).stderr
+    assert "sfumato identify" in run_sfumato("identify", "--help").stdout

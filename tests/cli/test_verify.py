@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import numpy as np
+import pytest
+
+from sfumato.concealment.decoyfile import save_decoys
+from sfumato.concealment.faces import build_face_decoys
+from sfumato.faces.calibrate import CalibrateParams, calibrate_gallery
+from sfumato.faces.enroll import EnrollParams, enroll
+from sfumato.features.embeddingfile import save_embeddings
+from sfumato.types.embeddings import Embeddings
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A gallery of two with both thresholds, its decoys, and newer photos; tests must not write to it."""
+    folder, rng = tmp_path_factory.mktemp("faces"), np.random.default_rng(0)
+    faces = rng.normal(size=(2, 64))
+    decoys = build_face_decoys(Embeddings(rng.normal(size=(60, 64))))
+    save_decoys(folder / "decoys.npz", decoys)
+    enroll(folder / "gallery.h5", Embeddings(faces, ("alice", "bob")), EnrollParams(decoys=decoys))
+    strangers = Embeddings(rng.normal(size=(60, 64)), tuple(f"p{row}" for row in range(60)))
+    for comparison in ("p-to-s", "s-to-s"):
+        params = CalibrateParams(rate=0.01, comparison=comparison)
+        calibrate_gallery(folder / "gallery.h5", strangers, decoys, params)
+    save_embeddings(folder / "probes.npz", Embeddings(faces + 0.1 * rng.normal(size=(2, 64)), ("new-a", "new-b")))
+    return folder
+
+
+def ask(folder, row, one, *more):
+    return ("verify", folder / "probes.npz", "--row", row, "-g", folder / "gallery.h5", "--id", one, *more)
+
+
+@pytest.mark.parametrize("more", [(), ("--distance", "s-to-s", "--decoys", "decoys.npz")])
+def test_the_right_person_is_accepted_and_another_is_not(run_sfumato, folder, monkeypatch, more):
+    monkeypatch.chdir(folder)
+    done = run_sfumato(*ask(folder, "new-a", "alice", *more), alone=False)
+    assert done.stdout.startswith("accepted as alice: distance 0.")
+    assert "of strangers" in done.stdout
+    done = run_sfumato(*ask(folder, "new-a", "bob", "--json", *more), code=3)
+    facts = json.loads(done.stdout)
+    assert facts["accepted"] is False
+    assert facts["distance"] > facts["threshold"]
+    assert 0 < facts["false accept rate"] <= 0.01
+    assert facts["comparison"] == ("s-to-s" if more else "p-to-s")
+
+
+def test_what_can_not_be_decided_is_told(run_sfumato, folder, tmp_path):
+    assert "'eve' is not enrolled" in run_sfumato(*ask(folder, "new-a", "eve"), code=1).stderr
+    assert "needs decoys" in run_sfumato(*ask(folder, "new-a", "bob", "--distance", "s-to-s"), code=1).stderr
+    assert "did you mean 's-to-s'" in run_sfumato(*ask(folder, "new-a", "bob", "--distance", "stos"), code=1).stderr
+    assert "no face is called 'x'" in run_sfumato(*ask(folder, "x", "bob"), code=1).stderr
+    enroll(tmp_path / "gallery.h5", Embeddings(np.eye(1, 64), ("bob",)), EnrollParams())
+    done = run_sfumato(
+        "verify", folder / "probes.npz", "--row", "new-a", "-g", tmp_path / "gallery.h5", "--id", "bob", code=1
+    )
+    assert "no threshold for p-to-s" in done.stderr
+    assert "sfumato verify" in run_sfumato("verify", "--help").stdout

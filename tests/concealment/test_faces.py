@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+
+from sfumato.concealment.faces import (
+    FaceDecoysParams,
+    build_face_decoys,
+    conceal_embeddings,
+    conceal_parallel,
+    split_decoys,
+)
+from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, RecipeError
+from sfumato.subspace.reference import closest_points, point_squared_distances, squared_distances
+from sfumato.types.embeddings import Embeddings
+from sfumato.types.extractor import Extractor
+
+ARCFACE = Extractor("arcface")
+
+
+def people(count: int, dims: int = 32, seed: int = 0) -> Embeddings:
+    rng = np.random.default_rng(seed)
+    return Embeddings(rng.normal(size=(count, dims)), tuple(f"p{row}" for row in range(count)), ARCFACE)
+
+
+@pytest.mark.parametrize("recipe", ["random-2", "adversarial-2", "hybrid-4", "sub-hybrid-2"])
+def test_templates_hold_the_embedding_and_note_how(recipe):
+    faces, decoys = people(6), build_face_decoys(people(80, seed=1), FaceDecoysParams(parts=4))
+    made = conceal_embeddings(faces, recipe, decoys)
+    assert made.ids == faces.names
+    assert made.extractor.name == "arcface"
+    assert str(made.recipe) == recipe
+    assert made.recipe.decoys == (None if recipe == "random-2" else decoys.checksum)
+    squared = point_squared_distances(faces.values, made.subspaces.origin, made.subspaces.basis)
+    assert np.abs(np.diag(squared)).max() < 1e-10
+    assert not np.array_equal(conceal_embeddings(faces, recipe, decoys).subspaces.basis, made.subspaces.basis)
+
+
+def test_labels_and_seeds_are_those_of_conceal():
+    faces, labels = people(4), [0, 1, 0, 1]
+    decoys = build_face_decoys(people(40, seed=1), labels=np.arange(40) % 2)
+    with pytest.warns(EvaluationOnlyWarning):
+        made = [conceal_embeddings(faces, "hybrid-labels-2", decoys, labels=labels, evaluation_seed=3) for _ in "ab"]
+    assert np.array_equal(made[0].subspaces.basis, made[1].subspaces.basis)
+    assert made[0].recipe.evaluation_seed == 3
+    keyed = [conceal_embeddings(faces, "random-2", secret=bytes(range(32))) for _ in "ab"]
+    assert np.array_equal(keyed[0].subspaces.basis, keyed[1].subspaces.basis)
+    assert keyed[0].recipe.keyed
+
+
+def test_what_does_not_fit_is_refused():
+    faces = people(3)
+    with pytest.raises(RecipeError, match="unit norm"):
+        conceal_embeddings(faces, "random-1")
+    with pytest.raises(DecoyError, match="needs decoys"):
+        conceal_embeddings(faces, "hybrid-2")
+    others = build_face_decoys(Embeddings(people(20).values, (), Extractor("dlib-face")))
+    with pytest.raises(DecoyError, match="these decoys are dlib-face"):
+        conceal_embeddings(faces, "hybrid-2", others)
+    with pytest.raises(InputError, match="expected Embeddings"):
+        conceal_embeddings(faces.values, "random-2")  # type: ignore[arg-type]
+    assert len(conceal_embeddings(faces[:0], "random-2")) == 0
+
+
+def test_as_many_decoys_as_faces_are_the_faces_and_fewer_are_means():
+    faces = people(60)
+    every = build_face_decoys(Embeddings(np.concatenate([faces.values, faces.values[:5]]), (), ARCFACE))
+    assert len(every) == 60
+    assert every.extractor.name == "arcface"
+    assert {row.tobytes() for row in every.descriptors} == {row.tobytes() for row in faces.values}
+    few = build_face_decoys(faces, FaceDecoysParams(size=10))
+    assert len(few) == 10
+    assert not {row.tobytes() for row in few.descriptors} & {row.tobytes() for row in faces.values}
+    drawn = build_face_decoys(faces, FaceDecoysParams(size=10, drawn=True))
+    assert {row.tobytes() for row in drawn.descriptors} < {row.tobytes() for row in faces.values}
+    with pytest.raises(DecoyError, match="61 decoys"):
+        build_face_decoys(faces, FaceDecoysParams(size=61))
+
+
+def test_halves_of_a_database_share_nothing_so_that_no_two_strangers_meet():
+    faces, others = people(40, seed=2), people(40, seed=3)
+    whole = build_face_decoys(people(31, seed=1), FaceDecoysParams(parts=4), labels=np.arange(31) % 3)
+    first, second = split_decoys(whole)
+    assert (len(first), len(second)) == (16, 15)
+    rows = [{row.tobytes() for row in half.descriptors} for half in (whole, first, second)]
+    assert rows[1] | rows[2] == rows[0]
+    assert not rows[1] & rows[2]
+    of_label = {row.tobytes(): label for row, label in zip(whole.descriptors, whole.labels, strict=True)}
+    assert all(of_label[row.tobytes()] == label for row, label in zip(second.descriptors, second.labels, strict=True))
+    assert split_decoys(whole)[0].checksum == first.checksum
+
+    def least(decoys0, decoys1):
+        made = [conceal_embeddings(*one) for one in ((faces, "hybrid-2", decoys0), (others, "hybrid-2", decoys1))]
+        return float(squared_distances(made[0].subspaces, made[1].subspaces).min())
+
+    assert least(whole, whole) < 1e-9  # 1,600 pairs, each meets with probability 1 / 31
+    assert least(first, second) > 1e-3
+    with pytest.raises(DecoyError, match="one decoy"):
+        split_decoys(build_face_decoys(people(1)))
+
+
+def test_parallel_templates_hide_the_face_where_independent_ones_reveal_it():
+    """Two photos of one face: the point nearest to both subspaces is the face, unless they are parallel."""
+    rng = np.random.default_rng(5)
+    first = people(1, dims=128)
+    second = Embeddings(first.values + 0.005 * rng.normal(size=(1, 128)), first.names, ARCFACE)
+    one = conceal_embeddings(first, "random-4")
+
+    def error(other):
+        pair = [part for made in (one, other) for part in (made.subspaces.origin, made.subspaces.basis)]
+        return float(np.linalg.norm(np.mean(closest_points(*pair), axis=0) - first.values))
+
+    assert error(conceal_embeddings(second, "random-4")) < 0.1  # the attack wins
+    parallel = conceal_parallel(second, one)
+    along = float(np.linalg.norm(one.subspaces.basis[0] @ first.values[0]))
+    assert error(parallel) > 0.9 * along  # and here it learns nothing of the part along the subspace
+    assert parallel.ids == one.ids
+    squared = point_squared_distances(second.values, parallel.subspaces.origin, parallel.subspaces.basis)
+    assert squared[0, 0] < 1e-10
+
+
+def test_parallel_templates_need_the_same_rows_and_network():
+    one = conceal_embeddings(people(2), "random-2")
+    with pytest.raises(InputError, match="can not replace"):
+        conceal_parallel(people(3), one)
+    with pytest.raises(InputError, match="these embeddings are dlib-face"):
+        conceal_parallel(Embeddings(people(2).values, ("p0", "p1"), Extractor("dlib-face")), one)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+
+from sfumato.errors import DecoyError, InputError
+from sfumato.evaluate.facedata import FacePairs, read_face_pairs
+from sfumato.evaluate.facelifting import read_face_decoys
+from sfumato.evaluate.faces import FaceProtocol, evaluate_faces, read_distances, table_of
+from sfumato.types.embeddings import Embeddings
+
+
+@pytest.fixture(scope="module")
+def pairs(made_faces):
+    """Two photos of each of 40 people against each other, and as many pairs of neighbours; four folds."""
+    faces, _ = made_faces(photos=2)
+    people = np.arange(40)
+    left, right = np.r_[2 * people, 2 * people], np.r_[2 * people + 1, (2 * people + 3) % 80]
+    return FacePairs(faces, left, right, np.arange(80) < 40, np.r_[people % 4, people % 4])
+
+
+def scores_of(record):
+    return {score.name: score.value for score in record.scores}
+
+
+def test_every_recipe_and_distance_has_a_record(pairs, strangers, tmp_path):
+    protocol = FaceProtocol(recipes=("raw", "random-2", "hybrid-2"), seeds=(0, 1))
+    records = evaluate_faces(pairs, tmp_path, protocol, strangers)
+    told = [(one.params["recipe"], one.params["distance"], one.seed) for one in records]
+    assert told[0] == ("raw", "p-to-p", None)
+    assert len(set(told)) == len(told) == 9
+    found = {key[:2]: scores_of(record) for key, record in zip(told, records, strict=True)}
+    assert found["raw", "p-to-p"]["accuracy"] > 0.95
+    assert found["random-2", "p-to-s"]["accuracy"] > 0.9
+    assert found["hybrid-2", "s-to-s"]["equal error rate"] > found["raw", "p-to-p"]["equal error rate"]
+    assert "true accepts at 0.001" not in found["raw", "p-to-p"]  # 40 impostors can not tell
+    table = table_of(records)
+    assert "TAR at FAR 0.001" not in table.columns
+    assert [row[2].value for row in table.rows] == [None, 2, 2, 2, 2]
+
+
+def test_many_dimensions_cost_accuracy(pairs, strangers, tmp_path):
+    protocol = FaceProtocol(recipes=("adversarial-2", "adversarial-16"), distances=("s-to-s",))
+    few, many = (scores_of(record) for record in evaluate_faces(pairs, tmp_path, protocol, strangers))
+    assert few["accuracy"] > many["accuracy"]
+
+
+def test_finished_work_is_found_again_and_holds_no_face(pairs, strangers, tmp_path, monkeypatch, files_below):
+    protocol = FaceProtocol(recipes=("hybrid-2",), distances=("p-to-s",))
+    first = evaluate_faces(pairs, tmp_path, protocol, strangers)
+    kept = [np.load(path) for path in tmp_path.rglob("predictions/*.npz")]
+    assert [sorted(arrays.files) for arrays in kept] == [["distance", "fold", "same", "seconds"]]
+    monkeypatch.setattr("sfumato.evaluate.faces.lift_faces", None)
+    assert evaluate_faces(pairs, tmp_path, protocol, strangers) == first
+    distances, same = read_distances(first[0], tmp_path)
+    assert distances[same].mean() < distances[~same].mean()
+
+
+def test_what_can_not_be_measured_is_told(pairs, tmp_path):
+    with pytest.raises(DecoyError, match="--decoys"):
+        evaluate_faces(pairs, tmp_path, FaceProtocol(recipes=("hybrid-2",)))
+    with pytest.raises(InputError, match="p-to-s"):
+        evaluate_faces(pairs, tmp_path, FaceProtocol(distances=("p-to-z",)))
+    nothing = np.zeros(0, np.int64)
+    empty = FacePairs(Embeddings(np.eye(2, 4)), nothing, nothing, nothing.astype(bool), nothing)
+    with pytest.raises(InputError, match="no pairs"):
+        evaluate_faces(empty, tmp_path)
+
+
+def test_real_faces_are_verified_as_in_the_paper(shared_data, tmp_path):
+    folder = shared_data / "faces"
+    if not (folder / "lfw_arcface_folds_0-4.npz").exists():
+        pytest.skip(f"needs the embeddings in {folder}")
+    pairs = read_face_pairs(folder / "lfw_arcface_folds_0-4.npz")
+    decoys = read_face_decoys(folder / "utkface_arcface.npz", 2000)
+    records = evaluate_faces(pairs, tmp_path, FaceProtocol(recipes=("raw", "hybrid-2")), decoys)
+    raw, point, subspace = (scores_of(record)["accuracy"] for record in records)
+    assert raw == pytest.approx(0.994, abs=0.002)
+    assert point > raw - 0.02
+    assert subspace >= 0.955

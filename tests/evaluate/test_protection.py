@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+
+from sfumato.errors import InputError
+from sfumato.evaluate.protection import (
+    ProtectionProtocol,
+    evaluate_protection,
+    linkability,
+    measure_protection,
+    table_of,
+)
+from sfumato.evaluate.repeated import collect_albums
+from sfumato.types.recipe import Recipe
+
+
+def test_linkability_from_nothing_to_everything():
+    rng = np.random.default_rng(0)
+    far = rng.normal(size=20_000)
+    assert linkability(rng.normal(size=2000), far) < 0.05
+    assert linkability(far[:100] - 100, far) == 1
+    between = linkability(rng.normal(-1.5, 1, 2000), far)
+    assert 0.3 < between < 0.8
+    assert linkability(np.ones(5), np.ones(7)) == 0
+    with pytest.raises(InputError, match="both kinds"):
+        linkability([], [1.0])
+
+
+def test_templates_can_be_renewed_but_linked_and_never_revoked(made_faces, strangers):
+    albums = collect_albums(made_faces(people=60, photos=2)[0], 2)
+    found = measure_protection(albums, Recipe.of("random-2"), strangers, seed=0)
+    assert found.people == 60
+    assert found.linkable_renewed > 0.99  # two liftings of one embedding meet
+    assert found.linkable > 0.7
+    assert found.met < 0.01  # and give it away
+    assert found.revoked_accepted == 1
+    assert abs(found.error_before - found.error_renewed) < 0.05
+
+
+def test_two_liftings_of_one_face_tell_more_than_liftings_of_strangers(made_faces, strangers):
+    faces, _ = made_faces(people=60, photos=2, noise=8.0)  # two photos of one person have nothing in common
+    found = measure_protection(collect_albums(faces, 2), Recipe.of("hybrid-2"), strangers, seed=0)
+    assert found.linkable < 0.35 < found.linkable_renewed
+    assert found.error_before > 0.3
+
+
+def test_records_and_table(made_faces, strangers, tmp_path):
+    faces, _ = made_faces(people=20, photos=2)
+    protocol = ProtectionProtocol(recipes=("random-2", "hybrid-2"), seeds=(0, 1))
+    records = evaluate_protection(faces, tmp_path, protocol, strangers)
+    assert len(records) == 4
+    table = table_of(records)
+    assert table.columns[:3] == ("recipe", "seeds", "linkable")
+    assert len(table.rows) == 2
+    with pytest.raises(InputError, match="at least one"):
+        ProtectionProtocol(recipes=())

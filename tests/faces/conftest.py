@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""People for tests: each a direction, photos of them near it."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from sfumato.types.embeddings import Embeddings
+from sfumato.types.extractor import Extractor
+
+DIMS = 64
+
+
+def make_photos(people: range, photos: int = 1, noise: float = 0.03, seed: int = 0) -> Embeddings:
+    """Some photos of each person, named person_photo; a person looks the same whatever the seed."""
+    rng = np.random.default_rng([seed, 1])
+    faces = [np.random.default_rng([77, person]).normal(size=DIMS) for person in people]
+    rows = [face / np.linalg.norm(face) + noise * rng.normal(size=DIMS) for face in faces for _ in range(photos)]
+    names = tuple(f"p{person}_{photo}" for person in people for photo in range(photos))
+    return Embeddings(np.array(rows).reshape(-1, DIMS), names, Extractor("arcface"))
+
+
+@pytest.fixture(scope="session")
+def photos() -> Callable[..., Embeddings]:
+    """Make photos of people: ``photos(range(3), photos=2, seed=1)``."""
+    return make_photos

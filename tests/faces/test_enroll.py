@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+
+from sfumato.concealment.faces import build_face_decoys
+from sfumato.errors import DecoyError, FileError, InputError
+from sfumato.faces.calibrate import CalibrateParams, calibrate_gallery
+from sfumato.faces.enroll import EnrollParams, enroll, renew, revoke
+from sfumato.faces.gallery import are_parallel
+from sfumato.faces.galleryfile import load_gallery
+from sfumato.types.embeddings import Embeddings
+
+
+def test_a_gallery_begins_with_its_first_people(photos, tmp_path):
+    decoys = build_face_decoys(photos(range(500, 600)))
+    for params, recipe in (
+        (EnrollParams(), "random-2"),
+        (EnrollParams(decoys=decoys), "hybrid-2"),
+        (EnrollParams(recipe="sub-hybrid-4", decoys=decoys), "sub-hybrid-4"),
+    ):
+        path = tmp_path / f"{recipe}.h5"
+        assert enroll(path, photos(range(2)), params).ids == ("p0_0", "p1_0")
+        more = enroll(path, photos(range(2, 3)), EnrollParams(decoys=params.decoys))  # the gallery's own recipe
+        assert str(load_gallery(path).recipe) == str(more.gallery.recipe) == recipe
+        assert len(load_gallery(path)) == 3
+    with pytest.raises(DecoyError, match="needs decoys"):
+        enroll(tmp_path / "hybrid-2.h5", photos(range(3, 4)), EnrollParams())
+    with pytest.raises(InputError, match="no face to enroll"):
+        enroll(tmp_path / "new.h5", photos(range(0)), EnrollParams())
+    assert not (tmp_path / "new.h5").exists()
+
+
+def test_enrolling_again_releases_nothing(photos, tmp_path):
+    path = tmp_path / "gallery.h5"
+    enroll(path, photos(range(3)), EnrollParams())
+    before = path.read_bytes()
+    newer = Embeddings(photos(range(2, 4), seed=1).values, ("p2_0", "p3_0"), load_gallery(path).templates.extractor)
+    with pytest.raises(InputError, match="'p2_0' is enrolled"):
+        enroll(path, newer, EnrollParams())
+    assert path.read_bytes() == before  # not even the other one
+
+
+def test_renewing_keeps_the_directions(photos, tmp_path):
+    path = tmp_path / "gallery.h5"
+    old = enroll(path, photos(range(3)), EnrollParams()).gallery.template("p1_0")
+    newer = photos(range(1, 2), seed=1)
+    renew(path, newer)
+    new = load_gallery(path).template("p1_0")
+    assert are_parallel(old.subspaces.basis, new.subspaces.basis)
+    assert not np.allclose(old.subspaces.origin, new.subspaces.origin, atol=1e-3)
+    assert load_gallery(path).releases["p1_0"] == 1
+    with pytest.raises(InputError, match="not enrolled"):
+        renew(path, photos(range(7, 8)))
+    with pytest.raises(FileError, match="nobody to renew"):
+        renew(tmp_path / "gone.h5", newer)
+
+
+def test_a_new_template_after_a_revocation_is_counted(photos, tmp_path):
+    path = tmp_path / "gallery.h5"
+    enroll(path, photos(range(3)), EnrollParams())
+    assert revoke(path, ("p1_0",)).revoked == ("p1_0",)
+    again = enroll(path, photos(range(1, 2)), EnrollParams())
+    assert again.released_before == ("p1_0",)
+    assert load_gallery(path).releases["p1_0"] == 2
+    with pytest.raises(FileError, match="nobody to revoke"):
+        revoke(tmp_path / "gone.h5", ("p1_0",))
+
+
+def test_the_same_face_under_another_id_is_refused_where_there_is_a_threshold(photos, tmp_path):
+    path = tmp_path / "gallery.h5"
+    enroll(path, photos(range(3)), EnrollParams())
+    calibrate_gallery(path, photos(range(100, 150)), None, CalibrateParams(rate=0.01))
+    kind = load_gallery(path).templates.extractor
+    twin = Embeddings(photos(range(1, 2), seed=4).values, ("mallory",), kind)
+    with pytest.raises(InputError, match="'mallory' looks like 'p1_0'"):
+        enroll(path, twin, EnrollParams())
+    both = Embeddings(photos(range(7, 8), photos=2).values, ("x", "y"), kind)
+    with pytest.raises(InputError, match=r"'x' looks like 'y'.* 2 of 2"):
+        enroll(path, both, EnrollParams())
+    assert len(load_gallery(path)) == 3
+    enroll(path, photos(range(3, 5)), EnrollParams())  # others look like nobody
+    enroll(path, twin, EnrollParams(allow_similar=True))
+    assert len(load_gallery(path)) == 6

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+import cv2
+import numpy as np
+import pytest
+
+from sfumato.errors import FileError, ImageError, InputError, MissingDependency
+from sfumato.faces import read
+from sfumato.faces.read import Faces, one_face, read_faces
+from sfumato.features.embeddingfile import save_embeddings
+from sfumato.types.embeddings import Embeddings
+from sfumato.types.extractor import Extractor
+
+
+class Reader:
+    """Embeds bright pictures, and finds no face in dark ones."""
+
+    def __init__(self, params):
+        self.params = params
+
+    def embed(self, image):
+        if image.pixels.max() < 100:
+            raise ImageError(f"{image.name}: no face was found")
+        return Embeddings(np.eye(1, 8), (image.name,), Extractor("dlib-face"))
+
+
+@pytest.fixture
+def pictures(tmp_path, monkeypatch):
+    monkeypatch.setattr(read, "FaceReader", Reader)
+    for name, value in (("a.png", 200), ("b.png", 10), ("c.png", 220)):
+        assert cv2.imwrite(str(tmp_path / name), np.full((20, 20, 3), value, np.uint8))
+    return tmp_path
+
+
+def test_embeddings_come_from_a_file_or_a_folder_of_files(photos, tmp_path):
+    save_embeddings(tmp_path / "a.npz", photos(range(2)))
+    save_embeddings(tmp_path / "b.npz", photos(range(2, 5)))
+    (tmp_path / "notes.txt").write_text("nothing")
+    assert len(read_faces(tmp_path / "a.npz").embeddings) == 2
+    assert read_faces(tmp_path).embeddings.names == photos(range(5)).names
+    (tmp_path / "c.csv").write_text("alice,1,0,0\n")
+    assert read_faces(tmp_path / "c.csv", extractor="dlib-face").embeddings.extractor.name == "dlib-face"
+    with pytest.raises(FileError, match=r"different networks.*arcface of 64 dimensions"):
+        read_faces(tmp_path)
+
+
+def test_pictures_without_a_face_are_named(pictures):
+    found = read_faces(pictures)
+    assert found.embeddings.names == ("a.png", "c.png")
+    assert found.unusable == {"b.png": "b.png: no face was found"}
+    assert read_faces(pictures / "a.png").embeddings.names == ("a.png",)
+    with pytest.raises(ImageError, match="no face was found"):
+        read_faces(pictures / "b.png")
+    (pictures / "a.png").unlink()
+    (pictures / "c.png").unlink()
+    with pytest.raises(ImageError, match="no face"):
+        read_faces(pictures)
+
+
+def test_pictures_need_the_extra(tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "dlib", None)
+    assert cv2.imwrite(str(tmp_path / "a.png"), np.zeros((9, 9), np.uint8))
+    with pytest.raises(MissingDependency, match=r"sfumato\[face\]"):
+        read_faces(tmp_path / "a.png")
+
+
+def test_one_of_several_faces_is_chosen_by_name(photos, tmp_path):
+    faces = Faces(photos(range(3)))
+    assert one_face(faces, "p1_0", tmp_path).names == ("p1_0",)
+    assert len(one_face(Faces(photos(range(1))), None, tmp_path)) == 1
+    with pytest.raises(InputError, match="holds 3 faces"):
+        one_face(faces, None, tmp_path)
+    with pytest.raises(InputError, match=r"no face is called 'p1_1' .did you mean"):
+        one_face(faces, "p1_1", tmp_path)
+    with pytest.raises(InputError, match="2 faces are called"):
+        one_face(Faces(Embeddings(np.eye(2, 8), ("a", "a"))), "a", tmp_path)
