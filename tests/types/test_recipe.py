@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.errors import InputError, RecipeError
-from sfumato.types.recipe import KINDS, LARGEST_DIM, Link, Recipe
+from sfumato.types.recipe import DEFAULT_RECIPE, KINDS, LARGEST_DIM, Link, Recipe
 
 dims = st.integers(1, LARGEST_DIM)
 liftings = st.builds(
@@ -268,3 +268,10 @@ def test_liftings_do_not_change_the_space():
     assert Recipe.of("sub-hybrid-2").space == Recipe.of("raw").space == "clear"
     assert Recipe.of("sub-hybrid-2").identity == "sub-hybrid-2"
     assert Recipe.of("compress-48+random-2").space == "compress-48"
+
+
+def test_default_stands_for_the_recipe_we_defend() -> None:
+    assert Recipe.of("default") == Recipe.of(DEFAULT_RECIPE)
+    assert str(Recipe.of(" default ")) == DEFAULT_RECIPE
+    with pytest.raises(RecipeError, match="unknown recipe 'default-2'"):
+        Recipe.of("default-2")

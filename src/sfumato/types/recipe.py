@@ -9,6 +9,8 @@ lifting comes last (it turns points into subspaces). ``sub-hybrid-2`` is a chain
               | "ninja-" variant | "ninja:" file        encoders with weights; once they are read, "@" and a checksum
                                                         follow, and a file is named without its folder
               | "raw"                                   clear descriptors, for evaluations only
+
+``default`` stands for the recipe that we defend, ``DEFAULT_RECIPE``.
 """
 
 import json
@@ -41,6 +43,9 @@ KINDS: dict[str, Kind] = {
     "compress": Kind("encoder", "dimension"),
     "ninja": Kind("encoder", "variant"),
 }
+
+DEFAULT_RECIPE = "ninja-sift-2.5"
+"""What is used where nobody chooses, for SIFT; docs/threats.md says why, and what it does not protect."""
 
 LARGEST_DIM = 65_536
 CHECKSUM_DIGITS = 12
@@ -165,7 +170,8 @@ class Recipe:
             return recipe
         if not isinstance(recipe, str):
             raise RecipeError(f"expected a recipe or its short form, got {type(recipe).__name__}")
-        return cls(links=tuple(_parse_link(part.strip(), recipe) for part in recipe.split("+")))
+        chain = DEFAULT_RECIPE if recipe.strip() == "default" else recipe
+        return cls(links=tuple(_parse_link(part.strip(), chain) for part in chain.split("+")))
 
     @property
     def lifting(self) -> Link | None:
