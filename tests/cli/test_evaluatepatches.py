@@ -42,3 +42,12 @@ def test_what_is_wrong_is_told(run_sfumato, photos, tmp_path):
 
 def test_help_teaches(run_sfumato):
     assert "Example: sfumato evaluate patches" in run_sfumato("evaluate", "patches", "--help").stdout
+
+
+def test_a_folder_of_texts_leaves_no_table(run_sfumato, tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").write_text("no picture")
+    done = run_sfumato("evaluate", "patches", tmp_path / "photos", "-o", tmp_path / "out", code=1)
+    assert "a.jpg" in done.stderr
+    assert "nothing could be measured" in done.stderr
+    assert not list((tmp_path / "out").glob("*.md"))

@@ -205,20 +205,23 @@ def stages(hidden: bool) -> Progress:
 
 
 def report(records: Sequence[Record], table: Table, stem: Path, figures: Sequence[Path], *, as_json: bool) -> None:
-    """Write the table beside the records, print it or the records, and name what was left out."""
-    write_text(stem.with_name(f"{stem.name}.md"), table.to_markdown(), with_folder=True)
-    write_text(stem.with_name(f"{stem.name}.csv"), table.to_csv(), with_folder=True)
+    """Write the table beside the records, print it or the records, and name what was left out.
+
+    Raises InputError, and writes no table, where nothing was measured.
+    """
     dropped = list(dict.fromkeys(line for record in records for line in record.dropped))
     for line in dropped:
         print(printable(f"left out: {line}"), file=sys.stderr)
+    if not any(record.scores for record in records):
+        raise InputError(f"{stem.parent}: nothing could be measured, so no table is written; see what was left out")
+    write_text(stem.with_name(f"{stem.name}.md"), table.to_markdown(), with_folder=True)
+    write_text(stem.with_name(f"{stem.name}.csv"), table.to_csv(), with_folder=True)
     if as_json:
         print(json.dumps([json.loads(record.to_json()) for record in records], indent=2, sort_keys=True))
     else:
         show(table)
         names = ", ".join(path.name for path in (*figures, stem.with_name(f"{stem.name}.md")))
         print(f"{len(records)} records in {stem.parent}, with {names} and {stem.name}.csv")
-    if not any(record.scores for record in records):
-        raise typer.Exit(1)
 
 
 def show(table: Table) -> None:

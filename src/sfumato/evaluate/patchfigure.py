@@ -4,6 +4,7 @@
 Knows records; bars are told apart by colour and hatching.
 """
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def draw_bars(records: Iterable[Record], stem: str | Path, title: str = "") -> t
             axes.grid(axis="y", color="#e8e8e8")
             axes.set_axisbelow(True)
         handles, labels = figure.axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(groups)), frameon=False)
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(groups)), frameon=False)
         if title:
             figure.suptitle(title, fontsize=11)
         return save_figure(figure, stem)
@@ -61,7 +62,7 @@ def _draw(axes: Any, group: Group, scores: list[str], number: int, count: int) -
     places = [place - 0.4 + width * (number + 0.5) for place in range(len(scores))]
     recipe, distance = group.params.get("recipe"), group.params.get("distance")
     look = {"color": COLOURS[number % len(COLOURS)], "hatch": HATCHES[number % len(HATCHES)], "edgecolor": "#ffffff"}
-    axes.bar(places, heights, width, label=f"{recipe} {distance}", linewidth=0.4, **look)
+    axes.bar(places, heights, width, label=f"{re.sub('@[0-9a-f]+', '', str(recipe))} {distance}", linewidth=0.4, **look)
     for place, some in zip(places, values, strict=True):
         if len(some) > 1:
             axes.plot([place, place], [min(some), max(some)], color="#444444", linewidth=1)

@@ -48,13 +48,14 @@ def weigh(use: Iterable[Record], leakage: Iterable[Record]) -> list[Standing]:
 
     Raises InputError if no recipe was measured in both ways.
     """
+    matched, attacked = list(use), list(leakage)
     leaks: dict[str, dict[str, float]] = {}
-    for group in group_by_seed(leakage):
+    for group in group_by_seed(attacked):
         attack, value = str(group.params.get("attack")), group.mean("leakage")
         if value is not None and attack not in SCALE:
             leaks.setdefault(_recipe(group), {})[_title(group)] = value
     standings = []
-    for group in group_by_seed(use):
+    for group in group_by_seed(matched):
         accuracy = group.mean(score_name("accuracy 3 px", "overall"))
         correct = group.mean(score_name("correct 3 px", "overall"))
         recipe = _recipe(group)
@@ -63,7 +64,9 @@ def weigh(use: Iterable[Record], leakage: Iterable[Record]) -> list[Standing]:
         if recipe in leaks or recipe == "raw":
             standings.append(Standing(recipe, accuracy, correct, leaks.get(recipe, {})))
     if not any(one.leakage for one in standings):
-        raise InputError("tradeoff: no recipe has both a matching accuracy and a leakage")
+        dropped = list(dict.fromkeys(line for record in (*matched, *attacked) for line in record.dropped))
+        said = f"; left out: {'; '.join(dropped[:5])}" if dropped else ""
+        raise InputError(f"tradeoff: no recipe has both a matching accuracy and a leakage{said}")
     return standings
 
 
