@@ -7,7 +7,7 @@ from sfumato.evaluate.attackers import Tools
 from sfumato.evaluate.leakage import LeakageProtocol, evaluate_leakage, plan_leakage
 from sfumato.evaluate.leakagesheets import draw_sheets
 from sfumato.evaluate.results import Results
-from sfumato.evaluate.sheets import GAP, WIDTH
+from sfumato.evaluate.sheets import GAP, TITLE, WIDTH
 from sfumato.evaluate.subjects import BUNDLED
 from sfumato.features.local import LocalParams
 
@@ -19,7 +19,11 @@ def test_a_sheet_for_each_recipe(small_photos, make_painter, tmp_path):
     works = plan_leakage(small_photos, wanted, Tools(painters=[make_painter()]))
     evaluate_leakage(works, tmp_path)
     files = draw_sheets(works, tmp_path, "sift")
-    assert [file.name for file in files] == ["leakage-sift-random-2.jpg", "leakage-sift-sub-hybrid-2.jpg"]
+    names = ["leakage-sift-random-2.jpg", "leakage-sift-sub-hybrid-2.jpg", "leakage-sift-strongest.jpg"]
+    assert [file.name for file in files] == names
+    strongest, of_one = cv2.imread(str(files[2])), cv2.imread(str(files[1]))
+    assert strongest.shape[1] == 5 * (WIDTH + GAP) - GAP  # photo, clear, keypoints alone, and a column a recipe
+    assert abs(strongest[TITLE:, -WIDTH:].astype(int) - of_one[TITLE:, -WIDTH:]).mean() < 4  # but for what JPEG changes
     sheet = cv2.imread(str(files[0]))
     assert sheet.shape[1] == 4 * (WIDTH + GAP) - GAP  # photo, clear, keypoints alone, nearest
     Results(tmp_path, works.made[-1].task()).forget(works.samples)
