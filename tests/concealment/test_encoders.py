@@ -10,6 +10,7 @@ from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.encoders import Resolved, encode_decoys, encode_points, find_encoders, remember, resolve
 from sfumato.errors import FileError, InputError, RecipeError
 from sfumato.learn import encoder as learned
+from sfumato.learn.compress import learn_compress
 from sfumato.learn.encoder import encode, load_encoder, save_encoder
 
 
@@ -105,7 +106,9 @@ def test_a_checksum_that_nobody_has_is_told(path, forgotten, make_encoder):
     [
         ("ninja:none.safetensors", FileError, "check the path after ninja:"),
         ("ninja:.", FileError, "no such file|no encoder"),
-        ("compress-8", RecipeError, "makes no compress"),
+        ("compress-128", RecipeError, "up to a turn"),
+        ("compress-129", RecipeError, "holds 128 principal components, 129"),
+        ("compress-8:none.safetensors", FileError, "check the path after compress:"),
         ("ninja-none", RecipeError, "no encoder ninja-none"),
     ],
 )
@@ -121,6 +124,38 @@ def test_chains_must_fit(path, tmp_path, make_encoder):
     assert encode_points(resolve(f"{narrow}+{last}"), np.ones((3, 32))).shape == (3, 4)
     with pytest.raises(RecipeError, match="takes 32 dimensions, what comes before it gives 8"):
         resolve(f"{narrow}+ninja:{path}")
+
+
+def test_components_are_cut_named_by_checksum_and_found_again(forgotten):
+    found = resolve("compress-48+sub-hybrid-2")
+    (encoder,) = found.encoders
+    assert (encoder.kind, encoder.output_dim) == ("compress", 48)
+    assert str(found.recipe) == f"compress-48@{encoder.checksum[:12]}+sub-hybrid-2"
+    assert found.recipe.space == f"compress@{encoder.checksum[:12]}"
+    assert resolve(found.recipe) == found
+    assert resolve("compress-32").encoders[0].checksum != encoder.checksum
+    module._known.clear()
+    again = find_encoders(found.recipe)
+    assert again.recipe == found.recipe
+    assert again.encoders[0].checksum == encoder.checksum
+    assert sfumato.Recipe.from_json(found.recipe.to_json()) == found.recipe
+
+
+def test_own_components_are_cut_from_their_file(tmp_path, forgotten, points):
+    rows = np.random.default_rng(0).random((500, 32))
+    whole = save_encoder(tmp_path / "mine.safetensors", learn_compress(rows, "toy"))
+    found = resolve(f"compress-8:{tmp_path / 'mine.safetensors'}+random-2")
+    digits = learned.narrowed(whole, 8).checksum[:12]
+    assert str(found.recipe) == f"compress-8:mine@{digits}+random-2"
+    assert found(points).shape == (len(points), 8)
+    module._known.clear()
+    assert find_encoders(found.recipe) is None
+    again = find_encoders(found.recipe, [whole])
+    assert np.array_equal(again(points), found(points))  # the whole file, cut as the recipe says
+    with pytest.raises(RecipeError, match="of the kind compress, not ninja"):
+        resolve(f"ninja:{tmp_path / 'mine.safetensors'}")
+    with pytest.raises(RecipeError, match="up to a turn"):
+        resolve(f"compress-32:{tmp_path / 'mine.safetensors'}")
 
 
 def test_decoys_are_encoded_once(path, decoys, monkeypatch):

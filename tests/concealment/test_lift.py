@@ -245,7 +245,7 @@ def test_lines_are_refused_for_unit_norm_unless_forced(points, decoys):
 
 
 @pytest.mark.parametrize(("recipe", "message"), [
-    ("random-32", "31 at most"), ("compress-8+random-2", "encoder"), ("sub-hybird-2", "did you mean 'sub-hybrid-2'"),
+    ("random-32", "31 at most"), ("ninja-none+random-2", "encoder"), ("sub-hybird-2", "did you mean 'sub-hybrid-2'"),
 ])  # fmt: skip
 def test_impossible_recipes(recipe, message, points):
     with pytest.raises(RecipeError, match=message):

@@ -14,7 +14,7 @@ from sfumato.errors import FileError, InputError, RecipeError
 from sfumato.images.samples import sample_image
 from sfumato.learn import encoder as module
 from sfumato.learn.checkpoint import load_tensors, save_tensors
-from sfumato.learn.encoder import Encoder, bundled_encoder, bundled_names, encode, load_encoder, save_encoder
+from sfumato.learn.encoder import Encoder, bundled_encoder, bundled_names, encode, load_encoder, narrowed, save_encoder
 from sfumato.learn.pairs import PairParams, pairs_from_photos
 
 
@@ -180,6 +180,25 @@ def test_what_is_no_encoder_is_refused(make, wrong):
     given = {"layers": make().layers, "extractor_name": "sift", "card": {}} | wrong
     with pytest.raises(InputError):
         Encoder(**given)
+
+
+def test_compress_is_linear_and_cut_to_its_strongest(tmp_path, rows):
+    layer = (np.eye(16) * 0.5, np.full(16, -0.25), False)
+    whole = Encoder(layers=(layer,), extractor_name="sift", kind="compress")
+    found = encode(whole, np.vstack([rows, np.full((1, 16), 0.5)]))
+    assert np.abs(found[:-1] - (rows * 0.5 - 0.25)).max() < 1e-6  # not scaled
+    assert np.abs(found[-1]).max() == 0  # the mean is 0, and no mistake
+    assert np.array_equal(encode(narrowed(whole, 5), rows), found[:-1, :5])
+    assert narrowed(whole, 16) is whole
+    assert whole.checksum != Encoder(layers=(layer,), extractor_name="sift").checksum
+    save_encoder(tmp_path / "c.safetensors", whole)
+    assert load_encoder(tmp_path / "c.safetensors").kind == "compress"
+    with pytest.raises(InputError, match="holds 16 principal components, 17"):
+        narrowed(whole, 17)
+    with pytest.raises(InputError, match="only principal components"):
+        narrowed(Encoder(layers=(layer,), extractor_name="sift"), 4)
+    with pytest.raises(InputError, match="one layer without a ReLU"):
+        Encoder(layers=(layer, layer), extractor_name="sift", kind="compress")
 
 
 def test_bundled_ones_are_found_by_name(make, tmp_path, monkeypatch):

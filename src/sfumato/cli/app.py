@@ -33,6 +33,7 @@ from sfumato.cli import (
     match,
     tradeoff,
     train,
+    traincompress,
     traindecoder,
     trainninja,
     trainpairs,
@@ -103,12 +104,12 @@ def _index_options() -> None:
     """Indexes of concealed features, asked for the nearest entries of others."""
 
 
-train_commands = typer.Typer(help="Networks that attack, learned from other people's photos.")
+train_commands = typer.Typer(help="Networks that attack and encoders, learned from other people's photos.")
 
 
 @train_commands.callback(no_args_is_help=True)
 def _train_options() -> None:
-    """Networks that attack, learned from other people's photos."""
+    """Networks that attack and encoders, learned from other people's photos."""
 
 
 def explained(command: Callable[..., None], interrupted: str) -> Callable[..., None]:
@@ -174,6 +175,7 @@ app.add_typer(index_commands, name="index")
 app.command("invert")(explained(invert.run, "nothing was written"))
 train_commands.command("inverter")(explained(train.inverter, train.KEPT))
 train_commands.command("decoder")(explained(traindecoder.run, traindecoder.KEPT))
+train_commands.command("compress")(explained(traincompress.run, "nothing was written"))
 train_commands.command("pairs")(explained(trainpairs.run, "nothing was written"))
 train_commands.command("ninja")(explained(trainninja.run, trainninja.KEPT))
 app.add_typer(train_commands, name="train")

@@ -17,7 +17,7 @@ from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.decoys import collision_probability
 from sfumato.concealment.encoders import resolve
 from sfumato.errors import ArchiveError, FileError
-from sfumato.learn.encoder import load_encoder
+from sfumato.learn.encoder import Encoder, load_encoder
 from sfumato.store import Archive, load
 
 
@@ -125,11 +125,20 @@ def describe_encoder(path: Path) -> dict[str, Any]:
         "kind": "encoder",
         "extractor": encoder.extractor_name,
         "layers": " - ".join(map(str, widths)),
-        "recipe": str(resolve(f"ninja:{path}").recipe) if "+" not in str(path) else "rename it: no + in recipes",
+        "recipe": _recipe_of(encoder, path),
         "checksum": encoder.checksum,
         "card": {name: json.dumps(value, sort_keys=True) for name, value in sorted(encoder.card.items())},
         "bytes": path.stat().st_size,
     }
+
+
+def _recipe_of(encoder: Encoder, path: Path) -> str:
+    """Return how a recipe names an encoder: a network with its checksum, components with their number to be chosen."""
+    if "+" in str(path):
+        return "rename it: no + in recipes"
+    if encoder.kind == "compress":
+        return f"compress-D:{path.name}, D from 1 to {min(encoder.output_dim, encoder.input_dim - 1)}"
+    return str(resolve(f"ninja:{path}").recipe)
 
 
 def _form(dim: int, ambient_dim: int) -> str:

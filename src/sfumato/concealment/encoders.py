@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.concealment.decoys import Decoys
 from sfumato.errors import FileError, InputError, RecipeError
-from sfumato.learn.encoder import Encoder, bundled_encoder, bundled_names, encode, load_encoder
+from sfumato.learn.encoder import Encoder, bundled_encoder, bundled_names, encode, load_encoder, narrowed
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import CHECKSUM_DIGITS, Link, Recipe
 
@@ -28,8 +28,10 @@ Floats = NDArray[np.float32]
 LONGEST_NAME = 80
 PROBES = 64
 SAME = 1e-3
-"""How far inner products of probes must move for an encoder to count as one."""
+"""How far squared distances of probes must move for an encoder to count as one."""
 REMEMBERED = 32
+COMPRESSED = "sift"
+"""Whose principal components compress-D takes where no file is named."""
 
 _lock = threading.Lock()
 _known: "OrderedDict[str, Encoder]" = OrderedDict()  # by the digits of the checksum that recipes have
@@ -52,19 +54,19 @@ class Resolved:
         if self.encoders and not Extractor(self.encoders[0].extractor_name).matches(extractor):
             raise RecipeError(
                 f"recipe {self.recipe}: its encoder is for {self.encoders[0].extractor_name}, the features are "
-                f"{extractor.name}: choose an encoder for {extractor.name}, or train one with sfumato train ninja "
-                f"--descriptor {extractor.name}"
+                f"{extractor.name}: choose an encoder for {extractor.name}, or train one with sfumato train "
+                f"{self.encoders[0].kind} --descriptor {extractor.name}"
             )
 
 
 def resolve(recipe: Recipe | str) -> Resolved:
     """Find the encoders of a recipe, and return it with their checksums.
 
-    ``ninja:FILE`` is read from its file, ``ninja-NAME`` is one that comes with the package. A name with a checksum, as
-    an archive has it, is found among those of the package and all that this process has read.
+    ``ninja:FILE`` and ``compress-48:FILE`` are read from files, ``ninja-NAME`` and ``compress-48`` are of the package.
+    A name with a checksum, as an archive has it, is found among those of the package and all that this process read.
 
     Raises FileError for a file that can not be used, RecipeError for an encoder that is not there, does not fit the one
-    before it, or is of a kind that this version does not make.
+    before it, or conceals nothing.
     """
     given = Recipe.of(recipe)
     links, encoders = [], list[Encoder]()
@@ -108,9 +110,9 @@ def find_encoders(recipe: Recipe, given: Iterable[Encoder] = ()) -> Resolved | N
     Raises InputError for a given encoder that the recipe does not name.
     """
     for encoder in given:
-        remember(encoder)
-        wanted = [link.checksum for link in recipe.encoders]
-        if encoder.checksum[:CHECKSUM_DIGITS] not in wanted:
+        wanted = {link.checksum for link in recipe.encoders}
+        found = {remember(one).checksum[:CHECKSUM_DIGITS] for one in _cut_for(encoder, recipe)}
+        if not found & wanted:
             raise InputError(
                 f"the features were made by {recipe}, and this is another encoder, "
                 f"{encoder.checksum[:CHECKSUM_DIGITS]}: give the one that was used"
@@ -134,20 +136,37 @@ def remember(encoder: Encoder) -> Encoder:
         return old
 
 
+def _cut_for(encoder: Encoder, recipe: Recipe) -> list[Encoder]:
+    """Return an encoder, and principal components also cut to the numbers that a recipe asks for."""
+    cuts = [link.dim for link in recipe.encoders if link.kind == "compress" and encoder.kind == "compress"]
+    return [encoder, *(narrowed(encoder, dim) for dim in cuts if dim and dim < encoder.output_dim)]
+
+
 def _find(link: Link, recipe: Recipe) -> tuple[Encoder, Link]:
     """Return the encoder of a link, and the link with its checksum."""
-    if link.kind != "ninja":
-        raise RecipeError(f"recipe {recipe}: this version makes no {link.kind}; encoders are ninja-NAME and ninja:FILE")
     if link.checksum:
-        name = Path(link.variant[1:]).name
+        name = Path(link.variant[1:]).name if link.named else link.variant[1:]
         return _by_checksum(link, recipe), replace(link, variant=f"{link.variant[0]}{name}")
-    if link.variant.startswith("-"):
-        encoder, name = bundled_encoder(link.variant[1:]), link.variant[1:]
+    variant = link.variant
+    if variant.startswith(":"):
+        path = Path(variant[1:])
+        encoder = _read(path, link.kind)
+        variant = ":" + (path.name.removesuffix(".safetensors")[:LONGEST_NAME].strip() or "encoder")
     else:
-        path = Path(link.variant[1:])
-        encoder, name = _read(path), path.name.removesuffix(".safetensors")[:LONGEST_NAME].strip() or "encoder"
+        encoder = bundled_encoder(COMPRESSED if link.kind == "compress" else variant[1:], link.kind)
+    if encoder.kind != link.kind:
+        raise RecipeError(f"recipe {recipe}: its encoder is of the kind {encoder.kind}, not {link.kind}")
+    if link.dim is not None:
+        encoder = _cut(encoder, link.dim, recipe)
     _refuse_turning(encoder, recipe)
-    return remember(encoder), replace(link, variant=f"{link.variant[0]}{name}@{encoder.checksum[:CHECKSUM_DIGITS]}")
+    return remember(encoder), replace(link, variant=f"{variant}@{encoder.checksum[:CHECKSUM_DIGITS]}")
+
+
+def _cut(encoder: Encoder, dim: int, recipe: Recipe) -> Encoder:
+    try:
+        return narrowed(encoder, dim)
+    except InputError as cause:
+        raise RecipeError(f"recipe {recipe}: {cause}") from cause
 
 
 def _refuse_turning(encoder: Encoder, recipe: Recipe) -> None:
@@ -158,34 +177,41 @@ def _refuse_turning(encoder: Encoder, recipe: Recipe) -> None:
     drawn = np.random.default_rng(0).standard_normal((PROBES, encoder.input_dim))
     for rows in (drawn, np.abs(drawn)):  # networks may treat what is never negative differently
         unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-        seen = encode(encoder, unit).astype(np.float64)
-        if np.abs(seen @ seen.T - unit @ unit.T).max() > SAME:
+        if np.abs(_squared_distances(encode(encoder, unit)) - _squared_distances(unit)).max() > SAME:
             return
     raise RecipeError(f"recipe {recipe}: its encoder leaves descriptors as they are, up to a turn: it conceals nothing")
+
+
+def _squared_distances(rows: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return all (N, N) squared distances of a few rows: no turn and no shift changes them."""
+    differences = rows[:, None].astype(np.float64) - rows[None]
+    squared: NDArray[np.float64] = np.square(differences).sum(axis=2)
+    return squared
 
 
 def _by_checksum(link: Link, recipe: Recipe) -> Encoder:
     with _lock:
         found = _known.get(link.checksum)
     if found is None:
-        bundled = (bundled_encoder(name) for name in bundled_names())
-        found = next((one for one in bundled if one.checksum.startswith(link.checksum)), None)
+        bundled = (bundled_encoder(name, link.kind) for name in bundled_names(link.kind))
+        cut = (one for encoder in bundled for one in _cut_for(encoder, recipe))
+        found = next((one for one in cut if one.checksum.startswith(link.checksum)), None)
     if found is None:
         raise RecipeError(
             f"recipe {recipe} names an encoder by its checksum {link.checksum}, which does not come with the package: "
-            f"give its file, ninja:FILE, or --encoder FILE"
+            f"give its file, {'ninja:FILE' if link.dim is None else f'compress-{link.dim}:FILE'}, or --encoder FILE"
         )
     return remember(found)
 
 
-def _read(path: Path) -> Encoder:
+def _read(path: Path, kind: str) -> Encoder:
     """Read an encoder, once for each version of a file."""
     try:
         info = os.stat(path)
     except OSError as cause:
         raise FileError(
             f"{path}: the encoder of the recipe can not be read ({cause.strerror or cause}): check the path after "
-            f"ninja:, or name one that comes with the package ({', '.join(bundled_names()) or 'there is none'})"
+            f"{kind}:, or name one that comes with the package ({', '.join(bundled_names(kind)) or 'there is none'})"
         ) from cause
     key = (os.path.abspath(path), info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns)
     with _lock:

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encoders: small trained networks that move descriptors to a space of their own (NinjaNet in inference).
+"""Encoders: what moves descriptors to a space of their own, a trained network (ninja) or principal components.
 
-A plain perceptron followed by L2 normalisation, run by numpy alone, so that a device needs no torch. Knows layers and
-the file they come in, docs/format.md; neither how they were trained nor recipes.
+``ninja`` is a plain perceptron followed by L2 normalisation (NinjaNet in inference), ``compress`` one linear layer;
+both are run by numpy alone, so that a device needs no torch. Knows layers and the file they come in, docs/format.md;
+neither how they were trained nor recipes.
 """
 
 import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
@@ -25,8 +26,8 @@ from sfumato.types.extractor import is_label
 Floats = NDArray[np.float32]
 Layer = tuple[Floats, Floats, bool]
 
-FORMAT, VERSION, KIND = "sfumato-encoder", "1", "ninja"
-PREFIX, SUFFIX = f"{KIND}-", ".safetensors"
+FORMAT, VERSION, KINDS = "sfumato-encoder", "1", ("ninja", "compress")
+SUFFIX = ".safetensors"
 MOST_LAYERS, WIDEST = 64, 8192
 LARGEST_CARD = 2**20
 ROWS_AT_ONCE = 4096
@@ -37,18 +38,22 @@ DTYPES = {"float16": np.float16, "float32": np.float32}
 class Encoder:
     """A perceptron: ``layers`` of weight (out, in), bias (out,) float32 and whether a ReLU follows.
 
-    ``extractor_name`` says whose descriptors it takes, ``card`` how it was made (plain values that JSON knows).
-    ``checksum`` is of the layers alone: equal ones encode alike, whatever their cards say.
+    ``extractor_name`` says whose descriptors it takes, ``card`` how it was made (plain values that JSON knows). What a
+    ``ninja`` gives has unit norm; ``compress`` is one layer without a ReLU, and gives its result as it is.
+    ``checksum`` is of the kind and the layers alone: equal ones encode alike, whatever their cards say.
     """
 
     layers: tuple[Layer, ...]
     extractor_name: str
+    kind: str = "ninja"
     card: Mapping[str, Any] = field(default_factory=dict)
     checksum: str = field(init=False)
 
     def __post_init__(self) -> None:
         if not is_label(self.extractor_name):
             raise InputError(f"extractor_name must be a short text, got {self.extractor_name!r:.80}")
+        if self.kind not in KINDS:
+            raise InputError(f"it is of kind {self.kind!r:.40}, known are {' and '.join(KINDS)}")
         if not 1 <= len(self.layers) <= MOST_LAYERS:
             raise InputError(f"an encoder has 1 to {MOST_LAYERS} layers, got {len(self.layers)}")
         checked: list[Layer] = []
@@ -60,13 +65,15 @@ class Encoder:
             if not isinstance(relu, bool):
                 raise InputError(f"layer{number}: whether a ReLU follows is a truth value")
             checked.append((rows, frozen_array(bias, f"layer{number}.bias", (len(rows),)), relu))
+        if self.kind == "compress" and (len(checked) != 1 or checked[0][2]):
+            raise InputError("compress is one layer without a ReLU")
         try:
             card = json.loads(json.dumps(dict(self.card), allow_nan=False))
         except (TypeError, ValueError, RecursionError) as cause:
             raise InputError("card: expected plain values that JSON knows") from cause
         object.__setattr__(self, "layers", tuple(checked))
         object.__setattr__(self, "card", MappingProxyType(card))
-        object.__setattr__(self, "checksum", _checksum(self.layers))
+        object.__setattr__(self, "checksum", _checksum(self.kind, self.layers))
 
     @property
     def input_dim(self) -> int:
@@ -80,11 +87,11 @@ class Encoder:
 
     def __repr__(self) -> str:
         dims = f"{self.input_dim} to {self.output_dim} dimensions, {len(self.layers)} layers"
-        return f"Encoder({self.extractor_name}, {dims}, {self.checksum[:12]})"
+        return f"Encoder({self.kind}, {self.extractor_name}, {dims}, {self.checksum[:12]})"
 
 
 def encode(encoder: Encoder, points: ArrayLike) -> Floats:
-    """Return descriptors (N, n) as the encoder sees them, (N, n') float32 of unit norm.
+    """Return descriptors (N, n) as the encoder sees them, (N, n') float32, of a ninja's of unit norm.
 
     A function of each row alone, without any draw: the same row always gives the same numbers (summed in float64, and
     so to the last bit in nearly every case, whatever rows stand beside it).
@@ -105,6 +112,8 @@ def encode(encoder: Encoder, points: ArrayLike) -> Floats:
                 if relu:
                     np.maximum(x, 0, out=x)
             lengths = np.linalg.norm(x, axis=1, keepdims=True)
+        if encoder.kind == "compress" and np.isfinite(lengths).all():
+            lengths[:] = 1  # the mean descriptor is 0, and rightly so
         if not (np.isfinite(lengths) & (lengths > 0)).all():
             raise InputError("this encoder makes zeros or no numbers of some rows: it is damaged, use another")
         result[start : start + len(x)] = x / lengths
@@ -128,29 +137,41 @@ def save_encoder(path: str | os.PathLike[str], encoder: Encoder, dtype: str = "f
             for part, array in (("weight", weight), ("bias", bias))
         }
     relu = ",".join(str(int(flag)) for _, _, flag in encoder.layers)
-    rounded = _from_arrays(arrays, relu, encoder.extractor_name, dict(encoder.card))
     card = json.dumps(dict(encoder.card), sort_keys=True, allow_nan=False)
-    texts = {"format": FORMAT, "version": VERSION, "kind": KIND, "relu": relu, "card": card}
-    save_tensors(path, arrays, texts | {"extractor": encoder.extractor_name})
+    texts = {"format": FORMAT, "version": VERSION, "kind": encoder.kind, "relu": relu, "card": card}
+    texts["extractor"] = encoder.extractor_name
+    rounded = _from_arrays(arrays, texts)
+    save_tensors(path, arrays, texts)
     return rounded
 
 
+def narrowed(encoder: Encoder, dim: int) -> Encoder:
+    """Return principal components cut to the ``dim`` strongest.
+
+    Raises InputError for another encoder, and where there are fewer.
+    """
+    if encoder.kind != "compress":
+        raise InputError(f"only principal components can be cut to {dim} of them, this is a {encoder.kind}")
+    if not 1 <= dim <= encoder.output_dim:
+        raise InputError(f"it holds {encoder.output_dim} principal components, {dim} were asked for")
+    ((weight, bias, relu),) = encoder.layers
+    layer = (weight[:dim], bias[:dim], relu)
+    return replace(encoder, layers=(layer,)) if dim < encoder.output_dim else encoder
+
+
 def load_encoder(path: str | os.PathLike[str]) -> Encoder:
-    """Read an encoder made by ``sfumato train ninja``.
+    """Read an encoder made by ``sfumato train ninja`` or ``sfumato train compress``.
 
     Raises FileError for a missing, damaged or hostile file, one of another kind, or of a newer version.
     """
     arrays, texts = load_tensors(path)
     if not is_encoder_file(texts):
-        raise FileError(f"{path}: this is no encoder: give a file made by sfumato train ninja")
+        raise FileError(f"{path}: this is no encoder: give a file made by sfumato train ninja or train compress")
     version = texts.get("version")
     if version != VERSION:
         raise FileError(f"{path}: it has version {version!r:.20}, this program reads version {VERSION}: update it")
     try:
-        if texts.get("kind") != KIND:
-            raise InputError(f"it is of kind {texts.get('kind')!r:.40}, known is {KIND}")
-        card = _parsed_card(texts.get("card", "{}"))
-        return _from_arrays(arrays, texts.get("relu", ""), texts.get("extractor", ""), card)
+        return _from_arrays(arrays, texts)
     except SfumatoError as cause:
         raise FileError(f"{path}: not a usable encoder: {cause}") from cause
 
@@ -160,32 +181,33 @@ def is_encoder_file(texts: Mapping[str, str]) -> bool:
     return texts.get("format") == FORMAT
 
 
-def bundled_names() -> tuple[str, ...]:
-    """Return the names of the encoders that come with the package, sorted."""
-    folder = resources.files("sfumato.learn") / "data"
+def bundled_names(kind: str = "ninja") -> tuple[str, ...]:
+    """Return the names of the encoders of a kind that come with the package, sorted."""
+    folder, prefix = resources.files("sfumato.learn") / "data", f"{kind}-"
     files = [place.name for place in folder.iterdir()] if folder.is_dir() else []
-    return tuple(sorted(n[len(PREFIX) : -len(SUFFIX)] for n in files if n.startswith(PREFIX) and n.endswith(SUFFIX)))
+    return tuple(sorted(n[len(prefix) : -len(SUFFIX)] for n in files if n.startswith(prefix) and n.endswith(SUFFIX)))
 
 
-def bundled_encoder(name: str) -> Encoder:
+def bundled_encoder(name: str, kind: str = "ninja") -> Encoder:
     """Return an encoder that comes with the package, by its name, for example ``sift-2.5``.
 
     Raises RecipeError naming those that there are.
     """
-    known = bundled_names()
+    known = bundled_names(kind)
     if name not in known:
-        told = f"there are {', '.join(PREFIX + one for one in known)}" if known else "none come with this version"
+        told = f"there are {', '.join(f'{kind}-{one}' for one in known)}" if known else "none come with this version"
+        own = "ninja:FILE" if kind == "ninja" else "compress-48:FILE"
         raise RecipeError(
-            f"no encoder {PREFIX}{name!s:.80} comes with the package{suggest(name, known)}: {told}; one of your own is "
-            f"named by its file, {KIND}:FILE"
+            f"no encoder {kind}-{name!s:.80} comes with the package{suggest(name, known)}: {told}; one of your own is "
+            f"named by its file, {own}"
         )
-    with resources.as_file(resources.files("sfumato.learn") / "data" / f"{PREFIX}{name}{SUFFIX}") as place:
+    with resources.as_file(resources.files("sfumato.learn") / "data" / f"{kind}-{name}{SUFFIX}") as place:
         return load_encoder(place)
 
 
-def _from_arrays(arrays: Mapping[str, NDArray[Any]], relu: str, extractor_name: str, card: dict[str, Any]) -> Encoder:
-    """Return the encoder of named arrays; InputError tells what is missing, too much, or not a number."""
-    flags = relu.split(",")
+def _from_arrays(arrays: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> Encoder:
+    """Return the encoder of named arrays and texts; InputError tells what is missing, too much, or not a number."""
+    flags = texts.get("relu", "").split(",")
     if len(flags) > MOST_LAYERS or any(flag not in ("0", "1") for flag in flags):
         raise InputError(f"relu must be 0 or 1 for each of up to {MOST_LAYERS} layers, with commas")
     wanted = [f"layer{number}.{part}" for number in range(len(flags)) for part in ("weight", "bias")]
@@ -201,7 +223,8 @@ def _from_arrays(arrays: Mapping[str, NDArray[Any]], relu: str, extractor_name: 
         (arrays[f"layer{number}.weight"].astype(np.float32), arrays[f"layer{number}.bias"].astype(np.float32), f == "1")
         for number, f in enumerate(flags)
     )
-    return Encoder(layers=layers, extractor_name=extractor_name, card=card)
+    card = _parsed_card(texts.get("card", "{}"))
+    return Encoder(layers=layers, extractor_name=texts.get("extractor", ""), kind=texts.get("kind", ""), card=card)
 
 
 def _parsed_card(text: str) -> dict[str, Any]:
@@ -214,8 +237,10 @@ def _parsed_card(text: str) -> dict[str, Any]:
     return card
 
 
-def _checksum(layers: tuple[Layer, ...]) -> str:
+def _checksum(kind: str, layers: tuple[Layer, ...]) -> str:
     digest = hashlib.blake2b(digest_size=32, person=b"sfumato-encoder")
+    if kind != "ninja":
+        digest.update(kind.encode())
     for weight, bias, relu in layers:
         digest.update(np.array([*weight.shape, relu], "<i8").tobytes())
         digest.update(weight.astype("<f4").tobytes() + bias.astype("<f4").tobytes())

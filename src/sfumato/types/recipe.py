@@ -5,8 +5,9 @@ A recipe is a chain of links joined by ``+``. Encoders come first (they change t
 lifting comes last (it turns points into subspaces). ``sub-hybrid-2`` is a chain of one link;
 ``compress-48+sub-hybrid-4`` of two.
 
-    link      = kind "-" dimension [ "-forced" ]        liftings, compress
-              | "ninja-" variant | "ninja:" file        encoders with weights; once they are read, "@" and a checksum
+    link      = kind "-" dimension [ "-forced" ]        liftings
+              | "compress-" dimension [ ":" file ]      principal components
+              | "ninja-" variant | "ninja:" file        networks; once they or components are read, "@" and a checksum
                                                         follow, and a file is named without its folder
               | "raw"                                   clear descriptors, for evaluations only
 
@@ -21,15 +22,26 @@ from typing import Any, Literal
 from sfumato.errors import InputError, RecipeError, suggest
 from sfumato.types.extractor import is_label
 
+CHECKSUM_DIGITS = 12
+"""How much of an encoder's checksum stands in a recipe."""
+
+_NAME = r"[^\s+](?:[^+]*[^\s+])?"
+_CHECKSUM = rf"@[0-9a-f]{{{CHECKSUM_DIGITS}}}"
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a kind of link does: its role, what follows its name, where a lifting takes directions from."""
+    """What a kind of link does: its role, what follows its name, where a lifting takes directions from.
+
+    ``variants`` is a pattern of what may follow besides a dimension, and ``variant_told`` says it in words.
+    """
 
     role: Literal["clear", "encoder", "lifting"]
     argument: Literal["none", "dimension", "variant"]
     decoys: Literal["none", "whole", "part", "labels"] = "none"
     random: bool = False  # whether (the smaller) half of the directions, or all without decoys, are random
+    variants: str = ""
+    variant_told: str = "nothing"
 
 
 KINDS: dict[str, Kind] = {
@@ -40,16 +52,14 @@ KINDS: dict[str, Kind] = {
     "sub-adversarial": Kind("lifting", "dimension", "part"),
     "sub-hybrid": Kind("lifting", "dimension", "part", random=True),
     "hybrid-labels": Kind("lifting", "dimension", "labels", random=True),
-    "compress": Kind("encoder", "dimension"),
-    "ninja": Kind("encoder", "variant"),
+    "compress": Kind("encoder", "dimension", variants=rf"(:{_NAME})?", variant_told="':' and a file"),
+    "ninja": Kind("encoder", "variant", variants=f"[-:]{_NAME}", variant_told="'-' or ':' and a name without '+'"),
 }
 
 DEFAULT_RECIPE = "ninja-sift-2.5"
 """What is used where nobody chooses, for SIFT; docs/threats.md says why, and what it does not protect."""
 
 LARGEST_DIM = 65_536
-CHECKSUM_DIGITS = 12
-"""How much of an encoder's checksum stands in a recipe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +88,7 @@ class Link:
             raise RecipeError(f"{self.kind} takes no dimension")
         if not isinstance(self.forced, bool) or (self.forced and self.role != "lifting"):
             raise RecipeError(f"forced is a truth value and belongs to liftings only, not to {self.kind}")
-        if not isinstance(self.variant, str) or bool(self.variant) != (argument == "variant"):
-            raise RecipeError(f"{self.kind} {'needs a' if argument == 'variant' else 'takes no'} variant")
-        if self.variant and not (
-            re.fullmatch(r"[-:][^\s+]([^+]*[^\s+])?", self.variant) and self.variant.isprintable()
-        ):
-            raise RecipeError(f"the variant of {self.kind} is '-' or ':' and a printable text without '+'")
+        _check_variant(self.kind, self.variant)
 
     @property
     def role(self) -> str:
@@ -93,8 +98,13 @@ class Link:
     @property
     def checksum(self) -> str:
         """The first digits of the checksum of an encoder that was read; empty where it is only named."""
-        found = re.search(rf"@([0-9a-f]{{{CHECKSUM_DIGITS}}})$", self.variant)
-        return found[1] if found else ""
+        found = re.search(f"{_CHECKSUM}$", self.variant) if self.role == "encoder" else None
+        return found[0][1:] if found else ""
+
+    @property
+    def named(self) -> str:
+        """The variant without a checksum."""
+        return self.variant.removesuffix(f"@{self.checksum}") if self.checksum else self.variant
 
     @property
     def identity(self) -> str:
@@ -269,13 +279,20 @@ def _parse_link(text: str, whole: str) -> Link:
     variant = re.fullmatch(r"ninja([-:].+)", text, re.DOTALL)
     if variant:
         return Link("ninja", variant=variant[1])
-    parts = re.fullmatch(r"(.*?)-(\d{1,9})(-forced)?", text, re.ASCII)
+    parts = re.fullmatch(r"([a-z-]*?)-(\d{1,9})([-:@].*?)??(-forced)?", text, re.ASCII | re.DOTALL)
     name = parts[1] if parts else text
     if parts and name in KINDS and KINDS[name].argument == "dimension":
-        return Link(name, int(parts[2]), forced=parts[3] is not None)
+        return Link(name, int(parts[2]), forced=parts[4] is not None, variant=parts[3] or "")
     dim = parts[2] if parts else "2"
     near = suggest(text, [f"{k}-{dim}" if KINDS[k].argument == "dimension" else k for k in KINDS])
     raise RecipeError(f"unknown recipe {whole!r:.80}{near}; kinds are {', '.join(sorted(KINDS))}, {examples}")
+
+
+def _check_variant(kind: str, variant: str) -> None:
+    """Raise RecipeError unless this may follow a kind and its dimension."""
+    allowed = KINDS[kind].variants + (f"({_CHECKSUM})?" if KINDS[kind].role == "encoder" else "")
+    if not isinstance(variant, str) or not (re.fullmatch(allowed, variant) and (variant.isprintable() or not variant)):
+        raise RecipeError(f"{kind} is followed by {KINDS[kind].variant_told}, got {variant!r:.80}")
 
 
 def _check_chain(chain: tuple[Link, ...]) -> None:
