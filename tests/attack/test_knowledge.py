@@ -98,7 +98,7 @@ def test_an_attack_sees_what_it_needs_and_is_helped_by_and_no_more(hidden):
     companions = Companions(rows=np.arange(5), subspaces=hidden.subspaces)
     everything = Knowledge(
         public=rows, decoys=rows, releases=companions, partners=companions, tracks=companions, clear=np.ones((5, 8)),
-        seeds=(1,), decoder=lambda s: s.origin, encoder=lambda rows: rows,
+        seeds=(1,), decoder=lambda s: s.origin, encoder=lambda rows: rows, point_decoder=lambda rows: rows,
     )  # fmt: skip
     for needs, helped_by in (((), ()), ((), ("decoys",)), (("public",), ("tracks", "seeds")), (("clear",), ())):
         attack = Attack("spy", needs, "nothing", spy, helped_by=helped_by)

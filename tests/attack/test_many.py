@@ -119,7 +119,7 @@ def test_encoded_features_are_attacked_with_their_encoder(clear, decoys, encoder
     outcomes, left_out = attack_archive(archive, None, Materials(general=general, clear=clear), neighbours=1000)
     facts = {outcome.attack.name: outcome.facts for outcome in outcomes}
     assert not left_out
-    assert list(facts) == ["nearest", "nearest-base", "oracle", "oracle-base", "oracle-encoded"]
+    assert list(facts) == ["nearest", "nearest-base", "oracle", "oracle-base", "oracle-encoded", "regression"]
     assert facts["nearest"]["knowledge"] == ["public", "encoder"]
     assert facts["oracle"]["median"] == pytest.approx(facts["oracle-base"]["median"], abs=1e-6)  # asked about all
     curves = archive_curves(archive, Materials(general=general, clear=clear))

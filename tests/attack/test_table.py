@@ -16,7 +16,7 @@ conceal = partial(sfumato.conceal, evaluation_seed=1)
 
 def test_every_attack_is_there_under_its_name():
     names = "vertex bounded nearest nearest-base nearest-projected nearest-sphere oracle oracle-projected oracle-sphere"
-    rest = "oracle-base oracle-encoded decoys clusters density intersection reveal tracks decoder replay"
+    rest = "oracle-base oracle-encoded decoys clusters density intersection reveal tracks decoder regression replay"
     assert list(ATTACKS) == [*names.split(), *rest.split()]
     assert all(attack.name == name and attack.assumes for name, attack in ATTACKS.items())
 
@@ -82,11 +82,12 @@ def test_encoded_features_leave_attacks_that_end_in_clear_descriptors(sift, enco
     assert applicable(hidden, Knowledge(public=rows)) == ("nearest-base",)
     known = Knowledge(public=rows, clear=sift.descriptors, decoys=rows, encoder=encoder, decoder=lambda s: s.origin)
     assert applicable(hidden, known) == (
-        "nearest", "nearest-base", "oracle", "oracle-base", "oracle-encoded", "decoder"
+        "nearest", "nearest-base", "oracle", "oracle-base", "oracle-encoded", "decoder", "regression"
     )  # fmt: skip
     lifted = sfumato.conceal(sift, f"{encoder.recipe}+random-2")
     assert "vertex" not in applicable(lifted, known)
-    assert "oracle" in applicable(lifted, known)
+    assert {"oracle", "decoys", "density", "nearest-sphere"} <= set(applicable(lifted, known))
+    assert "regression" not in applicable(lifted, known)
     plain = applicable(sfumato.conceal(sift, "random-2"), known)
     assert not {"nearest-base", "oracle-base", "oracle-encoded"} & set(plain)
 
@@ -95,4 +96,4 @@ def test_databases_of_another_dimension_are_left_out(sift, make_encoder):
     made = remember(make_encoder(dims=(128, 64)))
     hidden = sfumato.conceal(sift, f"ninja:narrow@{made.checksum[:12]}")
     known = Knowledge(public=np.ones((2, 128)), clear=sift.descriptors, encoder=resolve(hidden.recipe))
-    assert applicable(hidden, known) == ("nearest", "oracle")
+    assert applicable(hidden, known) == ("nearest", "oracle", "regression")

@@ -167,7 +167,7 @@ def test_encoded_features_with_their_encoder_and_curves(run_here, photos, folder
     out = tmp_path / "out"
     done = run_here(*given, "--encoder", tmp_path / "n.safetensors", "--curves", "-o", out)
     names = [line.split()[0] for line in done.stdout.splitlines()[1:]]
-    assert names == ["nearest", "nearest-base", "oracle", "oracle-base", "oracle-encoded"]
+    assert names == ["nearest", "nearest-base", "oracle", "oracle-base", "oracle-encoded", "regression"]
     curves = json.loads((out / "curves.json").read_text())
     assert set(curves) == {"paired", "clear database", "encoded database"}
     assert (out / "curves.png").stat().st_size > 1000
@@ -181,5 +181,6 @@ def test_encoded_features_with_their_encoder_and_curves(run_here, photos, folder
         (folder / "private.sfm.h5", ("--encoder", tmp_path / "n.safetensors"), "these did not"),
         (private, ("--curves",), "--curves needs --public"),
         (private, ("-a", "vertex"), "not for features that went through an encoder"),
+        (private, ("-a", "density"), "not for features that went through an encoder and were not lifted"),
     ):
         assert message in run_here(archive, *option, "-q", code=1).stderr

@@ -26,6 +26,7 @@ MEANINGS = {
     "seeds": "seeds the lifting may have used",
     "decoder": "a decoder trained on public photos",
     "encoder": "the encoder that was used",
+    "point_decoder": "a decoder trained for the encoder alone",
 }
 """The fields of Knowledge, in words."""
 
@@ -63,7 +64,8 @@ class Knowledge:
     ``public`` (V, n) descriptors of other photos; ``decoys`` (W, n) the database used for lifting; ``releases`` hold
     exactly the same descriptors, ``partners`` (one a row at most) and ``tracks`` nearly; ``clear`` (N, n) answers an
     oracle's questions, row by row; ``seeds`` may have made the draws; ``decoder`` maps Subspaces to (N, n);
-    ``encoder`` maps descriptors (N, n) to the space (N, n') that encoded features live in.
+    ``encoder`` maps descriptors (N, n) to the space (N, n') that encoded features live in, ``point_decoder`` points
+    (N, n') of it back to descriptors.
 
     Of encoded features ``public``, ``decoys`` and ``clear`` are still descriptors before any encoder.
     """
@@ -77,6 +79,7 @@ class Knowledge:
     seeds: tuple[int, ...] = ()
     decoder: Callable[[Subspaces], NDArray[np.float32]] | None = None
     encoder: Callable[[NDArray[np.float32]], NDArray[np.float32]] | None = None
+    point_decoder: Callable[[NDArray[np.float32]], NDArray[np.float32]] | None = None
 
     def __post_init__(self) -> None:
         for name in ("public", "decoys", "clear"):
@@ -91,8 +94,10 @@ class Knowledge:
             raise InputError("partners: a row has one matched partner at most; several belong in tracks")
         if self.decoder is not None and not callable(self.decoder):
             raise InputError(f"decoder: expected a function of subspaces, got {type(self.decoder).__name__}")
-        if self.encoder is not None and not callable(self.encoder):
-            raise InputError(f"encoder: expected a function of descriptors, got {type(self.encoder).__name__}")
+        for name in ("encoder", "point_decoder"):
+            given = getattr(self, name)
+            if given is not None and not callable(given):
+                raise InputError(f"{name}: expected a function of descriptors, got {type(given).__name__}")
         object.__setattr__(self, "seeds", tuple(whole_number(seed, "seeds") for seed in self.seeds))
 
     @property
@@ -148,11 +153,13 @@ _NOTHING = _Nothing()
 class Recovered:
     """Guesses at the clear descriptors: ``descriptors`` (N, n) float32 and ``confidence`` (N,) from 0 to 1.
 
-    Every row has a guess. Confidence 0 says that nothing better is known than the subspace itself.
+    Every row has a guess. Confidence 0 says that nothing better is known than the subspace itself. Where a lifting
+    after an encoder was attacked, ``inside`` (N, n') are the points found in the space that was lifted, else None.
     """
 
     descriptors: NDArray[np.float32]
     confidence: NDArray[np.float32]
+    inside: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         descriptors = frozen_array(self.descriptors, "recovered descriptors", (None, None))
@@ -161,6 +168,9 @@ class Recovered:
             raise InputError("confidence: expected numbers from 0 to 1")
         object.__setattr__(self, "descriptors", descriptors)
         object.__setattr__(self, "confidence", confidence)
+        if self.inside is not None:
+            inside = frozen_array(self.inside, "points found", (len(descriptors), None))
+            object.__setattr__(self, "inside", inside)
 
     def __len__(self) -> int:
         return len(self.descriptors)
@@ -175,6 +185,7 @@ class Attack:
 
     ``encoded`` is what it needs on features that went through an encoder, None if it does not work there: it then
     knows the space of clear descriptors only, or finds points of the encoder's. ``only_encoded``: it is for them alone.
+    ``lifted`` says whether encoded features must have been lifted after it, or must not; None: either will do.
     ``helped_by`` are fields it also works without, and uses where they are known.
     """
 
@@ -185,6 +196,7 @@ class Attack:
     encoded: tuple[str, ...] | None = None
     only_encoded: bool = False
     helped_by: tuple[str, ...] = ()
+    lifted: bool | None = None
 
     def __post_init__(self) -> None:
         unknown = set(self.needs) | set(self.encoded or ()) | set(self.helped_by)
@@ -197,7 +209,7 @@ class Attack:
     def needs_on(self, recipe: Recipe) -> tuple[str, ...] | None:
         """Return the fields of Knowledge it needs on features of a recipe; None if it is not for such."""
         if recipe.has_encoder:
-            return self.encoded
+            return self.encoded if self.lifted in (None, recipe.lifting is not None) else None
         return None if self.only_encoded else self.needs
 
     def uses_on(self, recipe: Recipe, knowledge: Knowledge) -> tuple[str, ...]:
@@ -215,8 +227,9 @@ def run_attack(attack: Attack, features: ConcealedFeatures, knowledge: Knowledge
     """
     needs = attack.needs_on(features.recipe)
     if needs is None:
-        others = "did not go" if attack.only_encoded else "went"
-        raise InputError(f"the attack {attack.name} is not for features that {others} through an encoder")
+        others = "did not go" if attack.only_encoded and not features.recipe.has_encoder else "went"
+        lifting = "" if attack.lifted is None else " and were not lifted" if attack.lifted else " and were then lifted"
+        raise InputError(f"the attack {attack.name} is not for features that {others} through an encoder{lifting}")
     missing = [name for name in needs if name not in knowledge.known]
     if missing:
         told = " and ".join(f"{MEANINGS[name]} ({name})" for name in missing)

@@ -72,13 +72,15 @@ class Materials:
 @dataclass(slots=True, repr=False)
 class Outcome:
     """What an attack came to: ``images`` attacked, what was ``used`` of the knowledge about any of them, ``confidence``
-    of each feature, ``distances`` to the clear ones where they are known."""
+    of each feature, ``distances`` to the clear ones where they are known, and those ``inside`` the space that was
+    lifted where an encoder came before."""
 
     attack: Attack
     images: int = 0
     used: tuple[str, ...] = ()
     confidence: list[NDArray[np.float32]] = field(default_factory=list)
     distances: list[NDArray[np.float64]] = field(default_factory=list)
+    inside: list[NDArray[np.float64]] = field(default_factory=list)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -95,6 +97,8 @@ class Outcome:
         }
         if self.distances:
             facts |= summarise_distances(np.concatenate(self.distances))
+        if self.inside:
+            facts["lifted space"] = summarise_distances(np.concatenate(self.inside))
         return facts
 
     def __repr__(self) -> str:
@@ -154,10 +158,19 @@ def attack_archive(
             outcome.confidence.append(recovered.confidence)
             if knowledge.clear is not None:
                 outcome.distances.append(recovery_distances(recovered, knowledge.clear))
+                outcome.inside += distances_inside(recovered, knowledge)
             if seen is not None:
                 seen(attack.name, name, features, recovered)
     ran = [outcome for outcome in outcomes.values() if outcome.images or names is not None]
     return ran, left_out
+
+
+def distances_inside(recovered: Recovered, knowledge: Knowledge) -> list[NDArray[np.float64]]:
+    """Return, where a lifting after an encoder was attacked, the distances (N,) to the clear ones in that space."""
+    if recovered.inside is None or knowledge.encoder is None or knowledge.clear is None:
+        return []
+    found = Recovered(recovered.inside, recovered.confidence)
+    return [recovery_distances(found, knowledge.encoder(knowledge.clear))]
 
 
 def archive_curves(archive: Archive, materials: Materials) -> dict[str, Curve]:

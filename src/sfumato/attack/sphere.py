@@ -13,8 +13,8 @@ from sfumato.types.concealed import ConcealedFeatures, Subspaces
 
 Array = NDArray[np.float64]
 
-UNIT_NORM = ("sift", "rootsift", "hardnet", "sosnet", "hynet", "tfeat", "hardtfeat", "superpoint")
-"""Descriptors that their extractors scale to unit norm."""
+UNIT_NORM = ("sift", "rootsift", "hardnet", "sosnet", "hynet", "tfeat", "hardtfeat", "superpoint", "ninja")
+"""Descriptors, and encodings of them, that are scaled to unit norm."""
 
 SAME_NORM = 1e-3
 HALVINGS = 60

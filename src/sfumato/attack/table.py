@@ -8,7 +8,9 @@ from sfumato.attack.decoyremoval import recover_decoys
 from sfumato.attack.density import recover_density
 from sfumato.attack.intersection import recover_intersection
 from sfumato.attack.knowledge import Attack, Knowledge
+from sfumato.attack.lifted import AfterEncoder, recover_regression
 from sfumato.attack.neighbours import (
+    Recover,
     oracle,
     oracle_sphere,
     recover_nearest,
@@ -35,9 +37,21 @@ _BOUNDED = "the last layer is bounded, and descriptors have unit norm"
 _STRIPPED = "the decoy database (and, if given, public descriptors)"
 _LIKELY = f"{_PUBLIC} (and, if given, the decoy database)"
 _REPLAYED = "the seed of the lifting, and the decoy database"
+_UNDONE = "descriptors of other photos and the encoder, undone by least squares"
 _ASKS = ("public", "clear")
 _NORMS = ("public", "decoys")
 """Either shows which norm descriptors have (``sphere.known_radius``)."""
+
+
+def _lifted(
+    name: str, needs: tuple[str, ...], assumes: str, recover: Recover, helped_by: tuple[str, ...] = ()
+) -> Attack:
+    """Return an attack on liftings that also works on those after an encoder, where it needs a way back as well."""
+    encoded = tuple(dict.fromkeys((*needs, "encoder", *(() if "decoys" in needs else ("public",)))))
+    return Attack(
+        name, needs, assumes, AfterEncoder(recover), encoded, helped_by=(*helped_by, "point_decoder"), lifted=True
+    )
+
 
 ATTACKS: dict[str, Attack] = {
     attack.name: attack
@@ -46,8 +60,8 @@ ATTACKS: dict[str, Attack] = {
         Attack("bounded", (), _BOUNDED, recover_bounded, helped_by=_NORMS),
         Attack("nearest", ("public",), _PUBLIC, recover_nearest, ("public", "encoder")),
         Attack("nearest-base", ("public",), _BASE, recover_nearest_base, ("public",), only_encoded=True),
-        Attack("nearest-projected", ("public",), _PUBLIC, recover_nearest_projected),
-        Attack("nearest-sphere", ("public",), f"{_PUBLIC}, and their norm", recover_nearest_sphere),
+        _lifted("nearest-projected", ("public",), _PUBLIC, recover_nearest_projected),
+        _lifted("nearest-sphere", ("public",), f"{_PUBLIC}, and their norm", recover_nearest_sphere),
         Attack("oracle", _ASKS, f"{_PUBLIC}, and which of the nearest is best", oracle(), (*_ASKS, "encoder")),
         Attack("oracle-projected", _ASKS, f"{_PUBLIC}, and which of the nearest is best", oracle(projected=True)),
         Attack("oracle-sphere", _ASKS, f"{_PUBLIC}, their norm, and which of the nearest is best", oracle_sphere()),
@@ -60,13 +74,16 @@ ATTACKS: dict[str, Attack] = {
             (*_ASKS, "encoder"),
             only_encoded=True,
         ),
-        Attack("decoys", ("decoys",), _STRIPPED, recover_decoys, helped_by=("public",)),
-        Attack("clusters", ("public",), f"{_PUBLIC}, and how many decoys a subspace has", recover_clusters),
-        Attack("density", ("public",), _LIKELY, recover_density, helped_by=("decoys",)),
-        Attack("intersection", ("releases",), _AGAIN, recover_intersection, helped_by=_NORMS),
-        Attack("reveal", ("partners",), "which features of other images match", recover_reveal, helped_by=_NORMS),
-        Attack("tracks", ("tracks",), "a map: all views of every point", recover_tracks, helped_by=_NORMS),
+        _lifted("decoys", ("decoys",), _STRIPPED, recover_decoys, helped_by=("public",)),
+        _lifted("clusters", ("public",), f"{_PUBLIC}, and how many decoys a subspace has", recover_clusters),
+        _lifted("density", ("public",), _LIKELY, recover_density, helped_by=("decoys",)),
+        _lifted("intersection", ("releases",), _AGAIN, recover_intersection, helped_by=_NORMS),
+        _lifted("reveal", ("partners",), "which features of other images match", recover_reveal, helped_by=_NORMS),
+        _lifted("tracks", ("tracks",), "a map: all views of every point", recover_tracks, helped_by=_NORMS),
         Attack("decoder", ("decoder",), _TRAINED, recover_decoder, ("decoder",)),
+        Attack(
+            "regression", ("public", "encoder"), _UNDONE, recover_regression, ("public", "encoder"), True, lifted=False
+        ),
         Attack("replay", ("seeds", "decoys"), _REPLAYED, recover_replay, helped_by=("public",)),
     )
 }
@@ -76,9 +93,8 @@ ATTACKS: dict[str, Attack] = {
 def applicable(features: ConcealedFeatures, knowledge: Knowledge) -> tuple[str, ...]:
     """Return the names of the attacks that this knowledge allows on such features, in the order of the table.
 
-    The vertex attack is for histograms, the bounded one for the others; an extractor of unknown kind gets both. Of
-    features that went through an encoder only attacks that end in clear descriptors are left; a lifting after it can be
-    attacked as such by whoever gives the features another recipe, and finds points of the encoder's space.
+    The vertex attack is for histograms, the bounded one for the others; an extractor of unknown kind gets both. A
+    lifting after an encoder is attacked in the encoder's space, and what is found there carried back (lifted.py).
     """
     known = set(knowledge.known)
     if features.recipe.has_encoder:

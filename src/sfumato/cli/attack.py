@@ -26,12 +26,14 @@ from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.encoders import Resolved, find_encoders
 from sfumato.errors import InputError
 from sfumato.features.hloc import UNTOLD, read_hloc, told_extractor
+from sfumato.learn.decoder import Decoder
 from sfumato.learn.encoder import load_encoder
 from sfumato.matching.matchfile import load_matches
 from sfumato.store import Archive, load
 from sfumato.store.layout import Header
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.extractor import Extractor
+from sfumato.types.recipe import Recipe
 from sfumato.whole import write_text
 
 
@@ -53,6 +55,13 @@ def run(
     matches: Annotated[Path | None, typer.Option(help="Matches between the images, made by 'sfumato match'.")] = None,
     model: Annotated[Path | None, typer.Option(help="A map of the images: a folder made by 'sfumato map'.")] = None,
     decoder: Annotated[Path | None, typer.Option(help="A decoder, made by 'sfumato train decoder'.")] = None,
+    point_decoder: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of features lifted after an encoder: a decoder trained for the encoder alone, which carries what is "
+            "found in its space back. Default: least squares over --public."
+        ),
+    ] = None,
     encoder: Annotated[
         Path | None,
         typer.Option(help="The encoder the features went through, for nearest and oracle. Default: a bundled one."),
@@ -76,8 +85,10 @@ def run(
     What the attacker knows is what you give: nothing but the archive is enough for the vertex attack on SIFT. With
     --clear the distances to the clear descriptors are reported (unit norm: within 0.02 is broken); without, only how
     many rows the attack is confident of. With -o a folder, pictures show what a server could see. Of encoded features
-    (ninja) the public descriptors go through the encoder too; the attacks ending in -base and -encoded do without one
-    or the other. Clear features, public descriptors and decoys of another kind than the archive's are refused.
+    (ninja, compress) the public descriptors go through the encoder too; the attacks ending in -base and -encoded do
+    without one or the other. A lifting after an encoder is attacked in the encoder's space, and what is found is
+    carried back: distances are then given in both. Clear features, public descriptors and decoys of another kind than
+    the archive's are refused.
 
     Example: sfumato attack private.sfm.h5 --attack vertex --clear clear.h5
     """
@@ -96,6 +107,7 @@ def run(
                 seeds=read_seeds(seeds),
                 decoder=None if decoder is None else load_decoder(decoder),
                 encoder=encoder_of(opened, encoder),
+                point_decoder=None if point_decoder is None else point_decoder_of(opened, point_decoder),
             ),
             clear=None if clear is None else dict(read_hloc(clear, extractor=kind)),
             release=None if releases is None else files.enter_context(load(releases)),
@@ -170,6 +182,21 @@ def encoder_of(archive: Archive, path: Path | None) -> Resolved | None:
     return found
 
 
+def point_decoder_of(archive: Archive, path: Path) -> Decoder:
+    """Read a decoder for the encoders alone that the features of an archive went through.
+
+    Raises InputError if it is for something else.
+    """
+    found, header = load_decoder(path), first_header(archive)
+    trained = Recipe.of(str(found.facts.get("recipe", "raw")))
+    if header is not None and (trained.lifting is not None or trained.space != header.recipe.space):
+        raise InputError(
+            f"--point-decoder: this one was trained for {trained}, wanted is one for the encoders of {header.recipe} "
+            f"without the lifting"
+        )
+    return found
+
+
 def draw_archive_curves(archive: Archive, materials: Materials, output: Path) -> None:
     """Write curves.json and curves.png: mean distances of the oracle's answers over K, of all images."""
     found = archive_curves(archive, materials)
@@ -226,13 +253,16 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
         return ["no attack is possible with what is known: see --public, --decoys, --releases, --matches, --model"]
     scored = all("median" in row for row in rows)
     head = ["median", *(f"within {limit}" for limit in WITHIN)] if scored else ["features", "with a guess", "confident"]
-    lines = [["attack", "knowledge", *head]]
+    lifted = [f"lifted space {limit}" for limit in WITHIN] if any("lifted space" in row for row in rows) else []
+    lines = [["attack", "knowledge", *head, *lifted]]
     for row in rows:
         values = (
             [f"{row['median']:.4f}", *(f"{100 * row[key]:.1f} %" for key in head[1:])]
             if scored
             else [str(row[key]) for key in head]
         )
+        inside = row.get("lifted space", {})
+        values += [f"{100 * inside[f'within {limit}']:.1f} %" if inside else "-" for limit in WITHIN if lifted]
         lines.append([row["attack"], " + ".join(row["knowledge"]) or "-", *values])
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]

@@ -58,7 +58,9 @@ def needs_on(attack: str, recipe: Recipe) -> tuple[str, ...] | None:
         return ()
     name, needs = VARIANTS[attack]
     found = ATTACKS[name].needs_on(recipe)
-    return found if found is None or recipe.has_encoder else needs
+    if found is None or not recipe.has_encoder:
+        return None if found is None else needs
+    return tuple(dict.fromkeys((*found, *(("decoys",) if "decoys" in needs else ()))))
 
 
 UNITS = {"psnr": "dB", "psnr_rgb": "dB", "features": "per image"}
