@@ -84,7 +84,8 @@ def conceal_to_archive(
                 continue
             decoys = decoys or _needed_decoys(recipe, features)
             twin = seen.setdefault(hashlib.blake2b(features.descriptors.tobytes()).digest(), name)
-            if twin in writer and len(features):
+            shares = recipe.lifting is None or recipe.lifting.epsilon is None  # what shows a repeat no eps covers
+            if twin in writer and len(features) and shares:
                 if labels is not None and labels.get(twin) != labels.get(name):
                     outcome.unreadable[name] = f"the same features as {twin}, under another label"
                     continue

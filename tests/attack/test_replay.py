@@ -9,8 +9,10 @@ from sfumato.attack.knowledge import Knowledge
 from sfumato.attack.replay import GuessableDraws, recover_replay
 from sfumato.attack.score import score_recovery
 from sfumato.concealment.decoys import part_pool, whole_pool
+from sfumato.concealment.encoders import resolve
 from sfumato.concealment.lift import lift
 from sfumato.concealment.randomness import SystemDraws
+from sfumato.concealment.supply import Supply
 from sfumato.errors import EvaluationOnlyWarning, InputError
 from sfumato.types.recipe import Link
 
@@ -18,7 +20,8 @@ from sfumato.types.recipe import Link
 def lifted(clear, link, decoys, draws):
     """Conceal with draws of somebody's own."""
     pool = part_pool(decoys, len(clear), draws) if link.kind.startswith("sub") else whole_pool(decoys, len(clear))
-    subspaces = lift(clear.descriptors, link, decoys, pool if link.decoy_count else None, draws)
+    supply = Supply(link, decoys, pool, resolve("random-2")) if link.decoy_count else None
+    subspaces = lift(clear.descriptors, link, supply, draws)
     return sfumato.ConcealedFeatures(clear.keypoints, subspaces, str(link), clear.extractor, clear.image_size)
 
 

@@ -19,7 +19,7 @@ from sfumato.subspace import reference
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import KINDS, Link, Recipe
 
-LIFTINGS = [kind for kind in KINDS if KINDS[kind].role == "lifting" and kind != "hybrid-labels"]
+LIFTINGS = [kind for kind in KINDS if KINDS[kind].role == "lifting" and kind not in ("hybrid-labels", "subset")]
 SECRET = bytes(range(11, 43))
 
 

@@ -10,11 +10,22 @@ from sfumato.errors import InputError, RecipeError
 from sfumato.types.recipe import DEFAULT_RECIPE, KINDS, LARGEST_DIM, Link, Recipe
 
 dims = st.integers(1, LARGEST_DIM)
-liftings = st.builds(
-    Link, st.sampled_from([k for k, v in KINDS.items() if v.role == "lifting"]), dims, forced=st.booleans()
+with_decoys = [kind for kind, what in KINDS.items() if what.decoys != "none" and kind != "subset"]
+liftings = (
+    st.builds(Link, st.sampled_from(["random", *with_decoys]), dims, forced=st.booleans())
+    | st.builds(Link, st.sampled_from(with_decoys), dims, forced=st.booleans(), variant=st.just("-generated"))
+    | st.builds(
+        Link,
+        st.just("subset"),
+        st.integers(2, LARGEST_DIM),
+        variant=st.from_regex(r":eps=[0-9]{0,2}[1-9](\.[0-9]{1,4})?", fullmatch=True),
+    )
 )
 variants = st.from_regex(r"[-:][A-Za-z0-9_./-]{1,20}", fullmatch=True)
-encoders = st.builds(Link, st.just("compress"), dims) | st.builds(Link, st.just("ninja"), variant=variants)
+files = st.from_regex(r"(:[A-Za-z0-9_./-]{1,20})?(@[0-9a-f]{12})?", fullmatch=True)
+encoders = st.builds(Link, st.just("compress"), dims, variant=files) | st.builds(
+    Link, st.just("ninja"), variant=variants
+)
 chains = (
     st.just((Link("raw"),))
     | st.lists(encoders, min_size=1, max_size=3).map(tuple)

@@ -2,7 +2,9 @@
 """Decoy removal: who knows the decoy database finds the decoys that lie in a subspace, and looks elsewhere.
 
 Decoys lie in the subspace exactly (section 3.2 of the embedding paper), up to the rounding of the archive; any other
-entry of the database is far from it. What is left is searched with a second public set, or with the database itself
+entry of the database is far from it. Decoys that were generated lie near entries, and so do clear descriptors: there an
+entry that comes nearer than most do to descriptors of other photos is taken for what a decoy was made of. What is left
+is searched with a second public set, or with the database itself
 where there is none. Never holds a matrix of all subspaces and all decoys.
 """
 
@@ -18,6 +20,12 @@ from sfumato.types.concealed import ConcealedFeatures, Subspaces
 
 INSIDE = 3e-3
 """An entry this near to a subspace lies in it: ten times what float16 leaves, a hundredth of chance."""
+
+NEARLY = 0.6
+"""Of generated decoys: an entry nearer to a subspace than this share of what entries are from others is suspicious."""
+
+ENTRIES_ASKED = 256
+"""So many entries are asked how far the next is, to tell what near means in a space."""
 
 APART = 0.5
 """A guess nearer than this to a stripped decoy is taken for that decoy."""
@@ -51,22 +59,31 @@ def recover_decoys(features: ConcealedFeatures, knowledge: Knowledge) -> Recover
 def used_decoys(
     features: ConcealedFeatures, database: NDArray[np.float32]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the entries (N, k) of a database (W, n) nearest to each subspace, and which of them lie in it.
+    """Return the entries (N, k) of a database (W, n) nearest to each subspace, and which of them lie in it, or near.
 
-    k is the number of decoys the recipe uses, and at least 1.
+    k is the number of decoys the recipe uses, and at least 1. Near counts where the recipe says they are generated.
     """
     lifting = features.recipe.lifting
     count = max(1, lifting.decoy_count if lifting is not None else 0)
     distances, rows = nearest_held(features.subspaces, database, count)
-    return rows, distances <= INSIDE
+    is_generated = lifting is not None and lifting.is_generated
+    return rows, distances <= (NEARLY * usual_gap(database) if is_generated else INSIDE)
+
+
+def usual_gap(database: NDArray[np.float32]) -> float:
+    """Return how far entries of a database are from the next one, in the median of some."""
+    some = database[:: max(1, len(database) // ENTRIES_ASKED)][:ENTRIES_ASKED]
+    points = Subspaces(some, np.zeros((len(some), 0, some.shape[1]), np.float32))
+    distances, _ = nearest_held(points, database, 2)
+    return float(np.median(distances[:, -1]))
 
 
 def share_found(features: ConcealedFeatures, database: NDArray[np.float32]) -> float:
-    """Return the share of all decoys used that the database gives away; NaN where none were used."""
+    """Return the share of all decoys used that the database gives away exactly; NaN where none were used."""
     lifting = features.recipe.lifting
     if lifting is None or lifting.decoy_count == 0 or len(features) == 0:
         return float("nan")
-    return float(used_decoys(features, database)[1].mean())
+    return float((nearest_held(features.subspaces, database, lifting.decoy_count)[0] <= INSIDE).mean())
 
 
 def _pick(subspaces: Subspaces, candidates: NDArray[np.float32], entries: NDArray[np.float64]) -> NDArray[np.int64]:

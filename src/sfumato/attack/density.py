@@ -4,6 +4,7 @@
 Public descriptors of other photos give a density of descriptors; its modes along a subspace, on the sphere where there
 is one, are the clear descriptor and the decoys. A known database strips the decoys. Without it the attacker clusters
 his own public descriptors as the database was made: what looks more like a centroid than like a descriptor is a decoy.
+Where decoys are generated he generates some from the database himself, and does the same.
 Constraints such as non-negativity are not used: it also breaks descriptors compressed by principal components.
 """
 
@@ -19,6 +20,8 @@ from sfumato.attack.knowledge import Knowledge, Recovered
 from sfumato.attack.mixture import COMPONENTS, Mixture, cut, distinct, fit_mixture
 from sfumato.attack.sphere import known_radius, place, reach
 from sfumato.concealment.cluster import build_decoys
+from sfumato.concealment.decoys import Decoys, whole_pool
+from sfumato.concealment.generated import bytes_each, generate
 from sfumato.errors import InputError
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 
@@ -64,10 +67,12 @@ def recover_density(features: ConcealedFeatures, knowledge: Knowledge) -> Recove
         return Recovered(features.subspaces.origin, np.ones(len(features), np.float32))
     lifting = features.recipe.lifting
     decoys = lifting.decoy_count if lifting is not None else 0
-    guesswork = decoys > 0 and knowledge.decoys is None
-    densities = _learn(_Sample(public), guesswork)
+    is_generated = lifting is not None and lifting.is_generated
+    guesswork = decoys > 0 and (knowledge.decoys is None or is_generated)
+    rivals = _Sample(knowledge.decoys) if is_generated and knowledge.decoys is not None else None
+    densities = _learn(_Sample(public), guesswork, rivals)
     radius = known_radius(features, knowledge)
-    used = _stripped(features, knowledge.decoys) if knowledge.decoys is not None and decoys else None
+    used = None if knowledge.decoys is None or guesswork or not decoys else _stripped(features, knowledge.decoys)
     step = max(1, AT_ONCE // (COMPONENTS * max(1, features.subspaces.dim) ** 2 + 1))
     found, confidence = [], []
     for start in range(0, len(features), step):
@@ -79,15 +84,30 @@ def recover_density(features: ConcealedFeatures, knowledge: Knowledge) -> Recove
     return Recovered(np.concatenate(found).astype(np.float32), np.concatenate(confidence).astype(np.float32))
 
 
-def learn_densities(public: NDArray[np.float32], *, centroids: bool, seed: int = 0) -> Densities:
-    """Fit a density to public descriptors (V, n), and with ``centroids`` one to k-means centroids of them."""
+def learn_densities(
+    public: NDArray[np.float32], *, centroids: bool, rivals: NDArray[np.float32] | None = None, seed: int = 0
+) -> Densities:
+    """Fit a density to public descriptors (V, n), and with ``centroids`` one to k-means centroids of them.
+
+    Or to decoys generated from the entries of a database, ``rivals`` (W, n).
+    """
     size = float(np.median(np.linalg.norm(public, axis=1)))
     of_centroids = None
+    if rivals is not None:
+        return Densities(fit_mixture(public), fit_mixture(generated_like(rivals, len(public), seed)), size)
     count = min(MOST_CENTROIDS, len(public) // CENTROID_SHARE)
     if centroids and count >= LEAST_CENTROIDS:
         sample = np.random.default_rng(seed).choice(len(public), count * CENTROID_SHARE, replace=False)
         of_centroids = fit_mixture(build_decoys(public[sample], count, seed=seed).descriptors)
     return Densities(fit_mixture(public), of_centroids, size)
+
+
+def generated_like(entries: NDArray[np.float32], count: int, seed: int) -> NDArray[np.float32]:
+    """Return decoys (count, n) generated from entries (W, n) as a device does it, but from a seed."""
+    rng = np.random.default_rng(seed)
+    drawn = np.frombuffer(rng.bytes(count * bytes_each(entries.shape[1])), np.uint8).reshape(count, -1)
+    decoys = Decoys(entries)
+    return generate(decoys, whole_pool(decoys, count), np.arange(count), drawn)[:, 0]
 
 
 def _stripped(features: ConcealedFeatures, database: NDArray[np.float32]) -> Array:
@@ -147,5 +167,5 @@ class _Sample:
 
 
 @lru_cache(maxsize=2)
-def _learn(sample: _Sample, centroids: bool) -> Densities:
-    return learn_densities(sample.public, centroids=centroids)
+def _learn(sample: _Sample, centroids: bool, rivals: _Sample | None) -> Densities:
+    return learn_densities(sample.public, centroids=centroids, rivals=None if rivals is None else rivals.public)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.inspect import spent_by
 from sfumato.cli.options import (
     AsJson,
     ContrastThreshold,
@@ -53,9 +54,10 @@ def run(
     recipe: Annotated[
         str,
         typer.Option(
-            help="How to conceal: kind and dimension, e.g. random-2, sub-hybrid-2, sub-hybrid-4; or an encoder, "
-            "ninja:FILE (made by 'sfumato train ninja') or ninja-sift-2.5 (bundled), alone or before one: "
-            "ninja:FILE+sub-hybrid-2."
+            help="How to conceal: kind and dimension, e.g. random-2, sub-hybrid-2, sub-hybrid-4, with -generated for "
+            "decoys that no database has; or an encoder, ninja:FILE (made by 'sfumato train ninja'), ninja-sift-2.5 or "
+            "compress-48 (bundled), alone or before one: compress-48+sub-hybrid-2-generated. subset-4:eps=10 has a "
+            "guarantee, at a price (a patent, US 12,462,057, claims its use for descriptors). See docs/recipes.md."
         ),
     ] = DEFAULTS.recipe,
     decoys: Annotated[
@@ -131,4 +133,7 @@ def run(
         if count
     )
     facts = {**outcome_facts(outcome), "recipe": recipe, "output": str(output), "bytes": size}
-    tell(f"{counts}{notes}: {output} ({human_size(size)})", facts, as_json=as_json)
+    spent = spent_by(output)
+    facts |= {} if spent is None else {"privacy spent": spent}
+    told = "" if spent is None else f"\nprivacy spent: {spent}"
+    tell(f"{counts}{notes}: {output} ({human_size(size)}){told}", facts, as_json=as_json)

@@ -5,6 +5,7 @@ import json
 import sys
 import zipfile
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ from sfumato.cli.output import human_size, printable, tell
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.decoys import collision_probability
 from sfumato.concealment.encoders import resolve
+from sfumato.concealment.subset import privacy_spent
 from sfumato.errors import ArchiveError, FileError
 from sfumato.learn.encoder import Encoder, load_encoder
 from sfumato.store import Archive, load
@@ -73,6 +75,9 @@ def describe_archive(path: Path, *, images: bool, check: bool) -> dict[str, Any]
         "bytes": size,
         "bytes per 1000 features": round(1000 * size / total) if total else 0,
     }
+    spent = _spent(entries)
+    if spent is not None:
+        facts["privacy spent"] = spent
     seeded = sum(entry.recipe.evaluation_seed is not None for entry in entries)
     if seeded:
         facts["warning"] = f"{seeded} images were made with an evaluation seed: anyone can repeat their draws"
@@ -83,6 +88,21 @@ def describe_archive(path: Path, *, images: bool, check: bool) -> dict[str, Any]
     if images:
         facts["image list"] = {entry.name: f"{entry.count} features" for entry in entries}
     return facts
+
+
+def spent_by(path: Path) -> str | None:
+    """Return in words what an archive spends of its images' privacy; None for recipes without a guarantee."""
+    with load(path) as archive:
+        return _spent(archive.summary().images)
+
+
+def _spent(entries: Iterable[Any]) -> str | None:
+    """Say what one release of each image spends; the image with the most features stands for all."""
+    largest = max(entries, key=lambda entry: entry.count, default=None)
+    if largest is None:
+        return None
+    spent = privacy_spent(largest.recipe, largest.count)
+    return None if spent is None else f"{spent} (the largest image, {largest.count} features, released once)"
 
 
 def _read_all(archive: Archive) -> dict[str, str]:

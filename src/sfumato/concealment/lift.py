@@ -18,17 +18,18 @@ from typing import overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sfumato.concealment.decoys import Decoys, Pool, checked_labels, label_pool, part_pool, whole_pool
+from sfumato.concealment.decoys import Decoys, checked_labels, label_pool, part_pool, whole_pool
 from sfumato.concealment.encoders import Resolved, encode_decoys, encode_points, resolve
 from sfumato.concealment.randomness import (
     Draws,
     KeyedDraws,
     SeededDraws,
     SystemDraws,
-    distinct_integers,
     normal,
     uniform,
 )
+from sfumato.concealment.subset import release_subsets
+from sfumato.concealment.supply import Supply, decoys_for
 from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, RecipeError
 from sfumato.subspace.reference import canonical_origin, gram_schmidt
 from sfumato.types.arrays import frozen_array, whole_number
@@ -157,11 +158,14 @@ def _apply(
         if resolved.recipe.is_clear:
             warnings.warn("recipe raw conceals nothing: for evaluations only", EvaluationOnlyWarning, stacklevel=3)
         return Subspaces(points, np.zeros((len(points), 0, points.shape[1]), np.float32))
-    if resolved.encoders and decoys is not None and lifting.decoy_count:
-        decoys = encode_decoys(resolved, decoys)
+    if lifting.kind == "subset":
+        if labels is not None:
+            raise InputError(f"labels have no effect on {lifting}: only hybrid-labels uses them")
+        if decoys is None:
+            raise DecoyError(f"{lifting} needs a dictionary: the decoys")
+        return release_subsets(points, lifting, encode_decoys(resolved, decoys), draws)
     _check_dimension(lifting, points)
-    pool = _choose_pool(lifting, points, decoys, labels, draws)
-    return lift(points, lifting, decoys, pool, draws, labels)
+    return lift(points, lifting, _choose_supply(resolved, points, decoys, labels, draws), draws, labels)
 
 
 def _check_dimension(link: Link, points: NDArray[np.float32]) -> None:
@@ -185,10 +189,11 @@ def _share_a_norm(points: NDArray[np.float32]) -> bool:
     )
 
 
-def _choose_pool(
-    link: Link, points: NDArray[np.float32], decoys: Decoys | None, labels: ArrayLike | None, draws: Draws
-) -> Pool | None:
+def _choose_supply(
+    resolved: Resolved, points: NDArray[np.float32], decoys: Decoys | None, labels: ArrayLike | None, draws: Draws
+) -> Supply | None:
     """Return the decoys each descriptor may get under this kind of lifting; None where it needs none."""
+    link = resolved.recipe.links[-1]
     mode = KINDS[link.kind].decoys
     if labels is not None and mode != "labels":
         raise InputError(f"labels have no effect on {link}: only hybrid-labels uses them")
@@ -196,29 +201,22 @@ def _choose_pool(
         return None
     if decoys is None:
         raise DecoyError(f"{link} needs decoys: sfumato.load_decoys() for SIFT, or a file made by sfumato decoys build")
-    if decoys.descriptors.shape[1] != points.shape[1]:
-        raise DecoyError(f"decoys have {decoys.descriptors.shape[1]} dimensions, descriptors {points.shape[1]}")
+    decoys, wanted = decoys_for(link, resolved, decoys), points.shape[1]
+    if link.is_generated and resolved.encoders:
+        wanted = resolved.encoders[0].input_dim
+    if decoys.descriptors.shape[1] != wanted:
+        raise DecoyError(f"decoys have {decoys.descriptors.shape[1]} dimensions, descriptors {wanted}")
     if mode == "labels":
         if labels is None:
             raise InputError(f"{link} needs labels, one for each of the {len(points)} descriptors")
         pool = label_pool(decoys, checked_labels(labels, len(points)))
     else:
         pool = whole_pool(decoys, len(points)) if mode == "whole" else part_pool(decoys, len(points), draws)
-    if len(points) and pool.sizes.min() < link.decoy_count:
-        raise DecoyError(
-            f"{link} needs {link.decoy_count} decoys for a descriptor, but only {pool.sizes.min()} may be drawn: "
-            f"{len(decoys)} entries in {decoys.parts} parts"
-        )
-    return pool
+    return Supply(link, decoys, pool, resolved)
 
 
 def lift(
-    points: NDArray[np.float32],
-    link: Link,
-    decoys: Decoys | None,
-    pool: Pool | None,
-    draws: Draws,
-    labels: ArrayLike | None = None,
+    points: NDArray[np.float32], link: Link, supply: Supply | None, draws: Draws, labels: ArrayLike | None = None
 ) -> Subspaces:
     """Lift points (N, n) to subspaces of dimension ``link.dim``; equal points share one."""
     (count, n), m = points.shape, link.dim or 0
@@ -227,7 +225,7 @@ def lift(
     per_block = max(1, BLOCK_BYTES // (8 * n * (m + 1)))
     for start in range(0, len(first), per_block):
         rows = first[start : start + per_block]
-        origin[rows], basis[rows] = _lift_block(points, rows, link, decoys, pool, draws)
+        origin[rows], basis[rows] = _lift_block(points, rows, link, supply, draws)
     if len(first) < count:
         origin, basis = origin[first[same]], basis[first[same]]
     origin.setflags(write=False)
@@ -236,16 +234,12 @@ def lift(
 
 
 def _lift_block(
-    points: NDArray[np.float32],
-    rows: NDArray[np.intp],
-    link: Link,
-    decoys: Decoys | None,
-    pool: Pool | None,
-    draws: Draws,
+    points: NDArray[np.float32], rows: NDArray[np.intp], link: Link, supply: Supply | None, draws: Draws
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Lift some rows, drawing again those whose directions came out (nearly) dependent."""
     n, m, from_decoys = points.shape[1], link.dim or 0, link.decoy_count
-    sizes = np.array([4 * n * (m - from_decoys), 8 * from_decoys, 8 * ((m * m + 1) // 2)])
+    for_supply = 0 if supply is None else supply.bytes_needed
+    sizes = np.array([4 * n * (m - from_decoys), for_supply, 8 * ((m * m + 1) // 2)])
     splits = np.cumsum(sizes)[:2]
     clear = points[rows].astype(np.float64)
     basis = np.empty((len(rows), m, n))
@@ -255,9 +249,8 @@ def _lift_block(
         for_random, for_decoys, for_rotation = (np.ascontiguousarray(part) for part in np.split(drawn, splits, axis=1))
         directions = np.empty((len(todo), m, n))
         directions[:, from_decoys:] = uniform(for_random).reshape(len(todo), m - from_decoys, n)  # random basis
-        if pool is not None and decoys is not None:
-            entries = pool.entries(rows[todo], distinct_integers(for_decoys, pool.sizes[rows[todo]]))
-            directions[:, :from_decoys] = decoys.descriptors[entries] - clear[todo, None]  # d_i = w_i - d
+        if supply is not None:
+            directions[:, :from_decoys] = supply.draw(rows[todo], for_decoys) - clear[todo, None]  # d_i = w_i - d
         orthonormal, spread = gram_schmidt(directions)
         # A rotation uniform over all: its pivots say nothing about it, so drawing small ones again is no bias.
         rotation, pivots = gram_schmidt(normal(for_rotation)[:, : m * m].reshape(-1, m, m))

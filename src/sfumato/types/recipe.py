@@ -5,7 +5,8 @@ A recipe is a chain of links joined by ``+``. Encoders come first (they change t
 lifting comes last (it turns points into subspaces). ``sub-hybrid-2`` is a chain of one link;
 ``compress-48+sub-hybrid-4`` of two.
 
-    link      = kind "-" dimension [ "-forced" ]        liftings
+    link      = kind "-" dimension [ "-generated" ] [ "-forced" ]     liftings; generated: decoys that no database has
+              | "subset-" size ":eps=" number           so many entries of a dictionary, with a guarantee (subset.py)
               | "compress-" dimension [ ":" file ]      principal components
               | "ninja-" variant | "ninja:" file        networks; once they or components are read, "@" and a checksum
                                                         follow, and a file is named without its folder
@@ -24,6 +25,8 @@ from sfumato.types.extractor import is_label
 
 CHECKSUM_DIGITS = 12
 """How much of an encoder's checksum stands in a recipe."""
+
+GENERATED = "-generated"
 
 _NAME = r"[^\s+](?:[^+]*[^\s+])?"
 _CHECKSUM = rf"@[0-9a-f]{{{CHECKSUM_DIGITS}}}"
@@ -44,14 +47,18 @@ class Kind:
     variant_told: str = "nothing"
 
 
+_FRESH: dict[str, Any] = {"variants": f"({GENERATED})?", "variant_told": f"nothing or {GENERATED}"}
+_EPSILON = "':eps=' and a number of up to three digits before and four after the point, for example 'subset-4:eps=10'"
+
 KINDS: dict[str, Kind] = {
     "raw": Kind("clear", "none"),
     "random": Kind("lifting", "dimension", random=True),
-    "adversarial": Kind("lifting", "dimension", "whole"),
-    "hybrid": Kind("lifting", "dimension", "whole", random=True),
-    "sub-adversarial": Kind("lifting", "dimension", "part"),
-    "sub-hybrid": Kind("lifting", "dimension", "part", random=True),
-    "hybrid-labels": Kind("lifting", "dimension", "labels", random=True),
+    "adversarial": Kind("lifting", "dimension", "whole", **_FRESH),
+    "hybrid": Kind("lifting", "dimension", "whole", random=True, **_FRESH),
+    "sub-adversarial": Kind("lifting", "dimension", "part", **_FRESH),
+    "sub-hybrid": Kind("lifting", "dimension", "part", random=True, **_FRESH),
+    "hybrid-labels": Kind("lifting", "dimension", "labels", random=True, **_FRESH),
+    "subset": Kind("lifting", "dimension", "whole", variants=r":eps=\d{1,3}(\.\d{1,4})?", variant_told=_EPSILON),
     "compress": Kind("encoder", "dimension", variants=rf"(:{_NAME})?", variant_told="':' and a file"),
     "ninja": Kind("encoder", "variant", variants=f"[-:]{_NAME}", variant_told="'-' or ':' and a name without '+'"),
 }
@@ -89,6 +96,10 @@ class Link:
         if not isinstance(self.forced, bool) or (self.forced and self.role != "lifting"):
             raise RecipeError(f"forced is a truth value and belongs to liftings only, not to {self.kind}")
         _check_variant(self.kind, self.variant)
+        if self.kind == "subset":
+            object.__setattr__(self, "variant", f":eps={self.epsilon:.4f}".rstrip("0").rstrip("."))
+            if (self.dim or 0) < 2 or not self.epsilon or self.forced:
+                raise RecipeError("subset needs two entries or more and eps above 0, and is never forced")
 
     @property
     def role(self) -> str:
@@ -112,8 +123,26 @@ class Link:
         return f"{self.kind}@{self.checksum}" if self.checksum else str(self)
 
     @property
+    def is_generated(self) -> bool:
+        """Whether the decoys of a lifting are fresh neighbours of entries of the database, not entries."""
+        return self.variant == GENERATED
+
+    @property
+    def epsilon(self) -> float | None:
+        """What one descriptor spends under ``subset``; None for other kinds."""
+        return float(self.variant.removeprefix(":eps=")) if self.kind == "subset" else None
+
+    @property
+    def subspace_dim(self) -> int:
+        """The dimension of what a lifting makes: ``dim``, but of ``subset`` that of the hull of its entries."""
+        return 0 if self.role != "lifting" else (self.dim or 0) - (self.kind == "subset")
+
+    @property
     def decoy_count(self) -> int:
-        """How many directions of a lifting lead to decoys: half in hybrid kinds, the odd one included."""
+        """How many decoys a lifting needs: one a direction, for half of them in hybrid kinds, the odd one included.
+
+        All entries of a ``subset`` count.
+        """
         kind, dim = KINDS[self.kind], self.dim or 0
         if kind.role != "lifting" or kind.decoys == "none":
             return 0
@@ -196,7 +225,7 @@ class Recipe:
     @property
     def dim(self) -> int:
         """The dimension of the subspaces this recipe makes; 0 without a lifting."""
-        return (self.lifting.dim or 0) if self.lifting else 0
+        return self.lifting.subspace_dim if self.lifting else 0
 
     @property
     def has_encoder(self) -> bool:
@@ -282,6 +311,8 @@ def _parse_link(text: str, whole: str) -> Link:
     parts = re.fullmatch(r"([a-z-]*?)-(\d{1,9})([-:@].*?)??(-forced)?", text, re.ASCII | re.DOTALL)
     name = parts[1] if parts else text
     if parts and name in KINDS and KINDS[name].argument == "dimension":
+        if KINDS[name].role == "encoder":  # a file may be called like that
+            return Link(name, int(parts[2]), variant=f"{parts[3] or ''}{parts[4] or ''}")
         return Link(name, int(parts[2]), forced=parts[4] is not None, variant=parts[3] or "")
     dim = parts[2] if parts else "2"
     near = suggest(text, [f"{k}-{dim}" if KINDS[k].argument == "dimension" else k for k in KINDS])

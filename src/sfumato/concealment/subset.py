@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The subset mechanism: a recipe with a guarantee, local differential privacy of every descriptor.
+
+Over a dictionary of k entries, v the one nearest to the descriptor: with probability p = w e^eps / (w e^eps + k - w) a
+set of v and w - 1 others is released, else one of w others, both uniformly. So any two descriptors give any set with
+probabilities whose ratio is at most e^eps (Ye and Barg, Optimal schemes for discrete distribution estimation under
+locally differential privacy, 2018). The affine hull of the set is released, which is a function of the set alone and so
+costs nothing.
+
+Optional: no other recipe uses it. The use of this mechanism for descriptors is claimed by a patent, US 12,462,057; who
+uses it where that is in force should ask. Knows points and a dictionary; no keypoint, which the guarantee leaves out.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.randomness import Draws, KeyedDraws, distinct_integers
+from sfumato.errors import DecoyError, RecipeError
+from sfumato.subspace.reference import canonical_origin
+from sfumato.types.concealed import Subspaces
+from sfumato.types.recipe import Link, Recipe
+
+Floats = NDArray[np.float32]
+
+PATENT = "the use of the subset mechanism for descriptors is claimed by US 12,462,057"
+AT_ONCE = 2**22
+"""How many distances are held at once while the nearest entries are searched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What releases spend: eps of each descriptor, of each image (all its descriptors), and over all releases of it.
+
+    Infinite where draws can be repeated by someone: there is no guarantee then.
+    """
+
+    per_descriptor: float
+    per_image: float
+    over_releases: float
+
+    def __str__(self) -> str:
+        if math.isinf(self.per_descriptor):
+            return "no guarantee: the draws can be repeated"
+        return (
+            f"eps {self.per_descriptor:g} a descriptor, {self.per_image:g} an image, {self.over_releases:g} over all "
+            f"releases of it; positions and the number of features are not covered"
+        )
+
+
+def privacy_spent(recipe: Recipe | str, features: int, releases: int = 1) -> Spent | None:
+    """Return what so many releases of an image of so many features spend; None for recipes without a guarantee.
+
+    Every row is drawn on its own, equal descriptors too: one that stands in an image c times spends c eps, and
+    the sum over rows covers it. Releases add up, whoever they go to.
+
+    >>> str(privacy_spent("subset-4:eps=10", 500, releases=2))[:57]
+    'eps 10 a descriptor, 5000 an image, 10000 over all releas'
+    """
+    chain = Recipe.of(recipe)
+    epsilon = None if chain.lifting is None else chain.lifting.epsilon
+    if epsilon is None:
+        return None
+    if chain.evaluation_seed is not None or chain.keyed:
+        return Spent(math.inf, math.inf, math.inf)
+    return Spent(epsilon, features * epsilon, releases * features * epsilon)
+
+
+def exclusion_probability(entries: int, size: int, epsilon: float) -> float:
+    """Return 1 - p = (k - w) / (w e^eps + k - w): how likely the descriptor's own entry is not in its set."""
+    if not 0 < size < entries:
+        raise DecoyError(f"a subset of {size} entries needs a dictionary of more, it has {entries}")
+    return (entries - size) / (size * math.exp(epsilon) + entries - size)
+
+
+def set_probability(entries: int, size: int, epsilon: float, *, included: bool) -> float:
+    """Return how likely one certain set is, for a descriptor whose own entry is in it or not."""
+    left_out = exclusion_probability(entries, size, epsilon)
+    if included:
+        return (1 - left_out) / math.comb(entries - 1, size - 1)
+    return left_out / math.comb(entries - 1, size)
+
+
+def release_subsets(points: Floats, link: Link, dictionary: Decoys, draws: Draws) -> Subspaces:
+    """Return the hulls of the sets drawn for points (N, n), dimension ``link.dim`` - 1; every row on its own.
+
+    Raises RecipeError with a device secret: it would give equal descriptors equal sets, and so show that they are.
+    """
+    if isinstance(draws, KeyedDraws):
+        raise RecipeError(
+            f"{link}: under a device secret equal descriptors get equal sets, which no eps covers: leave the secret out"
+        )
+    size, entries = link.dim or 0, dictionary.descriptors
+    if entries.shape[1] != points.shape[1]:
+        raise DecoyError(f"decoys have {entries.shape[1]} dimensions, descriptors {points.shape[1]}")
+    if size > points.shape[1]:
+        raise RecipeError(f"{link}: {size} entries span no hull in {points.shape[1]} dimensions")
+    exclusion_probability(len(entries), size, link.epsilon or 0.0)  # checks the sizes
+    drawn = draws.of_rows(np.arange(len(points)), 8 * (size + 1), 0)
+    return hulls(entries, draw_sets(nearest_entries(points, entries), len(entries), link, drawn))
+
+
+def draw_sets(own: NDArray[np.int64], entries: int, link: Link, drawn: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return the sets (N, w), sorted, for the descriptors' own entries (N,), from bytes (N, 8 (w + 1)).
+
+    The probability of exclusion is rounded up to a multiple of 2^-64, which is on the safe side. A number of 64 bits
+    taken modulo k is off from uniform by k 2^-64: the ratio of e^eps is kept to within 1e-12 of it.
+    """
+    size = link.dim or 0
+    coin = np.ascontiguousarray(drawn[:, :8]).view("<u8")[:, 0]
+    limit = math.ceil(exclusion_probability(entries, size, link.epsilon or 0.0) * 2**64)
+    others = np.full(len(own), entries - 1, np.int64)
+    many = distinct_integers(np.ascontiguousarray(drawn[:, 8:]), others)
+    fewer = distinct_integers(np.ascontiguousarray(drawn[:, 16:]), others)
+    included = coin >= np.uint64(min(limit, 2**64 - 1))
+    sets = many + (many >= own[:, None])  # positions among the others, which leave out the own entry
+    with_own = np.concatenate([own[:, None], fewer + (fewer >= own[:, None])], axis=1)
+    sets[included] = with_own[included]
+    sets.sort(axis=1)
+    return sets
+
+
+def hulls(entries: Floats, sets: NDArray[np.int64]) -> Subspaces:
+    """Return the affine hulls of sets (N, w) of entries (k, n): canonical origin, a basis that the set determines.
+
+    Where the entries of a set are dependent the basis is filled up by directions that are again a function of the set:
+    drawing anew instead would change the probabilities.
+    """
+    corners = entries[sets].astype(np.float64)
+    directions = (corners[:, 1:] - corners[:, :1]).transpose(0, 2, 1)  # (N, n, w - 1)
+    basis = np.linalg.qr(directions)[0].transpose(0, 2, 1)
+    origin = canonical_origin(corners[:, 0], basis)
+    return Subspaces(origin.astype(np.float32), np.ascontiguousarray(basis, np.float32))
+
+
+def nearest_entries(points: Floats, entries: Floats) -> NDArray[np.int64]:
+    """Return the entry (N,) of a dictionary (k, n) nearest to each point (N, n)."""
+    halves = 0.5 * np.einsum("ki,ki->k", entries, entries, dtype=np.float64).astype(np.float32)
+    step = max(1, AT_ONCE // len(entries))
+    found = np.empty(len(points), np.int64)
+    for start in range(0, len(points), step):
+        found[start : start + step] = (points[start : start + step] @ entries.T - halves).argmax(axis=1)
+    return found
