@@ -15,6 +15,7 @@ from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.decoys import Decoys, as_rootsift
 from sfumato.concealment.encoders import resolve
 from sfumato.concealment.lift import conceal
+from sfumato.concealment.seal import sealing_key
 from sfumato.errors import ArchiveError, DecoyError, InputError, RecipeError, SfumatoError
 from sfumato.features.sources import Source, open_source
 from sfumato.store import ArchiveWriter
@@ -69,7 +70,7 @@ def conceal_to_archive(
     before any picture is read, for an encoder that can not be used.
     """
     params = params or ConcealParams()
-    recipe = resolve(params.recipe).recipe
+    recipe = resolve(params.recipe, sealing_key(params.recipe, params.secret, params.evaluation_seed)).recipe
     if recipe.is_clear:
         raise RecipeError(f"recipe {recipe} conceals nothing and can not be archived")
     output, outcome = Path(output), Outcome()

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.seal import BANDWIDTH, make_seal
 from sfumato.errors import FileError, InputError, RecipeError
 from sfumato.learn.encoder import Encoder, bundled_encoder, bundled_names, encode, load_encoder, narrowed
 from sfumato.types.extractor import Extractor
@@ -59,11 +60,12 @@ class Resolved:
             )
 
 
-def resolve(recipe: Recipe | str) -> Resolved:
+def resolve(recipe: Recipe | str, key: bytes | None = None, width: int = 128) -> Resolved:
     """Find the encoders of a recipe, and return it with their checksums.
 
     ``ninja:FILE`` and ``compress-48:FILE`` are read from files, ``ninja-NAME`` and ``compress-48`` are of the package.
     A name with a checksum, as an archive has it, is found among those of the package and all that this process read.
+    ``sealed-512`` is made of ``key``, for rows of ``width`` numbers unless an encoder comes before it.
 
     Raises FileError for a file that can not be used, RecipeError for an encoder that is not there, does not fit the one
     before it, or conceals nothing.
@@ -71,7 +73,10 @@ def resolve(recipe: Recipe | str) -> Resolved:
     given = Recipe.of(recipe)
     links, encoders = [], list[Encoder]()
     for link in given.links:
-        if link.role == "encoder":
+        if link.kind == "sealed":
+            encoder, link = _seal(link, given, key, encoders[-1].output_dim if encoders else width)
+            encoders.append(encoder)
+        elif link.role == "encoder":
             encoder, link = _find(link, given)
             if encoders and encoders[-1].output_dim != encoder.input_dim:
                 raise RecipeError(
@@ -160,6 +165,26 @@ def _find(link: Link, recipe: Recipe) -> tuple[Encoder, Link]:
         encoder = _cut(encoder, link.dim, recipe)
     _refuse_turning(encoder, recipe)
     return remember(encoder), replace(link, variant=f"{variant}@{encoder.checksum[:CHECKSUM_DIGITS]}")
+
+
+def _seal(link: Link, recipe: Recipe, key: bytes | None, width: int) -> tuple[Encoder, Link]:
+    """Return the seal of a key, and the link with its checksum: who has another key has another seal."""
+    if key is None:
+        with _lock:
+            found = _known.get(link.checksum)
+        if found is None:
+            raise RecipeError(
+                f"recipe {recipe} needs the device key{' it was made with' if link.checksum else ''}: give "
+                f"--secret-file, or secret=, the same for all devices whose features are to match"
+            )
+        return found, link
+    try:
+        seal = make_seal(key, width, link.dim or 0, float(link.named[1:] or BANDWIDTH))
+    except InputError as cause:
+        raise RecipeError(f"recipe {recipe}: {cause}") from cause
+    if link.checksum and not seal.checksum.startswith(link.checksum):
+        raise RecipeError(f"recipe {recipe} was made with another device key, which this one can not be matched with")
+    return remember(seal), replace(link, variant=f"{link.named}@{seal.checksum[:CHECKSUM_DIGITS]}")
 
 
 def _cut(encoder: Encoder, dim: int, recipe: Recipe) -> Encoder:

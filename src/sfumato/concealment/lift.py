@@ -28,6 +28,7 @@ from sfumato.concealment.randomness import (
     normal,
     uniform,
 )
+from sfumato.concealment.seal import sealing_key
 from sfumato.concealment.subset import release_subsets
 from sfumato.concealment.supply import Supply, decoys_for
 from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, RecipeError
@@ -78,7 +79,8 @@ def conceal(
     ``recipe`` may begin with encoders (``ninja-sift-2.5``, ``ninja:FILE``); without a lifting after them the result is
     points of the encoder's space, subspaces of dimension 0. An encoder draws nothing: the same descriptor gives the
     same point whoever releases it, and ``secret`` and ``evaluation_seed`` have no effect. With a lifting, the decoys,
-    clear ones, go through the same encoders.
+    clear ones, go through the same encoders. A recipe that ends with ``sealed-512`` needs ``secret``: features match if
+    they were sealed under the same one.
 
     ``decoys`` are needed by every lifting but random. ``labels`` (N,) belong to hybrid-labels. With ``secret`` (a
     device key of at least 16 unguessable bytes) the same descriptor always gives the same subspace, so that a second
@@ -92,12 +94,13 @@ def conceal(
     >>> conceal(np.eye(3, 8), "random-2")
     Subspaces(3 of dimension 2 in R^8)
     """
-    resolved, features = resolve(recipe), features_or_points
+    features = features_or_points
     if evaluation_seed is not None:
         evaluation_seed = whole_number(evaluation_seed, "evaluation_seed")
     points = features.descriptors if isinstance(features, Features) else frozen_array(features, "points", (None, None))
     if points.shape[1] == 0:
         raise InputError("points: need at least one dimension")
+    resolved = resolve(recipe, sealing_key(recipe, secret, evaluation_seed), points.shape[1])
     if isinstance(features, Features):
         _refuse_other_kind(features, resolved, decoys)
     chain, lifting = resolved.recipe, resolved.recipe.lifting
@@ -106,7 +109,7 @@ def conceal(
     subspaces = _apply(resolved, points, decoys, labels, draws)
     if not isinstance(features, Features):
         return subspaces
-    draws_nothing = chain.has_encoder and lifting is None
+    draws_nothing = chain.has_encoder and lifting is None and not chain.is_sealed
     noted = Recipe(
         links=chain.links,
         evaluation_seed=None if draws_nothing else evaluation_seed,
@@ -135,9 +138,10 @@ def _choose_draws(chain: Recipe, points: NDArray[np.float32], secret: bytes | No
     if seed is None:
         return SystemDraws()
     Recipe("raw", evaluation_seed=seed)  # checks its range
-    if chain.lifting is not None or chain.is_clear:
+    if chain.lifting is not None or chain.is_clear or chain.is_sealed:
         warnings.warn(
-            "evaluation_seed makes this lifting repeatable by anyone: it protects nobody",
+            f"evaluation_seed makes this {'seal' if chain.is_sealed else 'lifting'} repeatable by anyone: it protects "
+            f"nobody",
             EvaluationOnlyWarning,
             stacklevel=3,
         )

@@ -29,6 +29,9 @@ DISTANCES = {"p-to-s": "point to subspace", "s-to-s": "subspace to subspace"}
 POINTS = "p-to-p"
 """The distance of what is not lifted: raw descriptors, and points of an encoder's space."""
 
+KEY = b"the key of all evaluations, which protects nobody"
+"""What sealed recipes are evaluated with. Attacks know no key, and get none."""
+
 PARTS = ("expected", "different", "same")
 """Which parts of the decoys two images draw from: both cases in their shares, or one of them."""
 
@@ -63,7 +66,7 @@ def choose_subjects(recipes: Iterable[str | Recipe], distances: Iterable[str], s
 
     Raises InputError for what is unknown or nothing at all, FileError for an encoder that can not be read.
     """
-    chain, measures, numbers = [resolve(one).recipe for one in recipes], list(distances), list(seeds)
+    chain, measures, numbers = [resolve(one, KEY).recipe for one in recipes], list(distances), list(seeds)
     unknown = [name for name in measures if name not in DISTANCES]
     if unknown:
         raise InputError(

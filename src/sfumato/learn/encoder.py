@@ -26,7 +26,8 @@ from sfumato.types.extractor import is_label
 Floats = NDArray[np.float32]
 Layer = tuple[Floats, Floats, bool]
 
-FORMAT, VERSION, KINDS = "sfumato-encoder", "1", ("ninja", "compress")
+FORMAT, VERSION, KINDS = "sfumato-encoder", "1", ("ninja", "compress", "sealed")
+SEALED = "sealed"
 SUFFIX = ".safetensors"
 MOST_LAYERS, WIDEST = 64, 8192
 LARGEST_CARD = 2**20
@@ -39,14 +40,17 @@ class Encoder:
     """A perceptron: ``layers`` of weight (out, in), bias (out,) float32 and whether a ReLU follows.
 
     ``extractor_name`` says whose descriptors it takes, ``card`` how it was made (plain values that JSON knows). What a
-    ``ninja`` gives has unit norm; ``compress`` is one layer without a ReLU, and gives its result as it is.
-    ``checksum`` is of the kind and the layers alone: equal ones encode alike, whatever their cards say.
+    ``ninja`` gives has unit norm; ``compress`` is one layer without a ReLU, and gives its result as it is; ``sealed`` is
+    one too, and gives the sign of its cosine. ``checksum`` is of the kind and the layers alone: equal ones encode alike,
+    whatever their cards say; but a sealed one, which is made of a key and belongs into no file, has that of its
+    ``key_name``.
     """
 
     layers: tuple[Layer, ...]
     extractor_name: str
     kind: str = "ninja"
     card: Mapping[str, Any] = field(default_factory=dict)
+    key_name: str = ""
     checksum: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,15 +69,17 @@ class Encoder:
             if not isinstance(relu, bool):
                 raise InputError(f"layer{number}: whether a ReLU follows is a truth value")
             checked.append((rows, frozen_array(bias, f"layer{number}.bias", (len(rows),)), relu))
-        if self.kind == "compress" and (len(checked) != 1 or checked[0][2]):
-            raise InputError("compress is one layer without a ReLU")
+        if self.kind != "ninja" and (len(checked) != 1 or checked[0][2]):
+            raise InputError(f"{self.kind} is one layer without a ReLU")
         try:
             card = json.loads(json.dumps(dict(self.card), allow_nan=False))
         except (TypeError, ValueError, RecursionError) as cause:
             raise InputError("card: expected plain values that JSON knows") from cause
         object.__setattr__(self, "layers", tuple(checked))
         object.__setattr__(self, "card", MappingProxyType(card))
-        object.__setattr__(self, "checksum", _checksum(self.kind, self.layers))
+        if bool(self.key_name) != (self.kind == SEALED):
+            raise InputError("a sealed encoder, and no other, has a name of its key")
+        object.__setattr__(self, "checksum", self.key_name or _checksum(self.kind, self.layers))
 
     @property
     def input_dim(self) -> int:
@@ -112,6 +118,9 @@ def encode(encoder: Encoder, points: ArrayLike) -> Floats:
                 if relu:
                     np.maximum(x, 0, out=x)
             lengths = np.linalg.norm(x, axis=1, keepdims=True)
+        if encoder.kind == SEALED:
+            x = np.where(np.cos(x) < 0, -1.0, 1.0)
+            lengths = np.where(np.isfinite(lengths), np.sqrt(encoder.output_dim), np.nan)
         if encoder.kind == "compress" and np.isfinite(lengths).all():
             lengths[:] = 1  # the mean descriptor is 0, and rightly so
         if not (np.isfinite(lengths) & (lengths > 0)).all():
@@ -136,6 +145,8 @@ def save_encoder(path: str | os.PathLike[str], encoder: Encoder, dtype: str = "f
             for number, (weight, bias, _) in enumerate(encoder.layers)
             for part, array in (("weight", weight), ("bias", bias))
         }
+    if encoder.kind == SEALED:
+        raise InputError("a sealed encoder is as secret as its key: keep the key, on the device")
     relu = ",".join(str(int(flag)) for _, _, flag in encoder.layers)
     card = json.dumps(dict(encoder.card), sort_keys=True, allow_nan=False)
     texts = {"format": FORMAT, "version": VERSION, "kind": encoder.kind, "relu": relu, "card": card}
@@ -224,6 +235,8 @@ def _from_arrays(arrays: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -
         for number, f in enumerate(flags)
     )
     card = _parsed_card(texts.get("card", "{}"))
+    if texts.get("kind") == SEALED:
+        raise InputError("a sealed encoder is made of a key and never read from a file")
     return Encoder(layers=layers, extractor_name=texts.get("extractor", ""), kind=texts.get("kind", ""), card=card)
 
 

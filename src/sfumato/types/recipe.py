@@ -10,6 +10,7 @@ lifting comes last (it turns points into subspaces). ``sub-hybrid-2`` is a chain
               | "compress-" dimension [ ":" file ]      principal components
               | "ninja-" variant | "ninja:" file        networks; once they or components are read, "@" and a checksum
                                                         follow, and a file is named without its folder
+              | "sealed-" bits [ ":" bandwidth ]        bits under a device key, the last link
               | "raw"                                   clear descriptors, for evaluations only
 
 ``default`` stands for the recipe that we defend, ``DEFAULT_RECIPE``.
@@ -60,6 +61,7 @@ KINDS: dict[str, Kind] = {
     "hybrid-labels": Kind("lifting", "dimension", "labels", random=True, **_FRESH),
     "subset": Kind("lifting", "dimension", "whole", variants=r":eps=\d{1,3}(\.\d{1,4})?", variant_told=_EPSILON),
     "compress": Kind("encoder", "dimension", variants=rf"(:{_NAME})?", variant_told="':' and a file"),
+    "sealed": Kind("encoder", "dimension", variants=r"(:\d(\.\d{1,3})?)?", variant_told="':' and a bandwidth"),
     "ninja": Kind("encoder", "variant", variants=f"[-:]{_NAME}", variant_told="'-' or ':' and a name without '+'"),
 }
 
@@ -233,6 +235,11 @@ class Recipe:
         return any(link.role == "encoder" for link in self.links)
 
     @property
+    def is_sealed(self) -> bool:
+        """Whether it takes a key to conceal, which whoever only compares does not need."""
+        return self.links[-1].kind == "sealed"
+
+    @property
     def encoders(self) -> tuple[Link, ...]:
         """The links that change the space."""
         return tuple(link for link in self.links if link.role == "encoder")
@@ -336,3 +343,5 @@ def _check_chain(chain: tuple[Link, ...]) -> None:
         raise RecipeError("raw stands alone: it means that nothing was concealed")
     if "lifting" in roles[:-1]:
         raise RecipeError("a lifting is the last link: what follows would work on subspaces, not on descriptors")
+    if any(link.kind == "sealed" for link in chain[:-1]):
+        raise RecipeError("sealed is the last link: of bits there is nothing to compress, to encode or to lift")
