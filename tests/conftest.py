@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,6 +27,16 @@ if threading.current_thread() is threading.main_thread() and signal.getsignal(si
     signal.signal(
         signal.SIGINT, signal.default_int_handler
     )  # a job in the background ignores it, and so would children
+
+
+@pytest.fixture(scope="session", autouse=True)
+def device_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A device key for sealed recipes, in place of the one of whoever runs the tests."""
+    place = tmp_path_factory.mktemp("keys") / "device.key"
+    place.write_bytes(os.urandom(32))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SFUMATO_KEY", str(place))
+        yield place
 
 
 @pytest.fixture(scope="session")

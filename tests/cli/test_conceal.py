@@ -211,3 +211,21 @@ def test_an_encoder_that_is_not_there(photos, tmp_path):
         done = run_here("conceal", photos, "-o", tmp_path / "p.sfm.h5", "--recipe", recipe, code=1)
         assert message in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_sealed_photos_of_one_key_match_and_of_another_do_not(run_sfumato, photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("SFUMATO_KEY", str(tmp_path / "keys" / "mine.key"))
+    sealed = ("conceal", photos / "a.png", "--recipe", "sealed-128", "--max-features", "200")
+    done = run_sfumato(*sealed, "-o", tmp_path / "one.sfm.h5")
+    key = tmp_path / "keys" / "mine.key"
+    assert "made a device key" in done.stderr
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert len(key.read_bytes()) == 32
+    done = run_sfumato(*sealed, "-o", tmp_path / "two.sfm.h5")
+    assert "device key" not in done.stderr
+    with sfumato.load(tmp_path / "one.sfm.h5") as one, sfumato.load(tmp_path / "two.sfm.h5") as two:
+        assert np.array_equal(one["a.png"].subspaces.origin, two["a.png"].subspaces.origin)
+    assert "device secret" in run_sfumato("inspect", tmp_path / "one.sfm.h5").stdout
+    (tmp_path / "other.key").write_bytes(os.urandom(32))
+    more = ("--secret-file", tmp_path / "other.key", "-o", tmp_path / "one.sfm.h5")
+    assert "was begun with" in run_sfumato(*sealed, *more, code=1).stderr

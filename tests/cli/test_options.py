@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from sfumato.cli.options import read_labels, read_secret
+from sfumato.cli.options import make_key, own_key_path, read_labels, read_secret
 from sfumato.errors import FileError
 
 
@@ -30,3 +30,16 @@ def test_a_guessable_key_is_refused(tmp_path):
     (tmp_path / "key").write_bytes(b"password")
     with pytest.raises(FileError, match="can be guessed"):
         read_secret(tmp_path / "key")
+
+
+def test_a_new_key_is_for_its_owner_and_never_written_over(tmp_path, monkeypatch):
+    monkeypatch.delenv("SFUMATO_KEY", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    place = own_key_path()
+    assert place == tmp_path / "sfumato" / "device.key"
+    make_key(place)
+    assert place.stat().st_mode & 0o777 == 0o600
+    made = read_secret(place)
+    with pytest.raises(FileError, match="can not write a device key"):
+        make_key(place)
+    assert read_secret(place) == made

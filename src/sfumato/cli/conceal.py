@@ -20,17 +20,40 @@ from sfumato.cli.options import (
     Quiet,
     Weights,
     Workers,
+    make_key,
+    own_key_path,
     read_labels,
     read_secret,
 )
 from sfumato.cli.output import human_size, outcome_facts, printable, progress_bar, tell, warn_about
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.encoders import resolve
+from sfumato.concealment.seal import sealing_key
 from sfumato.device import ConcealParams, conceal_to_archive, open_source
 from sfumato.features.local import LocalParams
 from sfumato.geometry.names import NAME_EARLIER, fault, is_listable, some
+from sfumato.types.recipe import Recipe
 
 DEFAULTS, LOCAL = ConcealParams(), LocalParams()
+
+
+def _secret(recipe: str, given: Path | None, evaluation_seed: int | None) -> bytes | None:
+    """Return the key that was named; for a sealed recipe else the one of this user, made if there is none."""
+    if given is not None:
+        return read_secret(given)
+    if evaluation_seed is not None or not Recipe.of(recipe).is_sealed:
+        return None
+    path = own_key_path()
+    if not path.exists():
+        make_key(path)
+        print(
+            printable(
+                f"made a device key, {path}: devices whose features are to match need the same one, so copy it to them "
+                f"and keep it from every server; features sealed under a lost key match nothing new"
+            ),
+            file=sys.stderr,
+        )
+    return read_secret(path)
 
 
 def warn_of_names(names: Iterable[str]) -> None:
@@ -73,7 +96,8 @@ def run(
     secret_file: Annotated[
         Path | None,
         typer.Option(
-            help="A device key, 16 random bytes or more: the same descriptor then always gets the same subspace."
+            help="A device key, 16 random bytes or more. Sealed recipes need it (default: one of yours, made at first "
+            "use); with others the same descriptor then always gets the same subspace."
         ),
     ] = None,
     evaluation_seed: Annotated[
@@ -102,13 +126,14 @@ def run(
         max_features=max_features,
         contrast_threshold=contrast_threshold,
     )
-    recipe = str(resolve(recipe).recipe)
+    secret = _secret(recipe, secret_file, evaluation_seed)
+    recipe = str(resolve(recipe, sealing_key(recipe, secret, evaluation_seed)).recipe)
     params = ConcealParams(
         recipe=recipe,
         dtype="float16" if float16 else "float32",
         overwrite=overwrite,
         evaluation_seed=evaluation_seed,
-        secret=None if secret_file is None else read_secret(secret_file),
+        secret=secret,
     )
     opened = open_source(source, params=local, extractor=extractor, workers=workers)
     warn_of_names(opened.names)

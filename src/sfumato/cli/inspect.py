@@ -166,7 +166,7 @@ def _form(dim: int, ambient_dim: int) -> str:
 
 
 def _draws(recipe: Any) -> str:
-    if recipe.lifting is None:
+    if recipe.lifting is None and not recipe.is_sealed:
         return "none: an encoder gives the same descriptor the same point"
     if recipe.evaluation_seed is not None:
         return f"evaluation seed {recipe.evaluation_seed}"

@@ -2,6 +2,8 @@
 """Options that several commands take, and the small files some of them name."""
 
 import csv
+import os
+import secrets
 from pathlib import Path
 from typing import Annotated
 
@@ -55,3 +57,28 @@ def read_secret(path: Path) -> bytes:
     if is_weak(secret):
         raise FileError(f"{path}: this device key can be guessed; {advice}")
     return secret
+
+
+def own_key_path() -> Path:
+    """Return where this user's device key is kept: $SFUMATO_KEY, or below the folder of settings."""
+    named = os.environ.get("SFUMATO_KEY")
+    settings = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(named) if named else Path(settings) / "sfumato" / "device.key"
+
+
+def make_key(path: Path) -> None:
+    """Write a new device key, 32 bytes of the operating system's source, that its owner alone may read.
+
+    Raises FileError if it can not be written, or there is one already.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        place = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(place, "wb") as file:
+            file.write(secrets.token_bytes(32))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as cause:
+        raise FileError(
+            f"{path}: can not write a device key ({cause.strerror}): name one with --secret-file or $SFUMATO_KEY"
+        ) from cause

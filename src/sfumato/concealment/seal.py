@@ -8,8 +8,8 @@ share of different bits grows with the distance of two descriptors and is one ha
 no key learns which descriptors are near one another, and how near; of all others nothing. Turning or shifting all
 descriptors does not change what bits look like without the key, so nothing but distances can ever be read off them.
 
-Knows keys and dimensions, and of a recipe whether it is sealed; no file. A key is never kept: what is made of it can not
-be turned back into it.
+Knows keys and dimensions, and of a recipe whether it is sealed; no file. A key is never kept: what is made of it can
+not be turned back into it.
 """
 
 import hashlib

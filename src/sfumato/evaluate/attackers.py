@@ -105,7 +105,7 @@ class Tools:
         """Return the kinds of knowledge these tools give about what a recipe releases of single photos."""
         lifting = Recipe.of(recipe).lifting
         known = {"clear", "releases"} | ({"public"} if self.public_digest else set())
-        known |= {"encoder"} if Recipe.of(recipe).has_encoder else set()  # who releases it must say which
+        known |= {"encoder"} if Recipe.of(recipe).encoders_are_public else set()  # who releases it must say which
         if self.decoys is not None and lifting is not None and lifting.decoy_count:
             known.add("decoys")
         return known | ({"decoder"} if self.decoder(extractor_name, recipe) else set())

@@ -40,10 +40,10 @@ class Encoder:
     """A perceptron: ``layers`` of weight (out, in), bias (out,) float32 and whether a ReLU follows.
 
     ``extractor_name`` says whose descriptors it takes, ``card`` how it was made (plain values that JSON knows). What a
-    ``ninja`` gives has unit norm; ``compress`` is one layer without a ReLU, and gives its result as it is; ``sealed`` is
-    one too, and gives the sign of its cosine. ``checksum`` is of the kind and the layers alone: equal ones encode alike,
-    whatever their cards say; but a sealed one, which is made of a key and belongs into no file, has that of its
-    ``key_name``.
+    ``ninja`` gives has unit norm; ``compress`` is one layer without a ReLU, and gives its result as it is; ``sealed``
+    is one too, and gives the sign of its cosine. ``checksum`` is of the kind and the layers alone: equal ones encode
+    alike, whatever their cards say; but a sealed one, which is made of a key and belongs into no file, has its
+    ``key_name`` for it.
     """
 
     layers: tuple[Layer, ...]

@@ -240,6 +240,11 @@ class Recipe:
         return self.links[-1].kind == "sealed"
 
     @property
+    def encoders_are_public(self) -> bool:
+        """Whether it has encoders, and anyone could have them: a seal has only who has its key."""
+        return self.has_encoder and not self.is_sealed
+
+    @property
     def encoders(self) -> tuple[Link, ...]:
         """The links that change the space."""
         return tuple(link for link in self.links if link.role == "encoder")
