@@ -24,6 +24,7 @@ from sfumato.cli import (
     evaluatesearch,
     export,
     extract,
+    frontier,
     identify,
     index,
     inspect,
@@ -161,6 +162,7 @@ evaluate_commands.command("attributes")(explained(evaluatefaces.attributes, eval
 evaluate_commands.command("releases")(explained(evaluatefaces.releases, evaluate.KEPT))
 evaluate_commands.command("protection")(explained(evaluatefaces.protection, evaluate.KEPT))
 evaluate_commands.command("tradeoff")(explained(tradeoff.tradeoff, evaluate.KEPT))
+evaluate_commands.command("frontier")(explained(frontier.frontier, evaluate.KEPT))
 app.add_typer(evaluate_commands, name="evaluate")
 app.command("attack")(explained(attack.run, "the pictures painted so far are kept, the results are not"))
 app.command("localize")(explained(localize.run, "nothing was written"))

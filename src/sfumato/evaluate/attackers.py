@@ -6,10 +6,10 @@ result says what it was made with.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from sfumato.types.recipe import Recipe
 
 Floats = NDArray[np.float32]
 Decode = Callable[[Subspaces], Floats]
+Kept = TypeVar("Kept")
 
 PATCH = "patch"
 """The inverter that works on one descriptor after another; the strongest for its cost."""
@@ -61,16 +62,21 @@ class Releases:
 
     def __init__(self) -> None:
         self._features: Features | None = None
-        self._held: dict[tuple[str, int], ConcealedFeatures] = {}
+        self._held: dict[Hashable, Any] = {}
 
     def of(self, features: Features, recipe: Recipe, decoys: Decoys | None, seed: int) -> ConcealedFeatures:
         """Return the features concealed for an evaluation; those of another photo are let go of."""
+        key = (recipe.identity, seed)
+        return self.kept(features, key, lambda: conceal_repeatably(features, recipe, decoys, seed=seed))
+
+    def kept(self, features: Features, key: Hashable, make: Callable[[], Kept]) -> Kept:
+        """Return what was made of these features before, or make it."""
         if self._features is not features:
             self._features, self._held = features, {}
-        key = (recipe.identity, seed)
         if key not in self._held:
-            self._held[key] = conceal_repeatably(features, recipe, decoys, seed=seed)
-        return self._held[key]
+            self._held[key] = make()
+        found: Kept = self._held[key]
+        return found
 
     def __repr__(self) -> str:
         return f"Releases({len(self._held)} of a photo)"
@@ -155,11 +161,15 @@ class Toolbox:
         painters, decoders = ([], {}) if self.models is None else load_models(self.models)
         own = {(one.extractor_name, one.recipe, one.architecture) for one in painters}
         return Tools(
-            decoys=None if self.decoys is None else load_decoys(self.decoys),
+            decoys=self.open_decoys(),
             public=None if self.public is None else load_decoys(self.public),
             painters=painters if ("sift", "raw", PATCH) in own else [bundled_painter(), *painters],
             decoders=decoders,
         )
+
+    def open_decoys(self) -> Decoys | None:
+        """Read the decoys, if there are some."""
+        return None if self.decoys is None else load_decoys(self.decoys)
 
 
 def bundled_painter() -> Painter:

@@ -8,6 +8,7 @@ reference frontier comes with the package, so that others can hold their own aga
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import resources
@@ -69,6 +70,11 @@ class FrontierPoint:
             raise InputError(f"point of a frontier: {'; '.join(problems)}")
         object.__setattr__(self, "missing", tuple(self.missing))
         object.__setattr__(self, "figures", MappingProxyType(dict(self.figures)))
+
+    @property
+    def name(self) -> str:
+        """The recipe without the checksums of its encoders, for people."""
+        return re.sub("@[0-9a-f]+", "", self.recipe)
 
     @property
     def keeps_use(self) -> bool:

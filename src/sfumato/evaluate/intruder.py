@@ -133,12 +133,7 @@ class Intruder:
 
     def score(self, sample: Sample, prediction: Prediction) -> Figures:
         """Return how near the descriptors and the picture came to the clear ones."""
-        truth = read_image(self.photos[sample.key]).pixels
-        seen = decode_picture(prediction["picture"])
-        figures = picture_scores(seen, truth)
-        figures["psnr"] = min(figures["psnr"], 100.0)  # of equal pictures it is infinite, which is no figure
-        if "psnr_rgb" in figures:
-            figures["psnr_rgb"] = min(figures["psnr_rgb"], 100.0)
+        figures = picture_figures(self.photos[sample.key], prediction["picture"])
         return {**figures, **distance_scores(prediction["distances"]), "features": float(prediction["features"][0])}
 
     def summarise(self, figures: Mapping[str, Figures], scale: Scale) -> list[Score]:
@@ -152,7 +147,7 @@ class Intruder:
             scores.append(Score(name, fmean(values), UNITS.get(name, ""), len(values)))
             if len(values) > 1 and name in ("ssim", "psnr", "mae", "ssim_rgb", "psnr_rgb", "mae_rgb"):
                 scores.append(Score(f"{name} deviation", stdev(values), UNITS.get(name, ""), len(values)))
-        similar = {key: row["ssim"] for key, row in figures.items()}
+        similar = {key: row["ssim"] for key, row in figures.items() if "ssim" in row}
         found = leakage_interval(similar, scale.get("clear", {}), scale.get("floor", {}))
         if found is not None:
             titles = ("leakage", "leakage low", "leakage high")
@@ -196,6 +191,15 @@ class Intruder:
         if "encoder" in self.needs:
             known["encoder"] = resolve(self.case.subject.recipe)
         return Knowledge(**known)
+
+
+def picture_figures(photo: Path, encoded: NDArray[np.uint8]) -> dict[str, float]:
+    """Return how near a kept picture comes to a photo."""
+    figures = picture_scores(decode_picture(encoded), read_image(photo).pixels)
+    for name in ("psnr", "psnr_rgb"):
+        if name in figures:
+            figures[name] = min(figures[name], 100.0)  # of equal pictures it is infinite, which is no figure
+    return figures
 
 
 def distance_scores(distances: NDArray[np.floating[Any]]) -> dict[str, float]:

@@ -21,6 +21,7 @@ from sfumato.evaluate.attackers import Tools
 from sfumato.evaluate.intruder import SCORE_VERSION, VARIANTS, VERSION, Case, Intruder, Scale, needs_on
 from sfumato.evaluate.results import Results
 from sfumato.evaluate.runner import Measured, measure, note, run
+from sfumato.evaluate.staged import STAGED, StagedIntruder, staged_cases
 from sfumato.evaluate.subjects import POINTS, ClearFeatures, Subject, choose_decoys, choose_subjects
 from sfumato.evaluate.tables import Table, group_by_seed, make_table
 from sfumato.evaluate.task import Sample, Task, digest_data
@@ -36,7 +37,8 @@ DIRECT = "direct"
 """The attack by an inverter that was trained on what this very recipe releases."""
 
 SHOWN = {"median distance": "median", "within 0.02": "within 0.02", "within 0.1": "within 0.1",
-         "within 0.3": "within 0.3", "SSIM": "ssim", "PSNR": "psnr", "MAE": "mae", "SSIM colour": "ssim_rgb",
+         "within 0.3": "within 0.3", "lifted within 0.1": "lifted within 0.1",
+         "SSIM": "ssim", "PSNR": "psnr", "MAE": "mae", "SSIM colour": "ssim_rgb",
          "leakage": "leakage", "from": "leakage low", "to": "leakage high"}  # fmt: skip
 """Titles of the table, and the scores behind them."""
 
@@ -51,11 +53,12 @@ class LeakageProtocol:
     local: LocalParams = field(default_factory=lambda: LocalParams(max_features=1000))
 
     def __post_init__(self) -> None:
-        known = (*VARIANTS, DIRECT)
+        known = (*VARIANTS, DIRECT, *STAGED)
         unknown = [name for name in self.attacks if name not in known]
         if unknown:
             hint = suggest(unknown[0], known)
-            raise InputError(f"attacks: {unknown[0]!r:.80} is none of {', '.join(known)}{hint}")
+            told = ", ".join((*VARIANTS, DIRECT))
+            raise InputError(f"attacks: {unknown[0]!r:.80} is none of {told}, nor two of them in stages{hint}")
 
 
 def evaluate_leakage(
@@ -143,7 +146,10 @@ def plan_leakage(photos: Mapping[str, Path], protocol: LeakageProtocol, tools: T
     samples = [Sample(name, digest_data(path)) for name, path in photos.items()]
     clear = ClearFeatures(lambda path: extract(path, protocol.local))
     cases = choose_cases(subjects, protocol.attacks, extractor.name, given)
-    return Works([Work(Intruder(case, photos, clear, given, extractor), samples) for case in cases], samples)
+    made = [
+        (StagedIntruder if case.attack in STAGED else Intruder)(case, photos, clear, given, extractor) for case in cases
+    ]
+    return Works([Work(intruder, samples) for intruder in made], samples)
 
 
 def choose_cases(subjects: Sequence[Subject], attacks: Sequence[str], kind: str, tools: Tools) -> list[Case]:
@@ -173,9 +179,14 @@ def cases_of(subject: Subject, attacks: Sequence[str], kind: str, tools: Tools) 
     known = tools.knowledge_about(kind, recipe)
     has_decoys = subject.recipe.lifting is not None and subject.recipe.lifting.decoy_count > 0
     direct = tools.painters_for(kind, recipe)
-    cases = []
+    staged = staged_cases(subject, kind, tools)
+    cases = [case for case in staged if not attacks or case.attack in attacks]
     unfit, foreign = unfit_for(subject.recipe, kind), set[str]()
     for name in attacks or (*(one for one in VARIANTS if VARIANTS[one][0] not in unfit), DIRECT):
+        if name in STAGED:
+            if not any(case.attack == name for case in staged):
+                foreign.add(name)
+            continue
         if name == DIRECT:
             if attacks and not direct:
                 raise InputError(

@@ -18,6 +18,7 @@ from sfumato.evaluate.intruder import decode_picture
 from sfumato.evaluate.leakage import SCALE, Work, Works
 from sfumato.evaluate.results import Results
 from sfumato.evaluate.sheets import Column, draw_sheet
+from sfumato.evaluate.staged import POINTS
 from sfumato.images.read import read_image
 
 PHOTOS = 6
@@ -36,7 +37,8 @@ def draw_sheets(works: Works, folder: str | Path, descriptor: str, photos: int =
     of_all = [Column("photo", originals), *(_column(work, folder, len(samples)) for work in of_scale)]
     files, strongest = [], []
     for recipe in [name for name in recipes if name != "raw"] or ["raw"]:
-        attacks = [one for one in works.made if str(one.intruder.case.subject.recipe) == recipe and one not in of_scale]
+        own = [one for one in works.made if str(one.intruder.case.subject.recipe) == recipe and one not in of_scale]
+        attacks = [one for one in own if not one.intruder.case.attack.endswith(f"then {POINTS}")]  # they paint nothing
         columns = [_column(work, folder, len(samples)) for work in attacks]
         name = f"leakage-{descriptor}-{recipe.replace(':', '-')}.jpg"
         files.append(draw_sheet(Path(folder) / name, [*of_all, *columns]))

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sfumato evaluate frontier: what recipes keep of matching and maps, against the worst of all attacks."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from sfumato.cli.evaluate import DecoyFile, Output, Overwrite, Seeds, read_seeds, report, words
+from sfumato.cli.options import AsJson, Descriptor, Quiet, Weights
+from sfumato.cli.output import printable, progress_bar
+from sfumato.errors import InputError
+from sfumato.evaluate.attackers import Toolbox
+from sfumato.evaluate.frontier import Measured, locate, table_of
+from sfumato.evaluate.frontierfigure import draw_frontier
+from sfumato.evaluate.frontierfile import write_frontier
+from sfumato.evaluate.frontierrun import FrontierOrder, measure_frontier
+from sfumato.evaluate.frontiertraining import Budget
+from sfumato.evaluate.generated import make_homography_folder, make_room_folder
+from sfumato.features.local import LocalParams
+from sfumato.images.folders import PosedImages, read_homography_folder, read_posed_folder
+from sfumato.images.read import list_images
+from sfumato.images.samples import sample_paths
+from sfumato.types.record import Record, Value
+from sfumato.whole import write_text
+
+BUDGET = Budget()
+
+
+def frontier(
+    photos: Annotated[
+        Path | None, typer.Argument(metavar="[PHOTOS]", help="Photos to attack. Default: sample photos.")
+    ] = None,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(help="Sequences laid out as HPatches or Oxford, to match. Default: generated ones."),
+    ] = None,
+    posed: Annotated[
+        list[Path] | None, typer.Option(help="A folder of posed images to map, beside the room. May be repeated.")
+    ] = None,
+    room: Annotated[bool, typer.Option(help="Also map a room that is made up.")] = True,
+    output: Output = Path("frontier"),
+    recipes: Annotated[str, typer.Option(help="What to compare with raw.")] = "sub-hybrid-2,sub-hybrid-4,default",
+    seeds: Seeds = "1",
+    keyed: Annotated[
+        bool, typer.Option("--keyed", help="Releases are derived from a device key: a second one adds nothing.")
+    ] = False,
+    limit: Annotated[int | None, typer.Option(help="Attack the first so many photos only.")] = None,
+    limit_sequences: Annotated[int | None, typer.Option(help="Match the first so many sequences only.")] = None,
+    max_features: Annotated[int, typer.Option(help="Of each photo that is attacked.")] = 1000,
+    pair_features: Annotated[int, typer.Option(help="Of each image that is matched.")] = 2000,
+    scene_features: Annotated[int, typer.Option(help="Of each image that is mapped.")] = 2000,
+    descriptor: Descriptor = "sift",
+    weights: Weights = None,
+    decoys: DecoyFile = None,
+    public: Annotated[
+        Path | None, typer.Option(help="A decoys file of yet other photos: what the attacker searches.")
+    ] = None,
+    models: Annotated[Path | None, typer.Option(help="A folder of inverters and decoders, for the attacker.")] = None,
+    train_photos: Annotated[
+        list[Path] | None,
+        typer.Option(help="Photos of other people, to train missing networks into --models. May be repeated."),
+    ] = None,
+    patch_steps: Annotated[int, typer.Option(help="Of each inverter that is trained.")] = BUDGET.patch_steps,
+    refine_steps: Annotated[int, typer.Option(help="Of its refinement.")] = BUDGET.refine_steps,
+    refine_photos: Annotated[
+        int, typer.Option(help="Photos that its refinement is trained on.")
+    ] = BUDGET.refine_photos,
+    max_photos: Annotated[int, typer.Option(help="Photos that networks are trained on.")] = BUDGET.max_photos,
+    decoder_steps: Annotated[int, typer.Option(help="Of each decoder that is trained.")] = BUDGET.decoder_steps,
+    workers: Annotated[int | None, typer.Option(help="Processes for the attacks. Default: one a core.")] = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Weigh what recipes keep of matching and maps against the worst of all attacks.
+
+    The attacker knows the recipe, the decoys, the encoder, public descriptors, every release and every match, and has
+    networks trained on the very recipe; not the secret, the seed or the descriptors. Oracles are told and do not count.
+    Networks that are missing in --models are trained on --train-photos, all with the same number of steps; without such
+    photos the table names who is missing. frontier.json has the points so far after every recipe, also if interrupted.
+
+    Example: sfumato evaluate frontier photos/ --pairs hpatches/ --models models/ --train-photos others/ -o frontier/
+    """
+    local = LocalParams(descriptor=descriptor, weights=weights, max_features=max_features)
+    sequences = read_homography_folder(pairs or make_homography_folder(output / "generated", np.random.default_rng(0)))
+    named = sample_paths() if photos is None else dict(list_images(photos))
+    order = FrontierOrder(
+        photos=tuple(named.items())[:limit],
+        sequences=tuple(sequences)[:limit_sequences],
+        scenes=scenes_of(posed or [], output, room=room),
+        recipes=words(recipes),
+        seeds=read_seeds(seeds),
+        toolbox=Toolbox(decoys=decoys, public=public, models=models),
+        train_photos=tuple(path for place in train_photos or [] for _, path in list_images(place)),
+        budget=Budget(
+            patch_steps=patch_steps, refine_steps=refine_steps, refine_photos=refine_photos, max_photos=max_photos,
+            decoder_steps=decoder_steps, local=local,
+        ),
+        local=local,
+        pair_features=pair_features,
+        scene_features=scene_features,
+        workers=workers,
+    )  # fmt: skip
+    made: dict[str, Value] = {
+        "photos": len(order.photos), "sequences": len(order.sequences), "seeds": len(order.seeds), "keyed": keyed,
+        "max_features": max_features, "pair_features": pair_features, "scene_features": scene_features,
+        "patch_steps": patch_steps, "refine_steps": refine_steps, "decoder_steps": decoder_steps,
+    }  # fmt: skip
+    stem, hidden, done = output / f"frontier-{descriptor}", quiet or as_json, Measured(pairs=())
+    steps = measure_frontier(
+        order,
+        output,
+        report=lambda line: None if hidden else print(printable(line), file=sys.stderr),
+        bar=lambda title: progress_bar(title, None, quiet=hidden),
+        overwrite=overwrite,
+    )
+    for done in steps:
+        points = locate(done, keyed=keyed)
+        write_frontier(output / "frontier.json", points, made)
+        write_text(stem.with_name(f"{stem.name}.md"), table_of(points).to_markdown(), with_folder=True)
+        figures = draw_frontier(points, stem, f"Use against the worst of all attacks, {descriptor}")
+    report(records_of(done), table_of(points), stem, figures, as_json=as_json)
+
+
+def scenes_of(folders: list[Path], output: Path, *, room: bool) -> dict[str, PosedImages]:
+    """Read folders of posed images by their names, after the generated room.
+
+    Raises InputError for two folders of one name.
+    """
+    found = (
+        {"room": read_posed_folder(make_room_folder(output / "generated-room", np.random.default_rng(0)))}
+        if room
+        else {}
+    )
+    for folder in folders:
+        name = folder.resolve().name
+        if name in found:
+            raise InputError(f"--posed: two folders are called {name}: rename one")
+        found[name] = read_posed_folder(folder)
+    return found
+
+
+def records_of(measured: Measured) -> list[Record]:
+    """Return all records behind a frontier, each once."""
+    maps = [record for records in measured.scenes.values() for record in records]
+    return list(dict.fromkeys((*measured.pairs, *maps, *measured.leakage, *measured.matched)))

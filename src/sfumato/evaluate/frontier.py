@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Use against the worst of all attacks, one point a recipe: joins what other evaluations measured.
+
+What counts: every attack by somebody who knows the recipe, the decoys, the encoder, public descriptors, all releases
+and all matches, and trains networks on the very recipe; not the secret, the seed or the descriptors. An oracle knows
+the answer: what it gets is told and does not count. Releases that are derived from a device key repeat themselves; then
+a second release adds nothing, and the attack by intersection is told and does not count.
+
+An attacker that is missing is named: what was not tried is not private.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sfumato.errors import InputError
+from sfumato.evaluate.frontierfile import FrontierPoint
+from sfumato.evaluate.leakage import SCALE
+from sfumato.evaluate.matched import WAYS
+from sfumato.evaluate.pairs import score_name
+from sfumato.evaluate.tables import Cell, Group, Table, group_by_seed
+from sfumato.evaluate.tradeoff import BOTH_CONCEALED
+from sfumato.types.recipe import Recipe
+from sfumato.types.record import Record
+
+CLEAR = "clear"
+NOBODY = "nothing"
+WITHIN = ("within 0.1", "within 0.3")
+
+SCENE_FIGURES = {
+    "registered": "registered images",
+    "position error [m]": "median position error",
+    "rotation error [deg]": "median rotation error",
+}
+"""What is told of the map of a scene."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """All records: matching of pairs, maps by scene, leakage of photos, and what matches revealed.
+
+    ``missing`` names by the identity of a recipe the attackers that were not at hand.
+    """
+
+    pairs: Sequence[Record]
+    scenes: Mapping[str, Sequence[Record]] = field(default_factory=dict)
+    leakage: Sequence[Record] = ()
+    matched: Sequence[Record] = ()
+    missing: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What one attack came to: leakage, and the shares recovered within some distances in the clear space and in the
+    one that was lifted; None and nothing for what it does not give."""
+
+    attack: str
+    leakage: float | None
+    clear: Mapping[str, float] = field(default_factory=dict)
+    lifted: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def is_oracle(self) -> bool:
+        """Whether it knows the answer."""
+        return self.attack.startswith("oracle")
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether it needs a second, independent release."""
+        return self.attack.startswith("intersection")
+
+    @property
+    def is_by_matches(self) -> bool:
+        """Whether it needs matches."""
+        return self.attack in WAYS
+
+    def figure(self, name: str) -> float | None:
+        """Return the leakage, or the share within a distance: of a space that is named, or the larger of both."""
+        if name == "leakage":
+            return self.leakage
+        space, _, distance = name.rpartition("within")
+        spaces = {"clear": [self.clear], "lifted": [self.lifted]}.get(space.strip(), [self.clear, self.lifted])
+        return max((one[f"within{distance}"] for one in spaces if f"within{distance}" in one), default=None)
+
+
+def locate(measured: Measured, *, keyed: bool = False) -> list[FrontierPoint]:
+    """Return a point for every recipe whose matching was measured, in their order.
+
+    ``keyed``: releases are derived from a device key, so that intersection does not count.
+
+    Raises InputError if raw was not measured, on which all shares rest.
+    """
+    use = _use(measured.pairs)
+    raw = use.get("raw")
+    if raw is None or not all(raw[1:]):
+        raise InputError("the frontier is told in shares of raw: its pairs must be measured, and have correct matches")
+    points = []
+    for identity, (recipe, accuracy, correct) in use.items():
+        attempts = attempts_on(identity, measured)
+        figures = {"accuracy 3 px": accuracy, "correct 3 px": correct, **_scene_figures(identity, measured)}
+        points.append(_point(recipe, (accuracy / raw[1], correct / raw[2]), attempts, figures, measured, keyed))
+    return points
+
+
+def attempts_on(identity: str, measured: Measured) -> list[Attempt]:
+    """Return all attacks on a recipe, by single photos and by matches."""
+    found = []
+    for group in group_by_seed([*measured.leakage, *measured.matched]):
+        attack = str(group.params.get("attack"))
+        if _identity(group) != identity or attack in SCALE or identity == "raw":
+            continue
+        inverter = group.params.get("inverter", "patch")
+        title = attack if inverter == "patch" else f"{attack}, {inverter}"
+        clear, lifted = (_shares(group, space) for space in ("", "lifted "))
+        encoded = Recipe.of(str(group.params.get("recipe"))).has_encoder
+        found.append(Attempt(title, group.mean("leakage"), clear, lifted if encoded else clear))
+    return found
+
+
+def worst(attempts: Iterable[Attempt], figure: str) -> tuple[float, str] | None:
+    """Return the most that an attack reaches of a figure, and which attack; None where none gives that figure.
+
+    A figure is "leakage", or a distance with the space: "within 0.1", "clear within 0.1", "lifted within 0.1".
+    """
+    values = [(value, one.attack) for one in attempts if (value := one.figure(figure)) is not None]
+    return max(values, key=lambda one: one[0]) if values else None
+
+
+def table_of(points: Sequence[FrontierPoint]) -> Table:
+    """Return one row a recipe: use, the worst cases with their attacks, what is told only, and who is missing."""
+    further = list(dict.fromkeys(name for point in points for name in point.figures))
+    columns = (
+        "recipe", "accuracy / raw", "correct / raw", "leakage", "leakage by", "within 0.1", "within 0.3",
+        "recovered by", "reaches the aims", "missing attackers", *further,
+    )  # fmt: skip
+    rows = [
+        (
+            Cell(point.recipe), Cell(point.accuracy_share), Cell(point.correct_share), Cell(point.leakage),
+            Cell(point.leakage_by), Cell(point.recovered_01), Cell(point.recovered_03), Cell(point.recovered_by),
+            Cell(verdict(point)), Cell(", ".join(point.missing) or None),
+            *(Cell(point.figures.get(name)) for name in further),
+        )
+        for point in points
+    ]  # fmt: skip
+    return Table(columns, tuple(rows))
+
+
+def verdict(point: FrontierPoint) -> str:
+    """Return in a word or two whether a recipe is what it should be."""
+    if point.missing:
+        return "not known"
+    parts = [name for name, good in (("use", point.keeps_use), ("privacy", point.is_private)) if good]
+    return " and ".join(parts) or "no"
+
+
+def _point(
+    recipe: str,
+    shares: tuple[float, float],
+    attempts: Sequence[Attempt],
+    figures: Mapping[str, float],
+    measured: Measured,
+    keyed: bool,
+) -> FrontierPoint:
+    counted = [one for one in attempts if not one.is_oracle and not (keyed and one.is_repeated)]
+    nothing = (1.0, CLEAR) if recipe == "raw" else (0.0, NOBODY)
+    leakage = worst(counted, "leakage") or nothing
+    near, nearby = (worst(counted, name) or nothing for name in WITHIN)
+    missing = list(measured.missing.get(Recipe.of(recipe).identity, ()))
+    if recipe != "raw":
+        missing += [f"all that {verb}" for verb, one in (("paint", leakage), ("recover", near)) if one == nothing]
+    return FrontierPoint(
+        recipe=recipe,
+        accuracy_share=shares[0],
+        correct_share=shares[1],
+        leakage=leakage[0],
+        leakage_by=leakage[1],
+        recovered_01=near[0],
+        recovered_03=nearby[0],
+        recovered_by=near[1],
+        trained=not missing,
+        missing=tuple(missing),
+        figures={**figures, **_told(attempts, counted)},
+    )
+
+
+def _told(attempts: Sequence[Attempt], counted: Sequence[Attempt]) -> dict[str, float]:
+    """Return what stands beside the worst cases: by space, by knowledge, and what oracles get."""
+    once = [one for one in counted if not one.is_repeated]
+    matches, oracles = ([one for one in attempts if one.is_by_matches], [one for one in attempts if one.is_oracle])
+    found = {
+        "leakage, one release": worst(once, "leakage"),
+        "leakage, oracle": worst(oracles, "leakage"),
+    }
+    for name in WITHIN:
+        found |= {
+            f"{name}, clear space": worst(counted, f"clear {name}"),
+            f"{name}, lifted space": worst(counted, f"lifted {name}"),
+            f"{name}, one release": worst(once, name),
+            f"{name}, matches": worst(matches, name),
+            f"{name}, oracle": worst(oracles, name),
+        }
+    return {name: one[0] for name, one in found.items() if one is not None}
+
+
+def _use(records: Iterable[Record]) -> dict[str, tuple[str, float, float]]:
+    """Return recipe, accuracy and correct matches by the identity of the recipe, where nothing clear is compared."""
+    found: dict[str, tuple[str, float, float]] = {}
+    for group in group_by_seed(records):
+        accuracy, correct = (group.mean(score_name(f"{name} 3 px", "overall")) for name in ("accuracy", "correct"))
+        if group.params.get("distance") in BOTH_CONCEALED and accuracy is not None and correct is not None:
+            found[_identity(group)] = str(group.params.get("recipe")), accuracy, correct
+    return found
+
+
+def _scene_figures(identity: str, measured: Measured) -> dict[str, float]:
+    found = {}
+    for scene, records in measured.scenes.items():
+        for group in group_by_seed(records):
+            for title, name in SCENE_FIGURES.items():
+                value = group.mean(name)
+                if _identity(group) == identity and value is not None:
+                    found[f"{title}, {scene}"] = value
+    return found
+
+
+def _shares(group: Group, space: str) -> dict[str, float]:
+    """Return the shares recovered within some distances in one space."""
+    return {name: value for name in WITHIN if (value := group.mean(f"{space}{name}")) is not None}
+
+
+def _identity(group: Group) -> str:
+    return Recipe.of(str(group.params.get("recipe"))).identity

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The networks that attack a recipe: which there should be, which are missing, and training those, all alike.
+
+An attacker that was not trained looks like privacy. So every recipe gets a patch inverter and a decoder trained on what
+it releases, with the same number of steps on the same photos; a recipe that encodes and then lifts also those of its
+encoder alone. A network is trained beside the folder of models and moved there when it is finished. Knows what is to be
+trained; ``learn`` knows how.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from itertools import count
+from pathlib import Path
+
+from sfumato.concealment.decoys import Decoys
+from sfumato.errors import FileError
+from sfumato.evaluate.attackers import Tools
+from sfumato.evaluate.staged import encoder_part
+from sfumato.evaluate.subjects import conceal_repeatably
+from sfumato.evaluate.task import short_digest
+from sfumato.features.local import LocalParams
+from sfumato.learn.decoderdata import DecoderTrainParams
+from sfumato.learn.inverter import BUNDLED
+from sfumato.learn.photoset import Concealer
+from sfumato.learn.resume import part_of
+from sfumato.learn.train_decoder import train_decoder
+from sfumato.learn.train_inverter import InverterTrainParams, train_patch_inverter
+from sfumato.types.clear import Features
+from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.recipe import Recipe
+
+log = logging.getLogger(__name__)
+
+INVERTER, DECODER = "inverter", "decoder"
+UNFINISHED = "unfinished"
+"""The folder below the models where networks are trained."""
+
+FIRST_DRAW = 1_000_000
+"""Where the seeds of training begin: no attacked photo is concealed with them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What every network gets. ``seed`` decides all that is random; with steps instead of minutes it is repeatable."""
+
+    patch_steps: int = 1500
+    refine_steps: int = 400
+    refine_photos: int = 100
+    max_photos: int = 400
+    decoder_steps: int = 4000
+    seed: int = 0
+    local: LocalParams = field(default_factory=LocalParams)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A network there should be: an inverter or a decoder of what a recipe releases."""
+
+    what: str
+    recipe: Recipe
+
+    @property
+    def file_name(self) -> str:
+        """A name for its file, the same for all names of one recipe."""
+        return f"{self.what}-{self.recipe.kind}-{short_digest(self.recipe.identity)}.safetensors"
+
+    def __str__(self) -> str:
+        return f"{self.what} of {self.recipe}"
+
+
+def wanted_for(recipe: Recipe) -> list[Wanted]:
+    """Return the networks that attack a recipe, resolved; none for raw, which needs no attacker."""
+    if recipe.is_clear:
+        return []
+    attacked = [recipe]
+    if recipe.has_encoder and recipe.lifting is not None:
+        attacked.append(encoder_part(recipe))
+    return [Wanted(what, one) for one in attacked for what in (DECODER, INVERTER)]
+
+
+def missing_for(recipe: Recipe, kind: str, tools: Tools) -> list[Wanted]:
+    """Return the networks that attack a recipe of some kind of descriptor and are not at hand."""
+
+    def is_there(one: Wanted) -> bool:
+        if one.what == DECODER:
+            return tools.decoder(kind, str(one.recipe)) is not None
+        return bool(tools.painters_for(kind, str(one.recipe)))
+
+    return [one for one in wanted_for(recipe) if not is_there(one)]
+
+
+def train_missing(
+    missing: Iterable[Wanted],
+    photos: Sequence[Path],
+    models: Path,
+    decoys: Decoys | None,
+    budget: Budget,
+    *,
+    report: Callable[[str], None] = log.info,
+) -> list[Path]:
+    """Train networks on photos of other people and put each into the folder of models when it is finished.
+
+    An interrupted training goes on where it was.
+
+    Raises MissingDependency without the extra ``learn``, FileError if the folder can not be written.
+    """
+    made = []
+    for one in missing:
+        place = models / UNFINISHED / one.file_name
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as cause:
+            raise FileError(f"{place.parent}: can not be made: {cause.strerror or cause}") from cause
+        report(f"training the {one}")
+        concealer = concealer_of(one.recipe, decoys)
+        if one.what == DECODER:
+            _train_decoder(photos, place, concealer, budget)
+        else:
+            _train_inverter(photos, place, concealer, budget)
+        try:
+            os.replace(place, models / one.file_name)
+        except OSError as cause:
+            raise FileError(f"{models / one.file_name}: can not be written: {cause.strerror or cause}") from cause
+        made.append(models / one.file_name)
+    return made
+
+
+def concealer_of(recipe: Recipe, decoys: Decoys | None) -> Concealer:
+    """Return a function that conceals features with a recipe, with other draws at every call."""
+    seeds = count(FIRST_DRAW)
+
+    def conceal_again(features: Features) -> ConcealedFeatures:
+        return conceal_repeatably(features, recipe, decoys, seed=next(seeds))
+
+    return conceal_again
+
+
+def _train_inverter(photos: Sequence[Path], output: Path, concealer: Concealer, budget: Budget) -> None:
+    """Train a patch inverter; for SIFT its refinement goes on from the bundled one's."""
+    with resources.as_file(resources.files("sfumato.learn") / "data" / BUNDLED) as start:
+        params = InverterTrainParams(
+            patch_steps=budget.patch_steps,
+            refine_steps=budget.refine_steps,
+            refine_photos=budget.refine_photos,
+            max_photos=budget.max_photos,
+            seed=budget.seed,
+            local=budget.local,
+            start=start if budget.local.descriptor == "sift" else None,
+        )
+        train_patch_inverter(params, photos, output, concealer=concealer, resume=True)
+
+
+def _train_decoder(photos: Sequence[Path], output: Path, concealer: Concealer, budget: Budget) -> None:
+    params = DecoderTrainParams(steps=budget.decoder_steps, seed=budget.seed, local=budget.local)
+    chosen = list(photos)[:: max(1, len(photos) // budget.max_photos)][: budget.max_photos]
+    train_decoder(params, chosen, output, concealer=concealer, resume=part_of(output).is_file())
