@@ -4,13 +4,16 @@
 import numpy as np
 import pytest
 
+import sfumato
+from sfumato.concealment.decoys import Decoys
 from sfumato.evaluate.attackers import Tools
 from sfumato.evaluate.matched import MatchedIntruder, evaluate_matched
 from sfumato.evaluate.staged import encoder_part
-from sfumato.evaluate.subjects import BUNDLED, choose_subjects
+from sfumato.evaluate.subjects import choose_subjects
 from sfumato.features.local import LocalParams
 from sfumato.images.folders import read_homography_folder
 from sfumato.learn.encoder import save_encoder
+from sfumato.types.extractor import Extractor
 
 LOCAL = LocalParams(max_features=80)
 
@@ -25,12 +28,14 @@ def sequences(small_sequences):
 
 
 def test_matches_reveal_liftings_and_more_dimensions_less(sequences, tmp_path, monkeypatch):
-    tools = Tools(decoys=BUNDLED["sift"]())
+    public = Decoys(sfumato.load_decoys().descriptors[:500], Extractor("sift"), parts=1)
+    tools = Tools(public=public)
     records = evaluate_matched(sequences, tmp_path, ["raw", "random-2", "random-8"], tools, local=LOCAL)
     told = {(one.params["recipe"], one.params["attack"]): one for one in records}
     assert set(told) == {(f"random-{m}", way) for m in (2, 8) for way in ("reveal", "tracks")}
     two, eight = (told[f"random-{m}", "tracks"] for m in (2, 8))
-    assert score(two, "within 0.3") > score(eight, "within 0.3")
+    assert score(two, "median") < score(eight, "median")
+    assert score(two, "within 0.3") > 0.9, "the pictures differ in light only, and two liftings nearly meet"
     assert score(two, "within 0.3 of matched") >= score(two, "within 0.3")
     assert score(two, "lifted within 0.3") == score(two, "within 0.3")
     monkeypatch.setattr(MatchedIntruder, "predict", lambda *_: pytest.fail("done again"))
