@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of other evaluations, joined to points."""
 
+from dataclasses import replace
+
 import pytest
 
 from sfumato.errors import InputError
@@ -78,12 +80,15 @@ def test_missing_attackers_look_missing():
     assert points[2].missing == ("inverter of it",)
     assert not points[2].trained
     assert not points[2].is_private
-    assert verdict(points[2]) == "not known"
+    assert verdict(points[2]) == "no", "it fails already by those at hand"
+    assert verdict(replace(points[2], recovered_01=0.0)) == "not known"
+    assert verdict(replace(points[2], recovered_01=0.0, trained=True, missing=())) == "privacy"
     nobody = locate(Measured(pairs=MEASURED.pairs))[1]
     assert nobody.missing == ("all that paint", "all that recover")
     table = table_of(points)
     row = dict(zip(table.columns, (cell.value for cell in table.rows[2]), strict=True))
-    assert (row["missing attackers"], row["reaches the aims"]) == ("inverter of it", "not known")
+    assert (row["missing attackers"], row["reaches the aims"]) == ("inverter of it", "no")
+    assert len(table_of(points, short=True).columns) == 10
 
 
 def test_shares_need_raw():

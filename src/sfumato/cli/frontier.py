@@ -15,7 +15,7 @@ from sfumato.errors import InputError
 from sfumato.evaluate.attackers import Toolbox
 from sfumato.evaluate.frontier import Measured, locate, table_of
 from sfumato.evaluate.frontierfigure import draw_frontier
-from sfumato.evaluate.frontierfile import write_frontier
+from sfumato.evaluate.frontierfile import FrontierPoint, write_frontier
 from sfumato.evaluate.frontierrun import FrontierOrder, measure_frontier
 from sfumato.evaluate.frontiertraining import Budget
 from sfumato.evaluate.generated import make_homography_folder, make_room_folder
@@ -70,6 +70,9 @@ def frontier(
     ] = BUDGET.refine_photos,
     max_photos: Annotated[int, typer.Option(help="Photos that networks are trained on.")] = BUDGET.max_photos,
     decoder_steps: Annotated[int, typer.Option(help="Of each decoder that is trained.")] = BUDGET.decoder_steps,
+    decoder_form: Annotated[
+        str, typer.Option(help="auto searches the subspaces of liftings, stronger and far slower; or direct.")
+    ] = BUDGET.decoder_form,
     workers: Annotated[int | None, typer.Option(help="Processes for the attacks. Default: one a core.")] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -97,7 +100,7 @@ def frontier(
         train_photos=tuple(path for place in train_photos or [] for _, path in list_images(place)),
         budget=Budget(
             patch_steps=patch_steps, refine_steps=refine_steps, refine_photos=refine_photos, max_photos=max_photos,
-            decoder_steps=decoder_steps, local=local,
+            decoder_steps=decoder_steps, decoder_form=decoder_form, local=local,
         ),
         local=local,
         pair_features=pair_features,
@@ -120,9 +123,17 @@ def frontier(
     for done in steps:
         points = locate(done, keyed=keyed)
         write_frontier(output / "frontier.json", points, made)
-        write_text(stem.with_name(f"{stem.name}.md"), table_of(points).to_markdown(), with_folder=True)
+        write_tables(points, stem)
         figures = draw_frontier(points, stem, f"Use against the worst of all attacks, {descriptor}")
-    report(records_of(done), table_of(points), stem, figures, as_json=as_json)
+    report(records_of(done), table_of(points, short=True), stem, figures, as_json=as_json)
+    write_tables(points, stem)
+
+
+def write_tables(points: list[FrontierPoint], stem: Path) -> None:
+    """Write all figures as markdown and comma-separated values; a terminal shows fewer."""
+    table = table_of(points)
+    write_text(stem.with_name(f"{stem.name}.md"), table.to_markdown(), with_folder=True)
+    write_text(stem.with_name(f"{stem.name}.csv"), table.to_csv(), with_folder=True)
 
 
 def scenes_of(folders: list[Path], output: Path, *, room: bool) -> dict[str, PosedImages]:

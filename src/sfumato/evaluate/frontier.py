@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sfumato.errors import InputError
-from sfumato.evaluate.frontierfile import FrontierPoint
+from sfumato.evaluate.frontierfile import MOST_LEAKAGE, MOST_RECOVERED, FrontierPoint
 from sfumato.evaluate.leakage import SCALE
 from sfumato.evaluate.matched import WAYS
 from sfumato.evaluate.pairs import score_name
@@ -121,13 +121,16 @@ def worst(attempts: Iterable[Attempt], figure: str) -> tuple[float, str] | None:
 
     A figure is "leakage", or a distance with the space: "within 0.1", "clear within 0.1", "lifted within 0.1".
     """
-    values = [(value, one.attack) for one in attempts if (value := one.figure(figure)) is not None]
-    return max(values, key=lambda one: one[0]) if values else None
+    values = [(value, one) for one in attempts if (value := one.figure(figure)) is not None]
+    if not values:
+        return None
+    most, by = max(values, key=lambda pair: (pair[0], pair[1].figure(WITHIN[-1]) or 0.0))
+    return most, by.attack
 
 
-def table_of(points: Sequence[FrontierPoint]) -> Table:
-    """Return one row a recipe: use, the worst cases with their attacks, what is told only, and who is missing."""
-    further = list(dict.fromkeys(name for point in points for name in point.figures))
+def table_of(points: Sequence[FrontierPoint], *, short: bool = False) -> Table:
+    """Return one row a recipe: use, the worst cases with their attacks, who is missing, and (not short) all figures."""
+    further = [] if short else list(dict.fromkeys(name for point in points for name in point.figures))
     columns = (
         "recipe", "accuracy / raw", "correct / raw", "leakage", "leakage by", "within 0.1", "within 0.3",
         "recovered by", "reaches the aims", "missing attackers", *further,
@@ -145,8 +148,9 @@ def table_of(points: Sequence[FrontierPoint]) -> Table:
 
 
 def verdict(point: FrontierPoint) -> str:
-    """Return in a word or two whether a recipe is what it should be."""
-    if point.missing:
+    """Return in a word or two whether a recipe is what it should be; not known where only missing attackers tell."""
+    safe = point.leakage <= MOST_LEAKAGE and point.recovered_01 < MOST_RECOVERED
+    if safe and point.missing:
         return "not known"
     parts = [name for name, good in (("use", point.keeps_use), ("privacy", point.is_private)) if good]
     return " and ".join(parts) or "no"

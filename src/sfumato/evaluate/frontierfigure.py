@@ -50,27 +50,32 @@ def draw_frontier(points: Sequence[FrontierPoint], stem: str | Path, title: str 
 
 def label_of(point: FrontierPoint) -> str:
     """Return the name of a recipe for people, with the attack that counts."""
-    return f"{point.name} ({'attackers missing' if point.missing else point.leakage_by})"
+    return f"{point.name} ({point.leakage_by}{'; attackers missing' if point.missing else ''})"
 
 
 def _draw_aims(axes: Any) -> None:
     """Shade the corner where leakage and accuracy are what they should be."""
     axes.fill_between([-1, MOST_LEAKAGE], LEAST_ACCURACY, 2, color="#56B4E9", alpha=0.18, linewidth=0, zorder=0)
-    edge = {"color": "#0072B2", "linewidth": 1, "linestyle": "--", "zorder": 0}
+    edge = {"color": "#0072B2", "linewidth": 1, "linestyle": "--", "zorder": 1}
     axes.plot([-1, MOST_LEAKAGE, MOST_LEAKAGE], [LEAST_ACCURACY, LEAST_ACCURACY, 2], **edge)
     axes.annotate("aim", (0.0, LEAST_ACCURACY + 0.008), color="#0072B2")
 
 
 def _draw_point(axes: Any, point: FrontierPoint, number: int) -> None:
     """Draw one recipe; a thin line leads to what a single release leaks, where that is less."""
-    once = point.figures.get("leakage, one release")
-    look = _look(point, number)
-    if once is not None and once < point.leakage - 0.005:
+    once, look = _once(point), _look(point, number)
+    if once is not None:
         axes.plot([once, point.leakage], [point.accuracy_share] * 2, color=look["color"], linewidth=0.8, zorder=2)
         axes.plot([once], [point.accuracy_share], "|", color=look["color"], markersize=8, zorder=2)
     axes.plot([point.leakage], [point.accuracy_share], zorder=3, **look)
     if point.missing:
         axes.plot([point.leakage], [point.accuracy_share], "x", color="#000000", markersize=11, zorder=4)
+
+
+def _once(point: FrontierPoint) -> float | None:
+    """Return what one release leaks, where that is visibly less than all of them."""
+    once = point.figures.get("leakage, one release")
+    return None if once is None or once > point.leakage - 0.005 else once
 
 
 def _look(point: FrontierPoint, number: int) -> dict[str, Any]:
@@ -95,7 +100,9 @@ def _explain(figure: Any, points: Sequence[FrontierPoint]) -> None:
     handles += [
         Line2D([], [], label=told[n], fillstyle=FILLS[n], markerfacecoloralt="white", **grey) for n in (2, 1, 0)
     ]
-    handles.append(Line2D([], [], label="attackers missing: not known", color="#000000", marker="x", linestyle="none"))
-    if any("leakage, one release" in point.figures for point in points):
+    handles.append(
+        Line2D([], [], label="attackers missing: leaks at least this", color="#000000", marker="x", linestyle="none")
+    )
+    if any(_once(point) is not None for point in points):
         handles.append(Line2D([], [], label="one release alone", color="#444444", marker="|", linewidth=0.8))
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
