@@ -88,12 +88,13 @@ def frontier(
     Example: sfumato evaluate frontier photos/ --pairs hpatches/ --models models/ --train-photos others/ -o frontier/
     """
     local = LocalParams(descriptor=descriptor, weights=weights, max_features=max_features)
+    scenes = scenes_of(posed or [], output, room=room)
     sequences = read_homography_folder(pairs or make_homography_folder(output / "generated", np.random.default_rng(0)))
     named = sample_paths() if photos is None else dict(list_images(photos))
     order = FrontierOrder(
         photos=tuple(named.items())[:limit],
         sequences=tuple(sequences)[:limit_sequences],
-        scenes=scenes_of(posed or [], output, room=room),
+        scenes=scenes,
         recipes=words(recipes),
         seeds=read_seeds(seeds),
         toolbox=Toolbox(decoys=decoys, public=public, models=models),
