@@ -65,6 +65,7 @@ def test_with_a_device_key_a_second_release_does_not_count():
     lifted = locate(MEASURED, keyed=True)[1]
     assert (lifted.leakage, lifted.leakage_by) == (0.85, "direct, unet")
     assert (lifted.recovered_01, lifted.recovered_by) == (0.97, "tracks")
+    assert lifted.figures["leakage, two releases"] == 1.0
 
 
 def test_recipes_are_joined_by_what_they_are_and_both_spaces_count():

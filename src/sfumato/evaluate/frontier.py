@@ -190,8 +190,10 @@ def _told(attempts: Sequence[Attempt], counted: Sequence[Attempt]) -> dict[str, 
     """Return what stands beside the worst cases: by space, by knowledge, and what oracles get."""
     once = [one for one in counted if not one.is_repeated]
     matches, oracles = ([one for one in attempts if one.is_by_matches], [one for one in attempts if one.is_oracle])
+    twice = [one for one in attempts if one.is_repeated]
     found = {
         "leakage, one release": worst(once, "leakage"),
+        "leakage, two releases": worst(twice, "leakage"),
         "leakage, oracle": worst(oracles, "leakage"),
     }
     for name in WITHIN:
@@ -199,6 +201,7 @@ def _told(attempts: Sequence[Attempt], counted: Sequence[Attempt]) -> dict[str, 
             f"{name}, clear space": worst(counted, f"clear {name}"),
             f"{name}, lifted space": worst(counted, f"lifted {name}"),
             f"{name}, one release": worst(once, name),
+            f"{name}, two releases": worst(twice, name),
             f"{name}, matches": worst(matches, name),
             f"{name}, oracle": worst(oracles, name),
         }
