@@ -84,8 +84,12 @@ def test_missing_attackers_look_missing():
     assert verdict(points[2]) == "no", "it fails already by those at hand"
     assert verdict(replace(points[2], recovered_01=0.0)) == "not known"
     assert verdict(replace(points[2], recovered_01=0.0, trained=True, missing=())) == "privacy"
+    networks = locate(replace(MEASURED, missing={"sub-hybrid-2": ["public descriptors other than the decoys"]}))[1]
+    assert networks.trained
+    assert networks.missing
     nobody = locate(Measured(pairs=MEASURED.pairs))[1]
     assert nobody.missing == ("all that paint", "all that recover")
+    assert not nobody.trained
     table = table_of(points)
     row = dict(zip(table.columns, (cell.value for cell in table.rows[2]), strict=True))
     assert (row["missing attackers"], row["reaches the aims"]) == ("inverter of it", "no")

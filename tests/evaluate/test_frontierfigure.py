@@ -23,4 +23,4 @@ def test_one_point_alone_can_be_drawn(tmp_path):
 
 def test_names_are_short_and_missing_attackers_named():
     assert label_of(POINTS[1]) == "a (direct)"
-    assert label_of(POINTS[2]) == "b (x; attackers missing)"
+    assert label_of(POINTS[2]) == "b (x; some missing)"

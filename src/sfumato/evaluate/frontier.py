@@ -25,6 +25,8 @@ from sfumato.types.record import Record
 CLEAR = "clear"
 NOBODY = "nothing"
 WITHIN = ("within 0.1", "within 0.3")
+NETWORKS = ("decoder of", "inverter of")
+"""How attackers begin that are trained on a recipe."""
 
 SCENE_FIGURES = {
     "registered": "registered images",
@@ -180,7 +182,7 @@ def _point(
         recovered_01=near[0],
         recovered_03=nearby[0],
         recovered_by=near[1],
-        trained=not missing,
+        trained=not any(name.startswith((*NETWORKS, "all that")) for name in missing),
         missing=tuple(missing),
         figures={**figures, **_told(attempts, counted)},
     )

@@ -30,7 +30,7 @@ def draw_frontier(points: Sequence[FrontierPoint], stem: str | Path, title: str 
     from matplotlib.figure import Figure
 
     with mpl.rc_context({"svg.hashsalt": "sfumato", "font.size": 9}):
-        figure = Figure(figsize=(7.2, 5.4), layout="constrained")
+        figure = Figure(figsize=(9.2, 5.8), layout="constrained")
         axes: Any = figure.subplots()
         _draw_aims(axes)
         best = [point for point in non_dominated(points) if not point.missing]
@@ -50,7 +50,7 @@ def draw_frontier(points: Sequence[FrontierPoint], stem: str | Path, title: str 
 
 def label_of(point: FrontierPoint) -> str:
     """Return the name of a recipe for people, with the attack that counts."""
-    return f"{point.name} ({point.leakage_by}{'; attackers missing' if point.missing else ''})"
+    return f"{point.name} ({point.leakage_by}{'; some missing' if point.missing else ''})"
 
 
 def _draw_aims(axes: Any) -> None:
@@ -69,7 +69,7 @@ def _draw_point(axes: Any, point: FrontierPoint, number: int) -> None:
         axes.plot([once], [point.accuracy_share], "|", color=look["color"], markersize=8, zorder=2)
     axes.plot([point.leakage], [point.accuracy_share], zorder=3, **look)
     if point.missing:
-        axes.plot([point.leakage], [point.accuracy_share], "x", color="#000000", markersize=11, zorder=4)
+        axes.plot([point.leakage], [point.accuracy_share], "x", color="#000000", markersize=15, zorder=2.5)
 
 
 def _once(point: FrontierPoint) -> float | None:
@@ -93,7 +93,7 @@ def _explain(figure: Any, points: Sequence[FrontierPoint]) -> None:
     handles = [Line2D([], [], label=label_of(point), **_look(point, i)) for i, point in enumerate(points)]
     grey: dict[str, Any] = {"color": "#444444", "marker": "o", "markersize": 8, "linestyle": "none"}
     told = {
-        2: f"under {MOST_RECOVERED:.0%} recovered, {LEAST_CORRECT:.0%} of correct matches kept",
+        2: f"under {MOST_RECOVERED:.0%} recovered, {LEAST_CORRECT:.0%} of correct kept",
         1: "one of the two",
         0: "neither",
     }
@@ -105,4 +105,4 @@ def _explain(figure: Any, points: Sequence[FrontierPoint]) -> None:
     )
     if any(_once(point) is not None for point in points):
         handles.append(Line2D([], [], label="one release alone", color="#444444", marker="|", linewidth=0.8))
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
