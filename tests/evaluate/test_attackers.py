@@ -9,6 +9,7 @@ import pytest
 
 import sfumato
 from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.encoders import resolve
 from sfumato.errors import FileError, InputError
 from sfumato.evaluate.attackers import Toolbox, Tools, bundled_painter, load_models
 from sfumato.images.samples import sample_image
@@ -29,6 +30,21 @@ def test_the_bundled_inverter_paints(bundled_file):
     keypoints = np.array([[20, 20, 3, 0]], np.float32)
     assert painter.paint(keypoints, painter.floor[None], (48, 32)).shape == (32, 48, 3)
     assert "0." not in repr(painter)
+
+
+@pytest.mark.parametrize("name", ["ninja-sift-1.0", "ninja-sift-2.5"])
+def test_bundled_inverters_fit_the_bundled_encoders(name):
+    recipe = resolve(name).recipe
+    painter = Toolbox().open().painter("sift", str(recipe))
+    assert painter is not None, "trained on another encoder than the one that is shipped"
+    assert painter.floor.shape == (resolve(name).encoders[-1].output_dim,)
+
+
+def test_an_own_model_takes_the_place_of_the_bundled_one(bundled_file, tmp_path):
+    shutil.copy(bundled_file, tmp_path / "mine.safetensors")
+    painters = Toolbox(models=tmp_path).open().painters
+    assert [one.recipe for one in painters].count("raw") == 1
+    assert len(painters) == len(Toolbox().open().painters)
 
 
 def test_models_are_found_by_what_they_are_for(bundled_file, tmp_path):
@@ -93,7 +109,7 @@ def test_encoders_in_the_folder_are_passed_over_and_their_names_do_not_matter(
 
 def test_a_toolbox_is_opened(tmp_path):
     tools = Toolbox().open()
-    assert [one.recipe for one in tools.painters] == ["raw"]
+    assert tools.painter("sift", "raw") is not None
     assert (tools.decoys, tools.public, tools.held_bytes) == (None, None, 0)
     with pytest.raises(FileError, match="no such"):
         Toolbox(public=tmp_path / "gone.npz").open()

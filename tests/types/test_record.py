@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.errors import InputError
-from sfumato.types.record import Record, Score, describe_machine
+from sfumato.types.record import Picture, Record, Score, describe_machine
 
 texts = st.text(min_size=1, max_size=10)
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -111,3 +111,16 @@ def test_the_machine_is_described_in_plain_values():
     assert Record("attack", (), machine=machine).machine == machine
     assert machine["cores"]
     assert machine["numpy"] == np.__version__
+
+
+def test_a_picture_tells_no_pixels():
+    picture = Picture(shows="photo", content=b"secret pixels", media="image/webp", photo="cat.jpg")
+    assert repr(picture) == "Picture('photo', 13 bytes)"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"media": 'image/webp" onerror="'}, {"shows": ""}, {"content": "text"}, {"photo": None}, {"media": "text/html"}]
+)
+def test_a_picture_is_checked(wrong):
+    with pytest.raises(InputError, match="picture"):
+        Picture(**{"shows": "photo", "content": b"x", "media": "image/png", **wrong})

@@ -53,6 +53,11 @@ class Painter:
     floor: Floats
     paint: Callable[[Floats, Floats, tuple[int, int]], Floats]
 
+    @property
+    def purpose(self) -> tuple[str, str, str]:
+        """What it inverts, and how: of two for one purpose, only one can be meant."""
+        return self.extractor_name, Recipe.of(self.recipe).identity, self.architecture
+
     def __repr__(self) -> str:
         return f"Painter({self.architecture} for {self.recipe} {self.extractor_name})"
 
@@ -154,16 +159,16 @@ class Toolbox:
     models: Path | None = None
 
     def open(self) -> Tools:
-        """Read the tools; the bundled inverter for SIFT stands in where there is no other.
+        """Read the tools; a bundled inverter stands in where there is no other for its purpose.
 
         Raises FileError or InputError for what is missing, damaged or something else.
         """
         painters, decoders = ([], {}) if self.models is None else load_models(self.models)
-        own = {(one.extractor_name, one.recipe, one.architecture) for one in painters}
+        own = {one.purpose for one in painters}
         return Tools(
             decoys=self.open_decoys(),
             public=None if self.public is None else load_decoys(self.public),
-            painters=painters if ("sift", "raw", PATCH) in own else [bundled_painter(), *painters],
+            painters=[*(one for one in bundled_painters() if one.purpose not in own), *painters],
             decoders=decoders,
         )
 
@@ -174,12 +179,15 @@ class Toolbox:
 
 def bundled_painter() -> Painter:
     """Return the inverter for clear SIFT that comes with the package."""
+    return next(one for one in bundled_painters() if one.recipe == "raw")
+
+
+def bundled_painters() -> list[Painter]:
+    """Return all inverters that come with the package: for clear SIFT, and for what bundled encoders make of it."""
     from importlib import resources
 
-    from sfumato.learn.inverter import BUNDLED
-
-    with resources.as_file(resources.files("sfumato.learn") / "data" / BUNDLED) as place:
-        return _patch_painter(place)
+    with resources.as_file(resources.files("sfumato.learn") / "data") as place:
+        return [_patch_painter(path) for path in sorted(place.glob("inverter-*.safetensors"))]
 
 
 def load_models(folder: str | os.PathLike[str]) -> tuple[list[Painter], dict[tuple[str, str], tuple[str, Decode]]]:
@@ -210,11 +218,7 @@ def load_models(folder: str | os.PathLike[str]) -> tuple[list[Painter], dict[tup
         elif kind in PAINTERS:
             new = PAINTERS[kind](path)
             for other in painters:
-                if (new.extractor_name, new.recipe, new.architecture) == (
-                    other.extractor_name,
-                    other.recipe,
-                    other.architecture,
-                ):
+                if new.purpose == other.purpose:
                     raise InputError(f"{path} is a second {new!r}: keep one in the folder")
             painters.append(new)
         elif not path.name.endswith(".checkpoint.safetensors"):

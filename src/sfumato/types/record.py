@@ -5,6 +5,7 @@ import json
 import math
 import os
 import platform
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
@@ -106,6 +107,31 @@ class Record:
 
     def __repr__(self) -> str:
         return f"Record({self.task!r}, {len(self.scores)} scores, {len(self.dropped)} dropped)"
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class Picture:
+    """A picture that belongs to records: what it ``shows``, of which photo, recipe and attack, and its file's bytes.
+
+    ``media`` is the type of the file, as in image/webp. Names are empty where they do not apply.
+    """
+
+    shows: str
+    content: bytes
+    media: str
+    photo: str = ""
+    recipe: str = ""
+    attack: str = ""
+
+    def __post_init__(self) -> None:
+        texts = (self.shows, self.media, self.photo, self.recipe, self.attack)
+        if not all(isinstance(text, str) for text in texts) or not self.shows or not isinstance(self.content, bytes):
+            raise InputError("picture: expected what it shows, its media type and its names as texts, and bytes")
+        if not re.fullmatch("image/[a-z0-9.+-]+", self.media):
+            raise InputError(f"picture: expected a media type such as image/webp, got {self.media!r:.80}")
+
+    def __repr__(self) -> str:
+        return f"Picture({self.shows!r}, {len(self.content)} bytes)"
 
 
 def _is_value(value: Any, kind: Any = str | int | float | None) -> bool:
