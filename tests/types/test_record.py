@@ -119,7 +119,8 @@ def test_a_picture_tells_no_pixels():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"media": 'image/webp" onerror="'}, {"shows": ""}, {"content": "text"}, {"photo": None}, {"media": "text/html"}]
+    "wrong",
+    [{"media": 'image/webp" onerror="'}, {"shows": ""}, {"content": "text"}, {"photo": None}, {"media": "text/html"}],
 )
 def test_a_picture_is_checked(wrong):
     with pytest.raises(InputError, match="picture"):

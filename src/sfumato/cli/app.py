@@ -14,6 +14,7 @@ import typer
 from sfumato import __version__
 from sfumato.cli import (
     attack,
+    audit,
     calibrate,
     conceal,
     decoys,
@@ -134,6 +135,7 @@ def explained(command: Callable[..., None], interrupted: str) -> Callable[..., N
 
 
 KEPT = "what was finished is kept beside the archive; run the same command again, without --overwrite, to go on"
+app.command("audit")(explained(audit.run, audit.KEPT))
 app.command("extract")(explained(extract.run, "nothing was written"))
 app.command("conceal")(explained(conceal.run, KEPT))
 KEPT_PAIRS = (

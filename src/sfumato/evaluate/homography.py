@@ -9,7 +9,8 @@ part of the decoys for an image: two images draw the same with probability 1 / p
 added in these shares.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,29 @@ def evaluate_homography(
     Raises InputError where there is nothing to measure or a setting is wrong, FileError if the folder can not be
     written. A pair that can not be measured is named in the records.
     """
-    protocol = protocol or HomographyProtocol()
+    plan = plan_homography(sequences, protocol or HomographyProtocol(), decoys)
+    if overwrite:
+        for task in plan.tasks:
+            Results(folder, task).forget(task.samples)
+    for sequence, task in progress([(sequence, task) for sequence in sequences for task in plan.tasks]):
+        plan.clear.keep_only(sequence.paths)
+        predict(task, folder, [plan.samples[pair.key] for pair in pairs_of(sequence)])
+    return [run(task, folder) for task in plan.tasks]
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class HomographyPlan:
+    """All that is to be done: ``samples`` by the keys of their pairs, a task for each subject, and their features."""
+
+    samples: Mapping[str, Sample]
+    tasks: Sequence[Task]
+    clear: ClearFeatures
+
+
+def plan_homography(
+    sequences: Sequence[HomographySequence], protocol: HomographyProtocol, decoys: Decoys | None = None
+) -> HomographyPlan:
+    """Return what ``evaluate_homography`` does; it raises what that does before anything is measured."""
     subjects = choose_subjects(protocol.recipes, protocol.distances, protocol.seeds)
     decoys = choose_decoys(subjects, extractor_of(protocol.local), decoys)
     pairs = {pair.key: pair for sequence in sequences for pair in pairs_of(sequence)}
@@ -66,14 +89,7 @@ def evaluate_homography(
     samples = {key: Sample(key, digest_data(p.first, p.second, p.homography)) for key, p in pairs.items()}
     clear = ClearFeatures(lambda path: extract(path, protocol.local))
     matchers = [PairMatcher(subject, pairs, clear, protocol, decoys) for subject in subjects]
-    tasks = [make_task(matcher, list(samples.values())) for matcher in matchers]
-    if overwrite:
-        for task in tasks:
-            Results(folder, task).forget(task.samples)
-    for sequence, task in progress([(sequence, task) for sequence in sequences for task in tasks]):
-        clear.keep_only(sequence.paths)
-        predict(task, folder, [samples[pair.key] for pair in pairs_of(sequence)])
-    return [run(task, folder) for task in tasks]
+    return HomographyPlan(samples, [make_task(matcher, list(samples.values())) for matcher in matchers], clear)
 
 
 def make_task(matcher: PairMatcher, samples: Sequence[Sample]) -> Task:

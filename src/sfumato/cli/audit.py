@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``sfumato audit``: from photos to one page that shows what a server could see of them."""
+
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfumato.cli.evaluate import words
+from sfumato.cli.options import AsJson, Quiet
+from sfumato.cli.output import human_size, printable, progress_bar, tell
+from sfumato.evaluate.attackers import Toolbox
+from sfumato.evaluate.audit import SAMPLES, AuditProtocol, run_audit
+from sfumato.features.local import LocalParams
+from sfumato.images.read import list_images
+from sfumato.images.samples import sample_paths
+from sfumato.report.page import make_page
+from sfumato.report.standings import standings_of
+from sfumato.whole import write_text
+
+PROTOCOL = AuditProtocol()
+KEPT = "what was measured is kept beside the report; run the same command again to go on"
+
+
+def run(
+    photos: Annotated[
+        Path | None, typer.Argument(metavar="[PHOTOS]", help="A photo or a folder of photos. Default: sample photos.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The page, a name that ends in .html; or a folder for it.")
+    ] = Path("report"),
+    recipes: Annotated[
+        str, typer.Option(help="What to compare, with commas. 'default' is the recipe used where nobody chooses.")
+    ] = ",".join(PROTOCOL.recipes),
+    models: Annotated[
+        Path | None,
+        typer.Option(help="A folder of inverters and decoders made by sfumato train, for stronger attackers."),
+    ] = None,
+    public: Annotated[
+        Path | None,
+        typer.Option(help="Descriptors of other photos for the attacker (sfumato decoys build). Default: bundled."),
+    ] = None,
+    max_features: Annotated[int, typer.Option(help="Keep the strongest of each photo.")] = PROTOCOL.local.max_features,
+    side: Annotated[int, typer.Option(min=64, help="Reduce larger photos to so many pixels.")] = PROTOCOL.side,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of liftings and generated views, so that figures can be made again.")
+    ] = 0,
+    workers: Annotated[int | None, typer.Option(help="Processes. Default: one a core, as far as memory goes.")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show what a server could see of your photos: conceal, match, attack, and write one page.
+
+    Each photo is concealed under each recipe, matched with a second view of itself, and attacked in every way at hand.
+    The page has a verdict, the pictures a server could paint beside the originals, matches, a plot and every figure. It
+    needs nothing else to be read, and contains your photos: treat it as you treat them. Nothing is sent anywhere.
+
+    Example: sfumato audit my_photos/ --recipes default,sub-hybrid-2,raw -o report.html
+    """
+    protocol = AuditProtocol(recipes=words(recipes), seed=seed, side=side, local=LocalParams(max_features=max_features))
+    is_page = output.suffix.lower() in (".html", ".htm")
+    page = output if is_page else output / "report.html"
+    samples = sample_paths()
+    given = (
+        {name: samples[name] for name in SAMPLES if name in samples} if photos is None else dict(list_images(photos))
+    )
+    audit = run_audit(
+        given,
+        page.with_name(f"{page.stem}-data"),
+        protocol,
+        Toolbox(models=models, public=public),
+        workers=workers,
+        stages=lambda title: progress_bar(title, None, quiet=quiet or as_json),
+    )
+    text = make_page(audit.records, audit.pictures, date.today().isoformat())
+    write_text(page, text, with_folder=True)
+    for line in audit.records[0].dropped:
+        print(printable(f"left out: {line}"), file=sys.stderr)
+    standings = standings_of(audit.records)
+    facts = {
+        one.name: {"verdict": one.level.word, "leakage": one.leakage, "recovered": one.recovered()} for one in standings
+    }
+    verdicts = ", ".join(f"{one.name} {one.level.word}" for one in standings)
+    tell(
+        f"{page} ({human_size(len(text))}): {verdicts}. Open it in a browser; it contains your photos.",
+        {"page": str(page), "recipes": facts, "left_out": list(audit.records[0].dropped)},
+        as_json=as_json,
+    )

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An audit: what concealed features of some photos are still good for, and what a server could see in them.
+
+Every photo is concealed under every recipe, matched with a second view of itself, and attacked in every way that the
+tools at hand allow. What comes out are records and pictures, never a descriptor; a page is made of them elsewhere.
+What is finished is kept, and found again when the same audit is called once more.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from sfumato.concealment.decoyfile import BUNDLED as BUNDLED_DECOYS
+from sfumato.concealment.encoders import resolve
+from sfumato.evaluate.attackers import Toolbox
+from sfumato.evaluate.auditphotos import Ready, ReadyParams, make_ready
+from sfumato.evaluate.auditpictures import SHOWN_PHOTOS, collect_pictures
+from sfumato.evaluate.auditplot import Point, draw_plot
+from sfumato.evaluate.homography import evaluate_homography, plan_homography
+from sfumato.evaluate.leakage import LeakageProtocol, Works
+from sfumato.evaluate.leakageworkers import Order, count_workers, evaluate_on
+from sfumato.evaluate.pairs import HomographyProtocol
+from sfumato.evaluate.runner import code_version
+from sfumato.evaluate.task import digest_data, short_digest
+from sfumato.evaluate.tradeoff import weigh
+from sfumato.features.local import LocalParams
+from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
+from sfumato.types.record import Picture, Record, Score, describe_machine
+
+RECIPES = ("default", "sub-hybrid-2", "ninja-sift-1.0", "raw")
+SAMPLES = ("astronaut", "coffee", "motorcycle-left", "chelsea")
+"""Which of the sample photos are taken where there are no others."""
+
+VOID = ("nearest", "nearest-projected", "nearest-sphere", "oracle", "oracle-projected")
+"""Attacks on liftings that find a decoy, or are outdone by oracle-sphere, where public descriptors are the decoys."""
+
+Stages = Callable[[str], Callable[[Sequence[Any]], Iterable[Any]]]
+"""Given the name of a stage, what shows its progress."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditProtocol:
+    """What is measured: ``recipes``, with ``raw`` as the measure of all; photos of at most ``side`` pixels."""
+
+    recipes: tuple[str, ...] = RECIPES
+    seed: int = 0
+    side: int = 640
+    local: LocalParams = field(default_factory=lambda: LocalParams(max_features=1000))
+
+    def settled(self) -> tuple[str, ...]:
+        """Return the recipes with their encoders named by checksum, each once, raw first; raises as ``resolve``."""
+        return tuple(dict.fromkeys(["raw", *(str(resolve(one).recipe) for one in self.recipes)]))
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Audit:
+    """What came out: the first record tells about the audit itself, the others what was measured."""
+
+    records: tuple[Record, ...]
+    pictures: tuple[Picture, ...]
+
+    def __repr__(self) -> str:
+        return f"Audit({len(self.records)} records, {len(self.pictures)} pictures)"
+
+
+def run_audit(
+    photos: Mapping[str, Path],
+    folder: str | Path,
+    protocol: AuditProtocol | None = None,
+    toolbox: Toolbox | None = None,
+    *,
+    workers: int | None = None,
+    stages: Stages = lambda title: iter,
+) -> Audit:
+    """Audit photos, given as paths by name; keep all that is finished below ``folder``.
+
+    A photo that can not be used is named in the first record. Without public descriptors in the toolbox the attacker
+    is given the bundled decoys, which are descriptors of other people's photos.
+
+    Raises ImageError if no photo can be used, RecipeError or FileError for a recipe that can not be made, FileError if
+    the folder can not be written.
+    """
+    start = time.perf_counter()
+    protocol = protocol or AuditProtocol()
+    recipes = protocol.settled()
+    place = Path(folder)
+    params = ReadyParams(side=protocol.side, seed=protocol.seed, local=protocol.local)
+    ready = make_ready(photos, place / "photos", params, progress=stages("reading"))
+    pairing = HomographyProtocol(recipes=recipes, distances=("s-to-s",), seeds=(protocol.seed,), local=protocol.local)
+    views = list(ready.pairs.values())
+    matched = evaluate_homography(views, place, pairing, progress=stages("matching"))
+    order = Order(
+        photos=tuple(ready.photos.items()),
+        protocol=LeakageProtocol(recipes=recipes, seeds=(protocol.seed,), local=protocol.local),
+        toolbox=with_public(toolbox or Toolbox()),
+    )
+    works = worth_running(order.plan())
+    attacked = evaluate_on(count_workers(workers, works), order, works, place, progress=stages("attacking"))
+    pictures = collect_pictures(works, plan_homography(views, pairing), ready, place)
+    pictures.append(draw_plot(points_of(matched, attacked)))
+    told = about(photos, ready, protocol, time.perf_counter() - start)
+    return Audit((told, *matched, *attacked), tuple(pictures))
+
+
+def points_of(matched: Sequence[Record], attacked: Sequence[Record]) -> list[Point]:
+    """Return the recipes with their matching accuracy as a share of raw's and their worst leakage."""
+    standings = weigh(matched, attacked)
+    whole = next((one.accuracy for one in standings if one.recipe == "raw"), 0.0)
+    return [Point(one.recipe, one.worst[0], one.accuracy / whole) for one in standings if whole]
+
+
+def with_public(toolbox: Toolbox) -> Toolbox:
+    """Return a toolbox with public descriptors: those it has, or the decoys that come with the package."""
+    if toolbox.public is not None or toolbox.decoys is not None:
+        return toolbox
+    with resources.as_file(resources.files("sfumato.concealment") / "data" / BUNDLED_DECOYS) as path:
+        return Toolbox(decoys=toolbox.decoys, public=path, models=toolbox.models)
+
+
+def worth_running(works: Works) -> Works:
+    """Return the works without attacks that can only find decoys, because the public descriptors are the decoys."""
+    kept = []
+    for work in works.made:
+        case, tools = work.intruder.case, work.intruder.tools
+        own = tools.decoys is not None and tools.public_digest == tools.decoys.checksum
+        if not (own and case.attack in VOID and case.subject.recipe.lifting and not case.subject.recipe.has_encoder):
+            kept.append(work)
+    return Works(kept, works.samples)
+
+
+def about(photos: Mapping[str, Path], ready: Ready, protocol: AuditProtocol, seconds: float) -> Record:
+    """Return the record of the audit itself: photos, settings, what was left out."""
+    return Record(
+        task="audit",
+        scores=(
+            Score("photos", len(ready.photos), "", len(photos)),
+            Score("reduced", ready.reduced, "", len(photos)),
+            Score("left out", len(ready.left_out), "", len(photos)),
+        ),
+        params={
+            "default": str(resolve(DEFAULT_RECIPE).recipe),
+            "recipes": ", ".join(str(Recipe.of(one)) for one in protocol.settled()),
+            "side": protocol.side,
+            "shown": SHOWN_PHOTOS,
+            "max_features": protocol.local.max_features,
+            "detector": protocol.local.detector,
+            "descriptor": protocol.local.descriptor,
+        },
+        seed=protocol.seed,
+        data=short_digest(sorted(digest_data(path) for path in ready.photos.values())),
+        commit=code_version(),
+        machine=describe_machine(),
+        seconds=seconds,
+        dropped=tuple(f"{name}: {why}" for name, why in ready.left_out.items()),
+    )

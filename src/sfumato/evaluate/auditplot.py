@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Use against leakage as one picture for a page: the points of an audit, over those that were measured before.
+
+Knows figures and names. What is wanted lies at the upper left: little leaks, and matching stays.
+"""
+
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sfumato.evaluate.figures import COLOURS, MARKERS
+from sfumato.types.record import Picture
+
+MOST_LEAKAGE, LEAST_USE = 0.3, 0.9
+"""The corner that recipes aim at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A recipe: the worst leakage, and matching accuracy as a share of raw's."""
+
+    recipe: str
+    leakage: float
+    use: float
+
+    @property
+    def name(self) -> str:
+        """The recipe without checksums."""
+        return re.sub("@[0-9a-f]+", "", self.recipe)
+
+
+def draw_plot(points: Sequence[Point], reference: Sequence[Point] = ()) -> Picture:
+    """Return the plot as an SVG file; the same points give the same file."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    with mpl.rc_context({"svg.hashsalt": "sfumato", "font.size": 11, "axes.spines.top": False}):
+        figure = Figure(figsize=(6.4, 4.6), layout="constrained")
+        axes: Any = figure.subplots()
+        top = max([1.05, *(one.use + 0.03 for one in (*points, *reference))])
+        low = min([0.75, *(one.use - 0.06 for one in points)])
+        goal = Rectangle(
+            (-0.1, LEAST_USE), MOST_LEAKAGE + 0.1, top - LEAST_USE, color="#009E73", alpha=0.10, linewidth=0
+        )
+        axes.add_patch(goal)
+        axes.text(0.1, top - 0.02, "the aim", color="#00694d", va="top", ha="center")
+        seen = [one for one in reference if one.use >= low]
+        axes.plot([one.leakage for one in seen], [one.use for one in seen], "o", color="#b8b4aa", markersize=5)
+        for number, one in enumerate(points):
+            colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+            axes.plot([one.leakage], [one.use], marker, color=colour, markersize=10)
+            is_right = one.leakage > 0.6
+            axes.annotate(
+                one.name,
+                (one.leakage, one.use),
+                xytext=(-9 if is_right else 9, 7),
+                textcoords="offset points",
+                ha="right" if is_right else "left",
+                color=colour,
+            )
+        axes.set_xlim(-0.1, 1.1)
+        axes.set_ylim(low, top)
+        axes.set_xlabel("what the strongest attack shows (0 keypoints alone, 1 as clear)")
+        axes.set_ylabel("matching accuracy, of clear features'")
+        axes.grid(color="#eceae4")
+        axes.set_axisbelow(True)
+        axes.spines["right"].set_visible(False)
+        file = io.BytesIO()
+        figure.savefig(file, format="svg", metadata={"Date": None}, transparent=True)
+    return Picture(shows="plot", content=file.getvalue(), media="image/svg+xml")

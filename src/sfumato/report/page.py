@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records and pictures as one HTML page that needs nothing else: no script, no font, no file beside it.
+
+Everything that comes from outside, names of photos and recipes, is escaped by the template engine. Knows records,
+their pictures, and how they are laid out; not how anything was measured.
+"""
+
+import base64
+import re
+from collections.abc import Iterable, Sequence
+from importlib import resources
+
+from sfumato.report.standings import Standing, standings_of
+from sfumato.report.words import ATTACK_WORDS, LEVELS, NOT_TESTED, OPEN, REMAINS
+from sfumato.types.record import Picture, Record, Value
+
+TEMPLATE = "page.html.jinja"
+COLUMNS = {
+    "leakage": "leakage", "from": "leakage low", "to": "leakage high", "within 0.02": "within 0.02",
+    "within 0.1": "within 0.1", "within 0.3": "within 0.3", "median distance": "median", "SSIM": "ssim",
+    "PSNR": "psnr", "MAE": "mae",
+}  # fmt: skip
+"""Titles of the table of attacks, and the scores behind them."""
+
+
+def make_page(records: Sequence[Record], pictures: Iterable[Picture] = (), when: str = "") -> str:
+    """Return the page; ``when`` is a date to print.
+
+    Raises InputError if the records hold nothing to report.
+    """
+    from jinja2 import Environment, StrictUndefined
+
+    standings = standings_of(records)
+    album = Album(pictures)
+    audit = next((one for one in records if one.task == "audit"), None)
+    template = (resources.files("sfumato.report") / "data" / TEMPLATE).read_text(encoding="utf-8")
+    engine = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    engine.filters |= {"percent": percent, "figure": figure, "plain": plain_recipe}
+    return engine.from_string(template).render(
+        standings=standings,
+        headline=headline(standings),
+        album=album,
+        hero=album.hero(standings),
+        audit=audit,
+        left_out=left_out(records),
+        facts=facts(audit, records),
+        runs=runs(records),
+        when=when,
+        columns=COLUMNS,
+        levels=LEVELS,
+        open_level=OPEN,
+        attack_words=ATTACK_WORDS,
+        used_attacks=list(dict.fromkeys(one.name for s in standings if not s.is_clear for one in s.attacks)),
+        not_tested=NOT_TESTED,
+        remains=REMAINS,
+    )
+
+
+class Album:
+    """Pictures by what they show, as addresses that hold them whole."""
+
+    def __init__(self, pictures: Iterable[Picture]) -> None:
+        self._held: dict[tuple[str, str, str, str], str] = {}
+        for one in pictures:
+            text = base64.b64encode(one.content).decode("ascii")
+            self._held[one.shows, one.photo, one.recipe, one.attack] = f"data:{one.media};base64,{text}"
+
+    @property
+    def photos(self) -> list[str]:
+        """The names of the photos that are shown."""
+        return [photo for shows, photo, _, _ in self._held if shows == "photo"]
+
+    @property
+    def pairs(self) -> list[str]:
+        """The names of the photos whose matches are shown."""
+        return list(dict.fromkeys(photo for shows, photo, _, _ in self._held if shows == "matches"))
+
+    def find(self, shows: str, photo: str = "", recipe: str = "", attack: str = "") -> str:
+        """Return the address of a picture; empty where there is none."""
+        return self._held.get((shows, photo, recipe, attack), "")
+
+    def hero(self, standings: Sequence[Standing]) -> str:
+        """Return the first photo of which there is a picture under every recipe; empty where there is none."""
+        for photo in self.photos:
+            if all(one.shown is None or self.find("seen", photo, one.recipe, one.shown.name) for one in standings):
+                return photo
+        return ""
+
+
+def headline(standings: Sequence[Standing]) -> str:
+    """Return the verdict in one sentence: about the default recipe, or the one that leaks least."""
+    concealed = [one for one in standings if not one.is_clear and one.leakage is not None]
+    chosen = next((one for one in concealed if one.is_default), concealed[-1] if concealed else None)
+    if chosen is None:
+        return "Clear features show the picture to whoever holds them."
+    name = "the default recipe" if chosen.is_default else plain_recipe(chosen.recipe)
+    seen = percent(chosen.leakage)
+    return f"Under {name} a server still sees {seen} of what clear features give away. Verdict: {chosen.level.word}."
+
+
+def left_out(records: Sequence[Record]) -> list[str]:
+    """Return all samples that gave no figure, with the reason, each once."""
+    return list(dict.fromkeys(line for record in records for line in record.dropped))
+
+
+def facts(audit: Record | None, records: Sequence[Record]) -> dict[str, Value]:
+    """Return what a figure needs to be made again: settings, seed, code, machine."""
+    first = audit or records[0]
+    found: dict[str, Value] = {"seed": first.seed, "code": first.commit, "photos (digest)": first.data}
+    found |= dict(first.params) if audit is not None else {}
+    found["seconds"] = round(sum(one.seconds for one in records) if audit is None else audit.seconds, 1)
+    return found | dict(first.machine)
+
+
+def runs(records: Sequence[Record]) -> list[dict[str, Value]]:
+    """Return the parameters of every run that differ between runs, with seed and seconds."""
+    measured = [one for one in records if one.task != "audit"]
+    names = list(dict.fromkeys(name for one in measured for name in one.params))
+    varied = [name for name in names if len({str(one.params.get(name)) for one in measured}) > 1]
+    return [
+        {"task": one.task, **{name: one.params.get(name) for name in varied}, "seed": one.seed,
+         "seconds": round(one.seconds, 1)}
+        for one in measured
+    ]  # fmt: skip
+
+
+def percent(share: float | None) -> str:
+    """Return a share for people.
+
+    >>> percent(0.718), percent(0.004), percent(None), percent(-0.03)
+    ('72 %', '0.4 %', 'not measured', '0 %')
+    """
+    if share is None:
+        return "not measured"
+    if 0 < share < 0.0095:
+        return f"{100 * share:.1f} %"
+    return f"{max(0, round(100 * share))} %"
+
+
+def figure(value: Value) -> str:
+    """Return a value of a table: figures with four digits, nothing for None."""
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def plain_recipe(recipe: str) -> str:
+    """Return a recipe without the checksums of its encoders.
+
+    >>> plain_recipe("ninja-sift-2.5@e7f384f586b5+random-2")
+    'ninja-sift-2.5+random-2'
+    """
+    return "clear features" if recipe == "raw" else re.sub("@[0-9a-f]+", "", recipe)

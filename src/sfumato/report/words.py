@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What figures mean to people: words for verdicts with their limits, for attacks, and for what nobody tested.
+
+Knows names of attacks and figures; not where they come from. No word here says that something is safe.
+"""
+
+from dataclasses import dataclass
+
+ORACLE = "oracle"
+"""Attacks of this name know the answer: they are shown and do not count."""
+TRAINED = ("direct", "decoder")
+"""Attacks by a network that was trained on what the very recipe releases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A verdict: its word, what it says, and up to which leakage and share recovered within 0.1 it is given."""
+
+    word: str
+    says: str
+    leakage: float = 1.0
+    recovered: float = 1.0
+
+
+NONE = Level("no protection", "The features themselves are sent: whoever holds them can paint the picture.")
+OPEN = Level("open", "The attacks at hand got little, but none was trained against it: this is no evidence.")
+LEVELS = (
+    Level("strong", "No attack in this audit got far beyond what the positions of keypoints show.", 0.3, 0.01),
+    Level("better", "A server sees an impression of the picture, with much of the detail gone.", 0.5, 0.10),
+    Level("weak", "A server can still paint most of the picture.", 0.8, 0.50),
+    Level("broken", "A server can paint nearly the same picture as from clear features."),
+)
+"""From the best to the worst: the first whose limits both figures keep is the verdict."""
+
+
+def level_of(leakage: float | None, recovered: float | None, *, trained: bool) -> Level:
+    """Return the verdict for the worst leakage and the largest share of descriptors recovered within 0.1.
+
+    What nobody attacked with a network trained on it gets no better word than ``better``; nothing measured is open.
+
+    >>> level_of(0.2, 0.0, trained=True).word, level_of(0.2, 0.0, trained=False).word
+    ('strong', 'open')
+    """
+    if leakage is None:
+        return OPEN
+    met = next((one for one in LEVELS if leakage <= one.leakage and (recovered or 0.0) < one.recovered), LEVELS[-1])
+    return OPEN if met is LEVELS[0] and not trained else met
+
+
+ATTACK_WORDS = {
+    "clear": "the inverter for clear features",
+    "floor": "keypoint positions alone, one constant descriptor: the floor",
+    "vertex": "searches the corners of the subspace; knows only that SIFT is a histogram: never negative, clamped",
+    "vertex+decoys": "the same, and has the decoy database",
+    "bounded": "knows that the network's last layer is bounded",
+    "bounded+decoys": "the same, and has the decoy database",
+    "density": "has descriptors of other people's photos, and looks for the likeliest point of the subspace",
+    "density+decoys": "the same, and has the decoy database",
+    "decoys": "has the decoy database, strikes its entries out, and looks for what is left",
+    "clusters": "has descriptors of other people's photos, and gathers those near the subspace",
+    "nearest": "has descriptors of other people's photos, and takes the nearest",
+    "nearest-projected": "has descriptors of other people's photos, and projects the nearest on the subspace",
+    "nearest-sphere": "the same, and knows the norm of descriptors",
+    "nearest-base": "has descriptors of other people's photos, and takes encoded ones for clear",
+    "intersection": "has a second, independent release of the same photo",
+    "decoder": "a network trained to undo this very recipe, on other people's photos",
+    "direct": "an inverter trained on what this very recipe releases, on other people's photos",
+    "oracle": "is told which of the nearest public descriptors is the best: shown, not counted",
+    "oracle-projected": "the same, projected on the subspace: shown, not counted",
+    "oracle-sphere": "the same, knowing the norm: shown, not counted",
+    "oracle-base": "compares encoded with clear descriptors, and is told the best: shown, not counted",
+    "oracle-encoded": "answers with encoded descriptors, and is told the best: shown, not counted",
+}
+"""What each attacker does and knows, beside the recipe and the released features, which all of them know."""
+
+NOT_TESTED = (
+    "Inverters larger than ours, or that know typical pictures (diffusion models): they would fill in more.",
+    "Matched features and maps: who sees the same point several times recovers more of it (docs/threats.md).",
+    "People who already know something of the scene, and other releases of the same photos.",
+    "Photos at full size, more features a photo, and other descriptors than the one named below.",
+)
+"""What no audit of this kind runs, whatever the recipe."""
+
+REMAINS = (
+    "Positions, sizes and angles of keypoints stay visible under every recipe. They outline the scene; the floor shows "
+    "how much that alone gives away."
+)
+
+
+def untested_words(attacks: set[str]) -> str:
+    """Return what was not tried on a recipe although it might succeed; empty where both networks were there."""
+    missing = [name for name in TRAINED if name not in attacks]
+    if len(missing) == len(TRAINED):
+        return (
+            "Not tested: no network trained on this very recipe was at hand. Expect it to do better than what is shown."
+        )
+    if "decoder" in missing:
+        return "Not tested: a decoder trained to undo this very recipe."
+    return "Not tested: an inverter trained on this very recipe." if missing else ""
