@@ -33,6 +33,7 @@ from sfumato.cli import (
     leakage,
     localize,
     match,
+    report,
     tradeoff,
     train,
     traincompress,
@@ -48,7 +49,7 @@ from sfumato.errors import SfumatoError
 app = typer.Typer(
     name="sfumato",
     help="Private visual features: still matched, mapped and recognised, no longer turned back into the picture.",
-    epilog="Start with: sfumato conceal photos/ -o private.sfm.h5, then sfumato inspect private.sfm.h5",
+    epilog="Start with: sfumato audit. Then: sfumato conceal photos/ -o private.sfm.h5, sfumato match private.sfm.h5",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -166,6 +167,7 @@ evaluate_commands.command("protection")(explained(evaluatefaces.protection, eval
 evaluate_commands.command("tradeoff")(explained(tradeoff.tradeoff, evaluate.KEPT))
 evaluate_commands.command("frontier")(explained(frontier.frontier, evaluate.KEPT))
 app.add_typer(evaluate_commands, name="evaluate")
+app.command("report")(explained(report.run, "nothing was written"))
 app.command("attack")(explained(attack.run, "the pictures painted so far are kept, the results are not"))
 app.command("localize")(explained(localize.run, "nothing was written"))
 export_commands.command("hloc")(explained(export.hloc, "nothing was written"))

@@ -38,7 +38,7 @@ def draw_plot(points: Sequence[Point], reference: Sequence[Point] = ()) -> Pictu
     from matplotlib.patches import Rectangle
 
     with mpl.rc_context({"svg.hashsalt": "sfumato", "font.size": 11, "axes.spines.top": False}):
-        figure = Figure(figsize=(6.4, 4.6), layout="constrained")
+        figure = Figure(figsize=(5.6, 4.4), layout="constrained")
         axes: Any = figure.subplots()
         top = max([1.05, *(one.use + 0.03 for one in (*points, *reference))])
         low = min([0.75, *(one.use - 0.06 for one in points)])
@@ -53,18 +53,19 @@ def draw_plot(points: Sequence[Point], reference: Sequence[Point] = ()) -> Pictu
             colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
             axes.plot([one.leakage], [one.use], marker, color=colour, markersize=10)
             is_right = one.leakage > 0.6
+            crowded = any(abs(one.leakage - o.leakage) < 0.2 and abs(one.use - o.use) < 0.03 for o in points[:number])
             axes.annotate(
                 one.name,
                 (one.leakage, one.use),
-                xytext=(-9 if is_right else 9, 7),
+                xytext=(-9 if is_right else 9, -16 if crowded else 7),
                 textcoords="offset points",
                 ha="right" if is_right else "left",
                 color=colour,
             )
         axes.set_xlim(-0.1, 1.1)
         axes.set_ylim(low, top)
-        axes.set_xlabel("what the strongest attack shows (0 keypoints alone, 1 as clear)")
-        axes.set_ylabel("matching accuracy, of clear features'")
+        axes.set_xlabel("what leaks to the strongest attack (0 positions alone, 1 all)")
+        axes.set_ylabel("matching accuracy / clear features")
         axes.grid(color="#eceae4")
         axes.set_axisbelow(True)
         axes.spines["right"].set_visible(False)

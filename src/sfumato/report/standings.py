@@ -38,6 +38,11 @@ class Attacked:
         """0 for what keypoints alone show, 1 for what clear descriptors show."""
         return self.scores.get("leakage")
 
+    @property
+    def needs(self) -> int:
+        """How much the attacker must have; a second release of the same photo is the rarest."""
+        return len(self.knows) + 2 * ("releases" in self.knows)
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -60,9 +65,9 @@ class Standing:
 
     @property
     def worst(self) -> Attacked | None:
-        """The attack that counts and shows most of the picture."""
+        """The attack that counts and shows most of the picture; of equal ones that which needs least."""
         counted = [one for one in self.attacks if one.counts and one.leakage is not None]
-        return max(counted, key=lambda one: one.leakage or 0.0, default=None)
+        return max(counted, key=lambda one: (round(one.leakage or 0.0, 3), -one.needs), default=None)
 
     @property
     def shown(self) -> Attacked | None:
@@ -71,7 +76,7 @@ class Standing:
         if worst is None or worst.leakage is None:
             return None
         near = [one for one in self.attacks if one.counts and (one.leakage or -9.0) >= worst.leakage - NEAR]
-        return min(near, key=lambda one: len(one.knows))
+        return min(near, key=lambda one: one.needs)
 
     @property
     def leakage(self) -> float | None:

@@ -51,23 +51,23 @@ ATTACK_WORDS = {
     "clear": "the inverter for clear features",
     "floor": "keypoint positions alone, one constant descriptor: the floor",
     "vertex": "searches the corners of the subspace; knows only that SIFT is a histogram: never negative, clamped",
-    "vertex+decoys": "the same, and has the decoy database",
+    "vertex+decoys": "searches the corners of the subspace, and has the decoy database",
     "bounded": "knows that the network's last layer is bounded",
-    "bounded+decoys": "the same, and has the decoy database",
+    "bounded+decoys": "knows that the network's last layer is bounded, and has the decoy database",
     "density": "has descriptors of other people's photos, and looks for the likeliest point of the subspace",
-    "density+decoys": "the same, and has the decoy database",
+    "density+decoys": "looks for the likeliest point of the subspace, and has the decoy database",
     "decoys": "has the decoy database, strikes its entries out, and looks for what is left",
     "clusters": "has descriptors of other people's photos, and gathers those near the subspace",
     "nearest": "has descriptors of other people's photos, and takes the nearest",
     "nearest-projected": "has descriptors of other people's photos, and projects the nearest on the subspace",
-    "nearest-sphere": "the same, and knows the norm of descriptors",
+    "nearest-sphere": "has descriptors of other people's photos, and projects the nearest on the subspace's sphere",
     "nearest-base": "has descriptors of other people's photos, and takes encoded ones for clear",
     "intersection": "has a second, independent release of the same photo",
     "decoder": "a network trained to undo this very recipe, on other people's photos",
     "direct": "an inverter trained on what this very recipe releases, on other people's photos",
     "oracle": "is told which of the nearest public descriptors is the best: shown, not counted",
-    "oracle-projected": "the same, projected on the subspace: shown, not counted",
-    "oracle-sphere": "the same, knowing the norm: shown, not counted",
+    "oracle-projected": "is told which of the nearest, projected on the subspace, is the best: shown, not counted",
+    "oracle-sphere": "is told which of the nearest, projected on the subspace's sphere, is best: shown, not counted",
     "oracle-base": "compares encoded with clear descriptors, and is told the best: shown, not counted",
     "oracle-encoded": "answers with encoded descriptors, and is told the best: shown, not counted",
 }
@@ -91,9 +91,7 @@ def untested_words(attacks: set[str]) -> str:
     """Return what was not tried on a recipe although it might succeed; empty where both networks were there."""
     missing = [name for name in TRAINED if name not in attacks]
     if len(missing) == len(TRAINED):
-        return (
-            "Not tested: no network trained on this very recipe was at hand. Expect it to do better than what is shown."
-        )
+        return "Not tested: no network trained on this very recipe was at hand. It may see more than what is shown."
     if "decoder" in missing:
         return "Not tested: a decoder trained to undo this very recipe."
     return "Not tested: an inverter trained on this very recipe." if missing else ""

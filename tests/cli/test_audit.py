@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sfumato audit as a user starts it: good, broken and featureless photos in, one page out."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def made(run_sfumato, photos, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made")
+    call = ("audit", photos, "-o", folder / "page.html", "--recipes", "ninja-sift-2.5", "--max-features", "40")
+    return folder, call, run_sfumato(*call, "--side", "100", "--workers", "1")
+
+
+def test_from_photos_to_one_page(made):
+    folder, _, done = made
+    assert "raw no protection, ninja-sift-2.5 " in done.stdout
+    assert "left out: grey.png: no feature" in done.stderr
+    assert "left out: broken.jpg" in done.stderr
+    assert {path.name for path in folder.iterdir()} == {"page.html", "page-data"}
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    assert "grey.png: no feature was found" in page
+    assert str(folder) not in page
+
+
+def test_the_same_call_goes_on_and_tells_programs(run_sfumato, made):
+    folder, call, _ = made
+    told = json.loads(run_sfumato(*call, "--side", "100", "--workers", "1", "--json").stdout)
+    assert told["page"] == str(folder / "page.html")
+    assert told["recipes"]["ninja-sift-2.5"]["recovered"] < 0.5
+    assert told["recipes"]["raw"] == {"verdict": "no protection", "leakage": 1.0, "recovered": 1.0}
+    assert len(told["left_out"]) == 2
+
+
+def test_records_make_a_page_without_photos(run_sfumato, made, tmp_path):
+    folder, _, _ = made
+    done = run_sfumato("report", folder / "page-data", "-o", tmp_path / "plain.html")
+    assert "records of raw, ninja-sift-2.5" in done.stdout
+    assert "data:image" not in (tmp_path / "plain.html").read_text(encoding="utf-8")
+
+
+def test_what_is_wrong_is_told(run_sfumato, tmp_path):
+    (tmp_path / "empty").mkdir()
+    done = run_sfumato("audit", tmp_path / "empty", "-o", tmp_path / "out", code=1)
+    assert "no images in it" in done.stderr
+    assert not (tmp_path / "out").exists()
+    done = run_sfumato("audit", tmp_path / "gone", code=1)
+    assert "is not there" in done.stderr
+    done = run_sfumato("audit", "--recipes", "defualt", "-o", tmp_path / "out", code=1)
+    assert "defualt" in done.stderr
+
+
+def test_help_teaches(run_sfumato):
+    told = run_sfumato("audit", "--help").stdout
+    assert "Example: sfumato audit" in told
+    assert "contains your photos" in told

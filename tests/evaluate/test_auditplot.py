@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plot: one SVG, the same for the same points, whatever lies where."""
+
+from xml.etree import ElementTree as ET
+
+from sfumato.evaluate.auditplot import Point, draw_plot
+
+POINTS = [Point("raw", 1.0, 1.0), Point("ninja-x@0123456789ab", 0.7, 0.96), Point("random-2", 0.98, 0.99)]
+
+
+def test_the_same_points_give_the_same_picture():
+    first = draw_plot(POINTS)
+    assert (first.shows, first.media) == ("plot", "image/svg+xml")
+    assert first.content == draw_plot(POINTS).content
+    assert first.content != draw_plot(POINTS[:2]).content
+    assert first.content != draw_plot(POINTS, [Point("other", 0.4, 0.9)]).content
+    assert ET.fromstring(first.content).tag.endswith("svg")
+
+
+def test_points_far_off_and_none_at_all_are_drawn():
+    assert draw_plot([]).content
+    assert draw_plot([Point("odd", -0.4, 0.1), Point("more", 1.4, 1.3)]).content
+
+
+def test_checksums_are_not_shown():
+    assert POINTS[1].name == "ninja-x"

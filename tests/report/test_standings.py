@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where recipes stand: the worst attack counts, oracles do not, matching is of raw's."""
+
+import pytest
+
+from sfumato.errors import InputError
+from sfumato.report.standings import standings_of
+
+
+def test_those_that_leak_most_come_first_after_raw(records):
+    assert [one.name for one in standings_of(records)] == ["raw", "sub-hybrid-2", "ninja-mine"]
+
+
+def test_the_worst_attack_counts_and_an_oracle_does_not(records):
+    _, lifted, default = standings_of(records)
+    assert (lifted.leakage, default.leakage, default.recovered()) == (1.0, 0.6, 0.0)
+    assert default.worst is not None
+    assert default.worst.name == "direct"
+    assert [one.counts for one in default.attacks] == [True, True, False]
+    assert (default.level.word, lifted.level.word, default.is_default) == ("weak", "broken", True)
+
+
+def test_of_equal_attacks_the_one_that_needs_least_is_named(records):
+    lifted = standings_of(records)[1]
+    assert lifted.worst is not None
+    assert lifted.shown is not None
+    assert (lifted.worst.name, lifted.shown.name) == ("vertex+decoys", "vertex")
+
+
+def test_raw_protects_nothing_and_has_its_two_pictures(records):
+    raw = standings_of(records)[0]
+    assert (raw.level.word, raw.leakage, raw.recovered(), raw.untested) == ("no protection", 1.0, 1.0, "")
+    assert [one.name for one in raw.attacks] == ["clear", "floor"]
+
+
+def test_matching_is_of_raw_and_with_both_sides_concealed(records):
+    _, lifted, default = standings_of(records)
+    assert lifted.matching["correct 3 px / raw"] == pytest.approx(60 / 80)
+    assert default.matching["accuracy 3 px / raw"] == pytest.approx(76 / 80)
+
+
+def test_seeds_are_averaged_and_other_inverters_named(make_attack):
+    first, second = make_attack("random-2", "direct", 0.1), make_attack("random-2", "direct", 0.3)
+    other = make_attack("random-2", "direct", 0.1, inverter="unet")
+    (standing,) = standings_of([first, second, other])
+    assert {one.name: one.leakage for one in standing.attacks} == {
+        "direct": pytest.approx(0.2),
+        "direct, unet": pytest.approx(0.1),
+    }
+    assert standing.level.word == "strong"
+    assert standing.matching == {}
+
+
+def test_without_a_trained_network_little_leakage_is_no_evidence(make_attack):
+    (standing,) = standings_of([make_attack("random-2", "vertex", 0.1, 0.0)])
+    assert standing.level.word == "open"
+    assert "no network trained" in standing.untested
+
+
+def test_what_can_not_be_joined_is_refused(make_attack, records):
+    with pytest.raises(InputError, match="no record"):
+        standings_of([])
+    with pytest.raises(InputError, match="no record"):
+        standings_of(records[:1])
+    with pytest.raises(InputError, match="rootsift and sift are mixed"):
+        standings_of([*records, make_attack("raw", "clear", 1.0, descriptor="rootsift")])
+
+
+def test_a_recipe_without_any_attack_is_open(make_match):
+    raw, other = standings_of([make_match("raw", 50.0, "p-to-p"), make_match("random-2", 40.0)])
+    assert (other.level.word, other.worst, other.shown, other.recovered()) == ("open", None, None, None)
+    assert raw.matching["correct 3 px / raw"] == 1.0
