@@ -3,7 +3,7 @@
 
 import pytest
 
-from sfumato.report.words import ATTACK_WORDS, LEVELS, NONE, NOT_TESTED, OPEN, level_of, untested_words
+from sfumato.report.words import ATTACK_WORDS, LEVELS, NONE, NOT_TESTED, OPEN, attack_words, level_of, untested_words
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,9 @@ def test_every_attack_has_words():
 
     pairs_only = {"reveal", "tracks", "replay"}  # the audit has no matches, maps or seeds
     assert set(VARIANTS) - pairs_only <= set(ATTACK_WORDS)
+
+
+def test_stages_and_networks_are_told():
+    assert attack_words("direct, unet").endswith("(unet)")
+    assert "nothing to undo the encoder" in attack_words("density+decoys then nothing")
+    assert "docs/attacks.md" in attack_words("a new one")

@@ -19,6 +19,7 @@ from sfumato.evaluate.attackers import Toolbox
 from sfumato.evaluate.auditphotos import Ready, ReadyParams, make_ready
 from sfumato.evaluate.auditpictures import SHOWN_PHOTOS, collect_pictures
 from sfumato.evaluate.auditplot import Point, draw_plot
+from sfumato.evaluate.frontierfile import reference_frontier
 from sfumato.evaluate.homography import evaluate_homography, plan_homography
 from sfumato.evaluate.leakage import LeakageProtocol, Works
 from sfumato.evaluate.leakageworkers import Order, count_workers, evaluate_on
@@ -100,8 +101,8 @@ def run_audit(
     works = worth_running(order.plan())
     attacked = evaluate_on(count_workers(workers, works), order, works, place, progress=stages("attacking"))
     pictures = collect_pictures(works, plan_homography(views, pairing), ready, place)
-    pictures.append(draw_plot(points_of(matched, attacked)))
-    told = about(photos, ready, protocol, time.perf_counter() - start)
+    pictures.append(draw_plot(points_of(matched, attacked), reference := reference_points()))
+    told = about(photos, ready, protocol, len(reference), time.perf_counter() - start)
     return Audit((told, *matched, *attacked), tuple(pictures))
 
 
@@ -110,6 +111,11 @@ def points_of(matched: Sequence[Record], attacked: Sequence[Record]) -> list[Poi
     standings = weigh(matched, attacked)
     whole = next((one.accuracy for one in standings if one.recipe == "raw"), 0.0)
     return [Point(one.recipe, one.worst[0], one.accuracy / whole) for one in standings if whole]
+
+
+def reference_points() -> list[Point]:
+    """Return the frontier that comes with the package; there may be none yet."""
+    return [Point(one.recipe, one.leakage, one.accuracy_share) for one in reference_frontier()]
 
 
 def with_public(toolbox: Toolbox) -> Toolbox:
@@ -125,13 +131,15 @@ def worth_running(works: Works) -> Works:
     kept = []
     for work in works.made:
         case, tools = work.intruder.case, work.intruder.tools
+        lifting = case.subject.recipe.lifting
         own = tools.decoys is not None and tools.public_digest == tools.decoys.checksum
-        if not (own and case.attack in VOID and case.subject.recipe.lifting and not case.subject.recipe.has_encoder):
+        is_void = own and lifting is not None and lifting.decoy_count and case.attack.split(" then ")[0] in VOID
+        if not is_void:
             kept.append(work)
     return Works(kept, works.samples)
 
 
-def about(photos: Mapping[str, Path], ready: Ready, protocol: AuditProtocol, seconds: float) -> Record:
+def about(photos: Mapping[str, Path], ready: Ready, protocol: AuditProtocol, reference: int, seconds: float) -> Record:
     """Return the record of the audit itself: photos, settings, what was left out."""
     return Record(
         task="audit",
@@ -144,6 +152,7 @@ def about(photos: Mapping[str, Path], ready: Ready, protocol: AuditProtocol, sec
             "default": str(resolve(DEFAULT_RECIPE).recipe),
             "recipes": ", ".join(str(Recipe.of(one)) for one in protocol.settled()),
             "side": protocol.side,
+            "reference points": reference,
             "shown": SHOWN_PHOTOS,
             "max_features": protocol.local.max_features,
             "detector": protocol.local.detector,

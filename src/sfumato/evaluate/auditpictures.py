@@ -59,24 +59,19 @@ def seen_pictures(works: Works, folder: str | Path, names: Sequence[str]) -> Ite
         if case.attack in SCALE and case.painter.recipe != "raw":
             continue
         results = Results(folder, work.task())
+        network = case.painter.architecture
+        attack = case.attack if network == "patch" else f"{case.attack}, {network}"
         for sample in work.samples:
             if sample.key not in names:
                 continue
             try:
-                painted = decode_picture(results.load_prediction(sample)[0]["picture"])
+                prediction = results.load_prediction(sample)[0]
             except FileError:  # it was left out, which the record tells
                 continue
-            attack = (
-                case.attack if case.painter.architecture == "patch" else f"{case.attack}, {case.painter.architecture}"
-            )
-            yield Picture(
-                shows="seen",
-                content=small(painted),
-                media=MEDIA,
-                photo=sample.key,
-                recipe=str(case.subject.recipe),
-                attack=attack,
-            )
+            if "picture" not in prediction:
+                continue  # an attack that ends in points of an encoder's space paints nothing
+            content, recipe = small(decode_picture(prediction["picture"])), str(case.subject.recipe)
+            yield Picture(shows="seen", content=content, media=MEDIA, photo=sample.key, recipe=recipe, attack=attack)
 
 
 def match_pictures(plan: HomographyPlan, sequence: HomographySequence, folder: str | Path) -> Iterator[Picture]:

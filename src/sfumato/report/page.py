@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 
 from sfumato.report.standings import Standing, standings_of
-from sfumato.report.words import ATTACK_WORDS, LEVELS, NOT_TESTED, OPEN, REMAINS
+from sfumato.report.words import LEVELS, NOT_TESTED, OPEN, REMAINS, attack_words
 from sfumato.types.record import Picture, Record, Value
 
 TEMPLATE = "page.html.jinja"
 COLUMNS = {
     "leakage": "leakage", "from": "leakage low", "to": "leakage high", "within 0.02": "within 0.02",
-    "within 0.1": "within 0.1", "within 0.3": "within 0.3", "median distance": "median", "SSIM": "ssim",
-    "PSNR": "psnr", "MAE": "mae",
+    "within 0.1": "within 0.1", "within 0.3": "within 0.3", "lifted within 0.1": "lifted within 0.1",
+    "median distance": "median", "SSIM": "ssim", "PSNR": "psnr", "MAE": "mae",
 }  # fmt: skip
 """Titles of the table of attacks, and the scores behind them."""
 
@@ -46,14 +46,20 @@ def make_page(records: Sequence[Record], pictures: Iterable[Picture] = (), when:
         facts=facts(audit, records),
         runs=runs(records),
         when=when,
-        columns=COLUMNS,
+        columns=used_columns(standings),
         levels=LEVELS,
         open_level=OPEN,
-        attack_words=ATTACK_WORDS,
+        attack_words=attack_words,
         used_attacks=list(dict.fromkeys(one.name for s in standings if not s.is_clear for one in s.attacks)),
         not_tested=NOT_TESTED,
         remains=REMAINS,
     )
+
+
+def used_columns(standings: Sequence[Standing]) -> dict[str, str]:
+    """Return the columns of the table of attacks in which there is a figure."""
+    told = {name for one in standings for attack in one.attacks for name in attack.scores}
+    return {title: name for title, name in COLUMNS.items() if name in told}
 
 
 class Album:

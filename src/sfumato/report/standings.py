@@ -84,8 +84,12 @@ class Standing:
         return 1.0 if self.is_clear else None if self.worst is None else self.worst.leakage
 
     def recovered(self, within: str = "within 0.1") -> float | None:
-        """Return the largest share of descriptors that an attack recovered within a distance; of raw all."""
-        found = [one.scores[within] for one in self.attacks if one.counts and within in one.scores]
+        """Return the largest share of descriptors that an attack recovered within a distance; of raw all.
+
+        Points of an encoder's space that were recovered from a lifting after it count too.
+        """
+        names = (within, f"lifted {within}")
+        found = [one.scores[name] for one in self.attacks if one.counts for name in names if name in one.scores]
         return 1.0 if self.is_clear else max(found, default=None)
 
     @property

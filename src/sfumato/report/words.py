@@ -73,6 +73,27 @@ ATTACK_WORDS = {
 }
 """What each attacker does and knows, beside the recipe and the released features, which all of them know."""
 
+STAGES = {
+    "decoder": "a decoder trained on the encoder takes that back to clear descriptors",
+    "inverter": "an inverter trained on the encoder paints that",
+    "nothing": "there was nothing to undo the encoder with",
+}
+"""What follows an attack on a lifting after an encoder."""
+
+
+def attack_words(name: str) -> str:
+    """Return what an attacker does and knows, for any way of attacking.
+
+    >>> attack_words("clusters then inverter").split("; ")[1]
+    'an inverter trained on the encoder paints that'
+    """
+    plain, _, network = name.partition(", ")
+    first, _, then = plain.partition(" then ")
+    said = ATTACK_WORDS.get(first, "is explained in docs/attacks.md")
+    said = f"{said}, in the encoder's space; {STAGES.get(then, then)}" if then else said
+    return f"{said} ({network})" if network else said
+
+
 NOT_TESTED = (
     "Inverters larger than ours, or that know typical pictures (diffusion models): they would fill in more.",
     "Matched features and maps: who sees the same point several times recovers more of it (docs/threats.md).",
