@@ -15,9 +15,7 @@ UNTESTED = {
 
 ABOUT_THE_WHOLE = {
     "test_api.py",
-    "test_demo.py",
     "test_docs.py",
-    "test_examples.py",
     "test_import.py",
     "test_layers.py",
     "test_mirror.py",
@@ -25,7 +23,7 @@ ABOUT_THE_WHOLE = {
 }
 """Tests that stand for no module."""
 
-OTHER_FOLDERS = ("benchmarks/", "examples/")
+OTHER_FOLDERS = ("benchmarks/",)
 """Folders of tests for what is not in the package."""
 
 

@@ -165,6 +165,24 @@ def test_without_the_venv_module_it_says_what_to_install(machine: Machine):
     assert "install its venv package" in done.stderr
 
 
+def test_the_demo_audits_the_samples_or_what_it_is_given(tmp_path: Path):
+    root = tmp_path / "my project"
+    (root / "scripts").mkdir(parents=True)
+    (root / ".venv" / "bin").mkdir(parents=True)
+    shutil.copy(ROOT / "scripts" / "demo", root / "scripts")
+    (root / "scripts" / "setup").write_text("echo set up\n", encoding="utf-8")
+    command = root / ".venv" / "bin" / "sfumato"
+    command.write_text('#!/bin/bash\nprintf "%s|" "$@"\npwd\n', encoding="utf-8")
+    command.chmod(0o755)
+    for given in ([], ["my photos", "--quiet"]):
+        done = subprocess.run(
+            ["bash", str(root / "scripts" / "demo"), *given],
+            cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        arguments = "".join(f"{word}|" for word in ["audit", "-o", str(root / "demo"), *given])
+        assert done.stdout == f"set up\n{arguments}{tmp_path}\n"
+
+
 def test_scripts_can_be_run():
     for name in ("scripts/setup", "scripts/check", "scripts/test", "scripts/demo", ".ci/run"):
         path = ROOT / name
