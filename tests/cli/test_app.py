@@ -12,6 +12,45 @@ def test_help_teaches(run_sfumato, arguments):
         assert "Example: sfumato" in shown
 
 
+def commands(group, path=()):
+    """Every command with its path, groups left out."""
+    for name, command in group.commands.items():
+        yield from commands(command, (*path, name)) if hasattr(command, "commands") else [((*path, name), command)]
+
+
+def test_every_command_has_an_example_and_a_place():
+    import typer
+
+    from sfumato.cli.app import PANELS, app
+
+    found = dict(commands(typer.main.get_command(app)))
+    assert len(found) > 30
+    lacking = [
+        path for path, command in found.items() if f"Example: sfumato {' '.join(path)}" not in (command.help or "")
+    ]
+    assert not lacking
+    named = [name for names in PANELS.values() for name in names]
+    assert sorted({path[0] for path in found}) == sorted(named)
+
+
+def test_shells_complete_commands_and_options(run_sfumato):
+    import os
+    import subprocess
+    import sys
+
+    def completed(line, word):
+        settings = {"_SFUMATO_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(word)}
+        done = subprocess.run(
+            [sys.executable, "-c", "from sfumato.cli import main; import sys; sys.argv[0] = 'sfumato'; main()"],
+            env={**os.environ, **settings}, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        return done.stdout.split()
+
+    assert completed("sfumato au", 1) == ["audit"]
+    assert "--recipes" in completed("sfumato audit --re", 2)
+    assert "--show-completion" in run_sfumato("--help").stdout
+
+
 def test_version(run_sfumato):
     assert run_sfumato("--version").stdout.strip() == f"sfumato {sfumato.__version__}"
 

@@ -83,12 +83,12 @@ def _decoy_options() -> None:
     """Decoy databases: real-looking descriptors that hide the clear ones."""
 
 
-evaluate_commands = typer.Typer(help="How much of their use concealed features keep: records, a table and a figure.")
+evaluate_commands = typer.Typer(help="Measure what concealing keeps, costs and hides: records, a table and a figure.")
 
 
 @evaluate_commands.callback(no_args_is_help=True)
 def _evaluate_options() -> None:
-    """How much of their use concealed features keep: records, a table and a figure."""
+    """Measure what concealing keeps, costs and hides: records, a table and a figure."""
 
 
 export_commands = typer.Typer(help="Files for other programs, and what an owner chooses to publish.")
@@ -185,6 +185,21 @@ train_commands.command("compress")(explained(traincompress.run, "nothing was wri
 train_commands.command("pairs")(explained(trainpairs.run, "nothing was written"))
 train_commands.command("ninja")(explained(trainninja.run, trainninja.KEPT))
 app.add_typer(train_commands, name="train")
+
+PANELS = {
+    "Start here": ("audit", "conceal", "inspect"),
+    "On the device that owns the photos": ("extract", "decoys", "invert"),
+    "On a server, with concealed features": ("match", "map", "localize", "index", "export"),
+    "Faces": ("enroll", "verify", "identify", "calibrate", "renew", "revoke"),
+    "Attacking and measuring": ("attack", "evaluate", "report", "train"),
+}
+"""How --help groups the commands; one that is new stands by itself until it is named here."""
+ORDER = {
+    name: (place, title) for place, (title, name) in enumerate((t, n) for t, names in PANELS.items() for n in names)
+}
+for entry in (*app.registered_commands, *app.registered_groups):
+    entry.rich_help_panel = ORDER.get(entry.name or "", (0, "Others"))[1]
+app.registered_commands.sort(key=lambda one: ORDER.get(one.name or "", (len(ORDER), ""))[0])
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ KEPT = "what was measured is kept beside the report; run the same command again 
 
 def run(
     photos: Annotated[
-        Path | None, typer.Argument(metavar="[PHOTOS]", help="A photo or a folder of photos. Default: sample photos.")
+        Path | None, typer.Argument(metavar="PHOTOS", help="A photo or a folder of photos. Default: sample photos.")
     ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The page, a name that ends in .html; or a folder for it.")

@@ -32,7 +32,7 @@ PROTOCOL, LOCAL = HomographyProtocol(), LocalParams()
 MAP, LOCALIZE = MapProtocol(), LocalizeProtocol()
 KEPT = "what was measured is kept in the output folder; run the same command again, without --overwrite, to go on"
 
-Recipes = Annotated[str, typer.Option(help="What to compare, e.g. raw,random-2,sub-hybrid-2,sub-hybrid-4.")]
+Recipes = Annotated[str, typer.Option(help="What to compare, e.g. raw,default,random-2,sub-hybrid-4.")]
 Seeds = Annotated[
     str, typer.Option(help="How many seeds of the liftings (3 means 0, 1 and 2), or which: a list, e.g. 7,8 or 7,")
 ]
@@ -42,7 +42,7 @@ DecoyFile = Annotated[
 Output = Annotated[Path, typer.Option("--output", "-o", help="A folder for results, records, table and figure.")]
 PosedFolder = Annotated[
     Path | None,
-    typer.Argument(metavar="[DIR]", help="Posed images: images/ and cameras.json. Default: a room that is made up."),
+    typer.Argument(metavar="DIR", help="Posed images: images/ and cameras.json. Default: a room that is made up."),
 ]
 Features = Annotated[int, typer.Option("--max-features", "--features", help="Keep the strongest of each image.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Measure again what was measured before.")]
@@ -52,7 +52,7 @@ def homography(
     data: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[DIR]",
+            metavar="DIR",
             help="Sequences laid out as HPatches or Oxford. Default: sample photos seen through known homographies.",
         ),
     ] = None,

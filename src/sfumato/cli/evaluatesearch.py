@@ -28,7 +28,7 @@ def search(
     data: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[DATA]",
+            metavar="DATA",
             help="repatch: a folder of photos. yale: an npz file with image and subject, or a folder with a folder of "
             "pictures for each person. descriptors: photos, patches, or a file of pairs. Default: sample photos.",
         ),

@@ -31,7 +31,10 @@ def run(
     check: Annotated[bool, typer.Option("--check", help="Read everything and verify every checksum.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what an archive, decoys file or encoder holds: images, counts, dimensions, recipe, size. Never a value."""
+    """Show what an archive, decoys file or encoder holds: images, counts, dimensions, recipe, size. Never a value.
+
+    Example: sfumato inspect private.sfm.h5 --images
+    """
     if not path.exists():
         raise FileError(f"{path}: no such file")
     if zipfile.is_zipfile(path):

@@ -23,7 +23,7 @@ PROTOCOL = LeakageProtocol()
 
 def leakage(
     photos: Annotated[
-        Path | None, typer.Argument(metavar="[PHOTOS]", help="A photo or a folder of photos. Default: sample photos.")
+        Path | None, typer.Argument(metavar="PHOTOS", help="A photo or a folder of photos. Default: sample photos.")
     ] = None,
     output: Output = Path("leakage"),
     recipes: Recipes = ",".join(PROTOCOL.recipes),
@@ -43,7 +43,7 @@ def leakage(
     ] = None,
     models: Annotated[
         Path | None,
-        typer.Option(help="A folder of inverters and decoders made by sfumato train. Default: the bundled inverter."),
+        typer.Option(help="A folder of inverters and decoders made by sfumato train. Default: the bundled inverters."),
     ] = None,
     workers: Annotated[
         int | None,

@@ -20,7 +20,7 @@ from sfumato.whole import write_text
 def run(
     records: Annotated[
         list[Path],
-        typer.Argument(metavar="RECORDS...", help="Folders that evaluations wrote, or single records (.json)."),
+        typer.Argument(metavar="RECORDS", help="Folders that evaluations wrote, or single records (.json)."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
     as_json: AsJson = False,

@@ -26,7 +26,7 @@ from sfumato.images.samples import sample_paths
 
 def tradeoff(
     photos: Annotated[
-        Path | None, typer.Argument(metavar="[PHOTOS]", help="Photos to attack. Default: sample photos.")
+        Path | None, typer.Argument(metavar="PHOTOS", help="Photos to attack. Default: sample photos.")
     ] = None,
     pairs: Annotated[
         Path | None,

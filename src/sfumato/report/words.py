@@ -62,6 +62,7 @@ ATTACK_WORDS = {
     "nearest-projected": "has descriptors of other people's photos, and projects the nearest on the subspace",
     "nearest-sphere": "has descriptors of other people's photos, and projects the nearest on the subspace's sphere",
     "nearest-base": "has descriptors of other people's photos, and takes encoded ones for clear",
+    "regression": "has descriptors of other people's photos, and undoes the encoder by least squares",
     "intersection": "has a second, independent release of the same photo",
     "decoder": "a network trained to undo this very recipe, on other people's photos",
     "direct": "an inverter trained on what this very recipe releases, on other people's photos",
