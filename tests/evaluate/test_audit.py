@@ -6,7 +6,7 @@ import pytest
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.errors import ImageError, RecipeError
 from sfumato.evaluate.attackers import Toolbox, Tools
-from sfumato.evaluate.audit import Audit, AuditProtocol, run_audit, with_public, worth_running
+from sfumato.evaluate.audit import Audit, AuditProtocol, points_of, run_audit, with_public, worth_running
 from sfumato.evaluate.leakage import LeakageProtocol, plan_leakage
 from sfumato.features.local import LocalParams
 
@@ -72,6 +72,22 @@ def test_what_was_measured_is_found_again(audit, small_photos, place, monkeypatc
     again = run_audit(small_photos, place, SMALL, workers=1)
     assert again.records[1:] == audit.records[1:]
     assert again.pictures == audit.pictures
+
+
+def test_one_photo_and_clear_features_alone_are_an_audit(small_photos, place):
+    photos = {"coffee.png": small_photos["coffee.png"]}
+    alone = run_audit(photos, place, AuditProtocol(recipes=("raw",), side=120, local=SMALL.local), workers=1)
+    assert {one.params.get("recipe") for one in alone.records[1:]} == {"raw"}
+    assert [one.shows for one in alone.pictures] == ["photo", "seen", "seen", "matches", "plot"]
+
+
+def test_points_leave_out_what_was_not_measured(audit):
+    matched = [one for one in audit.records if one.task == "homography"]
+    attacked = [one for one in audit.records if one.task == "leakage"]
+    assert [one.recipe for one in points_of(matched, attacked)][0] == "raw"
+    assert len(points_of(matched, attacked)) == 3
+    assert [one.recipe for one in points_of(matched, [])] == ["raw"]
+    assert points_of([], attacked) == []
 
 
 def test_attacks_that_could_only_find_decoys_are_left_out(small_photos):

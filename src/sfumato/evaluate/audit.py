@@ -6,6 +6,7 @@ tools at hand allow. What comes out are records and pictures, never a descriptor
 What is finished is kept, and found again when the same audit is called once more.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +22,11 @@ from sfumato.evaluate.auditpictures import SHOWN_PHOTOS, collect_pictures
 from sfumato.evaluate.auditplot import Point, draw_plot
 from sfumato.evaluate.frontierfile import reference_frontier
 from sfumato.evaluate.homography import evaluate_homography, plan_homography
-from sfumato.evaluate.leakage import LeakageProtocol, Works
+from sfumato.evaluate.leakage import SCALE, LeakageProtocol, Works
 from sfumato.evaluate.leakageworkers import Order, count_workers, evaluate_on
-from sfumato.evaluate.pairs import HomographyProtocol
+from sfumato.evaluate.pairs import HomographyProtocol, score_name
 from sfumato.evaluate.runner import code_version
 from sfumato.evaluate.task import digest_data, short_digest
-from sfumato.evaluate.tradeoff import weigh
 from sfumato.features.local import LocalParams
 from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
 from sfumato.types.record import Picture, Record, Score, describe_machine
@@ -107,10 +107,19 @@ def run_audit(
 
 
 def points_of(matched: Sequence[Record], attacked: Sequence[Record]) -> list[Point]:
-    """Return the recipes with their matching accuracy as a share of raw's and their worst leakage."""
-    standings = weigh(matched, attacked)
-    whole = next((one.accuracy for one in standings if one.recipe == "raw"), 0.0)
-    return [Point(one.recipe, one.worst[0], one.accuracy / whole) for one in standings if whole]
+    """Return the recipes with their matching accuracy as a share of raw's and their worst leakage, where both are."""
+    accuracy, leakage = dict[str, float](), {"raw": 1.0}
+    for record in matched:
+        found = [one.value for one in record.scores if one.name == score_name("accuracy 3 px", "overall")]
+        accuracy |= {str(record.params["recipe"]): found[0]} if found else {}
+    for record in attacked:
+        recipe, attack = str(record.params["recipe"]), str(record.params["attack"])
+        if attack not in SCALE and not attack.startswith("oracle"):
+            values = [one.value for one in record.scores if one.name == "leakage"]
+            leakage[recipe] = max([*values, leakage.get(recipe, -math.inf)])
+    whole = accuracy.get("raw", 0.0)
+    seen = {recipe: value for recipe, value in leakage.items() if math.isfinite(value)}
+    return [Point(one, seen[one], use / whole) for one, use in accuracy.items() if whole and one in seen]
 
 
 def reference_points() -> list[Point]:
