@@ -84,7 +84,7 @@ def test_one_photo_and_clear_features_alone_are_an_audit(small_photos, place):
 def test_points_leave_out_what_was_not_measured(audit):
     matched = [one for one in audit.records if one.task == "homography"]
     attacked = [one for one in audit.records if one.task == "leakage"]
-    assert [one.recipe for one in points_of(matched, attacked)][0] == "raw"
+    assert points_of(matched, attacked)[0].recipe == "raw"
     assert len(points_of(matched, attacked)) == 3
     assert [one.recipe for one in points_of(matched, [])] == ["raw"]
     assert points_of([], attacked) == []

@@ -197,8 +197,10 @@ PANELS = {
 ORDER = {
     name: (place, title) for place, (title, name) in enumerate((t, n) for t, names in PANELS.items() for n in names)
 }
-for entry in (*app.registered_commands, *app.registered_groups):
-    entry.rich_help_panel = ORDER.get(entry.name or "", (0, "Others"))[1]
+for command in app.registered_commands:
+    command.rich_help_panel = ORDER.get(command.name or "", (0, "Others"))[1]
+for group in app.registered_groups:
+    group.rich_help_panel = ORDER.get(group.name or "", (0, "Others"))[1]
 app.registered_commands.sort(key=lambda one: ORDER.get(one.name or "", (len(ORDER), ""))[0])
 
 
