@@ -41,27 +41,21 @@ def draw_plot(points: Sequence[Point], reference: Sequence[Point] = ()) -> Pictu
         figure = Figure(figsize=(5.6, 4.4), layout="constrained")
         axes: Any = figure.subplots()
         top = max([1.05, *(one.use + 0.03 for one in (*points, *reference))])
-        low = min([0.75, *(one.use - 0.06 for one in points)])
+        low = min([0.7, *(one.use - 0.06 for one in points)])
         goal = Rectangle(
             (-0.1, LEAST_USE), MOST_LEAKAGE + 0.1, top - LEAST_USE, color="#009E73", alpha=0.10, linewidth=0
         )
         axes.add_patch(goal)
         axes.text(0.1, top - 0.02, "the aim", color="#00694d", va="top", ha="center")
         seen = [one for one in reference if one.use >= low]
-        axes.plot([one.leakage for one in seen], [one.use for one in seen], "o", color="#b8b4aa", markersize=5)
+        axes.plot(
+            [one.leakage for one in seen], [one.use for one in seen], "o", color="#b8b4aa", markersize=5, zorder=1
+        )
         for number, one in enumerate(points):
             colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
-            axes.plot([one.leakage], [one.use], marker, color=colour, markersize=10)
-            is_right = one.leakage > 0.6
-            crowded = any(abs(one.leakage - o.leakage) < 0.2 and abs(one.use - o.use) < 0.03 for o in points[:number])
-            axes.annotate(
-                one.name,
-                (one.leakage, one.use),
-                xytext=(-9 if is_right else 9, -16 if crowded else 7),
-                textcoords="offset points",
-                ha="right" if is_right else "left",
-                color=colour,
-            )
+            axes.plot([one.leakage], [one.use], marker, color=colour, markersize=10, label=one.name)
+        if points:
+            axes.legend(loc="lower left", frameon=False)
         axes.set_xlim(-0.1, 1.1)
         axes.set_ylim(low, top)
         axes.set_xlabel("what leaks to the strongest attack (0 positions alone, 1 all)")

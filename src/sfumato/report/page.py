@@ -144,9 +144,15 @@ def percent(share: float | None) -> str:
 
 
 def figure(value: Value) -> str:
-    """Return a value of a table: figures with four digits, nothing for None."""
+    """Return a value of a table: figures with four digits, long digests shortened, nothing for None.
+
+    >>> figure("a45a7b022ab10d7a9bd82ea2e34b6c56")
+    'a45a7b022ab1…'
+    """
     if value is None:
         return ""
+    if isinstance(value, str) and re.fullmatch("[0-9a-f]{24,}", value):
+        return f"{value[:12]}…"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
