@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.attack.decoyremoval import recover_decoys, share_found, used_decoys
+from sfumato.attack.decoyremoval import recover_decoys, share_found, used_decoys, usual_gap
 from sfumato.attack.knowledge import Knowledge
 from sfumato.attack.neighbours import recover_nearest_projected
 from sfumato.attack.score import score_recovery
@@ -66,3 +66,17 @@ def test_the_database_serves_as_public_set(sift, decoys):
     assert score_recovery(found, sift.descriptors)["mean"] < score_recovery(blind, sift.descriptors)["mean"] - 0.2
     with pytest.raises(InputError, match="database"):
         recover_decoys(hidden, Knowledge())
+
+
+def test_generated_decoys_are_no_entries_and_those_near_are_suspected(sift, decoys, public):
+    hidden = conceal(sift, "sub-hybrid-2-generated", decoys)
+    assert share_found(hidden, decoys.descriptors) == 0
+    distances = usual_gap(decoys.descriptors)
+    assert 0.2 < distances < 0.6
+    rows, near = used_decoys(hidden, decoys.descriptors)
+    assert rows.shape == (len(sift), 1)
+    assert 0 <= near.mean() < 0.9
+    known = Knowledge(decoys=decoys.descriptors, public=public)
+    plain = score_recovery(recover_decoys(conceal(sift, "sub-hybrid-2", decoys), known), sift.descriptors)
+    found = score_recovery(recover_decoys(hidden, known), sift.descriptors)
+    assert found["within 0.3"] < plain["within 0.3"]

@@ -229,3 +229,34 @@ def test_sealed_photos_of_one_key_match_and_of_another_do_not(run_sfumato, photo
     (tmp_path / "other.key").write_bytes(os.urandom(32))
     more = ("--secret-file", tmp_path / "other.key", "-o", tmp_path / "one.sfm.h5")
     assert "was begun with" in run_sfumato(*sealed, *more, code=1).stderr
+
+
+def test_a_recipe_with_a_guarantee_says_what_it_spends(photos, tmp_path, run_sfumato):
+    output = tmp_path / "private.sfm.h5"
+    given = ("conceal", photos, "-o", output, "--recipe", "subset-3:eps=2.50", "--max-features", "40", "-q")
+    done = run_sfumato(*given)
+    assert "concealed with subset-3:eps=2.5," in done.stdout
+    assert "privacy spent: eps 2.5 a descriptor, 100 an image, 100 over all releases of it" in done.stdout
+    shown = run_sfumato("inspect", output)
+    assert "eps 2.5 a descriptor, 100 an image" in shown.stdout
+    assert "dimension 2 in R^128" in shown.stdout
+    with sfumato.load(output) as archive:
+        assert {len(archive[name]) for name in archive} == {0, 40}
+    seeded = run_sfumato(*given, "--overwrite", "--evaluation-seed", "1")
+    assert "privacy spent: no guarantee: the draws can be repeated" in seeded.stdout
+    key = tmp_path / "key"
+    key.write_bytes(bytes(range(11, 43)))
+    refused = run_sfumato(*given, "--overwrite", "--secret-file", key, code=1)
+    assert "leave the secret out" in refused.stderr
+
+
+def test_chains_are_concealed_matched_and_inspected(photos, tmp_path, run_sfumato):
+    output = tmp_path / "private.sfm.h5"
+    recipe = "compress-24+sub-hybrid-2-generated"
+    run_sfumato("conceal", photos, "-o", output, "--recipe", recipe, "--max-features", "40", "-q")
+    shown = run_sfumato("inspect", output).stdout
+    assert "compress-24@" in shown
+    assert "+sub-hybrid-2-generated" in shown
+    assert "dimension 2 in R^24" in shown
+    assert "privacy spent" not in shown
+    run_sfumato("match", output, "-o", tmp_path / "matches.h5", "--exhaustive", "-q")
