@@ -8,6 +8,7 @@ from sfumato.errors import ImageError, RecipeError
 from sfumato.evaluate.attackers import Toolbox, Tools
 from sfumato.evaluate.audit import Audit, AuditProtocol, points_of, run_audit, with_public, worth_running
 from sfumato.evaluate.leakage import LeakageProtocol, plan_leakage
+from sfumato.evaluate.results import load_records
 from sfumato.features.local import LocalParams
 
 SMALL = AuditProtocol(recipes=("default", "sub-hybrid-2"), side=120, local=LocalParams(max_features=40))
@@ -45,6 +46,10 @@ def test_the_first_record_tells_about_the_audit(audit):
     assert told.dropped == ("wall.png: no feature was found in it: there is nothing to send, and nothing to attack",)
     assert told.params["default"] == AuditProtocol(recipes=("default",)).settled()[1]
     assert told.machine["numpy"]
+
+
+def test_all_records_are_kept(audit, place):
+    assert sorted(one.to_json() for one in load_records(place)) == sorted(one.to_json() for one in audit.records)
 
 
 def test_the_vertex_attack_breaks_lifting_and_raw_is_the_measure(audit):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where recipes stand: the worst attack counts, oracles do not, matching is of raw's."""
 
+from dataclasses import replace
+
 import pytest
 
 from sfumato.errors import InputError
@@ -64,6 +66,15 @@ def test_what_can_not_be_joined_is_refused(make_attack, records):
         standings_of(records[:1])
     with pytest.raises(InputError, match="rootsift and sift are mixed"):
         standings_of([*records, make_attack("raw", "clear", 1.0, descriptor="rootsift")])
+
+
+def test_records_of_other_photos_or_settings_are_not_averaged(make_attack):
+    first = make_attack("random-2", "vertex", 0.1)
+    assert standings_of([first, replace(first, seed=1)])
+    with pytest.raises(InputError, match="different photos or settings"):
+        standings_of([first, replace(first, data="others")])
+    with pytest.raises(InputError, match="different photos or settings"):
+        standings_of([first, make_attack("random-2", "vertex", 0.1, max_features=9)])
 
 
 def test_a_recipe_without_any_attack_is_open(make_match):

@@ -30,6 +30,7 @@ from sfumato.evaluate.task import digest_data, short_digest
 from sfumato.features.local import LocalParams
 from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
 from sfumato.types.record import Picture, Record, Score, describe_machine
+from sfumato.whole import write_text
 
 RECIPES = ("default", "sub-hybrid-2", "ninja-sift-1.0", "raw")
 SAMPLES = ("astronaut", "coffee", "motorcycle-left", "chelsea")
@@ -103,6 +104,8 @@ def run_audit(
     pictures = collect_pictures(works, plan_homography(views, pairing), ready, place)
     pictures.append(draw_plot(points_of(matched, attacked), reference := reference_points()))
     told = about(photos, ready, protocol, len(reference), time.perf_counter() - start)
+    name = short_digest(told.data, dict(told.params), told.seed)
+    write_text(place / "audit" / "records" / f"{name}.json", told.to_json() + "\n", with_folder=True)
     return Audit((told, *matched, *attacked), tuple(pictures))
 
 

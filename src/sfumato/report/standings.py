@@ -4,6 +4,7 @@
 Reads the records of the evaluations ``leakage`` and ``homography`` by their names. Knows no picture and no page.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -109,7 +110,7 @@ class Standing:
 def standings_of(records: Sequence[Record]) -> list[Standing]:
     """Join the records by recipe, those that leak most first.
 
-    Raises InputError if there is nothing to report, or records of different descriptors are mixed.
+    Raises InputError if there is nothing to report, or records of different descriptors, photos or settings are mixed.
     """
     measured = [one for one in records if one.task in ("leakage", "homography")]
     if not measured:
@@ -117,6 +118,7 @@ def standings_of(records: Sequence[Record]) -> list[Standing]:
     kinds = {str(one.params.get("descriptor")) for one in measured}
     if len(kinds) > 1:
         raise InputError(f"report: records of {' and '.join(sorted(kinds))} are mixed: make a page for each")
+    refuse_mixed(measured)
     default = next((str(one.params.get("default")) for one in records if one.task == "audit"), "")
     recipes = list(dict.fromkeys(str(one.params.get("recipe")) for one in measured))
     raw = matching_of("raw", measured)
@@ -125,6 +127,20 @@ def standings_of(records: Sequence[Record]) -> list[Standing]:
         for one in recipes
     ]
     return sorted(found, key=lambda one: (not one.is_clear, -(9.0 if one.leakage is None else one.leakage)))
+
+
+def refuse_mixed(records: Iterable[Record]) -> None:
+    """Raise InputError if two records of one thing differ in more than the seed: their mean would be of nothing."""
+    known: dict[tuple[str, ...], str] = {}
+    for record in records:
+        told = record.params
+        what = (record.task, *(str(told.get(name)) for name in ("recipe", "attack", "inverter", "distance")))
+        how = json.dumps([record.data, dict(told)], sort_keys=True)
+        if known.setdefault(what, how) != how:
+            raise InputError(
+                f"report: two records of {record.task}, {told.get('recipe')} are of different photos or settings: make "
+                f"a page for each"
+            )
 
 
 def attacks_on(recipe: str, records: Iterable[Record]) -> tuple[Attacked, ...]:
