@@ -42,7 +42,7 @@ def test_hloc_features_of_any_kind_with_decoys_of_the_same(hloc_file, tmp_path):
 
 def test_only_sift_has_bundled_decoys(hloc_file, tmp_path):
     with pytest.raises(DecoyError, match="superpoint"):
-        conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5")
+        conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="sub-hybrid-2"))
     assert not (tmp_path / "p.sfm.h5").exists()
     outcome = conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="random-2"))
     assert outcome.images == 2

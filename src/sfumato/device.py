@@ -22,7 +22,7 @@ from sfumato.store import ArchiveWriter
 from sfumato.store.layout import Header
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures
-from sfumato.types.recipe import Recipe
+from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
 
 Progress = Callable[[Iterable[Any]], Iterable[Any]]
 
@@ -31,7 +31,7 @@ Progress = Callable[[Iterable[Any]], Iterable[Any]]
 class ConcealParams:
     """How an archive is made. ``secret`` and ``evaluation_seed`` as in ``sfumato.conceal``."""
 
-    recipe: str = "sub-hybrid-2"
+    recipe: str = DEFAULT_RECIPE
     dtype: str = "float32"
     overwrite: bool = False
     evaluation_seed: int | None = None

@@ -23,8 +23,8 @@ def folder(photos, tmp_path_factory):
     folder = tmp_path_factory.mktemp("attacked")
     for arguments in (
         ("extract", photos, "-o", folder / "clear.h5"),
-        ("conceal", photos, "-o", folder / "private.sfm.h5"),
-        ("conceal", photos, "-o", folder / "again.sfm.h5", "--float16"),
+        ("conceal", "--recipe", "sub-hybrid-2", photos, "-o", folder / "private.sfm.h5"),
+        ("conceal", "--recipe", "sub-hybrid-2", photos, "-o", folder / "again.sfm.h5", "--float16"),
     ):
         done = CliRunner().invoke(app, [str(a) for a in arguments] + ["--max-features", "60", "-q"])
         assert done.exit_code == 0, done.output

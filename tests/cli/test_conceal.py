@@ -15,6 +15,8 @@ from sfumato.cli.app import app
 from sfumato.features.local import extract
 from sfumato.learn.encoder import save_encoder
 
+LIFTED = ("--recipe", "sub-hybrid-2")
+
 
 def test_a_folder_with_good_broken_and_empty_photos(run_sfumato, photos, tmp_path):
     done = run_sfumato("conceal", photos, "-o", tmp_path / "p.sfm.h5", "--recipe", "sub-hybrid-2")
@@ -34,13 +36,13 @@ def test_a_folder_with_good_broken_and_empty_photos(run_sfumato, photos, tmp_pat
 
 def test_again_skips_and_overwrite_redoes(run_sfumato, photos, tmp_path):
     path = tmp_path / "p.sfm.h5"
-    run_sfumato("conceal", photos, "-o", path)
+    run_sfumato("conceal", *LIFTED, photos, "-o", path)
     before = path.read_bytes()
-    facts = json.loads(run_sfumato("conceal", photos, "-o", path, "--json").stdout)
+    facts = json.loads(run_sfumato("conceal", *LIFTED, photos, "-o", path, "--json").stdout)
     assert (facts["images"], facts["skipped"]) == (0, 3)
     with sfumato.load(path) as archive:
         first = archive["a.png"].subspaces.origin
-    run_sfumato("conceal", photos, "-o", path, "--overwrite")
+    run_sfumato("conceal", *LIFTED, photos, "-o", path, "--overwrite")
     with sfumato.load(path) as archive:
         assert not np.allclose(archive["a.png"].subspaces.origin, first)
     assert path.read_bytes() != before
@@ -49,7 +51,7 @@ def test_again_skips_and_overwrite_redoes(run_sfumato, photos, tmp_path):
 
 def test_settings_reach_the_features(run_sfumato, photos, tmp_path):
     path = tmp_path / "p.sfm.h5"
-    run_sfumato("conceal", photos / "a.png", "-o", path, "--max-features", 50, "--contrast-threshold", 0.01,
+    run_sfumato("conceal", *LIFTED, photos / "a.png", "-o", path, "--max-features", 50, "--contrast-threshold", 0.01,
                 "--recipe", "random-3", "--float16")  # fmt: skip
     with sfumato.load(path) as archive:
         hidden = archive["a.png"]
@@ -61,16 +63,18 @@ def test_settings_reach_the_features(run_sfumato, photos, tmp_path):
 
 def test_secret_and_seed(run_sfumato, photos, tmp_path):
     key = tmp_path / "key"
-    assert "urandom" in run_sfumato("conceal", photos, "-o", tmp_path / "x", "--secret-file", key, code=1).stderr
+    assert (
+        "urandom" in run_sfumato("conceal", *LIFTED, photos, "-o", tmp_path / "x", "--secret-file", key, code=1).stderr
+    )
     key.write_bytes(os.urandom(32))
     origins = []
     for name in ("1", "2"):
-        run_sfumato("conceal", photos / "a.png", "-o", tmp_path / name, "--secret-file", key)
+        run_sfumato("conceal", *LIFTED, photos / "a.png", "-o", tmp_path / name, "--secret-file", key)
         with sfumato.load(tmp_path / name) as archive:
             assert archive["a.png"].recipe.keyed
             origins.append(archive["a.png"].subspaces.origin)
     np.testing.assert_allclose(origins[0], origins[1], atol=1e-6)
-    warned = run_sfumato("conceal", photos / "a.png", "-o", tmp_path / "3", "--evaluation-seed", 4)
+    warned = run_sfumato("conceal", *LIFTED, photos / "a.png", "-o", tmp_path / "3", "--evaluation-seed", 4)
     assert "protects nobody" in warned.stderr
     assert "evaluation seed" in run_sfumato("inspect", tmp_path / "3").stdout
 
@@ -81,7 +85,8 @@ def test_secret_and_seed(run_sfumato, photos, tmp_path):
     (["--max-features", "0"], "max_features"), (["--detector", "haris"], "did you mean 'harris'"),
     (["--descriptor", "hardtfeat"], "--weights"), (["--weights", "w.pth"], "sift is no network"),
     (["--descriptor", "hardtfeat", "--weights", "none.pth"], "none.pth are not there"),
-    (["--decoys", "none.npz"], "no such file"),
+    (["--recipe", "sub-hybrid-2", "--decoys", "none.npz"], "no such file"),
+    (["--decoys", "none.npz"], "--decoys has no effect on sealed-512"),
 ])  # fmt: skip
 def test_mistakes(run_sfumato, photos, tmp_path, arguments, message):
     assert message in run_sfumato("conceal", photos, "-o", tmp_path / "p.sfm.h5", *arguments, code=1).stderr
@@ -104,10 +109,22 @@ def test_interrupted_work_goes_on_where_it_stopped(run_sfumato, tmp_path):
     for number in range(60):
         noise = cv2.resize(rng.integers(0, 255, (60, 80), dtype=np.uint8), (640, 480), interpolation=cv2.INTER_CUBIC)
         cv2.imwrite(str(folder / f"{number:03}.png"), noise)
-    run_sfumato("conceal", folder / "000.png", "-o", tmp_path / "one.sfm.h5")
+    run_sfumato("conceal", *LIFTED, folder / "000.png", "-o", tmp_path / "one.sfm.h5")
     several = 4 * (tmp_path / "one.sfm.h5").stat().st_size  # less might be an image that is not yet complete
     output = tmp_path / "p.sfm.h5"
-    command = [sys.executable, "-m", "sfumato.cli", "conceal", str(folder), "-o", str(output), "--workers", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "sfumato.cli",
+        "conceal",
+        "--recipe",
+        "sub-hybrid-2",
+        str(folder),
+        "-o",
+        str(output),
+        "--workers",
+        "1",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     part = tmp_path / "p.sfm.h5.part"
     for _ in range(4000):
@@ -121,7 +138,7 @@ def test_interrupted_work_goes_on_where_it_stopped(run_sfumato, tmp_path):
     assert process.returncode == 130
     assert "run the same command again" in errors
     assert not output.exists()
-    facts = json.loads(run_sfumato("conceal", folder, "-o", output, "--json").stdout)
+    facts = json.loads(run_sfumato("conceal", *LIFTED, folder, "-o", output, "--json").stdout)
     assert facts["skipped"] > 0
     assert facts["skipped"] + facts["images"] == 60
     with sfumato.load(output) as archive:
@@ -146,7 +163,7 @@ def test_names_that_no_archive_takes_do_not_stop_the_others(run_sfumato, photos,
     deep.mkdir(parents=True)
     (deep / "far.png").write_bytes((photos / "a.png").read_bytes())
     (tmp_path / "in" / "near.png").write_bytes((photos / "grey.png").read_bytes())
-    done = run_sfumato("conceal", tmp_path / "in", "-o", tmp_path / "p.sfm.h5")
+    done = run_sfumato("conceal", *LIFTED, tmp_path / "in", "-o", tmp_path / "p.sfm.h5")
     assert "at most 1024" in done.stderr
     assert "1 unreadable" in done.stdout
 
@@ -155,7 +172,7 @@ def test_names_that_lists_can_not_hold_are_told_before(run_sfumato, photos, tmp_
     (tmp_path / "in").mkdir()
     for name in ("my photo.png", "#1.png", "plain.png"):
         (tmp_path / "in" / name).write_bytes((photos / "a.png").read_bytes())
-    done = run_sfumato("conceal", tmp_path / "in", "-o", tmp_path / "a.sfm.h5", "--max-features", 20)
+    done = run_sfumato("conceal", *LIFTED, tmp_path / "in", "-o", tmp_path / "a.sfm.h5", "--max-features", 20)
     (line,) = done.stderr.splitlines()
     assert line.startswith("'#1.png', 'my photo.png': because of spaces")
     assert "before they are concealed for the first time" in line
@@ -163,14 +180,25 @@ def test_names_that_lists_can_not_hold_are_told_before(run_sfumato, photos, tmp_
 
 
 def test_rootsift_has_bundled_decoys_too(run_sfumato, photos, tmp_path):
-    run_sfumato("conceal", photos / "a.png", "-o", tmp_path / "p.sfm.h5", "--descriptor", "rootsift")
+    run_sfumato("conceal", *LIFTED, photos / "a.png", "-o", tmp_path / "p.sfm.h5", "--descriptor", "rootsift")
     with sfumato.load(tmp_path / "p.sfm.h5") as archive:
         assert archive["a.png"].extractor.name == "rootsift"
         assert archive["a.png"].recipe.decoys != sfumato.load_decoys().checksum
 
 
 def test_another_detector(run_sfumato, photos, tmp_path):
-    run_sfumato("conceal", photos / "a.png", "-o", tmp_path / "p.sfm.h5", "--detector", "harris", "--max-features", 50)
+    run_sfumato(
+        "conceal",
+        "--recipe",
+        "sub-hybrid-2",
+        photos / "a.png",
+        "-o",
+        tmp_path / "p.sfm.h5",
+        "--detector",
+        "harris",
+        "--max-features",
+        50,
+    )
     with sfumato.load(tmp_path / "p.sfm.h5") as archive:
         assert archive["a.png"].extractor.settings["detector"] == "harris"
         clear = extract(photos / "a.png", detector="harris", max_features=50)

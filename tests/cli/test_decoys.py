@@ -5,6 +5,8 @@ import numpy as np
 
 import sfumato
 
+LIFTED = ("--recipe", "sub-hybrid-2")
+
 
 def test_build_from_photos_and_use_it(run_sfumato, photos, tmp_path):
     path = tmp_path / "decoys.npz"
@@ -12,7 +14,7 @@ def test_build_from_photos_and_use_it(run_sfumato, photos, tmp_path):
     assert "128 decoys in 4 parts" in done.stdout
     assert "skipped broken.jpg" in done.stderr
     assert sfumato.load_decoys(path).extractor.name == "sift"
-    run_sfumato("conceal", photos / "a.png", "-o", tmp_path / "p.sfm.h5", "--decoys", path)
+    run_sfumato("conceal", *LIFTED, photos / "a.png", "-o", tmp_path / "p.sfm.h5", "--decoys", path)
     with sfumato.load(tmp_path / "p.sfm.h5") as archive:
         assert archive["a.png"].recipe.decoys == sfumato.load_decoys(path).checksum
     assert "already there" in run_sfumato("decoys", "build", photos, "-o", path, "--size", 9, code=1).stderr
@@ -55,12 +57,12 @@ def test_decoys_of_a_network(run_sfumato, photos, untrained, tmp_path):
     decoys = sfumato.load_decoys(path)
     assert decoys.extractor.name == f"hardtfeat-{decoys.extractor.settings['weights']}"
     assert decoys.extractor.settings["max_features"] == 80
-    run_sfumato("conceal", photos / "a.png", "-o", tmp_path / "p.sfm.h5", *network, "--decoys", path)
+    run_sfumato("conceal", *LIFTED, photos / "a.png", "-o", tmp_path / "p.sfm.h5", *network, "--decoys", path)
     with sfumato.load(tmp_path / "p.sfm.h5") as archive:
         assert archive["a.png"].extractor.name == decoys.extractor.name
         assert len(archive["a.png"]) == 80
         assert archive["a.png"].recipe.decoys == decoys.checksum
-    other = run_sfumato("conceal", photos / "a.png", "-o", tmp_path / "q.sfm.h5", "--decoys", path, code=1)
+    other = run_sfumato("conceal", *LIFTED, photos / "a.png", "-o", tmp_path / "q.sfm.h5", "--decoys", path, code=1)
     assert "these decoys are hardtfeat-" in other.stderr
     assert not (tmp_path / "q.sfm.h5").exists()
 

@@ -32,8 +32,8 @@ def order(small_photos, small_sequences):
 
 def test_every_recipe_once_and_raw_first():
     assert [str(one) for one in distinct(["random-2", "raw", "random-2"])] == ["raw", "random-2"]
-    names = [one.identity for one in distinct(["default", "ninja-sift-2.5"])]
-    assert len(names) == 2
+    names = [one.identity for one in distinct(["default", "sealed-512", "ninja-sift-2.5"])]
+    assert len(names) == 3
 
 
 def test_points_come_after_each_recipe_and_nothing_is_done_twice(order, tmp_path, monkeypatch):

@@ -30,11 +30,18 @@ from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.encoders import resolve
 from sfumato.concealment.seal import sealing_key
 from sfumato.device import ConcealParams, conceal_to_archive, open_source
+from sfumato.errors import InputError
 from sfumato.features.local import LocalParams
 from sfumato.geometry.names import NAME_EARLIER, fault, is_listable, some
 from sfumato.types.recipe import Recipe
 
 DEFAULTS, LOCAL = ConcealParams(), LocalParams()
+
+
+def decoy_count(recipe: str) -> int:
+    """Return how many decoys a recipe takes for one descriptor, or as a dictionary: 0 for none."""
+    lifting = Recipe.of(recipe).lifting
+    return 0 if lifting is None else lifting.decoy_count
 
 
 def _secret(recipe: str, given: Path | None, evaluation_seed: int | None) -> bytes | None:
@@ -117,7 +124,7 @@ def run(
     Unreadable images are named and left out. The archive names an encoder by its checksum, and takes no images of
     another one.
 
-    Example: sfumato conceal photos/ -o private.sfm.h5 --recipe sub-hybrid-2
+    Example: sfumato conceal photos/ -o private.sfm.h5
     """
     local = LocalParams(
         detector=detector,
@@ -128,6 +135,8 @@ def run(
     )
     secret = _secret(recipe, secret_file, evaluation_seed)
     recipe = str(resolve(recipe, sealing_key(recipe, secret, evaluation_seed)).recipe)
+    if decoys is not None and not decoy_count(recipe):
+        raise InputError(f"--decoys has no effect on {recipe}, which takes none: choose --recipe sub-hybrid-2 or so")
     params = ConcealParams(
         recipe=recipe,
         dtype="float16" if float16 else "float32",

@@ -21,7 +21,7 @@ from sfumato.errors import InputError
 from sfumato.learn.encoder import SEALED, Encoder
 from sfumato.types.recipe import Recipe
 
-BANDWIDTH = 0.35
+BANDWIDTH = 0.3
 """Standard deviation of the kernel that codes tell, for descriptors of unit norm: true matches of SIFT lie within it
 or not far beyond, most others at four times of it."""
 

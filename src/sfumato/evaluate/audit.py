@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.concealment.decoyfile import BUNDLED as BUNDLED_DECOYS
-from sfumato.concealment.encoders import resolve
 from sfumato.evaluate.attackers import Toolbox
 from sfumato.evaluate.auditphotos import Ready, ReadyParams, make_ready
 from sfumato.evaluate.auditpictures import SHOWN_PHOTOS, collect_pictures
@@ -26,6 +25,7 @@ from sfumato.evaluate.leakage import SCALE, LeakageProtocol, Works
 from sfumato.evaluate.leakageworkers import Order, count_workers, evaluate_on
 from sfumato.evaluate.pairs import HomographyProtocol, score_name
 from sfumato.evaluate.runner import code_version
+from sfumato.evaluate.subjects import settled
 from sfumato.evaluate.task import digest_data, short_digest
 from sfumato.features.local import LocalParams
 from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
@@ -54,7 +54,7 @@ class AuditProtocol:
 
     def settled(self) -> tuple[str, ...]:
         """Return the recipes with their encoders named by checksum, each once, raw first; raises as ``resolve``."""
-        return tuple(dict.fromkeys(["raw", *(str(resolve(one).recipe) for one in self.recipes)]))
+        return tuple(dict.fromkeys(["raw", *(str(settled(one)) for one in self.recipes)]))
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -161,7 +161,7 @@ def about(photos: Mapping[str, Path], ready: Ready, protocol: AuditProtocol, ref
             Score("left out", len(ready.left_out), "", len(photos)),
         ),
         params={
-            "default": str(resolve(DEFAULT_RECIPE).recipe),
+            "default": str(settled(DEFAULT_RECIPE)),
             "recipes": ", ".join(str(Recipe.of(one)) for one in protocol.settled()),
             "side": protocol.side,
             "reference points": reference,

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sfumato.concealment.encoders import resolve
 from sfumato.errors import FileError, InputError
 from sfumato.evaluate.attackers import Toolbox, Tools
 from sfumato.evaluate.frontier import Measured
@@ -22,7 +21,7 @@ from sfumato.evaluate.leakageworkers import Order, count_workers, evaluate_on
 from sfumato.evaluate.mapping import MapProtocol, evaluate_map
 from sfumato.evaluate.matched import evaluate_matched
 from sfumato.evaluate.pairs import HomographyProtocol
-from sfumato.evaluate.subjects import choose_decoys, choose_subjects
+from sfumato.evaluate.subjects import choose_decoys, choose_subjects, settled
 from sfumato.features.local import LocalParams, extractor_of
 from sfumato.images.folders import HomographySequence, PosedImages
 from sfumato.types.recipe import Recipe
@@ -58,7 +57,7 @@ class FrontierOrder:
 
 def distinct(recipes: Iterable[str]) -> list[Recipe]:
     """Return recipes with their encoders read, raw first, each once whatever it is called."""
-    found = {one.identity: one for one in (resolve(name).recipe for name in ("raw", *recipes))}
+    found = {one.identity: one for one in (settled(name) for name in ("raw", *recipes))}
     return list(found.values())
 
 

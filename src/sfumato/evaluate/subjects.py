@@ -59,6 +59,11 @@ class Subject:
         return f"{self.recipe} {self.distance}" + ("" if self.seed is None else f" seed {self.seed}")
 
 
+def settled(recipe: str | Recipe) -> Recipe:
+    """Return a recipe with the checksums of its encoders, read or, of a seal, made with the key of all evaluations."""
+    return resolve(recipe, KEY).recipe
+
+
 def choose_subjects(recipes: Iterable[str | Recipe], distances: Iterable[str], seeds: Iterable[int]) -> list[Subject]:
     """Return every recipe with every distance and seed, each once; without a lifting there is one distance and no seed.
 
@@ -66,7 +71,7 @@ def choose_subjects(recipes: Iterable[str | Recipe], distances: Iterable[str], s
 
     Raises InputError for what is unknown or nothing at all, FileError for an encoder that can not be read.
     """
-    chain, measures, numbers = [resolve(one, KEY).recipe for one in recipes], list(distances), list(seeds)
+    chain, measures, numbers = [settled(one) for one in recipes], list(distances), list(seeds)
     unknown = [name for name in measures if name not in DISTANCES]
     if unknown:
         raise InputError(

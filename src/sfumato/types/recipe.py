@@ -65,8 +65,8 @@ KINDS: dict[str, Kind] = {
     "ninja": Kind("encoder", "variant", variants=f"[-:]{_NAME}", variant_told="'-' or ':' and a name without '+'"),
 }
 
-DEFAULT_RECIPE = "ninja-sift-2.5"
-"""What is used where nobody chooses, for SIFT; docs/threats.md says why, and what it does not protect."""
+DEFAULT_RECIPE = "sealed-512"
+"""What is used where nobody chooses; docs/threats.md says why, and what it does not protect."""
 
 LARGEST_DIM = 65_536
 
