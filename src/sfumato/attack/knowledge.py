@@ -27,6 +27,8 @@ MEANINGS = {
     "decoder": "a decoder trained on public photos",
     "encoder": "the encoder that was used",
     "point_decoder": "a decoder trained for the encoder alone",
+    "pool": "all codes released under the same key",
+    "pairs": "clear descriptors with their codes under the same key",
 }
 """The fields of Knowledge, in words."""
 
@@ -58,6 +60,25 @@ class Companions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class KnownPairs:
+    """Clear ``descriptors`` (K, n) of other photos and the ``codes`` (K, B) that a key the attacker lacks made of them."""
+
+    descriptors: NDArray[np.float32]
+    codes: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        descriptors = frozen_array(self.descriptors, "descriptors of known pairs", (None, None))
+        object.__setattr__(self, "descriptors", descriptors)
+        object.__setattr__(self, "codes", frozen_array(self.codes, "codes of known pairs", (len(descriptors), None)))
+
+    def __len__(self) -> int:
+        return len(self.descriptors)
+
+    def __repr__(self) -> str:
+        return f"KnownPairs({len(self)} of {self.descriptors.shape[1]} numbers and {self.codes.shape[1]} bits)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class Knowledge:
     """What the attacker knows beside the concealed features; None or empty is what he does not know.
 
@@ -65,7 +86,8 @@ class Knowledge:
     exactly the same descriptors, ``partners`` (one a row at most) and ``tracks`` nearly; ``clear`` (N, n) answers an
     oracle's questions, row by row; ``seeds`` may have made the draws; ``decoder`` maps Subspaces to (N, n);
     ``encoder`` maps descriptors (N, n) to the space (N, n') that encoded features live in, ``point_decoder`` points
-    (N, n') of it back to descriptors.
+    (N, n') of it back to descriptors. Of sealed features ``encoder`` is what came before the seal, ``pool`` (P, B)
+    are codes released under the same key, of these and of other photos, ``pairs`` some with their clear descriptors.
 
     Of encoded features ``public``, ``decoys`` and ``clear`` are still descriptors before any encoder.
     """
@@ -80,9 +102,11 @@ class Knowledge:
     decoder: Callable[[Subspaces], NDArray[np.float32]] | None = None
     encoder: Callable[[NDArray[np.float32]], NDArray[np.float32]] | None = None
     point_decoder: Callable[[NDArray[np.float32]], NDArray[np.float32]] | None = None
+    pool: NDArray[np.float32] | None = None
+    pairs: KnownPairs | None = None
 
     def __post_init__(self) -> None:
-        for name in ("public", "decoys", "clear"):
+        for name in ("public", "decoys", "clear", "pool"):
             given = getattr(self, name)
             if given is not None:
                 object.__setattr__(self, name, frozen_array(given, name, (None, None)))
@@ -131,6 +155,8 @@ class Knowledge:
                 raise InputError(f"{name} has {others.subspaces.ambient_dim} dimensions, the concealed descriptors {n}")
             if others is not None and len(others) and others.rows.max() >= count:
                 raise InputError(f"{name} speaks of row {others.rows.max()}, there are {count}")
+        if self.pool is not None and self.pool.shape[1] != n:
+            raise InputError(f"pool has codes of {self.pool.shape[1]} bits, the features of {n}")
         if self.clear is not None and len(self.clear) != count:
             raise InputError(f"clear has {len(self.clear)} rows, the concealed features {count}")
 
@@ -186,7 +212,9 @@ class Attack:
     ``encoded`` is what it needs on features that went through an encoder, None if it does not work there: it then
     knows the space of clear descriptors only, or finds points of the encoder's. ``only_encoded``: it is for them alone.
     ``lifted`` says whether encoded features must have been lifted after it, or must not; None: either will do.
-    ``helped_by`` are fields it also works without, and uses where they are known.
+    ``sealed`` is what it needs on features under a key, None if it does not work there: all that go by distances to
+    clear or encoded descriptors would need the key. ``helped_by`` are fields it also works without, and uses where
+    they are known.
     """
 
     name: str
@@ -197,9 +225,11 @@ class Attack:
     only_encoded: bool = False
     helped_by: tuple[str, ...] = ()
     lifted: bool | None = None
+    sealed: tuple[str, ...] | None = None
+    only_sealed: bool = False
 
     def __post_init__(self) -> None:
-        unknown = set(self.needs) | set(self.encoded or ()) | set(self.helped_by)
+        unknown = set(self.needs) | set(self.encoded or ()) | set(self.helped_by) | set(self.sealed or ())
         unknown -= set(MEANINGS)
         if unknown:
             raise InputError(f"attack {self.name} needs {', '.join(sorted(unknown))}, which is no kind of knowledge")
@@ -208,6 +238,10 @@ class Attack:
 
     def needs_on(self, recipe: Recipe) -> tuple[str, ...] | None:
         """Return the fields of Knowledge it needs on features of a recipe; None if it is not for such."""
+        if recipe.is_sealed:
+            return self.sealed
+        if self.only_sealed:
+            return None
         if recipe.has_encoder:
             return self.encoded if self.lifted in (None, recipe.lifting is not None) else None
         return None if self.only_encoded else self.needs
@@ -227,6 +261,10 @@ def run_attack(attack: Attack, features: ConcealedFeatures, knowledge: Knowledge
     """
     needs = attack.needs_on(features.recipe)
     if needs is None:
+        if features.recipe.is_sealed or attack.only_sealed:
+            raise InputError(
+                f"the attack {attack.name} is not for {'' if features.recipe.is_sealed else 'un'}sealed features"
+            )
         others = "did not go" if attack.only_encoded and not features.recipe.has_encoder else "went"
         lifting = "" if attack.lifted is None else " and were not lifted" if attack.lifted else " and were then lifted"
         raise InputError(f"the attack {attack.name} is not for features that {others} through an encoder{lifting}")

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Alignment: sealed descriptors read without the key, by what many codes of one key have in common with other photos.
+
+Codes tell near distances, so their principal components are those of a kernel over the descriptors (Raginsky and
+Lazebnik, "Locality-sensitive binary codes from shift-invariant kernels", 2009, section 2). Descriptors of other photos
+under a key of the attacker's own have the same components, but for sign, order and rotation among like ones. The
+rotation under which both clouds have the same moments (moments.py) is taken to be the right one; from there, a
+regression that the attacker practised on his own codes leads back to descriptors, and a last one from all bits to
+those smooths them.
+
+Knows codes, the recipe's bandwidth and public descriptors. Never a key: a function that took one would be no attack.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.attack.knownpairs import linear_map, unlike_none
+from sfumato.attack.moments import Doubles, climb, moments_of, polar, search, standardise
+from sfumato.errors import InputError
+from sfumato.types.arrays import frozen_array
+
+Floats = NDArray[np.float32]
+Coding = Callable[[Floats], Floats]
+
+BLOCK = 8192
+FEWEST = 64
+"""Fewer codes, or public descriptors, have no moments to speak of."""
+RIDGE, SMOOTHING = 1e-3, 0.05
+CLIMBED = 24
+"""Beyond so many axes fourth moments are not worth their cost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlignmentParams:
+    """How hard the attacker tries: ``axes`` aligned at first and in the end, so many ``starts`` and ``hops``, ``bits``
+    of his own kernel, how many public descriptors he practises on, and the seed of his draws."""
+
+    axes: tuple[int, ...] = (12, 16, 24, 24, 32)
+    starts: int = 40
+    hops: int = 160
+    bits: int = 2048
+    practice: int = 40_000
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Components:
+    """The leading components of coded rows: ``scores`` (N, r), ``spread`` (r,), and how further rows get theirs."""
+
+    scores: Floats
+    spread: Floats
+    of: Coding
+
+    def __repr__(self) -> str:
+        return f"Components({self.scores.shape[0]} x {self.scores.shape[1]})"
+
+
+def align(
+    codes: Floats,
+    public: Floats,
+    bandwidth: float,
+    params: AlignmentParams | None = None,
+    symmetries: Sequence[NDArray[np.intp]] = (),
+) -> Floats:
+    """Return a guess (N, n) at the descriptor behind each code (N, B), from public descriptors (V, n) of its space.
+
+    ``symmetries`` are orders of the n numbers that turn descriptors into other likely ones: mirror images are nearly as
+    good an alignment as the right one, and are tried.
+
+    Raises InputError for too few codes or public descriptors.
+    """
+    chosen = params or AlignmentParams()
+    codes = frozen_array(codes, "codes", (None, None))
+    public = frozen_array(public, "public descriptors", (None, None))
+    if min(len(codes), len(public)) < FEWEST:
+        raise InputError(
+            f"alignment needs {FEWEST} codes and public descriptors or more, got {len(codes)} and {len(public)}"
+        )
+    rng = np.random.default_rng(chosen.seed)
+    axes = _possible(chosen.axes, codes, public)
+    released = components(codes, lambda rows: rows, axes[-1])
+    own = components(public, cosines(public.shape[1], chosen.bits, bandwidth, rng), axes[-1])
+    turns = [symmetry_turn(own, public, order, axes[0]) for order in symmetries]
+    turn = first_turn(own, released, axes[0], rng, chosen, turns)
+    for count in axes:
+        turn = grow(own, released, turn, count)
+    aligned = standardise(released.scores[:, : len(turn)]) @ turn.T
+    rows = public[: chosen.practice]
+    back = practise(rows, own.scores[: len(rows), : len(turn)], codes.shape[1], bandwidth, rng)
+    guesses = unlike_none(back(aligned), public)
+    smoothed = linear_map(codes, guesses, SMOOTHING)(codes)
+    return unlike_none(smoothed, public)
+
+
+def first_turn(
+    own: Components,
+    released: Components,
+    axes: int,
+    rng: np.random.Generator,
+    params: AlignmentParams,
+    symmetries: Sequence[Doubles] = (),
+) -> Doubles:
+    """Return the rotation (r, r) under which the first axes of both clouds agree best: released is own times it."""
+    known = moments_of(standardise(own.scores[:, :axes]), own.spread[:axes])
+    seen = moments_of(standardise(released.scores[:, :axes]), released.spread[:axes])
+    best = search(known, seen, rng, params.starts, params.hops, symmetries)[0]
+    return best[1]
+
+
+def grow(own: Components, released: Components, turn: Doubles, count: int) -> Doubles:
+    """Return the rotation of more axes: what the aligned ones tell about the others, learned on public descriptors."""
+    before = len(turn)
+    start, target = standardise(own.scores[:, :before]) @ turn, standardise(own.scores[:, :count])
+    told = _least_squares(_quadratic(start), target.astype(np.float32))
+    seen = standardise(released.scores[:, :count])
+    guess = _quadratic(standardise(released.scores[:, :before])) @ told
+    grown = polar((guess.T @ seen).astype(np.float64))
+    if count > CLIMBED:
+        return grown
+    known = moments_of(target, own.spread[:count])
+    return climb(known, moments_of(seen, released.spread[:count]), grown, 40)[1]
+
+
+def practise(
+    rows: Floats, scores: Floats, bits: int, bandwidth: float, rng: np.random.Generator
+) -> Callable[[Doubles], Floats]:
+    """Return the way from aligned scores to descriptors, learned on codes under a key of the attacker's own."""
+    sealed = components(rows, signs(rows.shape[1], bits, bandwidth, rng), scores.shape[1])
+    seen = standardise(sealed.scores)
+    turn = polar(standardise(scores).T @ seen)
+    back = _least_squares(_quadratic(seen @ turn.T), rows)
+    return lambda aligned: _quadratic(aligned) @ back
+
+
+def symmetry_turn(own: Components, public: Floats, order: NDArray[np.intp], axes: int) -> Doubles:
+    """Return what reordering the numbers of descriptors does to their first scores, as a rotation."""
+    turned = own.of(np.ascontiguousarray(public[:BLOCK][:, order]))[:, :axes]
+    return polar(standardise(own.scores[:BLOCK, :axes]).T @ standardise(turned))
+
+
+def cosines(width: int, bits: int, bandwidth: float, rng: np.random.Generator) -> Coding:
+    """Return random Fourier features of the kernel that codes tell (Rahimi and Recht 2007, section 3)."""
+    directions = (rng.standard_normal((width, bits)) / bandwidth).astype(np.float32)
+    phases = rng.uniform(0, 2 * np.pi, bits).astype(np.float32)
+    return lambda rows: np.cos(rows @ directions + phases) * np.float32(np.sqrt(2 / bits))
+
+
+def signs(width: int, bits: int, bandwidth: float, rng: np.random.Generator) -> Coding:
+    """Return a seal under a key of the attacker's own."""
+    waves = cosines(width, bits, bandwidth, rng)
+    return lambda rows: np.where(waves(rows) < 0, -1, 1).astype(np.float32) / np.float32(np.sqrt(bits))
+
+
+def components(rows: Floats, coding: Coding, count: int) -> Components:
+    """Return the leading principal components of rows as a coding makes them."""
+    import scipy.linalg
+
+    total = sum(float(len(part)) for part in _blocks(rows))
+    mean = sum(coding(part).sum(axis=0, dtype=np.float64) for part in _blocks(rows)) / total
+    middle = np.asarray(mean, np.float32)
+    spread = sum(centred.T @ centred for part in _blocks(rows) for centred in [coding(part) - middle])
+    size = len(middle)
+    values, vectors = scipy.linalg.eigh(np.asarray(spread) / total, subset_by_index=(size - count, size - 1))
+    leading = np.ascontiguousarray(vectors[:, ::-1], np.float32)
+    of: Coding = lambda more: (coding(more) - middle) @ leading  # noqa: E731
+    scores = np.concatenate([of(part) for part in _blocks(rows)])
+    return Components(scores, np.maximum(values[::-1], 0).astype(np.float32), of)
+
+
+def _possible(axes: Sequence[int], codes: Floats, public: Floats) -> tuple[int, ...]:
+    most = max(2, min(codes.shape[1], public.shape[1], len(codes) // 16, len(public) // 16))
+    return tuple(min(count, most) for count in axes)
+
+
+def _quadratic(points: NDArray[np.floating]) -> Floats:
+    first, second = np.triu_indices(points.shape[1])
+    return np.hstack([np.ones((len(points), 1)), points, points[:, first] * points[:, second]]).astype(np.float32)
+
+
+def _least_squares(inputs: Floats, targets: Floats) -> Floats:
+    spread = inputs.T @ inputs
+    spread[np.diag_indices(len(spread))] += RIDGE * np.trace(spread) / len(spread)
+    solved: Floats = np.linalg.solve(spread, inputs.T @ targets)
+    return solved
+
+
+def _blocks(rows: Floats) -> Iterator[Floats]:
+    for start in range(0, len(rows), BLOCK):
+        yield rows[start : start + BLOCK]

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Known pairs: who holds clear descriptors together with their codes under a key reads other codes of that key.
+
+The attacker photographed the place himself, or has a device of the owner: he then uses the key without knowing it. He
+learns from his pairs how codes go back to descriptors, in three ways: the descriptors of the nearest known codes, least
+squares from codes to descriptors, which is kernel regression in the random features that codes are (Rahimi and Recht,
+"Random features for large-scale kernel machines", 2007, section 3), and their mean. Pairs that he holds back tell him
+which is best. Knows pairs of rows; no key, no recipe.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.attack.knowledge import Knowledge, KnownPairs, Recovered
+from sfumato.errors import InputError
+from sfumato.types.concealed import ConcealedFeatures
+
+Floats = NDArray[np.float32]
+
+HELD_BACK = 0.1
+"""The share of the pairs that choose, and do not teach."""
+LARGEST_HELD_BACK = 2000
+NEIGHBOURS = 8
+RIDGES = (0.003, 0.03, 0.3)
+"""Added to the spread of codes, as a share of its mean."""
+BLOCK = 1024
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class LinearMap:
+    """Least squares from codes (N, B) to descriptors (N, n): ``matrix`` (B, n), and the two means."""
+
+    matrix: Floats
+    code_mean: Floats
+    descriptor_mean: Floats
+
+    def __call__(self, codes: Floats) -> Floats:
+        found: Floats = (codes - self.code_mean) @ self.matrix + self.descriptor_mean
+        return found
+
+    def __repr__(self) -> str:
+        return f"LinearMap({self.matrix.shape[0]} bits to {self.matrix.shape[1]} numbers)"
+
+
+def recover_known_pairs(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+    """Return what known pairs tell about codes, of the way that does best on pairs held back.
+
+    Raises InputError without pairs, or if their codes are not of the length of these.
+    """
+    if knowledge.pairs is None or not len(knowledge.pairs):
+        raise InputError("known pairs need clear descriptors with their codes under the same key (pairs)")
+    codes = features.subspaces.origin
+    if knowledge.pairs.codes.shape[1] != codes.shape[1]:
+        raise InputError(f"the known codes have {knowledge.pairs.codes.shape[1]} bits, the features {codes.shape[1]}")
+    return read_codes(codes, knowledge.pairs)
+
+
+def read_codes(codes: Floats, pairs: KnownPairs) -> Recovered:
+    """Return descriptors for codes (N, B); the confidence is how much of the spread of held back ones was explained."""
+    known, rows = pairs.codes, pairs.descriptors
+    held = min(LARGEST_HELD_BACK, int(len(rows) * HELD_BACK))
+    mean = rows.mean(axis=0)
+    if held < 2:
+        return Recovered(unlike_none(nearest_mean(codes, known, rows), rows), np.full(len(codes), 0.5, np.float32))
+    taught = slice(held, None)
+    ways = {0.0: nearest_mean(known[:held], known[taught], rows[taught])}
+    ways |= {ridge: linear_map(known[taught], rows[taught], ridge)(known[:held]) for ridge in RIDGES}
+    errors = {way: float(((unlike_none(guess, rows) - rows[:held]) ** 2).sum()) for way, guess in ways.items()}
+    best, spread = min(errors, key=lambda way: errors[way]), float(((mean - rows[:held]) ** 2).sum())
+    guesses = nearest_mean(codes, known, rows) if best == 0 else linear_map(known, rows, best)(codes)
+    sure = float(np.clip(1 - errors[best] / max(spread, 1e-12), 0, 1))
+    return Recovered(unlike_none(guesses, rows), np.full(len(codes), sure, np.float32))
+
+
+def linear_map(codes: Floats, rows: Floats, ridge: float) -> LinearMap:
+    """Solve the ridge regression of descriptors (N, n) on codes (N, B); in the smaller of the two dimensions."""
+    code_mean, mean = codes.mean(axis=0), rows.mean(axis=0)
+    centred, targets = codes - code_mean, rows - mean
+    wide = centred.shape[1] > len(centred)
+    spread = (centred @ centred.T if wide else centred.T @ centred).astype(np.float64)
+    added = ridge * max(float(np.trace(spread)) / centred.shape[1], 1e-12)
+    spread[np.diag_indices(len(spread))] += added
+    matrix = centred.T @ np.linalg.solve(spread, targets) if wide else np.linalg.solve(spread, centred.T @ targets)
+    return LinearMap(matrix.astype(np.float32), code_mean, mean)
+
+
+def nearest_mean(codes: Floats, known: Floats, rows: Floats) -> Floats:
+    """Return the mean of the descriptors of the nearest known codes, the nearer the more weight."""
+    found = np.empty((len(codes), rows.shape[1]), np.float32)
+    count = min(NEIGHBOURS, len(known))
+    for start in range(0, len(codes), BLOCK):
+        likeness = codes[start : start + BLOCK] @ known.T
+        picked = np.argpartition(-likeness, count - 1, axis=1)[:, :count]
+        weight = np.maximum(np.take_along_axis(likeness, picked, axis=1), 1e-6) ** 2
+        weight /= weight.sum(axis=1, keepdims=True)
+        found[start : start + BLOCK] = np.einsum("nk,nkd->nd", weight, rows[picked])
+    return found
+
+
+def unlike_none(guesses: Floats, rows: Floats) -> Floats:
+    """Return guesses with what all known descriptors have: no negative numbers, and one norm."""
+    if rows.min() >= 0:
+        guesses = np.maximum(guesses, 0)
+    norms = np.linalg.norm(rows, axis=1)
+    if np.ptp(norms) < 1e-2 * norms.mean():
+        guesses = guesses * (norms.mean() / np.maximum(np.linalg.norm(guesses, axis=1, keepdims=True), 1e-9))
+    found: Floats = guesses.astype(np.float32)
+    return found
