@@ -9,7 +9,7 @@ from sfumato.concealment.seal import make_seal
 from sfumato.errors import InputError
 from sfumato.learn.encoder import encode
 
-QUICK = AlignmentParams(axes=(4, 4), starts=24, hops=60, bits=512, practice=3000)
+QUICK = AlignmentParams(axes=(3, 4), starts=24, hops=60, bits=512, practice=3000)
 
 
 def rows_of(seed, count=3000):

@@ -12,13 +12,13 @@ Knows codes, the recipe's bandwidth and public descriptors. Never a key: a funct
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.attack.knownpairs import linear_map, unlike_none
-from sfumato.attack.moments import Doubles, climb, moments_of, polar, search, standardise
+from sfumato.attack.moments import Doubles, Moments, climb, moments_of, polar, search, standardise
 from sfumato.errors import InputError
 from sfumato.types.arrays import frozen_array
 
@@ -29,6 +29,9 @@ BLOCK = 8192
 FEWEST = 64
 """Fewer codes, or public descriptors, have no moments to speak of."""
 RIDGE, SMOOTHING = 1e-3, 0.05
+CANDIDATES, SAME_TURN = 4, 0.1
+MOST = 40_000
+"""So many points have the moments of all."""
 CLIMBED = 24
 """Beyond so many axes fourth moments are not worth their cost."""
 
@@ -38,9 +41,9 @@ class AlignmentParams:
     """How hard the attacker tries: ``axes`` aligned at first and in the end, so many ``starts`` and ``hops``, ``bits``
     of his own kernel, how many public descriptors he practises on, and the seed of his draws."""
 
-    axes: tuple[int, ...] = (12, 16, 24, 24, 32)
-    starts: int = 40
-    hops: int = 160
+    axes: tuple[int, ...] = (12, 16, 24, 32)
+    starts: int = 24
+    hops: int = 100
     bits: int = 2048
     practice: int = 40_000
     seed: int = 0
@@ -53,6 +56,14 @@ class Components:
     scores: Floats
     spread: Floats
     of: Coding
+    kept: dict[int, Moments] = field(default_factory=dict)
+
+    def moments(self, count: int) -> Moments:
+        """Return the moments of the first scores, worked out once."""
+        if count not in self.kept:
+            some = standardise(self.scores[:, :count])[:MOST]
+            self.kept[count] = moments_of(some, self.spread[:count])
+        return self.kept[count]
 
     def __repr__(self) -> str:
         return f"Components({self.scores.shape[0]} x {self.scores.shape[1]})"
@@ -63,12 +74,12 @@ def align(
     public: Floats,
     bandwidth: float,
     params: AlignmentParams | None = None,
-    symmetries: Sequence[NDArray[np.intp]] = (),
+    mirrored: Sequence[Floats] = (),
 ) -> Floats:
     """Return a guess (N, n) at the descriptor behind each code (N, B), from public descriptors (V, n) of its space.
 
-    ``symmetries`` are orders of the n numbers that turn descriptors into other likely ones: mirror images are nearly as
-    good an alignment as the right one, and are tried.
+    ``mirrored`` are the first public descriptors as other likely ones, in the mirror for example: such an image is nearly
+    as good an alignment as the right one, so from each the others are tried.
 
     Raises InputError for too few codes or public descriptors.
     """
@@ -83,45 +94,41 @@ def align(
     axes = _possible(chosen.axes, codes, public)
     released = components(codes, lambda rows: rows, axes[-1])
     own = components(public, cosines(public.shape[1], chosen.bits, bandwidth, rng), axes[-1])
-    turns = [symmetry_turn(own, public, order, axes[0]) for order in symmetries]
-    turn = first_turn(own, released, axes[0], rng, chosen, turns)
-    for count in axes:
-        turn = grow(own, released, turn, count)
-    aligned = standardise(released.scores[:, : len(turn)]) @ turn.T
+    turns = [symmetry_turn(own, image, axes[0]) for image in mirrored]
+    tops = search(own.moments(axes[0]), released.moments(axes[0]), rng, chosen.starts, chosen.hops, turns)
+    turn = max((grow(own, released, top[1], axes) for top in distinct(tops)), key=lambda grown: grown[0])[1]
+    aligned = standardise(released.scores) @ turn.T
     rows = public[: chosen.practice]
-    back = practise(rows, own.scores[: len(rows), : len(turn)], codes.shape[1], bandwidth, rng)
+    back = practise(rows, own.scores[: len(rows)], codes.shape[1], bandwidth, rng)
     guesses = unlike_none(back(aligned), public)
     smoothed = linear_map(codes, guesses, SMOOTHING)(codes)
     return unlike_none(smoothed, public)
 
 
-def first_turn(
-    own: Components,
-    released: Components,
-    axes: int,
-    rng: np.random.Generator,
-    params: AlignmentParams,
-    symmetries: Sequence[Doubles] = (),
-) -> Doubles:
-    """Return the rotation (r, r) under which the first axes of both clouds agree best: released is own times it."""
-    known = moments_of(standardise(own.scores[:, :axes]), own.spread[:axes])
-    seen = moments_of(standardise(released.scores[:, :axes]), released.spread[:axes])
-    best = search(known, seen, rng, params.starts, params.hops, symmetries)[0]
-    return best[1]
+def distinct(tops: Sequence[tuple[float, Doubles]]) -> list[tuple[float, Doubles]]:
+    """Return the best few tops that differ from one another."""
+    found: list[tuple[float, Doubles]] = []
+    for top in tops:
+        if all(np.abs(top[1] - other[1]).max() > SAME_TURN for other in found) and len(found) < CANDIDATES:
+            found.append(top)
+    return found
 
 
-def grow(own: Components, released: Components, turn: Doubles, count: int) -> Doubles:
-    """Return the rotation of more axes: what the aligned ones tell about the others, learned on public descriptors."""
-    before = len(turn)
-    start, target = standardise(own.scores[:, :before]) @ turn, standardise(own.scores[:, :count])
-    told = _least_squares(_quadratic(start), target.astype(np.float32))
-    seen = standardise(released.scores[:, :count])
-    guess = _quadratic(standardise(released.scores[:, :before])) @ told
-    grown = polar((guess.T @ seen).astype(np.float64))
-    if count > CLIMBED:
-        return grown
-    known = moments_of(target, own.spread[:count])
-    return climb(known, moments_of(seen, released.spread[:count]), grown, 40)[1]
+def grow(own: Components, released: Components, turn: Doubles, axes: Sequence[int]) -> tuple[float, Doubles]:
+    """Return the rotation of more and more axes, and how well moments agreed at the most that were climbed.
+
+    What the aligned axes tell about the others is learned on public descriptors.
+    """
+    value = 0.0
+    for count in axes:
+        before = len(turn)
+        start, target = standardise(own.scores[:, :before]) @ turn, standardise(own.scores[:, :count])
+        told = _least_squares(_quadratic(start), target.astype(np.float32))
+        guess = _quadratic(standardise(released.scores[:, :before])) @ told
+        turn = polar((guess.T @ standardise(released.scores[:, :count])).astype(np.float64))
+        if count <= CLIMBED:
+            value, turn = climb(own.moments(count), released.moments(count), turn, 40)
+    return value, turn
 
 
 def practise(
@@ -135,10 +142,10 @@ def practise(
     return lambda aligned: _quadratic(aligned) @ back
 
 
-def symmetry_turn(own: Components, public: Floats, order: NDArray[np.intp], axes: int) -> Doubles:
-    """Return what reordering the numbers of descriptors does to their first scores, as a rotation."""
-    turned = own.of(np.ascontiguousarray(public[:BLOCK][:, order]))[:, :axes]
-    return polar(standardise(own.scores[:BLOCK, :axes]).T @ standardise(turned))
+def symmetry_turn(own: Components, image: Floats, axes: int) -> Doubles:
+    """Return what mirroring descriptors does to their first scores, as a rotation; ``image`` (M, n) of the first M."""
+    turned = own.of(image)[:, :axes]
+    return polar(standardise(own.scores[: len(image), :axes]).T @ standardise(turned))
 
 
 def cosines(width: int, bits: int, bandwidth: float, rng: np.random.Generator) -> Coding:
@@ -158,12 +165,17 @@ def components(rows: Floats, coding: Coding, count: int) -> Components:
     """Return the leading principal components of rows as a coding makes them."""
     import scipy.linalg
 
-    total = sum(float(len(part)) for part in _blocks(rows))
-    mean = sum(coding(part).sum(axis=0, dtype=np.float64) for part in _blocks(rows)) / total
-    middle = np.asarray(mean, np.float32)
-    spread = sum(centred.T @ centred for part in _blocks(rows) for centred in [coding(part) - middle])
+    middle = coding(rows[:BLOCK]).mean(axis=0)  # near the mean: what is left is taken off below
     size = len(middle)
-    values, vectors = scipy.linalg.eigh(np.asarray(spread) / total, subset_by_index=(size - count, size - 1))
+    total, products = np.zeros(size), np.zeros((size, size), np.float32)
+    for part in _blocks(rows):
+        centred = coding(part) - middle
+        total += centred.sum(axis=0, dtype=np.float64)
+        products += centred.T @ centred
+    rest = (total / len(rows)).astype(np.float32)
+    spread = products / np.float32(len(rows)) - np.outer(rest, rest)
+    middle = middle + rest
+    values, vectors = scipy.linalg.eigh(spread, subset_by_index=(size - count, size - 1))
     leading = np.ascontiguousarray(vectors[:, ::-1], np.float32)
     of: Coding = lambda more: (coding(more) - middle) @ leading  # noqa: E731
     scores = np.concatenate([of(part) for part in _blocks(rows)])

@@ -8,6 +8,7 @@ squares from codes to descriptors, which is kernel regression in the random feat
 which is best. Knows pairs of rows; no key, no recipe.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,7 +67,8 @@ def read_codes(codes: Floats, pairs: KnownPairs) -> Recovered:
         return Recovered(unlike_none(nearest_mean(codes, known, rows), rows), np.full(len(codes), 0.5, np.float32))
     taught = slice(held, None)
     ways = {0.0: nearest_mean(known[:held], known[taught], rows[taught])}
-    ways |= {ridge: linear_map(known[taught], rows[taught], ridge)(known[:held]) for ridge in RIDGES}
+    maps = linear_maps(known[taught], rows[taught], RIDGES)
+    ways |= {ridge: one(known[:held]) for ridge, one in zip(RIDGES, maps, strict=True)}
     errors = {way: float(((unlike_none(guess, rows) - rows[:held]) ** 2).sum()) for way, guess in ways.items()}
     best, spread = min(errors, key=lambda way: errors[way]), float(((mean - rows[:held]) ** 2).sum())
     guesses = nearest_mean(codes, known, rows) if best == 0 else linear_map(known, rows, best)(codes)
@@ -75,15 +77,24 @@ def read_codes(codes: Floats, pairs: KnownPairs) -> Recovered:
 
 
 def linear_map(codes: Floats, rows: Floats, ridge: float) -> LinearMap:
-    """Solve the ridge regression of descriptors (N, n) on codes (N, B); in the smaller of the two dimensions."""
+    """Solve the ridge regression of descriptors (N, n) on codes (N, B)."""
+    return linear_maps(codes, rows, (ridge,))[0]
+
+
+def linear_maps(codes: Floats, rows: Floats, ridges: Sequence[float]) -> list[LinearMap]:
+    """Solve it for several ridges, in the smaller of the dimensions N and B."""
     code_mean, mean = codes.mean(axis=0), rows.mean(axis=0)
     centred, targets = codes - code_mean, rows - mean
     wide = centred.shape[1] > len(centred)
     spread = (centred @ centred.T if wide else centred.T @ centred).astype(np.float64)
-    added = ridge * max(float(np.trace(spread)) / centred.shape[1], 1e-12)
-    spread[np.diag_indices(len(spread))] += added
-    matrix = centred.T @ np.linalg.solve(spread, targets) if wide else np.linalg.solve(spread, centred.T @ targets)
-    return LinearMap(matrix.astype(np.float32), code_mean, mean)
+    crossed = targets if wide else centred.T @ targets
+    maps = []
+    for ridge in ridges:
+        added = ridge * max(float(np.trace(spread)) / centred.shape[1], 1e-12)
+        solved = np.linalg.solve(spread + added * np.eye(len(spread)), crossed)
+        matrix = centred.T @ solved.astype(np.float32) if wide else solved
+        maps.append(LinearMap(matrix.astype(np.float32), code_mean, mean))
+    return maps
 
 
 def nearest_mean(codes: Floats, known: Floats, rows: Floats) -> Floats:
