@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.attack.density import learn_densities, recover_density
+from sfumato.attack.density import generated_like, learn_densities, recover_density
 from sfumato.attack.knowledge import Knowledge
 from sfumato.attack.score import recovery_distances, score_recovery
 from sfumato.errors import EvaluationOnlyWarning, InputError
@@ -120,3 +120,14 @@ def test_points_are_what_they_are(samples):
 def test_it_needs_public_descriptors(samples):
     with pytest.raises(InputError, match="public"):
         recover_density(conceal(samples[0], "random-2"), Knowledge())
+
+
+def test_decoys_that_the_attacker_generates_himself_tell_those_used_apart(samples):
+    clear, public = samples
+    entries = sfumato.load_decoys().descriptors[::8]
+    some = generated_like(entries, 50, seed=0)
+    assert some.shape == (50, 128)
+    assert np.array_equal(some, generated_like(entries, 50, seed=0))
+    hidden = conceal(clear, "hybrid-2-generated", sfumato.Decoys(entries))
+    found = recover_density(hidden, Knowledge(public=public, decoys=entries))
+    assert score_recovery(found, clear)["within 0.3"] > 0.5  # chance between two is a half

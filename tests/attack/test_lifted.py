@@ -56,6 +56,7 @@ def test_least_squares_undo_components_alone_as_far_as_they_go(sift, decoys):
     assert "regression" in applicable(hidden, known)
     found = run_attack(ATTACKS["regression"], hidden, known)
     assert score_recovery(found, sift.descriptors)["within 0.3"] > 0.9
+    assert found.inside is None  # nothing was lifted
     assert found.descriptors.min() >= 0
     assert np.abs(np.linalg.norm(found.descriptors, axis=1) - 1).max() < 1e-5
     narrow = sfumato.conceal(sift, "compress-8")

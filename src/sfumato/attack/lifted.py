@@ -111,8 +111,7 @@ def recover_regression(features: ConcealedFeatures, knowledge: Knowledge) -> Rec
     """Undo encoders by least squares over public descriptors and their encodings: all that released points need."""
     if features.subspaces.dim:
         raise InputError("regression is for points of an encoder's space: these are subspaces")
-    sure = np.ones(len(features), np.float32)
-    return carried_back(Recovered(features.subspaces.origin, sure), replace(knowledge, point_decoder=None))
+    return Recovered(back_map(knowledge)(features.subspaces.origin), np.ones(len(features), np.float32))
 
 
 def back_map(knowledge: Knowledge) -> BackMap:
