@@ -77,3 +77,27 @@ def test_what_can_not_be(tmp_path):
     for wrong in ({"candidates": ()}, {"photos": 0}, {"methods": ("exakt",)}):
         with pytest.raises(InputError):
             RepatchProtocol(**wrong)
+
+
+def test_unreadable_and_small_photos_are_left_out_and_named(photos, tmp_path, caplog):
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    for path in photos.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "a-broken.png").write_bytes(b"no picture at all")
+    cv2.imwrite(str(folder / "b-tiny.png"), np.full((3, 3, 3), 90, np.uint8))
+    for seed in range(8):  # whichever is drawn
+        protocol = RepatchProtocol(methods=("exact", "projector flat"), candidates=(5,), seed=seed, cut=CUT)
+        repatchers = prepare_repatch(folder, protocol)
+        assert repatchers[0].source in {"coffee.png", "chelsea.png", "astronaut.png"}
+    assert {"a-broken.png", "b-tiny.png"} == {record.args[0].split(":")[0] for record in caplog.records}
+    for record in evaluate_repatch(repatchers, tmp_path / "out"):
+        assert [line.split(":")[0] for line in record.dropped] == ["a-broken.png", "b-tiny.png"]
+        assert {score.samples for score in record.scores} == {3}
+    assert draw_repatched(repatchers, tmp_path / "sheet.png").exists()
+
+
+def test_a_folder_of_unreadable_photos_is_refused(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"no picture at all")
+    with pytest.raises(InputError, match="no photo can be cut"):
+        prepare_repatch(tmp_path, RepatchProtocol(cut=CUT))

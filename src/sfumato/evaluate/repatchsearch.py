@@ -6,7 +6,9 @@ at and compared to make it. A sample is a photo; a record a method with a number
 figures, never pictures.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import InputError
+from sfumato.errors import ImageError, InputError
 from sfumato.evaluate.figures import Frame, Line, Panel, draw_lines
-from sfumato.evaluate.repatching import PatchDictionary, patch_subspaces, repatch
+from sfumato.evaluate.repatching import PatchDictionary, cut_patches, patch_subspaces, repatch
 from sfumato.evaluate.results import Results
 from sfumato.evaluate.runner import predict, run
 from sfumato.evaluate.searchmethods import LINEAR, Method, choose_methods
@@ -28,6 +30,8 @@ from sfumato.learn.metrics import picture_scores
 from sfumato.search.index import Index
 from sfumato.types.concealed import Subspaces
 from sfumato.types.record import Record, Score, Value
+
+log = logging.getLogger(__name__)
 
 METHODS = tuple(name for name in LINEAR if name not in ("grassmann printed pi/6", "projector kd-tree eps 0"))
 SHOWN = 3
@@ -127,18 +131,32 @@ class Repatcher:
 def prepare_repatch(place: str | Path, protocol: RepatchProtocol) -> list[Repatcher]:
     """Choose the photo to cut from and the photos to make again, and return a Repatcher for each method.
 
-    Raises ImageError where there are no photos, InputError where the chosen one can not be cut.
+    Where the chosen one can not be read, or is too small or too flat, another is drawn, and that is told.
+
+    Raises ImageError where there are no photos, InputError where none can be cut.
     """
     photos = dict(list_images(place))
     rng = np.random.default_rng(protocol.seed)
-    source = sorted(photos)[int(rng.integers(len(photos)))]
-    entries = patch_subspaces(to_grey(read_image(photos[source])), protocol.cut, rng)
+    source, entries = _draw_source(photos, protocol.cut, rng)
     chosen = dict(list(photos.items())[: protocol.photos])
     methods = []
     for method in choose_methods(protocol.methods, LINEAR):
         fixed = method.is_exact or getattr(method.params, "method", "") == "kdtree"
         methods += [method] if fixed else [method.limited(count) for count in protocol.candidates]
     return [Repatcher(method, chosen, entries, source, protocol) for method in methods]
+
+
+def _draw_source(photos: Mapping[str, Path], cut: PatchDictionary, rng: np.random.Generator) -> tuple[str, Subspaces]:
+    """Return a photo drawn from those that can be cut, and the subspaces of its patches."""
+    names, problem = sorted(photos), ""
+    while names:
+        source = names.pop(int(rng.integers(len(names))))
+        try:
+            return source, patch_subspaces(to_grey(read_image(photos[source])), cut, rng)
+        except (ImageError, InputError) as cause:
+            problem = f"{source}: {cause}"
+            log.warning("not cut into patches: %s", problem)
+    raise InputError(f"no photo can be cut into patches; the last tried: {problem}")
 
 
 def evaluate_repatch(
@@ -196,12 +214,24 @@ def draw_photos(repatchers: Sequence[Repatcher], folder: str | Path, stem: str |
 
 def draw_repatched(repatchers: Sequence[Repatcher], path: str | Path) -> Path:
     """Write a sheet like Figure 2 of the paper: photos, and what each method makes of them."""
-    shown = list(repatchers[0].photos.values())[:SHOWN]
+    shown = _readable(repatchers[0].photos.values(), repatchers[0].protocol.cut.side)
     columns = [Column("photo", [to_grey(read_image(one)) for one in shown])]
     for one in repatchers:
         pictures = [np.round(255 * one.make(photo)[0]).astype(np.uint8) for photo in shown]
         columns.append(Column(_title(one.method), pictures))
     return draw_sheet(path, columns)
+
+
+def _readable(photos: Iterable[Path], side: int) -> list[Path]:
+    """Return the first photos that can be read and have a patch; the others are named in the records."""
+    found: list[Path] = []
+    for path in photos:
+        with suppress(ImageError, InputError):
+            cut_patches(to_grey(read_image(path)), side)
+            found.append(path)
+        if len(found) == SHOWN:
+            break
+    return found
 
 
 def _title(method: Method) -> str:

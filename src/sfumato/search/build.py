@@ -62,7 +62,16 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> Index:
         params = checked_params(chosen, header["params"])
         entries = Entries.restore(part_of(arrays, "entries"), header["entries"])
         return chosen.restore(entries, header["metric"], params, part_of(arrays, chosen.kind), header["settings"])
-    except (SfumatoError, KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError) as cause:
+    except (
+        SfumatoError,
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+        OverflowError,
+        AttributeError,
+        RecursionError,
+    ) as cause:
         reason = cause if isinstance(cause, SfumatoError) else type(cause).__name__
         raise FileError(f"{path}: this index can not be used ({reason!s:.200}); {ADVICE}") from cause
 

@@ -68,9 +68,15 @@ def centres_of_subspaces(blocks: list[tuple[Floats, Floats]], count: int, seed: 
 
 
 def file_under(
-    centres: Floats, origin: Floats, basis: Floats, wanted: int, run: Callable[..., Iterable[Any]] = map
+    centres: Floats,
+    origin: Floats,
+    basis: Floats,
+    wanted: int,
+    run: Callable[..., Iterable[Any]] = map,
+    *,
+    in_order: bool = False,
 ) -> NDArray[np.int32]:
-    """Return the ``wanted`` cells (N, wanted) nearest to each subspace, in no order; ``run`` is a map."""
+    """Return the ``wanted`` cells (N, wanted) nearest to each subspace, ``in_order`` or not; ``run`` is a map."""
     load_kernels()
     from sfumato.search.invertedscan import nearest_cells
 
@@ -82,7 +88,7 @@ def file_under(
     def file(start: int) -> None:
         part = slice(start, start + step)
         stack = np.concatenate([origin[part, None], basis[part]], axis=1)
-        nearest_cells(stack.reshape(-1, n) @ across, norms, m + 1, wanted, result[part])
+        nearest_cells(stack.reshape(-1, n) @ across, norms, m + 1, wanted, in_order, result[part])
 
     for _ in run(file, range(0, count, step)):
         pass

@@ -94,6 +94,14 @@ class Entries:
         self.next_id = max(self.next_id, int(new.max(initial=-1)) + 1)
         return new, range(first, self.total)
 
+    def state(self) -> tuple[Any, ...]:
+        """Return what ``go_back`` needs to undo what is added from now on."""
+        return list(self.segments), self.alive, self.next_id, self.source
+
+    def go_back(self, state: tuple[Any, ...]) -> None:
+        """Undo what was added since ``state``."""
+        self.segments, self.alive, self.next_id, self.source = state
+
     def _new_ids(self, count: int, ids: ArrayLike | None) -> Ints:
         if ids is None:
             return np.arange(self.next_id, self.next_id + count)
@@ -187,6 +195,8 @@ class Entries:
             kinds = [array.dtype.name for array in (origin, basis, ids)] == ["float32", "float32", "int64"]
             if not kinds or origin.shape != (count, dim) or basis.shape != (count, m, dim) or not 0 <= m <= dim:
                 raise FileError(f"segment {number} has arrays of other shapes than it must")
+            if ids.min(initial=0) < 0:
+                raise FileError(f"segment {number} has ids below 0")
             start = entries.segments[-1].stop if entries.segments else 0
             entries.segments.append(Segment(start, read_only(origin), read_only(basis), ids))
         alive, total = arrays["alive"], entries.segments[-1].stop if entries.segments else 0

@@ -73,7 +73,7 @@ class Filed:
         shapes = offsets.shape == (count + 1,) and codes.shape[1] == code_bytes(inside[0].dim) and members.ndim == 1
         if not kinds or not shapes:
             raise FileError("lists or codes of other shapes than they must have")
-        if offsets[0] != 0 or offsets[-1] != len(members) or (np.diff(offsets) < 0).any():
+        if offsets[0] != 0 or offsets[-1] != len(members) or (offsets[1:] < offsets[:-1]).any():
             raise FileError("the lists do not follow each other")
         if members.size and not 0 <= members.min() <= members.max() < len(codes):
             raise FileError("a list points beyond the entries")

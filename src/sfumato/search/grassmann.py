@@ -116,11 +116,12 @@ class GrassmannIndex(Index):
 
     def added(self, rows: range) -> None:
         """Put new rows in tables of their own; small tables are merged with those before, so that they stay few."""
-        start = rows.start
-        while self.layers and len(self.layers[-1]) <= 2 * (rows.stop - start):
-            start = self.layers.pop().first
+        start, layers = rows.start, list(self.layers)
+        while layers and len(layers[-1]) <= 2 * (rows.stop - start):
+            start = layers.pop().first
         if rows.stop > start:
-            self.layers.append(HashTables.of(self._keys(range(start, rows.stop)), start))
+            layers.append(HashTables.of(self._keys(range(start, rows.stop)), start))
+        self.layers = layers
 
     def _keys(self, rows: range) -> NDArray[np.uint64]:
         keys = np.zeros((len(rows), self.hasher.tables), np.uint64)

@@ -131,10 +131,16 @@ class Index(ABC):
     def add(self, subspaces: Any, ids: ArrayLike | None = None) -> Ints:
         """Add entries and return their ids, in the order given; by default the next numbers.
 
-        Raises InputError for another space and for ids that are there already; nothing is added then.
+        Raises InputError for another space and for ids that are there already. After an error, an interrupt or where
+        memory ends, nothing is added.
         """
-        new, rows = self.entries.add(read_given(subspaces, "subspaces", self.metric), ids)
-        self.added(rows)
+        given, before = read_given(subspaces, "subspaces", self.metric), self.entries.state()
+        try:
+            new, rows = self.entries.add(given, ids)
+            self.added(rows)
+        except BaseException:
+            self.entries.go_back(before)
+            raise
         return new
 
     def remove(self, ids: ArrayLike) -> int:

@@ -88,7 +88,7 @@ def read_arrays(path: str | os.PathLike[str], *, verify: bool = True) -> tuple[d
             arrays, end = _map(place, file, header.pop("arrays"), data_at, size)
     except FileNotFoundError as cause:
         raise FileError(f"{place}: there is no such index") from cause
-    except (KeyError, TypeError, ValueError, OverflowError) as cause:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as cause:
         raise FileError(f"{place}: the header of this index is damaged ({type(cause).__name__}); {ADVICE}") from cause
     except OSError as cause:
         if isinstance(cause, FileError):

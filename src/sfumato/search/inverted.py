@@ -21,22 +21,18 @@ from sfumato.search.entries import Entries
 from sfumato.search.exact import ExactIndex, ExactParams, merge_answers
 from sfumato.search.filed import Filed
 from sfumato.search.index import Candidates, Index
+from sfumato.search.looking import Likely, look, settle_exactly
+from sfumato.search.probing import CellFinder
 from sfumato.search.queries import Block
 from sfumato.subspace.blasthreads import one_blas_thread
-from sfumato.subspace.fast import INDISTINCT, load_kernels, thread_count
+from sfumato.subspace.fast import thread_count
 from sfumato.types.arrays import frozen_array, whole_number
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
-EFFORT_POINT, EFFORT_SUBSPACE = 0.2, 0.3
-"""Cells ** effort are probed: by default 7 of 16,384 for points, 18 for subspaces."""
-
-RANKED = 40
-"""So many are kept by their codes for every cell probed, and four for every answer wanted."""
-
-SLACK = 0.05
-"""How much too great a bound from bytes may be."""
+EFFORT_POINT, EFFORT_SUBSPACE = 0.15, 0.42
+"""Cells ** effort are probed: by default 4 of 16,384 for points; 59 vote for subspaces."""
 
 QUERIES_AT_ONCE = 64
 
@@ -78,7 +74,8 @@ class InvertedIndex(Index):
     ) -> None:
         super().__init__(entries, metric, params)
         self.centres, self.axes, self.parts = centres, axes, parts
-        self._norms = np.einsum("ki,ki->k", centres, centres)
+        self._finder = CellFinder.of(centres, axes)
+        self._exact = ExactIndex(entries, metric, ExactParams(threads=params.threads))  # what effort 1 asks
 
     @classmethod
     def build(cls, entries: Entries, metric: str, params: Any) -> "InvertedIndex":
@@ -124,24 +121,30 @@ class InvertedIndex(Index):
                     last = parts.pop()
                     parts.append(parts.pop().joined(last))
         self.parts = parts
+        self._exact.added(rows)
+
+    def removed(self, rows: Ints) -> None:
+        """Take note for searches at effort 1; others skip removed entries."""
+        self._exact.removed(rows)
 
     def probes(self, block: Block, effort: float | None) -> NDArray[np.int32]:
-        """Return the cells (Q, P) whose lists are looked into."""
+        """Return the cells (Q, P) whose lists are looked into, nearest first."""
         default = EFFORT_SUBSPACE if block.dim > (self.metric == "angle") else EFFORT_POINT
         count = round(len(self.centres) ** (default if effort is None else effort))
         with one_blas_thread():
-            return file_under(self.centres, block.origin, block.basis, min(len(self.centres), max(1, count)))
+            wanted = min(len(self.centres), max(1, count))
+            return self._finder.nearest(block.origin, block.basis, wanted)
 
     def propose(self, block: Block, k: int, effort: float | None) -> Candidates:
         """Return what the codes in the probed lists leave."""
         probes = self.probes(block, effort)
         i, rows, looked_at = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
         for part in self.parts:
-            _, found, looked, _ = self._scan(part, block, probes, k)
-            at = np.nonzero(found >= 0)
+            found = self._look(part, block, probes, k)
+            at = np.nonzero(found.rows >= 0)
             i.append(at[0])
-            rows.append(found[at].astype(np.int64) + part.start)
-            looked_at += looked
+            rows.append(found.rows[at].astype(np.int64) + part.start)
+            looked_at += found.looked_at
         order = np.argsort(np.concatenate(i), kind="stable")
         return Candidates(np.concatenate(i)[order], np.concatenate(rows)[order], looked_at)
 
@@ -150,8 +153,7 @@ class InvertedIndex(Index):
     ) -> tuple[NDArray[np.float64], Ints, tuple[int, int]]:
         """Return the nearest found of each query; all entries are compared at effort 1."""
         if effort == 1:
-            exact = ExactIndex(self.entries, self.metric, ExactParams(threads=self.params.threads))
-            return exact.search_block(block, k, effort)
+            return self._exact.search_block(block, k, effort)
         if self.metric == "angle":
             return super().search_block(block, k, effort)
         pieces = [
@@ -172,50 +174,19 @@ class InvertedIndex(Index):
         probes = self.probes(block, effort)
         answers, looked_at, evaluated = [], 0, 0
         for part in self.parts:
-            lows, rows, looked, shift = self._scan(part, block, probes, k)
-            best, where, settled = self._settle(part, block, (lows, rows, shift), k)
-            answers.append((best, where))
-            looked_at, evaluated = looked_at + looked, evaluated + settled
+            found = self._look(part, block, probes, k)
+            segment = next(one for one in self.entries.segments if one.start <= part.start < one.stop)
+            inside = slice(part.start - segment.start, part.start - segment.start + len(part))
+            best, where, settled = settle_exactly(block, (segment.origin[inside], segment.basis[inside]), found, k)
+            answers.append((best, np.where(where >= 0, where + part.start, -1)))
+            looked_at, evaluated = looked_at + found.looked_at, evaluated + settled
         best, where = answers[0] if len(answers) == 1 else merge_answers(answers, k)
         return np.sqrt(best), where, looked_at, evaluated
 
-    def _scan(
-        self, part: Filed, block: Block, probes: NDArray[np.int32], k: int
-    ) -> tuple[Floats, NDArray[np.int32], int, Floats]:
-        """Return bounds and rows (Q, R) of what looks nearest, entries looked at, and what the bounds lack."""
-        load_kernels()
-        from sfumato.search.invertedscan import scan
-
-        stacked, scales, norms = encode_queries(self.axes, block.origin, block.basis)
-        kept = int(min(len(part), max(4 * k, RANKED * probes.shape[1])))
-        lows = np.full((len(block), kept), np.inf, np.float32)
-        rows = np.full((len(block), kept), -1, np.int32)
+    def _look(self, part: Filed, block: Block, probes: NDArray[np.int32], k: int) -> Likely:
         alive = self.entries.alive[part.start : part.start + len(part)].view(np.uint8)
-        seen = np.zeros(len(part) // 64 + 1, np.uint64)
-        looked = scan(part.compiled(), alive, stacked.reshape(-1), scales, stacked.shape[1] - 1, probes,
-                      self.metric == "angle", seen, lows, rows)  # fmt: skip
-        return lows, rows, int(looked), norms
-
-    def _settle(
-        self, part: Filed, block: Block, found: tuple[Floats, NDArray[np.int32], Floats], k: int
-    ) -> tuple[NDArray[np.float64], Ints, int]:
-        """Return squared distances and rows (Q, k), exact, and how many were compared."""
-        from sfumato.search.invertedscan import settle
-
-        lows, rows, shift = found
-        segment = next(one for one in self.entries.segments if one.start <= part.start < one.stop)
-        inside = slice(part.start - segment.start, part.start - segment.start + len(part))
-        zeros = np.zeros((len(block), 2))
-        if block.dim or part.dim:
-            zeros[:, 0] = INDISTINCT**2 * np.einsum("ni,ni->n", block.origin, block.origin, dtype=np.float64)
-            zeros[:, 1] = INDISTINCT**2
-        best, where = np.full((len(block), k), np.inf), np.full((len(block), k), -1, np.int64)
-        evaluated = settle(
-            (block.origin.reshape(-1), block.basis.reshape(-1), block.dim),
-            (segment.origin[inside].reshape(-1), segment.basis[inside].reshape(-1), segment.dim),
-            self.dim, lows, rows, shift, SLACK, zeros, best, where,
-        )  # fmt: skip
-        return best, np.where(where >= 0, where + part.start, -1), int(evaluated)
+        encoded = encode_queries(self.axes, block.origin, block.basis)
+        return look(part, alive, encoded, probes, k, linear=self.metric == "angle")
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return cells, axes, lists and codes."""

@@ -23,7 +23,7 @@ LEAST_PIVOT = 0.02
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _sift_down(keys: Any, values: Any, first: Any, count: Any, key: Any, value: Any) -> None:
+def sift_down(keys: Any, values: Any, first: Any, count: Any, key: Any, value: Any) -> None:
     """Replace the greatest of a heap of ``count`` at ``first``."""
     hole = 0
     while True:
@@ -40,8 +40,8 @@ def _sift_down(keys: Any, values: Any, first: Any, count: Any, key: Any, value: 
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def nearest_cells(products: Any, norms: Any, stack: Any, wanted: Any, out: Any) -> None:
-    """Fill ``out`` (N, wanted) with the cells nearest to each subspace, in no order.
+def nearest_cells(products: Any, norms: Any, stack: Any, wanted: Any, in_order: Any, out: Any) -> None:
+    """Fill ``out`` (N, wanted) with the cells nearest to each subspace; nearest first where that is asked for.
 
     ``products`` (N * stack, K): of each origin and direction with each centre; ``norms`` (K,) squared norms of centres.
     """
@@ -58,7 +58,9 @@ def nearest_cells(products: Any, norms: Any, stack: Any, wanted: Any, out: Any) 
         keys[:] = np.inf
         for c in range(cells):
             if line[c] < keys[0]:
-                _sift_down(keys, values, 0, wanted, line[c], np.int32(c))
+                sift_down(keys, values, 0, wanted, line[c], np.int32(c))
+        if in_order:
+            values[:] = values[np.argsort(keys)]
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
@@ -89,7 +91,7 @@ def _low_point(codes: Any, at: Any, meta: Any, meta_at: Any, m: Any, query: Any,
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _low_subspace(
+def low_subspace(
     codes: Any, at: Any, meta: Any, meta_at: Any, m: Any, query: Any, query_at: Any, scales: Any, i: Any, m0: Any,
     room: Any,
 ) -> Any:  # fmt: skip
@@ -177,11 +179,11 @@ def scan(
                 elif m0 == 0:
                     low = _low_point(codes, place + 12, meta, place >> 2, m, query, query_at, scales[i, 0])
                 else:
-                    low = _low_subspace(
+                    low = low_subspace(
                         codes, place + 12, meta, place >> 2, m, query, query_at, scales, i, m0, room
                     )  # fmt: skip
                 if low < bounds[0] and alive[row]:
-                    _sift_down(bounds, kept, 0, count, low, np.int32(row))
+                    sift_down(bounds, kept, 0, count, low, np.int32(row))
         for p in range(probes.shape[1]):
             cell = probes[i, p]
             for at in range(offsets[cell], offsets[cell + 1]):

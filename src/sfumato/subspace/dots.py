@@ -88,7 +88,7 @@ def pair_dots(
                 for row, line in zip(rows, _sum_loop(builder, left, right, args[4]), strict=True):
                     for column, value in zip(columns, line, strict=True):
                         place = builder.gep(out, [builder.add(args[8], INT64((row * stack1 + column) * LANES))])
-                        builder.store(_total(builder, value), place)
+                        builder.store(sum_lanes(builder, value), place)
         return context.get_dummy_value()
 
     return signature, generate
@@ -123,7 +123,10 @@ def _sum_loop(builder: Any, left: list[Callable[..., Any]], right: list[Callable
     for load, line in zip(left, sums, strict=True):
         row = load(at)
         added.append(
-            [builder.add(total, _multiply(builder, row, column)) for total, column in zip(line, columns, strict=True)]
+            [
+                builder.add(total, multiply_pairs(builder, row, column))
+                for total, column in zip(line, columns, strict=True)
+            ]
         )
     following = builder.add(at, INT64(1))
     at.add_incoming(INT64(0), before)
@@ -149,7 +152,7 @@ def _broadcast(builder: Any, pair: Any) -> Any:
     return builder.bitcast(builder.shuffle_vector(first, undefined, ir.Constant(INTS, [0] * LANES)), SHORTS)
 
 
-def _multiply(builder: Any, left: Any, right: Any) -> Any:
+def multiply_pairs(builder: Any, left: Any, right: Any) -> Any:
     """Multiply 16-bit integers and add neighbours, in the form that LLVM recognises as one instruction."""
     products = builder.mul(builder.sext(left, WIDE), builder.sext(right, WIDE))
     undefined = ir.Constant(WIDE, ir.Undefined)
@@ -160,7 +163,7 @@ def _multiply(builder: Any, left: Any, right: Any) -> Any:
     return builder.add(even, odd)
 
 
-def _total(builder: Any, values: Any) -> Any:
+def sum_lanes(builder: Any, values: Any) -> Any:
     """Add up the eight numbers of a register, halves on halves."""
     half = LANES // 2
     while half:

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looking into the lists of filed entries: which look nearest by their codes, and which of those are.
+
+Points look at everything in few lists. Subspaces let many cells vote first: a subspace passes near many more cells than
+a point, and each of their lists holds little of what is near the hidden descriptor. Knows arrays only.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.search.filed import Filed
+from sfumato.search.queries import Block
+from sfumato.subspace.fast import INDISTINCT, load_kernels
+
+Floats = NDArray[np.float32]
+
+RANKED = 40
+"""So many are kept by their codes for every cell probed, and four for every answer wanted."""
+
+RANKED_VOTED = 128
+"""The same for all cells that vote."""
+
+VOTED = 0.25
+"""For so many of the votes cast an entry is bounded, those with the most votes first."""
+
+MOST_VOTERS = 255
+HEAVIEST = 5
+"""What the nearest cell's vote counts; the farthest one's counts 1. All together at most 255, one byte."""
+
+SLACK = 0.05
+"""How much too great a bound from bytes may be."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Likely:
+    """Entries that look nearest: ``rows`` (Q, R), -1 where there are fewer, with bounds ``lows`` (Q, R).
+
+    ``lacking`` (Q,): what the bounds lack of squared distances; ``looked_at``: how many entries were bounded.
+    """
+
+    lows: Floats
+    rows: NDArray[np.int32]
+    lacking: Floats
+    looked_at: int
+
+
+def look(
+    part: Filed,
+    alive: NDArray[np.uint8],
+    encoded: tuple[NDArray[np.int16], Floats, Floats],
+    probes: NDArray[np.int32],
+    k: int,
+    *,
+    linear: bool,
+) -> Likely:
+    """Return what looks nearest in the lists of cells ``probes`` (Q, P), nearest cell first.
+
+    ``alive`` (N,): which entries are not removed; ``encoded``: queries as ``codes.encode_queries`` makes them.
+    """
+    load_kernels()
+    from sfumato.search.invertedscan import scan
+    from sfumato.search.votes import scan_voted
+
+    stacked, scales, norms = encoded
+    m0, voters = stacked.shape[1] - 1, probes.shape[1]
+    voted = m0 > 0 and not linear and 1 < voters <= MOST_VOTERS
+    kept = int(min(len(part), max(4 * k, RANKED_VOTED if voted else RANKED * voters)))
+    lows = np.full((len(stacked), kept), np.inf, np.float32)
+    rows = np.full((len(stacked), kept), -1, np.int32)
+    if voted:
+        room = np.zeros(len(part) + 64, np.uint8), np.empty(len(part), np.int32)
+        looked = scan_voted(part.compiled(), alive, stacked.reshape(-1), scales, m0, probes, vote_weights(voters),
+                            VOTED, room, lows, rows)  # fmt: skip
+    else:
+        seen = np.zeros(len(part) // 64 + 1, np.uint64)
+        looked = scan(part.compiled(), alive, stacked.reshape(-1), scales, m0, probes, linear, seen, lows, rows)
+    return Likely(lows, rows, norms, int(looked))
+
+
+def vote_weights(voters: int) -> NDArray[np.uint8]:
+    """Return what the vote of each cell counts (P,), nearest first: falling, 255 in all at most.
+
+    >>> vote_weights(5).tolist(), int(vote_weights(255).sum())
+    ([5, 4, 3, 2, 1], 255)
+    """
+    falling = np.linspace(1, 0.2, voters)
+    return np.maximum(1, falling * min(HEAVIEST, MOST_VOTERS / falling.sum()) + 1e-9).astype(np.uint8)
+
+
+def settle_exactly(
+    block: Block, entries: tuple[Floats, Floats], found: Likely, k: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64], int]:
+    """Return squared distances and rows (Q, k), exact, and how many were compared.
+
+    ``entries``: the origins (N, n) and bases (N, m, n) that the rows of ``found`` count.
+    """
+    from sfumato.search.invertedscan import settle
+
+    origin, basis = entries
+    zeros = np.zeros((len(block), 2))
+    if block.dim or basis.shape[1]:
+        zeros[:, 0] = INDISTINCT**2 * np.einsum("ni,ni->n", block.origin, block.origin, dtype=np.float64)
+        zeros[:, 1] = INDISTINCT**2
+    best, where = np.full((len(block), k), np.inf), np.full((len(block), k), -1, np.int64)
+    evaluated = settle(
+        (block.origin.reshape(-1), block.basis.reshape(-1), block.dim),
+        (origin.reshape(-1), basis.reshape(-1), basis.shape[1]),
+        origin.shape[1], found.lows, found.rows, found.lacking, SLACK, zeros, best, where,
+    )  # fmt: skip
+    return best, where, int(evaluated)

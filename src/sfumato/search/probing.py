@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which cells are nearest to a query: first on the axes of the codes, a quarter of the memory, then exactly.
+
+Knows arrays only.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.search.cells import file_under
+from sfumato.search.codes import HEAD, Axes
+from sfumato.subspace.fast import load_kernels
+
+Floats = NDArray[np.float32]
+
+FEWEST = 1024
+"""Fewer cells than this are compared whole."""
+
+TAKEN, LEAST_TAKEN = 4, 32
+"""For every cell wanted so many are taken by the axes, and at least so many in all."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class CellFinder:
+    """Centres (K, n), and the same on the axes of the codes: ``heads`` (HEAD, K) from the mean, ``norms`` (K,)."""
+
+    centres: Floats
+    axes: Axes
+    heads: Floats
+    norms: Floats
+
+    @staticmethod
+    def of(centres: Floats, axes: Axes) -> "CellFinder":
+        """Return a finder of these centres."""
+        offset = centres - axes.mean
+        return CellFinder(
+            centres, axes, np.ascontiguousarray((offset @ axes.axes).T), np.einsum("ki,ki->k", offset, offset)
+        )
+
+    def nearest(self, origin: Floats, basis: Floats, wanted: int) -> NDArray[np.int32]:
+        """Return the cells (Q, wanted) nearest to subspaces (Q, n), (Q, m, n), nearest first."""
+        taken = max(LEAST_TAKEN, TAKEN * wanted)
+        if len(self.centres) < max(FEWEST, 4 * taken) or self.centres.shape[1] <= HEAD:
+            return file_under(self.centres, origin, basis, wanted, in_order=True)
+        offset = origin - self.axes.mean
+        offset -= np.einsum("qm,qmi->qi", np.einsum("qmi,qi->qm", basis, offset), basis)
+        stack = np.concatenate([offset[:, None], basis], axis=1)
+        likely = self._likely(stack, taken)
+        # squared distances of those to the subspaces, exactly, from the mean
+        centred = self.centres[likely] - self.axes.mean
+        along = np.matmul(centred, stack.transpose(0, 2, 1))
+        squared = self.norms[likely] - 2 * along[..., 0] - np.einsum("qtm,qtm->qt", along[..., 1:], along[..., 1:])
+        order = np.argsort(squared, axis=1, kind="stable")[:, :wanted]
+        return np.ascontiguousarray(np.take_along_axis(likely, order, axis=1))
+
+    def _likely(self, stack: Floats, taken: int) -> NDArray[np.int32]:
+        """Return the cells (Q, taken) nearest on the axes, in no order."""
+        load_kernels()
+        from sfumato.search.invertedscan import nearest_cells
+
+        count, rows, n = stack.shape
+        result = np.zeros((count, taken), np.int32)
+        nearest_cells((stack.reshape(-1, n) @ self.axes.axes) @ self.heads, self.norms, rows, taken, False, result)
+        return result
