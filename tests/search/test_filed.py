@@ -56,6 +56,7 @@ def test_a_part_of_a_file_is_checked(made):
         (0, good.offsets, good.members.astype(np.int64), good.codes, 6),
         (0, good.offsets, good.members, good.codes[:, 1:], 6),
         (0, np.array([0, 5, 3, 120, 120, 120, 120]), good.members, good.codes, 6),
+        (0, np.array([0, 2**63 - 1, -5, 120, 120, 120, 120]), good.members, good.codes, 6),  # differences overflow
     ]
     for start, offsets, members, codes, count in wrong:
         with pytest.raises(FileError):

@@ -108,3 +108,51 @@ def test_numbers_of_numpy_are_fine():
     assert checked_k(np.int32(3)) == 3
     assert checked_effort(np.float32(0.5)) == 0.5
     assert checked_effort(None) is None
+
+
+@pytest.mark.parametrize("kind", ["exact", "inverted", "grassmann", "projector"])
+def test_an_addition_that_is_interrupted_leaves_the_index_as_it_was(kind, lifted, monkeypatch):
+    index = sfumato.search.build(lifted.subspaces[:200], kind)
+    before = index.search(lifted.points[:50], 1)
+    added = type(index).added
+
+    def interrupt(self, rows):
+        added(self, rows)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(index), "added", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        index.add(lifted.subspaces[200:400])
+    monkeypatch.undo()
+    assert len(index) == 200
+    assert index.entries.next_id == 200
+    index.add(lifted.subspaces[200:210])
+    found = index.search(lifted.points[:50], 1)
+    if kind in ("exact", "inverted"):
+        np.testing.assert_array_equal(found[1], before[1])
+    assert index.search(lifted.points[205:206], 1, effort=1)[1].tolist() == [[205]]
+
+
+def test_duplicates_are_all_found_lower_id_first(lifted):
+    twice = sfumato.Subspaces(
+        np.repeat(lifted.subspaces.origin[:100], 3, axis=0), np.repeat(lifted.subspaces.basis[:100], 3, axis=0)
+    )
+    for kind in KINDS:
+        ids = sfumato.search.build(twice, kind).search(lifted.points[:20], 3, effort=0.9)[1]
+        np.testing.assert_array_equal(ids, 3 * np.arange(20)[:, None] + np.arange(3))
+
+
+def test_effort_one_prepares_the_scan_once_and_sees_what_was_added_and_removed(lifted, monkeypatch):
+    from sfumato.search import exact as module
+
+    made = []
+    prepare = module.prepare
+    monkeypatch.setattr(module, "prepare", lambda *sides: made.append(len(sides[0])) or prepare(*sides))
+    index = sfumato.search.build(lifted.subspaces[:300])
+    for _ in range(3):
+        index.search(lifted.points[:2], 1, effort=1)
+    assert made.count(300) == 1
+    index.remove([0])
+    assert index.search(lifted.points[:1], 1, effort=1)[1] != 0
+    index.add(lifted.points[:1])
+    assert index.search(lifted.points[:1], 1, effort=1)[1] == 300

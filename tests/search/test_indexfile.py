@@ -114,3 +114,88 @@ def test_an_index_may_be_saved_over_itself(tmp_path):
     again.save(tmp_path / "x.index")
     assert len(sfumato.search.load(tmp_path / "x.index")) == 5
     assert again.search(np.eye(4), k=1)[1][:, 0].tolist() == [0, 1, 2, 3]
+
+
+def test_a_header_nested_without_end_is_refused(tmp_path):
+    text = b"[" * 200_000
+    start = MAGIC + bytes([1]) + np.array([len(text), zlib.crc32(text)], "<u8").tobytes() + text
+    (tmp_path / "bad.index").write_bytes(start + b" " * (-len(start) % 64))
+    with pytest.raises(FileError, match="header"):
+        read_arrays(tmp_path / "bad.index")
+
+
+def reforge(path, change):
+    """Write an index anew with its header and arrays changed, checksums right: what malice can do."""
+    header, arrays = read_arrays(path)
+    arrays = {name: array.copy() for name, array in arrays.items()}
+    change(header, arrays)
+    write_arrays(path, header, arrays)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header, arrays: header["entries"].update(dim=10**12),
+        lambda header, arrays: header["entries"].update(segments=10**12),
+        lambda header, arrays: header["entries"].update(next_id=[]),
+        lambda header, arrays: header["entries"].update(names=[1]),
+        lambda header, arrays: header["settings"].update(starts=[0, 0]),
+        lambda header, arrays: header["settings"].update(starts=[-1]),
+        lambda header, arrays: header["settings"].update(starts=10**9),
+        lambda header, arrays: header["params"].update(cells=2**40),
+        lambda header, arrays: header["params"].update(threads=-5),
+        lambda header, arrays: header.update(kind="exec"),
+        lambda header, arrays: header.update(metric={}),
+        lambda header, arrays: arrays["inverted/members 0"].fill(10**9),
+        lambda header, arrays: arrays["inverted/members 0"].fill(-1),
+        lambda header, arrays: arrays["inverted/offsets 0"].fill(2**62),
+        lambda header, arrays: arrays["entries/ids 0"].fill(-7),
+        lambda header, arrays: arrays["entries/alive"].fill(255),
+        lambda header, arrays: arrays.pop("inverted/codes 0"),
+        lambda header, arrays: arrays.update({"inverted/centres": np.zeros((0, 8), np.float32)}),
+        lambda header, arrays: arrays.update({"inverted/mean": np.zeros(9, np.float32)}),
+    ],
+)
+def test_a_forged_index_is_refused(tmp_path, lift_points, change):
+    path = tmp_path / "x.index"
+    sfumato.search.build(lift_points(30, n=8).subspaces, params={"cells": 8, "filed": 2}).save(path)
+    reforge(path, change)
+    with pytest.raises(FileError):
+        sfumato.search.load(path)
+
+
+def test_numbers_that_are_none_are_harmless(tmp_path, lift_points):
+    """Whatever the values, a search ends, and finds only entries that are there."""
+    path, lifted = tmp_path / "x.index", lift_points(30, n=8)
+    sfumato.search.build(lifted.subspaces, params={"cells": 8, "filed": 2}).save(path)
+
+    def spoil(header, arrays):
+        for name in ("inverted/centres", "entries/origin 0"):
+            arrays[name][::2] = np.nan
+        arrays["inverted/codes 0"][:] = -1
+
+    reforge(path, spoil)
+    index = sfumato.search.load(path)
+    for queries in (lifted.points, lifted.subspaces[:5]):
+        ids = index.search(queries, 3)[1]
+        assert ids.min() >= -1
+        assert ids.max() < 30
+
+
+def test_a_full_disk_leaves_the_old_index(tmp_path, monkeypatch):
+    path = tmp_path / "x.index"
+    sfumato.search.build(np.eye(4), "exact").save(path)
+    larger = sfumato.search.build(np.eye(4), "exact")
+    larger.add(np.full((3, 4), 2.0))
+
+    import sfumato.whole as whole
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(whole.os, "fsync", full)
+    with pytest.raises(FileError, match="space"):
+        larger.save(path)
+    monkeypatch.undo()
+    assert len(sfumato.search.load(path)) == 4
+    assert [one.name for one in tmp_path.iterdir()] == ["x.index"]

@@ -134,12 +134,15 @@ class Index(ABC):
         Raises InputError for another space and for ids that are there already. After an error, an interrupt or where
         memory ends, nothing is added.
         """
-        given, before = read_given(subspaces, "subspaces", self.metric), self.entries.state()
+        given = read_given(subspaces, "subspaces", self.metric)
+        before, own = self.entries.state(), dict(vars(self))
         try:
             new, rows = self.entries.add(given, ids)
             self.added(rows)
         except BaseException:
             self.entries.go_back(before)
+            vars(self).update(own)
+            self.undone()
             raise
         return new
 
@@ -195,6 +198,9 @@ class Index(ABC):
 
     def added(self, rows: range) -> None:  # noqa: B027 (most kinds have nothing to note)
         """Take note of entries that were added."""
+
+    def undone(self) -> None:  # noqa: B027
+        """Forget entries that were not added after all; attributes are by then what they were."""
 
     def removed(self, rows: Ints) -> None:  # noqa: B027
         """Take note of entries that were removed."""

@@ -82,12 +82,14 @@ class ProjectorIndex(Index):
     def __init__(self, entries: Entries, metric: str, params: ProjectorParams, embedding: ProjectorPoints) -> None:
         super().__init__(entries, metric, params)
         self.embedding = embedding
-        lists = params.lists or max(1, 4 * math.isqrt(entries.total))
-        self.points: FaissPoints | TreePoints = (
-            TreePoints(params.eps, params.leaf, embedding.length)
-            if params.method == "kdtree"
-            else FaissPoints(params.method, embedding.length, lists, params.probes or max(1, lists // 16))
-        )
+        self.points = self._no_points()
+
+    def _no_points(self) -> FaissPoints | TreePoints:
+        params, length = self.params, self.embedding.length
+        if params.method == "kdtree":
+            return TreePoints(params.eps, params.leaf, length)
+        lists = params.lists or max(1, 4 * math.isqrt(self.entries.total))
+        return FaissPoints(params.method, length, lists, params.probes or max(1, lists // 16))
 
     @classmethod
     def build(cls, entries: Entries, metric: str, params: Any) -> "ProjectorIndex":
@@ -118,6 +120,13 @@ class ProjectorIndex(Index):
                 embedded.append(self.embedding.entries(part.origin[inside], part.basis[inside]))
         if embedded:
             self.points.add(np.concatenate(embedded))
+
+    def undone(self) -> None:
+        """Index the points of the entries anew, without those that were not added after all."""
+        held = self.points.points()[: self.entries.total]
+        self.points = self._no_points()
+        if len(held):
+            self.points.add(held)
 
     def propose(self, block: Block, k: int, effort: float | None) -> Candidates:
         """Return the entries whose points are nearest to those of the queries."""
