@@ -16,14 +16,19 @@ from numpy.typing import NDArray
 
 from sfumato.errors import FileError, ImageError, InputError, MissingDependency, need
 from sfumato.features.facealignment import SIDE, align, roll, sharpness
+from sfumato.features.facefinder import FaceFinder, Found
 from sfumato.types.clear import Image
 from sfumato.types.embeddings import Embeddings
 from sfumato.types.extractor import Extractor
 
 MODELS = "face_recognition_models"
 LANDMARKS, RECOGNITION = "shape_predictor_68_face_landmarks.dat", "dlib_face_recognition_resnet_model_v1.dat"
-EYES, NOSE, MOUTH = ((36, 42), (42, 48)), 30, (48, 54)
-"""Of dlib's 68 points: those around each eye, the tip of the nose, the corners of the mouth."""
+
+TURNS = {1: "a quarter to the left", 3: "a quarter to the right", 2: "upside down"}
+"""Turns against the clock, and what to tell people."""
+
+UPRIGHT_DEGREES = 10
+"""Points of a face that was found leaning are wrong if they say that it leans less than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,31 +36,27 @@ class FaceParams:
     """``network`` None for dlib's, or an ONNX file. ``largest`` takes the largest of several faces.
 
     A face narrower than ``min_width_px``, less sharp than ``min_sharpness`` (variance of the Laplacian at 112 x 112),
-    or turned by more than ``max_roll_degrees`` is refused. ``upsample``: how often the picture is doubled to find small
-    ones. ``mean`` and ``scale``: what an ONNX network wants of pixels, (pixel - mean) / scale.
+    or turned by more than ``max_roll_degrees`` is refused; what the detector finds with less than ``min_score`` is no
+    face. ``upsample``: how often the picture is doubled to find small ones; one of more than ``max_pixels`` is made
+    smaller for that. ``mean`` and ``scale``: what an ONNX network wants of pixels, (pixel - mean) / scale.
     """
 
     network: Path | None = None
     largest: bool = False
     min_width_px: int = 48
     min_sharpness: float = 15.0
-    max_roll_degrees: float = 45.0
+    max_roll_degrees: float = 35.0
+    min_score: float = 0.25
     upsample: int = 1
+    max_pixels: int = 2_000_000
     mean: float = 127.5
     scale: float = 127.5
 
     def __post_init__(self) -> None:
-        if self.min_width_px < 1 or self.upsample < 0 or not self.scale > 0:
-            raise InputError("face settings: min_width_px and scale must be positive, upsample not negative")
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Found:
-    """A face of a picture: its ``width`` in pixels, five ``points`` (5, 2), and ``shape``, what the detector knows."""
-
-    width: int
-    points: NDArray[np.float64]
-    shape: Any
+        if min(self.min_width_px, self.max_pixels) < 1 or self.upsample < 0 or not self.scale > 0:
+            raise InputError(
+                "face settings: min_width_px, max_pixels and scale must be positive, upsample not negative"
+            )
 
 
 class Network(Protocol):
@@ -76,8 +77,7 @@ class FaceReader:
     def __init__(self, params: FaceParams) -> None:
         self.params = params
         dlib = need("dlib", extra="face")
-        self._detect = dlib.get_frontal_face_detector()
-        self._predict = dlib.shape_predictor(str(model_file(LANDMARKS)))
+        self._finder = FaceFinder(dlib, model_file(LANDMARKS), least_score=params.min_score, most=params.max_pixels)
         self._network: Network = DlibNetwork(dlib) if params.network is None else OnnxNetwork(params)
 
     @property
@@ -100,23 +100,28 @@ class FaceReader:
 
     def find(self, pixels: NDArray[np.uint8]) -> list[Found]:
         """Return the faces of a picture (H, W, 3), the widest first."""
-        faces = []
-        for box in self._detect(pixels, self.params.upsample):
-            shape = self._predict(pixels, box)
-            parts = np.array([(shape.part(i).x, shape.part(i).y) for i in range(shape.num_parts)], np.float64)
-            points = [parts[slice(*eye)].mean(axis=0) for eye in EYES] + [parts[NOSE], *parts[list(MOUTH)]]
-            faces.append(Found(int(box.right() - box.left()), np.array(points), shape))
-        return sorted(faces, key=lambda face: -face.width)
+        return self._finder.find(pixels, self.params.upsample)
 
     def _choose(self, faces: list[Found], pixels: NDArray[np.uint8], name: str) -> Found:
         if not faces:
-            turns = [turn for turn in (1, 2, 3) if self._detect(np.ascontiguousarray(np.rot90(pixels, turn)), 0)]
-            if turns:
-                raise ImageError(f"{name}: the face in it is not upright: turn the picture by {90 * turns[0]} degrees")
-            raise ImageError(f"{name}: no face was found: use a sharp, well-lit picture from the front")
+            raise ImageError(f"{name}: {self._why_none(pixels)}")
         if len(faces) > 1 and not self.params.largest:
-            raise ImageError(f"{name}: {len(faces)} faces are in it: cut out one, or take the largest")
+            raise ImageError(f"{name}: {len(faces)} faces are in it: cut out one, or take the largest (--largest)")
         return faces[0]
+
+    def _why_none(self, pixels: NDArray[np.uint8]) -> str:
+        """Return why no face may have been found: it lies on its side, or only a smaller copy is sharp enough."""
+        import cv2
+
+        for turns, told in TURNS.items():
+            if self._finder.find(np.ascontiguousarray(np.rot90(pixels, turns)), 0):
+                return f"the face in it is not upright: turn the picture {told}"
+        small = pixels
+        while min(small.shape[:2]) >= 2 * self.params.min_width_px:
+            small = cv2.resize(small, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
+            if self._finder.find(small, 1):
+                return "its face is blurred, it is found in a smaller copy only: use a sharper picture"
+        return "no face was found: use a sharp, well-lit picture from the front"
 
     def _refuse_unusable(self, face: Found, pixels: NDArray[np.uint8], name: str) -> None:
         if face.width < self.params.min_width_px:
@@ -126,6 +131,8 @@ class FaceReader:
             )
         if abs(roll(face.points)) > self.params.max_roll_degrees:
             raise ImageError(f"{name}: its face is turned by {roll(face.points):.0f} degrees: turn the picture")
+        if face.tilted and abs(roll(face.points)) < UPRIGHT_DEGREES:
+            raise ImageError(f"{name}: its face leans to one side, and eyes and mouth are not found: turn the picture")
         sharp = sharpness(align(pixels, face.points))
         if sharp < self.params.min_sharpness:
             raise ImageError(
