@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 
+import cv2
 import numpy as np
 import pytest
 
 from sfumato.faces.galleryfile import load_gallery
+from sfumato.images.samples import sample_image
 
 
 def write_people(path, people, seed=0):
@@ -69,3 +71,17 @@ def test_what_can_not_be_enrolled_is_told(run_sfumato, staff, tmp_path):
 @pytest.mark.parametrize("command", ["enroll", "renew", "revoke"])
 def test_help_teaches(run_sfumato, command):
     assert f"sfumato {command}" in run_sfumato(command, "--help").stdout
+
+
+def test_a_picture_is_enrolled_verified_and_identified(run_sfumato, tmp_path):
+    pytest.importorskip("dlib", reason="needs dlib: pip install 'sfumato[face]'")
+    pixels = sample_image("astronaut").pixels[:, :, ::-1]
+    for name, picture in (("alice.png", pixels), ("later.jpg", cv2.convertScaleAbs(pixels, alpha=0.8))):
+        assert cv2.imwrite(str(tmp_path / name), picture)
+    gallery = ("--gallery", tmp_path / "g.h5")
+    assert "alice enrolled" in run_sfumato("enroll", tmp_path / "alice.png", *gallery, "--id", "alice").stdout
+    told = run_sfumato("identify", tmp_path / "later.jpg", *gallery, "--json").stdout
+    (found,) = json.loads(told)["candidates"]
+    assert found["id"] == "alice"
+    assert found["distance"] < 0.2
+    assert "calibrate" in run_sfumato("verify", tmp_path / "later.jpg", *gallery, "--id", "alice", code=1).stderr
