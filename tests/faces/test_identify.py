@@ -6,6 +6,7 @@ from sfumato.concealment.faces import conceal_embeddings
 from sfumato.errors import InputError
 from sfumato.faces.compare import distances
 from sfumato.faces.identify import Identifier
+from sfumato.subspace import few
 
 
 def test_the_nearest_are_those_of_the_definition(photos):
@@ -19,6 +20,16 @@ def test_the_nearest_are_those_of_the_definition(photos):
     people = Identifier(templates).identify(probes.values, k=3)
     assert [line[0].id for line in people] == list(enrolled[::7].names)
     assert all(len(line) == 3 for line in people)
+
+
+def test_few_probes_among_many_find_the_same(photos, monkeypatch):
+    templates, probes = conceal_embeddings(photos(range(60)), "random-2"), photos(range(0, 60, 20), seed=3).values
+    whole = Identifier(templates).search(probes, 5)
+    monkeypatch.setattr(few, "FEWEST_SUBSPACES", 10)
+    asked = Identifier(templates)
+    monkeypatch.delattr("sfumato.faces.identify.nearest_prepared")
+    for one, other in zip(whole, asked.search(probes, 5), strict=True):
+        assert np.array_equal(one, other)
 
 
 def test_there_may_be_fewer_than_wanted_or_nobody(photos):

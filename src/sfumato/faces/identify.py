@@ -15,6 +15,7 @@ from sfumato.faces.compare import side_of_templates
 from sfumato.matching.match import MatchParams, nearest_prepared
 from sfumato.matching.sides import check_pair, warn_if_void
 from sfumato.subspace.fast import prepare
+from sfumato.subspace.few import FewSearch
 from sfumato.types.arrays import whole_number
 from sfumato.types.templates import ConcealedTemplates
 
@@ -43,6 +44,7 @@ class Identifier:
         self.params = MatchParams(threads=threads)
         self._side = side_of_templates(templates, "templates")
         self._prepared = prepare(self._side.origin, self._side.basis)
+        self._few = FewSearch(self._prepared)
 
     def search(self, probes: Any, k: int = 5) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return distances and rows (P, k) of the k nearest templates, nearest first; inf and -1 where there are fewer.
@@ -55,6 +57,9 @@ class Identifier:
         side = side_of_templates(probes, "probes")
         check_pair(side, self._side)
         warn_if_void(side, self._side)
+        if side.basis.shape[1] == 0 and self._few.serves(side.origin, wanted):
+            squared, rows = self._few.nearest(side.origin, wanted, self.params.threads)
+            return np.sqrt(squared).astype(np.float32), rows
         return nearest_prepared(prepare(side.origin, side.basis), self._prepared, wanted, self.params)
 
     def identify(self, probes: Any, k: int = 5) -> list[list[Candidate]]:
