@@ -44,6 +44,7 @@ SERVER_SIDE = (
     "faces.gallery",
     "faces.galleryfile",
     "faces.compare",
+    "faces.thirdparty",
     "faces.thresholds",
     "faces.identify",
     "faces.verify",
