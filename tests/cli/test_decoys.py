@@ -4,6 +4,7 @@ import json
 import numpy as np
 
 import sfumato
+from sfumato.concealment.decoyfile import load_decoys
 
 LIFTED = ("--recipe", "sub-hybrid-2")
 
@@ -105,3 +106,13 @@ def test_faces_and_photos_are_not_mixed(run_sfumato, tmp_path):
         "decoys", "build", tmp_path, *out, "--label-column", "x", code=1
     ).stderr  # fmt: skip
     assert "can not be read" in run_sfumato("decoys", "build", *faces, *out, "--label-column", "x", code=1).stderr
+
+
+def test_the_least_alike_faces_are_taken(run_sfumato, tmp_path):
+    np.savez(tmp_path / "faces.npz", embedding=np.random.default_rng(0).normal(size=(60, 16)))
+    output = tmp_path / "spread.npz"
+    faces = ("--faces", tmp_path / "faces.npz")
+    run_sfumato("decoys", "build", *faces, "--size", 20, "--spread", "--parts", 2, "-o", output, alone=False)
+    assert len(load_decoys(output)) == 20
+    done = run_sfumato("decoys", "build", *faces, "--spread", "-o", tmp_path / "no.npz", code=1)
+    assert "--spread belongs to --faces and --size" in done.stderr

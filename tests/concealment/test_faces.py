@@ -76,6 +76,20 @@ def test_as_many_decoys_as_faces_are_the_faces_and_fewer_are_means():
         build_face_decoys(faces, FaceDecoysParams(size=61))
 
 
+def test_spread_decoys_are_the_faces_least_alike():
+    rng = np.random.default_rng(0)
+    alike = rng.normal(size=32) + 0.3 * rng.normal(size=(30, 32))
+    others = rng.normal(size=(10, 32))
+    faces = Embeddings(np.concatenate([alike, others, others[:2]]))
+    made = build_face_decoys(faces, FaceDecoysParams(size=10, spread=True), labels=["a"] * 30 + ["b"] * 12)
+    assert {row.tobytes() for row in made.descriptors} == {row.tobytes() for row in faces.values[30:40]}
+    assert set(made.labels) == {"b"}
+    with pytest.raises(DecoyError, match="41 decoys wanted of 40 distinct"):
+        build_face_decoys(faces, FaceDecoysParams(size=41, spread=True))
+    with pytest.raises(InputError, match="leave out one"):
+        FaceDecoysParams(drawn=True, spread=True)
+
+
 def test_halves_of_a_database_share_nothing_so_that_no_two_strangers_meet():
     faces, others = people(40, seed=2), people(40, seed=3)
     whole = build_face_decoys(people(31, seed=1), FaceDecoysParams(parts=4), labels=np.arange(31) % 3)

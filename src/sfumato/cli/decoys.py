@@ -66,6 +66,10 @@ def build(
         bool,
         typer.Option("--drawn", help="Draw real descriptors at random, do not cluster: a public set for attacks."),
     ] = False,
+    spread: Annotated[
+        bool,
+        typer.Option("--spread", help="With --faces and --size: take the faces that are least alike, do not cluster."),
+    ] = False,
     iterations: Annotated[int, typer.Option(help="Rounds of k-means.")] = 10,
     seed: Annotated[int, typer.Option(help="Makes the build repeatable; decoys are public.")] = 0,
     workers: Workers = None,
@@ -80,6 +84,7 @@ def build(
 
     Example: sfumato decoys build photos/ -o decoys.npz --size 65536
     Example: sfumato decoys build --faces strangers.npz -o face-decoys.npz
+    Example: sfumato decoys build --faces strangers.npz --size 2000 --spread -o face-decoys.npz
     """
     if output.exists() and not overwrite:
         raise FileError(f"{output} is already there: choose another file, or --overwrite to replace it")
@@ -91,12 +96,14 @@ def build(
         raise FileError("--labels belong to decoys that are clustered: leave out --drawn")
     if label_column is not None and (faces is None or labels is not None):
         raise FileError("--label-column belongs to --faces, in the place of --labels")
+    if spread and (faces is None or size is None):
+        raise FileError("--spread belongs to --faces and --size: of many faces it takes the least alike")
     hidden = quiet or as_json
     if faces is not None:
         found = read_faces_shown(faces, network, largest=False, extractor=extractor, quiet=hidden).embeddings
         tags = labels_in(faces, label_column) if label_column else labels_of(labels, found.names)
         bar = progress_bar("clustering", None, quiet=hidden)
-        params = FaceDecoysParams(size=size, parts=parts, iterations=iterations, seed=seed, drawn=drawn)
+        params = FaceDecoysParams(size=size, parts=parts, iterations=iterations, seed=seed, drawn=drawn, spread=spread)
         _finish(build_face_decoys(found, params, labels=tags, progress=bar), output, len(found), as_json=as_json)
         return
     size = DEFAULT_SIZE if size is None else size

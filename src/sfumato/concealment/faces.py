@@ -9,7 +9,7 @@ Knows embeddings and recipes; neither galleries nor files.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from sfumato.concealment.cluster import Progress, build_decoys, draw_descriptors
 from sfumato.concealment.decoys import DEFAULT_PARTS, Decoys
@@ -60,13 +60,21 @@ def conceal_embeddings(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaceDecoysParams:
-    """``size`` None makes every distinct face a decoy. ``drawn`` draws faces instead of clustering them."""
+    """``size`` None makes every distinct face a decoy. ``drawn`` draws faces instead of clustering them.
+
+    ``spread`` takes the faces that are least alike, which keeps templates of strangers further apart.
+    """
 
     size: int | None = None
     parts: int = DEFAULT_PARTS
     iterations: int = 10
     seed: int = 0
     drawn: bool = False
+    spread: bool = False
+
+    def __post_init__(self) -> None:
+        if self.drawn and self.spread:
+            raise InputError("decoys are either drawn at random or the least alike: leave out one of the two")
 
 
 def build_face_decoys(
@@ -86,6 +94,9 @@ def build_face_decoys(
     params = params or FaceDecoysParams()
     size = len(np.unique(embeddings.values, axis=0)) if params.size is None else params.size
     kind = Extractor(embeddings.extractor.name)
+    if params.spread:
+        rows = least_alike(embeddings.values, size)
+        embeddings, labels = embeddings[rows], None if labels is None else np.asarray(labels)[rows]
     if params.drawn:
         return draw_descriptors(embeddings.values, size, parts=params.parts, extractor=kind, seed=params.seed)
     return build_decoys(
@@ -98,6 +109,23 @@ def build_face_decoys(
         seed=params.seed,
         progress=progress,
     )
+
+
+def least_alike(values: NDArray[np.float32], size: int) -> NDArray[np.int64]:
+    """Return the rows, in order, of the ``size`` distinct embeddings (N, n) with the least mean squared cosine to all.
+
+    Two templates come near each other through decoys that are alike. The mean of (x y)^2 over all y is x' C x with C
+    their second moments, so that no two faces are compared.
+
+    Raises DecoyError if there are fewer.
+    """
+    distinct = np.unique(values, axis=0, return_index=True)[1]
+    if not 1 <= size <= len(distinct):
+        raise DecoyError(f"{size} decoys wanted of {len(distinct)} distinct faces: ask for fewer, or give more faces")
+    rows = values[distinct].astype(np.float64)
+    likeness = np.einsum("ni,ij,nj->n", rows, rows.T @ rows / len(rows), rows, optimize=True)
+    chosen: NDArray[np.int64] = np.sort(distinct[np.argsort(likeness, kind="stable")[:size]])
+    return chosen
 
 
 def split_decoys(decoys: Decoys) -> tuple[Decoys, Decoys]:

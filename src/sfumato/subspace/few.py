@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sfumato.subspace.fast import exact_distances, indistinct, load_kernels, prepare, thread_count
 from sfumato.subspace.prepared import Prepared
 
-MOST_POINTS, MOST_WANTED, FEWEST_SUBSPACES = 8, 64, 4096
+MOST_POINTS, MOST_WANTED, FEWEST_SUBSPACES = 32, 64, 4096
 """Beyond these ``fast.search`` takes no longer, or not much."""
 
 SIZES = 1e-3, 1e3
