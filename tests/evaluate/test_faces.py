@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 
+from sfumato.concealment.decoys import Decoys
 from sfumato.errors import DecoyError, InputError
 from sfumato.evaluate.facedata import FacePairs, read_face_pairs
 from sfumato.evaluate.facelifting import read_face_decoys
@@ -36,6 +37,39 @@ def test_every_recipe_and_distance_has_a_record(pairs, strangers, tmp_path):
     table = table_of(records)
     assert "TAR at FAR 0.001" not in table.columns
     assert [row[2].value for row in table.rows] == [None, 2, 2, 2, 2]
+
+
+def test_strangers_by_their_names_tell_low_rates_and_have_names_of_their_own(pairs, strangers, tmp_path):
+    protocol = FaceProtocol(recipes=("raw", "hybrid-2"), distances=("s-to-s",), strangers=2000)
+    raw, hybrid = (scores_of(record) for record in evaluate_faces(pairs, tmp_path, protocol, strangers))
+    assert "true accepts at 0.001" not in raw
+    assert 0.5 < raw["true accepts at 0.001 of strangers"] <= 1
+    assert hybrid["true accepts at 0.001 of strangers"] <= raw["true accepts at 0.001 of strangers"]
+    assert "true accepts at 0.0001 of strangers" not in raw
+    assert any(
+        "all strangers" in title for title in table_of(evaluate_faces(pairs, tmp_path, protocol, strangers)).columns
+    )
+    nameless = FacePairs(Embeddings(pairs.faces.values), pairs.left, pairs.right, pairs.same, pairs.fold)
+    with pytest.raises(InputError, match="who is who"):
+        evaluate_faces(nameless, tmp_path, protocol, strangers)
+    with pytest.raises(InputError, match="number of pairs"):
+        FaceProtocol(strangers=-1)
+
+
+def test_halves_of_the_decoys_keep_strangers_from_meeting(pairs, tmp_path):
+    few = made_decoys(12, pairs.faces.values.shape[1])
+    shares = []
+    for halves in (False, True):
+        protocol = FaceProtocol(recipes=("adversarial-2",), distances=("s-to-s",), halves=halves)
+        (record,) = evaluate_faces(pairs, tmp_path, protocol, few)
+        distances, same = read_distances(record, tmp_path)
+        shares.append((distances[~same] < 1e-4).mean())
+    assert shares[0] > 0.1
+    assert shares[1] == 0
+
+
+def made_decoys(count, dims):
+    return Decoys(np.random.default_rng(9).normal(size=(count, dims)))
 
 
 def test_many_dimensions_cost_accuracy(pairs, strangers, tmp_path):

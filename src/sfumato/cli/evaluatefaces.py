@@ -56,6 +56,14 @@ def faces(
         Path | None, typer.Option(help="For pairs.txt: embeddings with names such as Aaron_Sorkin_0002 (npz, csv).")
     ] = None,
     network: Network = None,
+    strangers: Annotated[
+        int,
+        typer.Option(help="Also compare so many other pairs of different people, by their names: for low rates."),
+    ] = FACES.strangers,
+    halves: Annotated[
+        bool,
+        typer.Option("--halves", help="s-to-s: the two sides draw from different halves of the decoys, as in use."),
+    ] = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -72,7 +80,13 @@ def faces(
     records = verifying.evaluate_faces(
         _read_pairs(pairs, embeddings, network, hidden),
         output,
-        verifying.FaceProtocol(recipes=words(recipes), distances=words(distance), seeds=read_seeds(seeds)),
+        verifying.FaceProtocol(
+            recipes=words(recipes),
+            distances=words(distance),
+            seeds=read_seeds(seeds),
+            strangers=strangers,
+            halves=halves,
+        ),
         None if decoys is None else read_face_decoys(decoys, decoy_count),
         progress=progress_bar("verifying", None, quiet=hidden),
         overwrite=overwrite,

@@ -6,7 +6,7 @@ gets right, beside the majority; leakage is the most that any of them gets. What
 truths, no face and nobody's label.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,14 +20,13 @@ from sfumato.errors import InputError
 from sfumato.evaluate import attributeguess as guess
 from sfumato.evaluate.facedata import LabelledFaces
 from sfumato.evaluate.facelifting import lift_faces
-from sfumato.evaluate.results import Results
-from sfumato.evaluate.runner import predict, run
 from sfumato.evaluate.tables import Table, group_by_seed, make_table
 from sfumato.evaluate.task import Figures, Prediction, Sample, Task, digest_data
+from sfumato.evaluate.together import figure_by_figure, run_together
 from sfumato.types.concealed import Subspaces
 from sfumato.types.embeddings import Embeddings
 from sfumato.types.recipe import KINDS, Recipe
-from sfumato.types.record import Record, Score, Value
+from sfumato.types.record import Record, Value
 
 ATTACKS = {
     "neighbours": "the commonest label of the K nearest clear faces",
@@ -127,12 +126,7 @@ def evaluate_attributes(
         for recipe in dict.fromkeys(protocol.recipes)
         for seed in dict.fromkeys(protocol.seeds)
     ]
-    if overwrite:
-        for task in tasks:
-            Results(folder, task).forget(task.samples)
-    for task in progress(tasks):
-        predict(task, folder)
-    return [run(task, folder) for task in tasks]
+    return run_together(tasks, folder, progress=progress, overwrite=overwrite)
 
 
 def _task(source: LabelledFaces, protocol: AttributeProtocol, recipe: Recipe, attribute: str, seed: int) -> Task:
@@ -150,7 +144,7 @@ def _task(source: LabelledFaces, protocol: AttributeProtocol, recipe: Recipe, at
         samples=[Sample(attribute, digest_data(source.faces.values, source.labels[attribute]))],
         predict=partial(_predict, source, protocol, recipe, attribute, seed),
         score=score_tables,
-        summarise=_summarise,
+        summarise=figure_by_figure("faces"),
         params=params,
         seed=seed,
         version=VERSION,
@@ -195,13 +189,6 @@ def score_tables(sample: Sample, prediction: Prediction) -> Figures:
         figures |= {name: guess.accuracy(table), f"{name} relabelled": guess.relabelled_accuracy(table)}
     best = max(figures[name] for name in ("neighbours", "neighbours relabelled", "templates", "stripped"))
     return {**figures, "leakage": best}
-
-
-def _summarise(figures: Mapping[str, Figures]) -> list[Score]:
-    return [
-        Score(name, value, samples=int(row["faces"])) for row in figures.values() for name, value in row.items()
-        if name != "faces"
-    ]  # fmt: skip
 
 
 def table_of(records: Iterable[Record]) -> Table:

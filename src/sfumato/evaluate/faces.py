@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """How well concealed faces are verified: folds, receiver operating curve and error rates (section 4.2.1 of the paper).
 
-The same code for clear and lifted embeddings. Each face is lifted once; what is kept of a pair is its distance.
+The same code for clear and lifted embeddings. Each face is lifted once; what is kept of a pair is its distance. The
+pairs of a benchmark are too few to tell low false-accept rates: where names say who is who, strangers are paired at
+will, and what these pairs tell has names of its own.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,22 +16,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.faces import split_decoys
 from sfumato.errors import InputError
 from sfumato.evaluate.facedata import FacePairs
 from sfumato.evaluate.facelifting import lift_faces, need_decoys, row_distances
-from sfumato.evaluate.results import Results
-from sfumato.evaluate.runner import predict, run
 from sfumato.evaluate.subjects import DISTANCES, Subject, choose_subjects
 from sfumato.evaluate.tables import Table, group_by_seed, make_table
 from sfumato.evaluate.task import Figures, Prediction, Sample, Task, digest_data
-from sfumato.evaluate.verification import equal_error_rate, fold_accuracies, receiver_curve, true_accepts_at
-from sfumato.types.record import Record, Score, Value
+from sfumato.evaluate.together import figure_by_figure, run_together
+from sfumato.evaluate.verification import Curve, equal_error_rate, fold_accuracies, receiver_curve, true_accepts_at
+from sfumato.faces.calibrate import stranger_pairs
+from sfumato.faces.compare import POINT, SUBSPACE, pair_distances
+from sfumato.types.embeddings import people_of
+from sfumato.types.record import Record, Value
 
 RATES = (1e-2, 1e-3, 1e-4)
 """False-accept rates at which true accepts are told."""
 
-SCORES = {"accuracy": "accuracy", "equal error rate": "equal error rate"} | {
-    f"TAR at FAR {rate:g}": f"true accepts at {rate:g}" for rate in RATES
+STRANGERS = "strangers"
+"""What the distances of strangers beyond the pairs of a benchmark are kept as."""
+
+SCORES = {
+    "accuracy": "accuracy",
+    "equal error rate": "equal error rate",
+    **{f"TAR at FAR {rate:g}": f"true accepts at {rate:g}" for rate in RATES},
+    **{f"TAR at FAR {rate:g}, all {STRANGERS}": f"true accepts at {rate:g} of {STRANGERS}" for rate in RATES},
 }
 """Titles of columns, and the scores behind them."""
 
@@ -38,11 +49,22 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaceProtocol:
-    """What is compared: recipes, distances and seeds of the liftings."""
+    """What is compared: recipes, distances and seeds of the liftings.
+
+    ``strangers``: so many pairs of different people beyond those of the benchmark, for low false-accept rates.
+    ``halves``: probes and templates draw from different halves of the decoys, as those of a gallery do; the paper's
+    draw from one.
+    """
 
     recipes: tuple[str, ...] = ("raw", "random-2", "adversarial-2", "hybrid-2", "random-4", "adversarial-4", "hybrid-4")
     distances: tuple[str, ...] = tuple(DISTANCES)
     seeds: tuple[int, ...] = (0,)
+    strangers: int = 0
+    halves: bool = False
+
+    def __post_init__(self) -> None:
+        if self.strangers < 0:
+            raise InputError(f"strangers: expected a number of pairs, got {self.strangers}")
 
 
 def evaluate_faces(
@@ -70,42 +92,64 @@ def evaluate_faces(
         need_decoys(subject.recipe, decoys)
     parts = (pairs.faces.values, pairs.left, pairs.right, pairs.same, pairs.fold)
     sample = Sample("pairs", digest_data(*parts))
-    tasks = [_task(subject, pairs, sample, decoys) for subject in subjects]
-    if overwrite:
-        for task in tasks:
-            Results(folder, task).forget(task.samples)
-    for task in progress(tasks):
-        predict(task, folder)
-    return [run(task, folder) for task in tasks]
+    if protocol.strangers:
+        refuse_unknown_people(pairs)
+    tasks = [_task(subject, pairs, sample, decoys, protocol) for subject in subjects]
+    return run_together(tasks, folder, progress=progress, overwrite=overwrite)
 
 
-def _task(subject: Subject, pairs: FacePairs, sample: Sample, decoys: Decoys | None) -> Task:
+def refuse_unknown_people(pairs: FacePairs) -> None:
+    """Raise InputError unless the names of faces tell who is who as the pairs do."""
+    who = np.unique(people_of(pairs.faces.names), return_inverse=True)[1]
+    if not np.array_equal(who[pairs.left] == who[pairs.right], pairs.same):
+        raise InputError(
+            "the names of these faces do not tell who is who, so that strangers can not be paired: names such as "
+            "Aaron_Sorkin_0002 are needed"
+        )
+
+
+def _task(subject: Subject, pairs: FacePairs, sample: Sample, decoys: Decoys | None, protocol: FaceProtocol) -> Task:
     lifting = subject.recipe.lifting
     used = decoys if lifting is not None and lifting.decoy_count else None
+    more: dict[str, Value] = {"strangers": protocol.strangers} if protocol.strangers else {}
+    if protocol.halves and subject.distance == SUBSPACE:
+        more["halves"] = True
     params: dict[str, Value] = {
         "recipe": str(subject.recipe),
         "distance": subject.distance,
         "decoys": None if used is None else used.checksum,
         "decoy_count": None if used is None else len(used),
+        **more,
     }
     return Task(
         name="faces",
         samples=[sample],
-        predict=partial(_predict, subject, pairs, used),
+        predict=partial(_predict, subject, pairs, used, protocol),
         score=score_pairs,
-        summarise=_summarise,
+        summarise=figure_by_figure("pairs"),
         params=params,
         seed=subject.seed,
         version=VERSION,
     )
 
 
-def _predict(subject: Subject, pairs: FacePairs, decoys: Decoys | None, sample: Sample) -> Prediction:
+def _predict(
+    subject: Subject, pairs: FacePairs, decoys: Decoys | None, protocol: FaceProtocol, sample: Sample
+) -> Prediction:
     """Return the distance of every pair; the left face is clear where points meet subspaces."""
-    lifted = lift_faces(pairs.faces, subject.recipe, decoys, seed=subject.seed or 0)
-    left = lift_faces(pairs.faces, "raw", None, seed=0) if subject.distance == "p-to-s" else lifted
-    found = row_distances(left, pairs.left, lifted, pairs.right)
-    return {"distance": found.astype(np.float32), "same": pairs.same, "fold": pairs.fold}
+    seed, other = subject.seed or 0, decoys
+    if protocol.halves and decoys is not None and subject.distance == SUBSPACE:
+        decoys, other = split_decoys(decoys)
+    right = lift_faces(pairs.faces, subject.recipe, decoys, seed=seed)
+    left = right if other is decoys else lift_faces(pairs.faces, subject.recipe, other, seed=seed)
+    if subject.distance == POINT:
+        left = lift_faces(pairs.faces, "raw", None, seed=0)
+    found = row_distances(left, pairs.left, right, pairs.right)
+    kept = {"distance": found.astype(np.float32), "same": pairs.same, "fold": pairs.fold}
+    if protocol.strangers:
+        rows = stranger_pairs(people_of(pairs.faces.names), protocol.strangers, np.random.default_rng(0))
+        kept[STRANGERS] = pair_distances(left, right, *rows).astype(np.float32)
+    return kept
 
 
 def score_pairs(sample: Sample, prediction: Prediction) -> Figures:
@@ -116,18 +160,18 @@ def score_pairs(sample: Sample, prediction: Prediction) -> Figures:
     if np.unique(fold).size > 1:
         accuracies = fold_accuracies(distance, same, fold)
         figures |= {"accuracy": float(accuracies.mean()), "worst fold": float(accuracies.min())}
-    for rate in RATES:
-        accepted = true_accepts_at(curve, rate)
-        if accepted is not None:
-            figures[f"true accepts at {rate:g}"] = accepted
+    figures |= _rates(curve, "")
+    if STRANGERS in prediction:
+        known, others = distance[same], prediction[STRANGERS]
+        truth = np.arange(len(known) + len(others)) < len(known)
+        figures |= _rates(receiver_curve(np.concatenate([known, others]), truth), f" of {STRANGERS}")
     return figures
 
 
-def _summarise(figures: Mapping[str, Figures]) -> list[Score]:
-    return [
-        Score(name, value, samples=int(row["pairs"])) for row in figures.values() for name, value in row.items()
-        if name != "pairs"
-    ]  # fmt: skip
+def _rates(curve: Curve, of: str) -> Figures:
+    """Return the true accepts at every rate that so many impostors can tell."""
+    told = {f"true accepts at {rate:g}{of}": true_accepts_at(curve, rate) for rate in RATES}
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def read_distances(record: Record, folder: str | Path) -> tuple[NDArray[Any], NDArray[Any]] | None:

@@ -9,7 +9,7 @@ Affine subspaces are compared without any key: whoever can verify can also link,
 template of that face. The figures say how much. Knows embeddings for the time of a measurement.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -23,16 +23,15 @@ from sfumato.errors import InputError
 from sfumato.evaluate.facelifting import lift_faces, need_decoys, row_distances
 from sfumato.evaluate.facemeeting import meeting_points, unit_length
 from sfumato.evaluate.repeated import Albums, collect_albums
-from sfumato.evaluate.results import Results
-from sfumato.evaluate.runner import predict, run
 from sfumato.evaluate.tables import Table, group_by_seed, make_table
 from sfumato.evaluate.task import Figures, Prediction, Sample, Task, digest_data
+from sfumato.evaluate.together import figure_by_figure, run_together
 from sfumato.evaluate.verification import equal_error_rate, receiver_curve, threshold_at
 from sfumato.types.arrays import frozen_array
 from sfumato.types.concealed import Subspaces
 from sfumato.types.embeddings import Embeddings
 from sfumato.types.recipe import Recipe
-from sfumato.types.record import Record, Score
+from sfumato.types.record import Record
 
 BINS = 20
 SHIFTS = 10
@@ -102,7 +101,7 @@ def evaluate_protection(
             samples=[sample],
             predict=partial(_predict, albums, recipe, decoys, seed),
             score=_score,
-            summarise=_summarise,
+            summarise=figure_by_figure("people"),
             params={"recipe": str(recipe), "decoys": None if decoys is None else decoys.checksum},
             seed=seed,
             version=VERSION,
@@ -110,12 +109,7 @@ def evaluate_protection(
         for recipe in recipes
         for seed in dict.fromkeys(protocol.seeds)
     ]
-    if overwrite:
-        for task in tasks:
-            Results(folder, task).forget(task.samples)
-    for task in progress(tasks):
-        predict(task, folder)
-    return [run(task, folder) for task in tasks]
+    return run_together(tasks, folder, progress=progress, overwrite=overwrite)
 
 
 def _predict(albums: Albums, recipe: Recipe, decoys: Decoys | None, seed: int, sample: Sample) -> Prediction:
@@ -124,16 +118,7 @@ def _predict(albums: Albums, recipe: Recipe, decoys: Decoys | None, seed: int, s
 
 
 def _score(sample: Sample, prediction: Prediction) -> Figures:
-    return {name: float(value) for name, value in prediction.items()}
-
-
-def _summarise(figures: Mapping[str, Figures]) -> list[Score]:
-    return [
-        Score(name.replace("_", " "), value, samples=int(row["people"]))
-        for row in figures.values()
-        for name, value in row.items()
-        if name != "people"
-    ]
+    return {name.replace("_", " "): float(value) for name, value in prediction.items()}
 
 
 def table_of(records: Iterable[Record]) -> Table:

@@ -6,7 +6,7 @@ point where they nearly meet, and is then compared with yet another photo of the
 do about it. Knows embeddings for the time of a measurement; what is kept are distances.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,14 +19,13 @@ from sfumato.concealment.decoys import Decoys
 from sfumato.errors import InputError
 from sfumato.evaluate.facelifting import lift_faces, need_decoys
 from sfumato.evaluate.facemeeting import meeting_points, stripped_points, unit_length
-from sfumato.evaluate.results import Results
-from sfumato.evaluate.runner import predict, run
 from sfumato.evaluate.tables import Table, group_by_seed, make_table
 from sfumato.evaluate.task import Figures, Prediction, Sample, Task, digest_data
+from sfumato.evaluate.together import figure_by_figure, run_together
 from sfumato.types.concealed import Subspaces
 from sfumato.types.embeddings import Embeddings, people_of
 from sfumato.types.recipe import Recipe
-from sfumato.types.record import Record, Score, Value
+from sfumato.types.record import Record, Value
 
 POLICIES = {
     "independent": "every photo is lifted with draws of its own",
@@ -110,12 +109,7 @@ def evaluate_releases(
         for policy in dict.fromkeys(protocol.policies)
         for seed in dict.fromkeys(protocol.seeds)
     ]
-    if overwrite:
-        for task in tasks:
-            Results(folder, task).forget(task.samples)
-    for task in progress(tasks):
-        predict(task, folder)
-    return [run(task, folder) for task in tasks]
+    return run_together(tasks, folder, progress=progress, overwrite=overwrite)
 
 
 Case = tuple[Recipe, str, int]
@@ -135,7 +129,7 @@ def _task(albums: Albums, sample: Sample, protocol: ReleaseProtocol, case: Case,
         samples=[sample],
         predict=partial(_predict, albums, protocol.releases, case, decoys),
         score=score_guesses,
-        summarise=_summarise,
+        summarise=figure_by_figure("people"),
         params=params,
         seed=seed,
         version=VERSION,
@@ -214,13 +208,6 @@ def score_guesses(sample: Sample, prediction: Prediction) -> Figures:
         )
         figures[f"{attack} after {number}, {told}"] = float(value)
     return figures
-
-
-def _summarise(figures: Mapping[str, Figures]) -> list[Score]:
-    return [
-        Score(name, value, samples=int(row["people"])) for row in figures.values() for name, value in row.items()
-        if name != "people"
-    ]  # fmt: skip
 
 
 def table_of(records: Iterable[Record]) -> Table:
