@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import FileError
-from sfumato.npzfile import parse_array, read_npz
+from sfumato.npzfile import parse_array, read_member, read_npz
 
 TYPES = {"numbers": ("<f4", "<f8"), "names": None}
 
@@ -56,7 +56,7 @@ def test_a_file_that_is_no_archive_is_told_by_zipfile(tmp_path: Path):
         (npy(np.zeros(3, np.float32))[:-1], "another size"),
         (npy(np.zeros(3, np.int64)), "wrong type"),
         (npy(np.array([{}])), "wrong type"),
-        (npy(np.asfortranarray(np.zeros((2, 3), np.float32))), "wrong type"),
+        (npy(np.asfortranarray(np.zeros((2, 3), np.float32))), "column by column"),
         (npy(np.zeros(3, np.float32)).replace(b"(3,)", b"(-3,"), "not an npy array|another size"),
         (npy(np.zeros(3, np.float32)).replace(b"(3,), ", b"(9**9,"), "not an npy array|another size"),
         (b"\x93NUMPY\x02\x00" + npy(np.zeros(3, np.float32))[8:], "version 1.0|not an npy array"),
@@ -65,3 +65,14 @@ def test_a_file_that_is_no_archive_is_told_by_zipfile(tmp_path: Path):
 def test_hostile_arrays_are_refused(data: bytes, told: str):
     with pytest.raises(FileError, match=told):
         parse_array(data, "numbers", ("<f4",))
+
+
+def test_one_array_of_a_file_of_others(tmp_path):
+    path = tmp_path / "f.npz"
+    np.savez_compressed(path, rows=np.eye(3), labels=np.arange(3))
+    assert np.array_equal(read_member(path, ("row", "rows"), ("<f8",)), np.eye(3))
+    assert read_member(path, ("faces",), None) is None
+    with pytest.raises(FileError, match="more than one array rows or labels"):
+        read_member(path, ("rows", "labels"), None)
+    with pytest.raises(FileError, match="wrong type"):
+        read_member(path, ("labels",), ("<f4",))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Uncompressed npz files of known arrays, read with suspicion: nothing is unpickled or made larger than the file.
+"""npz files, read with suspicion: nothing is unpickled, and nothing much larger than the file is made of it.
 
+Our own files hold known arrays, uncompressed (``read_npz``); of other people's one array is taken (``read_member``).
 Knows names and types of arrays, not what they mean.
 """
 
@@ -39,6 +40,29 @@ def read_npz(source: Path, types: Mapping[str, Types], optional: Collection[str]
     return arrays
 
 
+LARGEST_GROWTH, LARGEST_SMALL = 64, 2**26
+"""A compressed array may be so many times as large as its file, or so many bytes, whichever is more."""
+
+
+def read_member(source: Path, wanted: Collection[str], types: Types) -> NDArray[Any] | None:
+    """Read the one array of a file that has one of these names, compressed or not; None if there is none.
+
+    Raises what ``read_npz`` raises.
+    """
+    with zipfile.ZipFile(source) as archive:
+        found = [info for info in archive.infolist() if info.filename.removesuffix(".npy") in wanted]
+        if not found:
+            return None
+        if len(found) > 1:
+            raise FileError(f"it has more than one array {' or '.join(wanted)}")
+        largest = max(LARGEST_SMALL, LARGEST_GROWTH * source.stat().st_size)
+        if found[0].file_size > largest:
+            raise FileError(f"{found[0].filename} would become much larger than its file")
+        with archive.open(found[0]) as stream:
+            data = stream.read(largest + 1)
+    return parse_array(data, found[0].filename.removesuffix(".npy"), types)
+
+
 def parse_array(data: bytes, name: str, types: Types) -> NDArray[Any]:
     """Return the array of an npy file, checked against its declared shape before it is made; it is read-only."""
     stream = io.BytesIO(data)
@@ -49,8 +73,10 @@ def parse_array(data: bytes, name: str, types: Types) -> NDArray[Any]:
         raise FileError(f"{name} is not an npy array") from cause
     if version != (1, 0):
         raise FileError(f"{name} is not a version 1.0 npy array")
-    if dtype.hasobject or fortran or (types is not None and dtype.str not in types):
+    if dtype.hasobject or (types is not None and dtype.str not in types):
         raise FileError(f"{name} has the wrong type of numbers")
+    if fortran:
+        raise FileError(f"{name} is stored column by column: save numpy.ascontiguousarray of it")
     left = len(data) - stream.tell()
     if any(length < 0 for length in shape) or int(np.prod(shape, dtype=object)) * dtype.itemsize != left:
         raise FileError(f"{name} declares another size than it has")

@@ -2,6 +2,8 @@
 """Pickles are written here by hand, byte by byte, so that no test needs the library that reads them."""
 
 import struct
+import subprocess
+import sys
 
 import cv2
 import numpy as np
@@ -52,6 +54,30 @@ def test_files_of_python_2(tmp_path):
     benchmark = read_benchmark(write(tmp_path / "a.bin", data))
     assert benchmark.pictures == (b"a", b"\xff\xd8\x00")
     assert benchmark.same.tolist() == [True]
+
+
+MAKER = """
+import pickle, sys
+jpeg = open(sys.argv[1], "rb").read()
+pictures = [jpeg[:-2] + bytes([number // 256, number % 256]) for number in range(2 * 1100)]
+same = [number % 2 == 0 for number in range(1100)]
+for protocol in (3, 4, 5):
+    with open(f"{sys.argv[2]}/agedb_{protocol}.bin", "wb") as file:
+        pickle.dump((pictures, same), file, protocol=protocol)
+"""
+"""As agedb_30.bin, cfp_ff.bin and cfp_fp.bin are made: JPEG pictures of 112 x 112 and truths, dumped at once."""
+
+
+def test_files_made_as_agedb_and_cfp_were_made(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 255, (112, 112, 3), np.uint8)
+    assert cv2.imwrite(str(tmp_path / "face.jpg"), noise)
+    subprocess.run([sys.executable, "-c", MAKER, str(tmp_path / "face.jpg"), str(tmp_path)], check=True, timeout=60)
+    jpeg = (tmp_path / "face.jpg").read_bytes()
+    for protocol in (3, 4, 5):
+        benchmark = read_benchmark(tmp_path / f"agedb_{protocol}.bin")
+        assert len(benchmark.pictures) == 2200
+        assert benchmark.pictures[513] == jpeg[:-2] + bytes([2, 1])
+        assert benchmark.same.tolist() == [number % 2 == 0 for number in range(1100)]
 
 
 def test_what_was_remembered_is_found_again(tmp_path):

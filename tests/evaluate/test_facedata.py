@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import FileError, InputError
+from sfumato.evaluate.attributes import AttributeProtocol, deal_faces
 from sfumato.evaluate.facedata import FacePairs, read_face_pairs, read_labelled_faces, read_pair_list
 from sfumato.types.embeddings import Embeddings
 
@@ -105,6 +106,26 @@ def test_labels_of_a_table(tmp_path, embeddings):
     table.write_text("file,gender\nAnn_0001\n")
     with pytest.raises(FileError, match="line 2"):
         read_labelled_faces(embeddings, ("gender",), table)
+
+
+def test_labels_as_fairface_has_them(tmp_path):
+    """The columns, texts and names of fairface_label_val.csv and its folders."""
+    names = ("train/1.jpg", "train/2.jpg", "val/1.jpg")
+    np.savez(tmp_path / "faces.npz", embedding=np.eye(3), name=np.array(names))
+    table = tmp_path / "fairface_label.csv"
+    table.write_text(
+        "file,age,gender,race,service_test\r\n"
+        "train/1.jpg,50-59,Male,East Asian,True\r\n"
+        "train/2.jpg,more than 70,Female,Latino_Hispanic,False\r\n"
+        "val/1.jpg,3-9,Male,East Asian,False\r\n"
+    )
+    source = read_labelled_faces(tmp_path / "faces.npz", ("gender", "race"), table)
+    assert source.labels["gender"].tolist() == [1, 0, 1]
+    assert source.labels["race"].tolist() == [0, 1, 0]
+    deal = deal_faces(
+        source.faces.names, AttributeProtocol(decoys=1, attacker=1, attacked=1, attacked_prefix="val/"), 0
+    )
+    assert deal.attacked.tolist() == [2]
 
 
 def test_no_pairs_are_a_case():

@@ -27,25 +27,26 @@ def test_linkability_from_nothing_to_everything():
 
 
 def test_templates_can_be_renewed_but_linked_and_never_revoked(made_faces, strangers):
-    albums = collect_albums(made_faces(people=60, photos=2)[0], 2)
+    albums = collect_albums(made_faces(people=60, photos=3)[0], 3)
     found = measure_protection(albums, Recipe.of("random-2"), strangers, seed=0)
     assert found.people == 60
-    assert found.linkable_renewed > 0.99  # two liftings of one embedding meet
-    assert found.linkable > 0.7
-    assert found.met < 0.01  # and give it away
-    assert found.revoked_accepted == 1
+    assert min(found.linkable, found.linkable_renewed) > 0.7
+    assert found.met < 0.3  # where two templates of two photos meet is near both
+    assert found.met_accepted > 0.7
+    assert found.revoked_accepted > 0.9
     assert abs(found.error_before - found.error_renewed) < 0.05
 
 
-def test_two_liftings_of_one_face_tell_more_than_liftings_of_strangers(made_faces, strangers):
-    faces, _ = made_faces(people=60, photos=2, noise=8.0)  # two photos of one person have nothing in common
-    found = measure_protection(collect_albums(faces, 2), Recipe.of("hybrid-2"), strangers, seed=0)
-    assert found.linkable < 0.35 < found.linkable_renewed
+def test_photos_that_have_nothing_in_common_are_not_linked(made_faces, strangers):
+    faces, _ = made_faces(people=60, photos=3, noise=8.0)
+    found = measure_protection(collect_albums(faces, 3), Recipe.of("hybrid-2"), strangers, seed=0)
+    assert max(found.linkable, found.linkable_renewed) < 0.35
     assert found.error_before > 0.3
+    assert found.met_accepted < 0.2
 
 
 def test_records_and_table(made_faces, strangers, tmp_path):
-    faces, _ = made_faces(people=20, photos=2)
+    faces, _ = made_faces(people=20, photos=3)
     protocol = ProtectionProtocol(recipes=("random-2", "hybrid-2"), seeds=(0, 1))
     records = evaluate_protection(faces, tmp_path, protocol, strangers)
     assert len(records) == 4

@@ -73,6 +73,9 @@ def test_broken_and_hostile_files_are_told(tmp_path):
     np.savez(path, embedding=np.array([{}, {}], object))
     with pytest.raises(FileError, match="wrong type of numbers"):
         read_embeddings(path)
+    np.savez(path, embedding=np.asfortranarray(np.ones((2, 3))))
+    with pytest.raises(FileError, match=r"column by column: save numpy\.ascontiguousarray"):
+        read_embeddings(path)
     np.savez(path, embedding=np.eye(3), name=["a"])
     with pytest.raises(FileError, match="names are not one text"):
         read_embeddings(path)

@@ -104,7 +104,8 @@ def revoke(
 
     Example: sfumato revoke alice --gallery gallery.h5
     """
-    _tell("revoked", tuple(ids), enroll.revoke(gallery, tuple(ids)), gallery, as_json=as_json)
+    gone = tuple(dict.fromkeys(ids))
+    _tell("revoked", gone, enroll.revoke(gallery, gone), gallery, as_json=as_json)
 
 
 def named(

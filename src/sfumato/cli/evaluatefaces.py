@@ -208,9 +208,9 @@ def protection(
 ) -> None:
     """Measure unlinkability, renewability and revocation of templates, in the sense of ISO/IEC 24745.
 
-    Everyone with two photos is enrolled in two places and renewed once. Reported is how far templates of one person
-    give themselves away (0 not at all, 1 always), how well old and renewed ones verify, and how many replaced templates
-    still pass.
+    Everyone with three photos is enrolled in two places and renewed once, each time with another photo. Reported is how
+    far templates of one person give themselves away (0 not at all, 1 always), how well old and renewed ones verify, how
+    many replaced templates still pass, and how many points where old and new meet.
 
     Example: sfumato evaluate protection lfw.npz --recipes hybrid-2 --decoys strangers.npz -o results/
     """

@@ -2,19 +2,25 @@
 """Options that the commands for faces share, and how they become settings."""
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from sfumato.cli.options import read_labels
 from sfumato.cli.output import printable, progress_bar
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.decoys import Decoys
 from sfumato.errors import FileError
-from sfumato.faces.read import Faces, read_faces
+from sfumato.faces.gallery import Gallery
+from sfumato.faces.probe import make_probe
+from sfumato.faces.read import Faces, one_face, read_faces
 from sfumato.features.embeddingfile import read_column
 from sfumato.features.face import FaceParams
+from sfumato.types.templates import ConcealedTemplates
 
 GalleryPath = Annotated[Path, typer.Option("--gallery", "-g", help="The gallery's file, e.g. gallery.h5.")]
 Network = Annotated[
@@ -41,6 +47,25 @@ def read(path: Path, network: Path | None, largest: bool, extractor: str | None,
     for reason in faces.unusable.values():
         print(printable(f"skipped {reason}"), file=sys.stderr)
     return faces
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The options of a command that holds one face against a gallery."""
+
+    comparison: str
+    decoys: Path | None
+    row: str | None
+    labels: Path | None
+    network: Path | None
+    largest: bool
+    extractor: str | None
+
+
+def ask(path: Path, people: Gallery, asked: Asked) -> NDArray[np.float32] | ConcealedTemplates:
+    """Read the one face of a file and bring it to the form that a comparison with a gallery wants."""
+    face = one_face(read(path, asked.network, asked.largest, asked.extractor), asked.row, path)
+    return make_probe(face, people, asked.comparison, read_decoys(asked.decoys), labels_of(asked.labels, face.names))
 
 
 def read_decoys(path: Path | None) -> Decoys | None:

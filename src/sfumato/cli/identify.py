@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from sfumato.cli.faceoptions import (
+    Asked,
     Comparison,
     DecoysPath,
     FaceExtractor,
@@ -14,9 +15,7 @@ from sfumato.cli.faceoptions import (
     Largest,
     Network,
     Row,
-    labels_of,
-    read,
-    read_decoys,
+    ask,
 )
 from sfumato.cli.options import AsJson, Labels
 from sfumato.cli.output import printable, tell
@@ -24,8 +23,6 @@ from sfumato.faces.compare import POINT
 from sfumato.faces.gallery import Gallery
 from sfumato.faces.galleryfile import load_gallery
 from sfumato.faces.identify import Candidate, Identifier
-from sfumato.faces.probe import make_probe
-from sfumato.faces.read import one_face
 
 
 def run(
@@ -48,8 +45,17 @@ def run(
 
     Example: sfumato identify probe.jpg --gallery gallery.h5 -k 5
     """
-    people, face = load_gallery(gallery), one_face(read(probe, network, largest, extractor), row, probe)
-    asked = make_probe(face, people, comparison, read_decoys(decoys), labels_of(labels, face.names))
+    people = load_gallery(gallery)
+    options = Asked(
+        comparison=comparison,
+        decoys=decoys,
+        row=row,
+        labels=labels,
+        network=network,
+        largest=largest,
+        extractor=extractor,
+    )
+    asked = ask(probe, people, options)
     nearest = Identifier(people.templates).identify(asked, k)[0]
     facts = _facts(nearest, people, comparison)
     lines = [

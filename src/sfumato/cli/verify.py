@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from sfumato.cli.faceoptions import (
+    Asked,
     Comparison,
     DecoysPath,
     FaceExtractor,
@@ -14,16 +15,12 @@ from sfumato.cli.faceoptions import (
     Largest,
     Network,
     Row,
-    labels_of,
-    read,
-    read_decoys,
+    ask,
 )
 from sfumato.cli.options import AsJson, Labels
 from sfumato.cli.output import printable, tell
 from sfumato.faces.compare import POINT
 from sfumato.faces.galleryfile import load_gallery
-from sfumato.faces.probe import make_probe
-from sfumato.faces.read import one_face
 from sfumato.faces.verify import verify
 
 REJECTED = 3
@@ -48,8 +45,17 @@ def run(
 
     Example: sfumato verify probe.jpg --gallery gallery.h5 --id alice
     """
-    people, face = load_gallery(gallery), one_face(read(probe, network, largest, extractor), row, probe)
-    asked = make_probe(face, people, comparison, read_decoys(decoys), labels_of(labels, face.names))
+    people = load_gallery(gallery)
+    options = Asked(
+        comparison=comparison,
+        decoys=decoys,
+        row=row,
+        labels=labels,
+        network=network,
+        largest=largest,
+        extractor=extractor,
+    )
+    asked = ask(probe, people, options)
     found = verify(asked, people, one)
     limit = found.threshold
     facts = {

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from sfumato.errors import FileError
 from sfumato.evaluate.facedata import FacePairs
 from sfumato.features.face import Network
-from sfumato.features.facefinder import Found
 from sfumato.features.facealignment import PLACES, SIDE
+from sfumato.features.facefinder import Found
 from sfumato.images.read import image_format
 from sfumato.types.embeddings import Embeddings
 

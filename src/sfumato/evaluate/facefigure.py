@@ -4,6 +4,7 @@
 Knows records and distances; not how they were measured. Nothing is told by colour alone.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,10 @@ BARS = {title: name for title, name in SCORES.items() if name not in ("majority"
 def draw_curves(
     distances: Sequence[tuple[str, ArrayLike, ArrayLike]], stem: str | Path, title: str = ""
 ) -> tuple[Path, Path]:
-    """Draw true accepts over false accepts, a line for each (label, distances, same); the rate below is logarithmic."""
+    """Draw true accepts over false accepts, a line for each (label, distances, same); the rate below is logarithmic.
+
+    Labels that share their first word, the recipe, share a colour; their lines differ in style.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -35,9 +39,12 @@ def draw_curves(
     with mpl.rc_context({"svg.hashsalt": "sfumato", "font.size": 9}):
         figure = Figure(figsize=(6.4, 4.8), layout="constrained")
         axes: Any = figure.subplots()
-        for number, (label, values, same) in enumerate(distances):
-            curve = receiver_curve(values, same)
-            style = STYLES[(number // len(COLOURS)) % len(STYLES)]
+        of_recipe = Counter[str]()
+        for label, values, same in distances:
+            curve, recipe = receiver_curve(values, same), label.split(" ")[0]
+            of_recipe[recipe] += 1
+            number = list(of_recipe).index(recipe)
+            style = STYLES[(of_recipe[recipe] - 1 + number // len(COLOURS)) % len(STYLES)]
             rates = np.maximum(curve.false_accept, 0.5 / curve.impostors)
             axes.step(rates, curve.true_accept, style, where="post", color=COLOURS[number % len(COLOURS)], label=label)
         axes.set_xscale("log")

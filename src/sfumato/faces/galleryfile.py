@@ -92,6 +92,8 @@ def load_gallery(path: str | os.PathLike[str]) -> Gallery:
     import h5py
 
     source = Path(path)
+    if source.is_dir():
+        raise FileError(f"{source} is a folder: name the gallery's file, for example {source / 'gallery.h5'}")
     if not source.is_file():
         raise FileError(f"{source}: no such gallery; sfumato enroll makes one")
     try:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError
-from sfumato.npzfile import Types, parse_array
+from sfumato.npzfile import Types, read_member
 from sfumato.types.embeddings import Embeddings
 from sfumato.types.extractor import Extractor
 from sfumato.whole import write_file
@@ -23,8 +23,6 @@ from sfumato.whole import write_file
 SUFFIXES = (".npz", ".csv")
 VALUES, NAMES, EXTRACTOR = ("embedding", "embeddings"), ("name", "names"), ("extractor",)
 FLOATS: Types = ("<f2", "<f4", "<f8")
-LARGEST_GROWTH, LARGEST_SMALL = 64, 2**26
-"""An array may be so many times as large as the file, or so many bytes, whichever is more."""
 
 
 def is_embedding_file(path: Path) -> bool:
@@ -66,8 +64,7 @@ def read_column(path: Path | str, name: str) -> NDArray[Any]:
     """Return another array (N,) of an npz file, for example labels; raises FileError if it has none of that name."""
     source = Path(path)
     try:
-        with zipfile.ZipFile(source) as archive:
-            found = _member(archive, (name,), None, source)
+        found = read_member(source, (name,), None)
     except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as cause:
         raise FileError(f"{source}: {name!r:.80} can not be read: {cause}") from cause
     if found is None or found.ndim != 1:
@@ -76,10 +73,9 @@ def read_column(path: Path | str, name: str) -> NDArray[Any]:
 
 
 def _read_npz(source: Path) -> tuple[Any, tuple[str, ...], str]:
-    with zipfile.ZipFile(source) as archive:
-        values = _member(archive, VALUES, FLOATS, source)
-        names = _member(archive, NAMES, None, source)
-        extractor = _member(archive, EXTRACTOR, None, source)
+    values = read_member(source, VALUES, FLOATS)
+    names = read_member(source, NAMES, None)
+    extractor = read_member(source, EXTRACTOR, None)
     if values is None:
         raise FileError(f"it has no array {' or '.join(VALUES)} of numbers")
     if names is not None and (names.dtype.kind not in "Uiu" or names.shape != values.shape[:1]):
@@ -91,22 +87,6 @@ def _read_npz(source: Path) -> tuple[Any, tuple[str, ...], str]:
         () if names is None else tuple(str(name) for name in names),
         "" if extractor is None else str(extractor.reshape(())[()]),
     )
-
-
-def _member(archive: zipfile.ZipFile, wanted: tuple[str, ...], types: Types, source: Path) -> NDArray[Any] | None:
-    """Return the one array of these names, or None; compressed ones are read, but not those that grow without end."""
-    found = [info for info in archive.infolist() if info.filename.removesuffix(".npy") in wanted]
-    if not found:
-        return None
-    if len(found) > 1:
-        raise FileError(f"it has more than one array {' or '.join(wanted)}")
-    info = found[0]
-    largest = max(LARGEST_SMALL, LARGEST_GROWTH * source.stat().st_size)
-    if info.file_size > largest:
-        raise FileError(f"{info.filename} would become much larger than its file")
-    with archive.open(info) as stream:
-        data = stream.read(largest + 1)
-    return parse_array(data, info.filename.removesuffix(".npy"), types)
 
 
 def _read_csv(source: Path) -> tuple[Any, tuple[str, ...], str]:
