@@ -38,7 +38,7 @@ def test_people_are_enrolled_renewed_and_revoked(run_sfumato, staff, tmp_path):
     newer = write_people(tmp_path / "newer.csv", [1], seed=1)
     assert run_sfumato("renew", newer, "-g", gallery, alone=False).stdout.startswith("p1 renewed")
     assert not np.allclose(load_gallery(gallery).template("p1").subspaces.origin, before)
-    assert run_sfumato("revoke", "p0", "p1", "-g", gallery, alone=False).stdout.startswith("2 people revoked")
+    assert run_sfumato("revoke", "p0", "p1", "p0", "-g", gallery, alone=False).stdout.startswith("2 people revoked")
     done = run_sfumato("enroll", newer, "-g", gallery, alone=False)
     assert "p1 was enrolled before" in done.stderr
 

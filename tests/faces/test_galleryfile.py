@@ -167,6 +167,66 @@ def test_raw_templates_are_refused(path):
         load_gallery(path)
 
 
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda arrays: arrays["origin"].__setitem__((0, 0), np.nan), "finite"),
+        (lambda arrays: arrays["basis"].__setitem__((1, 0, 3), np.inf), "finite"),
+        (lambda arrays: arrays["basis"].__setitem__(2, 0.0), "dependent"),
+        (lambda arrays: arrays.__setitem__("origin", arrays["origin"][:2]), "origin|rows|basis"),
+        (lambda arrays: arrays.__setitem__("basis", arrays["basis"][:, :1]), "dimension"),
+    ],
+)
+def test_forged_templates_with_the_right_checksum_are_refused(path, spoil, words):
+    with h5py.File(path, "r") as file:
+        arrays = {name: file[name][()] for name in ("origin", "basis")}
+    spoil(arrays)
+    rewrite(path, header=header(path, data=galleryfile._digest_arrays(arrays)), **arrays)
+    with pytest.raises(FileError, match=words):
+        load_gallery(path)
+
+
+@pytest.mark.parametrize("text", [b"", b"\xff\xfe", b"[" * 100_000, b"9" * 100_000, b"null", b'{"format": NaN}'])
+def test_headers_that_are_no_headers_are_refused(path, text):
+    rewrite(path, header=np.frombuffer(text, np.uint8))
+    with pytest.raises(FileError, match=r"gallery\.h5"):
+        load_gallery(path)
+
+
+@pytest.mark.parametrize("when", ["deciding", "writing"])
+def test_an_interrupt_leaves_the_file_as_it_was(path, monkeypatch, when):
+    before = path.read_bytes()
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    place = (galleryfile.Sink, "write") if when == "writing" else (Gallery, "revoke")
+    monkeypatch.setattr(*place, stop)
+    with pytest.raises(KeyboardInterrupt), changing(path) as change:
+        change.after = change.before.revoke(["p0_0"])
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == ["gallery.h5"]
+    with changing(path) as change:  # and nobody is locked out
+        change.after = change.before.revoke(["p0_0"])
+    assert len(load_gallery(path)) == 2
+
+
+def test_a_folder_in_the_place_of_a_gallery_is_told(tmp_path):
+    with pytest.raises(FileError, match="is a folder: name the gallery's file"):
+        load_gallery(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0 if hasattr(os, "geteuid") else True, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written_is_told(path):
+    path.parent.chmod(0o500)
+    try:
+        with pytest.raises(FileError, match="can not be written"), changing(path):
+            pass
+    finally:
+        path.parent.chmod(0o700)
+
+
 def test_other_files_are_refused(path, tmp_path):
     with pytest.raises(FileError, match="no such gallery"):
         load_gallery(tmp_path / "gone.h5")
