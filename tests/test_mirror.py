@@ -23,7 +23,7 @@ ABOUT_THE_WHOLE = {
 }
 """Tests that stand for no module."""
 
-OTHER_FOLDERS = ("benchmarks/",)
+OTHER_FOLDERS = ("benchmarks/", "examples/")
 """Folders of tests for what is not in the package."""
 
 

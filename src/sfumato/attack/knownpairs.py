@@ -38,8 +38,8 @@ class LinearMap:
     descriptor_mean: Floats
 
     def __call__(self, codes: Floats) -> Floats:
-        found: Floats = (codes - self.code_mean) @ self.matrix + self.descriptor_mean
-        return found
+        found = (codes - self.code_mean) @ self.matrix + self.descriptor_mean
+        return found.astype(np.float32, copy=False)
 
     def __repr__(self) -> str:
         return f"LinearMap({self.matrix.shape[0]} bits to {self.matrix.shape[1]} numbers)"

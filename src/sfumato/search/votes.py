@@ -29,7 +29,7 @@ MOST_VOTES = 255
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def count_votes(offsets: Any, members: Any, cells: Any, weights: Any, votes: Any) -> Any:
     """Add the weight of each cell (P,) to the votes of the entries in its list; return how many were cast."""
-    cast = 0
+    cast = np.int64(0)
     for p in range(len(cells)):
         first, stop, weight = np.uintp(offsets[cells[p]]), np.uintp(offsets[cells[p] + 1]), weights[p]
         for at in range(first, stop):

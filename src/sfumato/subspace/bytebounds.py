@@ -14,7 +14,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from sfumato.subspace.borrowed import borrowed
-from sfumato.subspace.dots import BLOCK, SHORTS, _load, _sum_loop, _total
+from sfumato.subspace.dots import BLOCK, SHORTS, _load, _sum_loop, sum_lanes
 from sfumato.subspace.lanes import INT8, INT64, LANES
 
 WIDTH = 2 * LANES
@@ -83,7 +83,7 @@ def byte_dots(
             totals = _sum_loop(builder, [point(number) for number in range(len(some))], columns, args[5])
             for number, line in enumerate(totals):
                 for column, value in zip(rows, line, strict=True):
-                    builder.store(_total(builder, value), builder.gep(out, [INT64(number * stack + column)]))
+                    builder.store(sum_lanes(builder, value), builder.gep(out, [INT64(number * stack + column)]))
         return context.get_dummy_value()
 
     return signature, generate
