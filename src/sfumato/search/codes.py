@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.subspace.reference import gram_schmidt
+from sfumato.subspace.reference import INDEPENDENT, gram_schmidt
 
 HEAD = 32
 """Axes of a code: 1 + m rows of so many bytes, and 12 bytes for their scales."""
@@ -48,11 +48,20 @@ class Axes:
     def project(self, origin: Floats, basis: Floats) -> tuple[Floats, Floats]:
         """Return subspaces (N, n), (N, m, n) in canonical form on the axes: (N, HEAD) and (N, m, HEAD)."""
         heads = (basis.reshape(-1, basis.shape[2]) @ self.axes).reshape(len(basis), basis.shape[1], HEAD)
-        basis_head = gram_schmidt(heads)[0]
+        basis_head = _orthonormal(heads.astype(np.float64))
         offset = ((origin - self.mean) @ self.axes).astype(np.float64)
         for _ in range(2):
             offset -= np.einsum("nk,nki->ni", np.einsum("nki,ni->nk", basis_head, offset), basis_head)
         return offset.astype(np.float32), basis_head.astype(np.float32)
+
+
+def _orthonormal(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return rows (N, m, HEAD) orthonormalised; zero where they span fewer dimensions, as on few axes they may."""
+    if not 1 < rows.shape[1] <= HEAD:
+        return gram_schmidt(rows)[0]
+    factors = np.linalg.qr(rows.transpose(0, 2, 1))  # for a single query a fifth of the time
+    spans = np.abs(np.einsum("nkk->nk", factors.R)) > INDEPENDENT
+    return np.ascontiguousarray(factors.Q.transpose(0, 2, 1) * spans[:, :, None])
 
 
 def code_bytes(m: int) -> int:

@@ -16,12 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import InputError
 from sfumato.search.entries import Entries
-from sfumato.search.queries import Block, Given, read_given
-from sfumato.types.arrays import whole_number
+from sfumato.search.queries import Block, Given, checked_effort, checked_k, read_given
 
 Ints = NDArray[np.int64]
-
-LARGEST_K = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,22 +237,3 @@ def best_of_each(
     best[i[kept], rank[kept]] = distances[order][kept]
     where[i[kept], rank[kept]] = rows[order][kept]
     return best, where
-
-
-def checked_k(k: Any) -> int:
-    """Return k as a plain integer of 1 or more."""
-    wanted = whole_number(k, "k")
-    if not 1 <= wanted <= LARGEST_K:
-        raise InputError(f"k: expected a whole number of 1 or more, below 2 ** 31, got {wanted}")
-    return wanted
-
-
-def checked_effort(effort: Any) -> float | None:
-    """Return an effort from 0 to 1, or None for the default of the kind."""
-    if effort is None:
-        return None
-    if isinstance(effort, bool) or not isinstance(effort, int | float | np.integer | np.floating):
-        raise InputError(f"effort: expected a number from 0 to 1, or None, got {effort!r:.80}")
-    if not 0 <= effort <= 1:
-        raise InputError(f"effort: expected a number from 0 to 1, got {effort!r:.80}")
-    return float(effort)

@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 
 from sfumato.errors import InputError
 from sfumato.matching.sides import Side, side_of
+from sfumato.types.arrays import whole_number
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 from sfumato.types.extractor import Extractor
 
 Floats = NDArray[np.float32]
+
+LARGEST_K = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -144,3 +147,22 @@ def _source(sides: list[Side], name: str) -> Source | None:
                 f"of {found.extractor.name} in {found.space!r:.80}: make an index for each"
             )
     return found
+
+
+def checked_k(k: Any) -> int:
+    """Return k as a plain integer of 1 or more."""
+    wanted = whole_number(k, "k")
+    if not 1 <= wanted <= LARGEST_K:
+        raise InputError(f"k: expected a whole number of 1 or more, below 2 ** 31, got {wanted}")
+    return wanted
+
+
+def checked_effort(effort: Any) -> float | None:
+    """Return an effort from 0 to 1, or None for the default of the kind."""
+    if effort is None:
+        return None
+    if isinstance(effort, bool) or not isinstance(effort, int | float | np.integer | np.floating):
+        raise InputError(f"effort: expected a number from 0 to 1, or None, got {effort!r:.80}")
+    if not 0 <= effort <= 1:
+        raise InputError(f"effort: expected a number from 0 to 1, got {effort!r:.80}")
+    return float(effort)

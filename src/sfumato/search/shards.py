@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from sfumato.errors import InputError
 from sfumato.search.build import build, load
-from sfumato.search.index import SearchStats, checked_effort, checked_k
+from sfumato.search.index import SearchStats
+from sfumato.search.queries import checked_effort, checked_k
 
 Answer = tuple[NDArray[np.float32], NDArray[np.int64], tuple[int, int, int, int]]
 
