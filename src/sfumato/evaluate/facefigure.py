@@ -141,14 +141,17 @@ def draw_balance(points: Sequence[Balance], stem: str | Path, title: str = "") -
     """Draw accuracy against leakage: for each recipe a mark at the strongest attack, and a thin line to the paper's.
 
     Best is the corner at the upper left. A panel an attribute; the line across is the majority. Filled marks are
-    point-to-subspace (and raw), empty ones subspace-to-subspace.
+    point-to-subspace (and raw), empty ones subspace-to-subspace. Recipes stand in the order of their best accuracy.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    attributes, recipes = (
-        list(dict.fromkeys(getattr(one, name) for one in points)) for name in ("attribute", "recipe")
-    )
+    best: dict[str, float] = {}
+    for one in points:
+        best[one.recipe] = max(best.get(one.recipe, 0.0), one.accuracy)
+    points = sorted(points, key=lambda one: (one.recipe != "raw", -best[one.recipe], one.recipe, one.distance))
+    attributes = sorted({one.attribute for one in points})
+    recipes = list(dict.fromkeys(one.recipe for one in points))
     with mpl.rc_context({"svg.hashsalt": "sfumato", "font.size": 9}):
         figure = Figure(figsize=(1.2 + 4.6 * len(attributes), 4.8), layout="constrained")
         panels = figure.subplots(1, len(attributes), squeeze=False, sharey=True)[0]
@@ -156,9 +159,14 @@ def draw_balance(points: Sequence[Balance], stem: str | Path, title: str = "") -
             for one in points:
                 if one.attribute == attribute:
                     _mark(axes, one, recipes.index(one.recipe))
-            axes.axvline(np.mean([one.majority for one in points if one.attribute == attribute]), color="#000000", lw=1)
-            axes.set_title(attribute, fontsize=10)
-            axes.set_xlabel("guessed rightly: strongest attack (line: down to 10 neighbours)")
+            chance = float(np.mean([one.majority for one in points if one.attribute == attribute]))
+            axes.axvline(chance, color="#000000", lw=1)
+            axes.annotate(
+                "always guessing the majority", (chance, 0.2), (4, 0), ("data", "axes fraction"),
+                textcoords="offset points", rotation=90, fontsize=7, va="bottom",
+            )  # fmt: skip
+            axes.set_title(f"{attribute}: best is the upper left", fontsize=10)
+            axes.set_xlabel("share guessed rightly: bar 10 neighbours, mark the strongest attack")
             axes.grid(color="#e8e8e8")
         panels[0].set_ylabel("verification accuracy")
         shown = dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
@@ -172,6 +180,7 @@ def _mark(axes: Any, one: Balance, number: int) -> None:
     colour = COLOURS[number % len(COLOURS)]
     hollow = one.distance == "s-to-s"
     axes.plot([one.neighbours, one.leakage], [one.accuracy] * 2, color=colour, linewidth=0.8)
+    axes.plot([one.neighbours], [one.accuracy], marker="|", markersize=9, color=colour)
     look = {"color": colour, "markerfacecolor": "none" if hollow else colour, "linestyle": "none"}
     axes.plot(
         [one.leakage],
