@@ -89,3 +89,4 @@ def test_what_it_does_not_serve_is_told(monkeypatch):
     assert not search_few.serves(some_points(1, 16), few.MOST_WANTED + 1)
     assert not search_few.serves(1e6 * some_points(1, 16), 5)
     assert not search_few.serves(0 * some_points(1, 16), 5)
+    assert not FewSearch(prepare(*some_subspaces(100, 17, 20))).serves(some_points(1, 20), 5)

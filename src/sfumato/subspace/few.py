@@ -17,6 +17,9 @@ from sfumato.subspace.prepared import Prepared
 MOST_POINTS, MOST_WANTED, FEWEST_SUBSPACES = 32, 64, 4096
 """Beyond these ``fast.search`` takes no longer, or not much."""
 
+LARGEST_DIM = 16
+"""Larger subspaces would take minutes to compile for."""
+
 SIZES = 1e-3, 1e3
 """Coordinates of another size are left to ``fast.search``, which scales them."""
 
@@ -43,6 +46,7 @@ class FewSearch:
             0 < len(points) <= MOST_POINTS
             and k <= MOST_WANTED
             and len(many) >= FEWEST_SUBSPACES
+            and many.dim <= LARGEST_DIM
             and many.origin.shape[1] <= LONGEST
             and all(SIZES[0] <= size <= SIZES[1] for size in sizes)
         )
