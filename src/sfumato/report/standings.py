@@ -138,8 +138,8 @@ def refuse_mixed(records: Iterable[Record]) -> None:
         how = json.dumps([record.data, dict(told)], sort_keys=True)
         if known.setdefault(what, how) != how:
             raise InputError(
-                f"report: two records of {record.task}, {told.get('recipe')} are of different photos or settings: measure "
-                f"them into folders of their own, and make a page for each"
+                f"report: two records of {record.task}, {told.get('recipe')} are of different photos or settings: "
+                f"measure them into folders of their own, and make a page for each"
             )
 
 
