@@ -4,13 +4,10 @@
 import numpy as np
 import pytest
 
-from sfumato.attack.knowledge import Knowledge, KnownPairs
-from sfumato.attack.knownpairs import linear_map, read_codes, recover_known_pairs
+from sfumato.attack.knowledge import KnownPairs
+from sfumato.attack.knownpairs import linear_map, read_codes
 from sfumato.concealment.seal import make_seal
-from sfumato.errors import InputError
 from sfumato.learn.encoder import encode
-from sfumato.types.concealed import ConcealedFeatures, Subspaces
-from sfumato.types.extractor import Extractor
 
 
 def sealed(rows, key, bandwidth=0.45):
@@ -58,16 +55,8 @@ def test_least_squares_are_the_same_in_both_dimensions():
     assert "30 bits" in repr(wide)
 
 
-def test_what_is_missing_is_told(rows):
+def test_few_pairs_are_still_some(rows):
     codes = sealed(rows[:5], b"k")
-    features = ConcealedFeatures(
-        np.zeros((5, 4)), Subspaces(codes, np.zeros((5, 0, 256))), "sealed-256:0.45", Extractor("sift")
-    )
-    with pytest.raises(InputError, match="under the same key"):
-        recover_known_pairs(features, Knowledge())
     few = KnownPairs(descriptors=rows[:3], codes=codes[:3])
-    assert recover_known_pairs(features, Knowledge(pairs=few)).descriptors.shape == (5, 24)
+    assert read_codes(codes, few).descriptors.shape == (5, 24)
     assert "256 bits" in repr(few)
-    short = KnownPairs(descriptors=rows[:3], codes=codes[:3, :64])
-    with pytest.raises(InputError, match="64 bits"):
-        recover_known_pairs(features, Knowledge(pairs=short))

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.attack.knowledge import Companions, Knowledge, run_attack
+from sfumato.attack.knowledge import Companions, Knowledge, KnownPairs, run_attack
 from sfumato.attack.table import ATTACKS, applicable
 from sfumato.concealment.encoders import remember, resolve
+from sfumato.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore::sfumato.errors.EvaluationOnlyWarning")
 conceal = partial(sfumato.conceal, evaluation_seed=1)
@@ -16,8 +17,9 @@ conceal = partial(sfumato.conceal, evaluation_seed=1)
 
 def test_every_attack_is_there_under_its_name():
     names = "vertex bounded nearest nearest-base nearest-projected nearest-sphere oracle oracle-projected oracle-sphere"
-    rest = "oracle-base oracle-encoded decoys clusters density intersection reveal tracks decoder regression replay"
-    assert list(ATTACKS) == [*names.split(), *rest.split()]
+    rest = "oracle-base oracle-encoded decoys clusters density intersection reveal tracks decoder regression"
+    sealed = "alignment known-pairs replay"
+    assert list(ATTACKS) == [*names.split(), *rest.split(), *sealed.split()]
     assert all(attack.name == name and attack.assumes for name, attack in ATTACKS.items())
 
 
@@ -97,3 +99,16 @@ def test_databases_of_another_dimension_are_left_out(sift, make_encoder):
     hidden = sfumato.conceal(sift, f"ninja:narrow@{made.checksum[:12]}")
     known = Knowledge(public=np.ones((2, 128)), clear=sift.descriptors, encoder=resolve(hidden.recipe))
     assert applicable(hidden, known) == ("nearest", "oracle", "regression")
+
+
+def test_sealed_features_leave_attacks_that_need_no_key(sift):
+    hidden = conceal(sift, "sealed-64")
+    known = Knowledge(public=sift.descriptors, clear=sift.descriptors, decoder=lambda s: s.origin)
+    assert applicable(hidden, known) == ()
+    pairs = KnownPairs(descriptors=sift.descriptors, codes=hidden.subspaces.origin)
+    every = replace(known, pool=hidden.subspaces.origin, pairs=pairs)
+    assert applicable(hidden, every) == ("alignment", "known-pairs")
+    with pytest.raises(InputError, match="not for sealed"):
+        run_attack(ATTACKS["nearest"], hidden, every)
+    with pytest.raises(InputError, match="not for unsealed"):
+        run_attack(ATTACKS["alignment"], conceal(sift, "random-2"), known)

@@ -76,7 +76,18 @@ def align(
     params: AlignmentParams | None = None,
     mirrored: Sequence[Floats] = (),
 ) -> Floats:
-    """Return a guess (N, n) at the descriptor behind each code (N, B), from public descriptors (V, n) of its space.
+    """Return a guess (N, n) at the descriptor behind each code (N, B); as ``learn_alignment`` finds it."""
+    return learn_alignment(codes, public, bandwidth, params, mirrored)(codes)
+
+
+def learn_alignment(
+    codes: Floats,
+    public: Floats,
+    bandwidth: float,
+    params: AlignmentParams | None = None,
+    mirrored: Sequence[Floats] = (),
+) -> Coding:
+    """Return the way from codes (N, B) of a key to descriptors (N, n), from public descriptors (V, n) of their space.
 
     ``mirrored`` are the first public descriptors as other likely ones, in the mirror for example: such an image is nearly
     as good an alignment as the right one, so from each the others are tried.
@@ -101,8 +112,8 @@ def align(
     rows = public[: chosen.practice]
     back = practise(rows, own.scores[: len(rows)], codes.shape[1], bandwidth, rng)
     guesses = unlike_none(back(aligned), public)
-    smoothed = linear_map(codes, guesses, SMOOTHING)(codes)
-    return unlike_none(smoothed, public)
+    smooth = linear_map(codes, guesses, SMOOTHING)
+    return lambda more: unlike_none(smooth(more), public)
 
 
 def distinct(tops: Sequence[tuple[float, Doubles]]) -> list[tuple[float, Doubles]]:

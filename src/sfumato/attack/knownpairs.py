@@ -14,9 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attack.knowledge import Knowledge, KnownPairs, Recovered
-from sfumato.errors import InputError
-from sfumato.types.concealed import ConcealedFeatures
+from sfumato.attack.knowledge import KnownPairs, Recovered
 
 Floats = NDArray[np.float32]
 
@@ -43,19 +41,6 @@ class LinearMap:
 
     def __repr__(self) -> str:
         return f"LinearMap({self.matrix.shape[0]} bits to {self.matrix.shape[1]} numbers)"
-
-
-def recover_known_pairs(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
-    """Return what known pairs tell about codes, of the way that does best on pairs held back.
-
-    Raises InputError without pairs, or if their codes are not of the length of these.
-    """
-    if knowledge.pairs is None or not len(knowledge.pairs):
-        raise InputError("known pairs need clear descriptors with their codes under the same key (pairs)")
-    codes = features.subspaces.origin
-    if knowledge.pairs.codes.shape[1] != codes.shape[1]:
-        raise InputError(f"the known codes have {knowledge.pairs.codes.shape[1]} bits, the features {codes.shape[1]}")
-    return read_codes(codes, knowledge.pairs)
 
 
 def read_codes(codes: Floats, pairs: KnownPairs) -> Recovered:

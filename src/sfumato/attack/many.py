@@ -18,6 +18,7 @@ from sfumato.attack.companions import companions_from_archive, companions_from_m
 from sfumato.attack.curves import Curve, encoder_curves, mean_curve, oracle_curve
 from sfumato.attack.knowledge import Attack, Companions, Knowledge, Recovered, run_attack
 from sfumato.attack.neighbours import NEIGHBOURS, Recover, oracle, oracle_sphere
+from sfumato.attack.sealed import LARGEST_POOL, thinned
 from sfumato.attack.score import recovery_distances, summarise_distances
 from sfumato.attack.table import ATTACKS, applicable
 from sfumato.concealment.encoders import Resolved
@@ -27,6 +28,7 @@ from sfumato.geometry.model import Model, read_model
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.extractor import Extractor
+from sfumato.types.recipe import Recipe
 from sfumato.types.scene import Matches
 
 Archive = Mapping[str, ConcealedFeatures]
@@ -141,6 +143,8 @@ def attack_archive(
     chosen = choose_attacks(ATTACKS if names is None else names, neighbours)
     model = None if materials.model is None else read_model(materials.model)
     outcomes = {name: Outcome(attack) for name, attack in chosen.items()}
+    if any("pool" in attack.needs for attack in chosen.values()):
+        materials = replace(materials, general=replace(materials.general, pool=pool_of(archive)))
     left_out: dict[str, str] = {}
     for name in progress(list(archive)):
         try:
@@ -163,6 +167,32 @@ def attack_archive(
                 seen(attack.name, name, features, recovered)
     ran = [outcome for outcome in outcomes.values() if outcome.images or names is not None]
     return ran, left_out
+
+
+def pool_of(archive: Archive) -> NDArray[np.float32] | None:
+    """Return all codes (P, B) of an archive that was sealed, evenly thinned out where they are many; else None.
+
+    An image that can not be read, or was sealed under another key, adds nothing: it is named where it is attacked.
+    """
+    codes, key = list[NDArray[np.float32]](), ""
+    names = list(archive)
+    share = max(1, LARGEST_POOL // max(1, len(names)))
+    for name in names:
+        try:
+            features = archive[name]
+        except ArchiveError:
+            continue
+        if not features.recipe.is_sealed:
+            return None
+        if len(features) and features.recipe.space == (key or features.recipe.space):
+            key = features.recipe.space
+            rows = features.subspaces.origin
+            codes.append(rows if len(names) * len(rows) <= LARGEST_POOL else thinned(rows, share))
+    if not codes:
+        return None
+    pool = np.concatenate(codes)
+    pool.setflags(write=False)  # so that it is handed on as it is, and known again
+    return pool
 
 
 def distances_inside(recovered: Recovered, knowledge: Knowledge) -> list[NDArray[np.float64]]:
@@ -208,7 +238,8 @@ def knowledge_of(
     refuse_other_kinds(features.extractor, materials.kinds)
     found: dict[str, Any] = {}
     encoder = materials.general.encoder
-    if isinstance(encoder, Resolved) and encoder.recipe.space != features.recipe.space:
+    before = features.recipe.links[:-1] if features.recipe.is_sealed else features.recipe.links
+    if isinstance(encoder, Resolved) and encoder.recipe.space != (Recipe(links=before).space if before else ""):
         raise InputError(f"it was made by {features.recipe}, not by the encoder that is known, {encoder.recipe.space}")
     nobody = Companions(rows=np.empty(0, np.int32), subspaces=features.subspaces[:0])
     if materials.clear is not None:

@@ -20,6 +20,7 @@ from sfumato.attack.neighbours import (
 )
 from sfumato.attack.replay import recover_replay
 from sfumato.attack.reveal import recover_reveal
+from sfumato.attack.sealed import recover_alignment, recover_pairs
 from sfumato.attack.tracks import recover_tracks
 from sfumato.attack.vertex import recover_vertex
 from sfumato.features.hloc import UNTOLD
@@ -38,6 +39,8 @@ _STRIPPED = "the decoy database (and, if given, public descriptors)"
 _LIKELY = f"{_PUBLIC} (and, if given, the decoy database)"
 _REPLAYED = "the seed of the lifting, and the decoy database"
 _UNDONE = "descriptors of other photos and the encoder, undone by least squares"
+_POOL = "descriptors of other photos, and many codes of one key, which he does not know"
+_HOLDER = "clear descriptors with their codes: the attacker has a device with the key, or took the photos himself"
 _ASKS = ("public", "clear")
 _NORMS = ("public", "decoys")
 """Either shows which norm descriptors have (``sphere.known_radius``)."""
@@ -84,6 +87,16 @@ ATTACKS: dict[str, Attack] = {
         Attack(
             "regression", ("public", "encoder"), _UNDONE, recover_regression, ("public", "encoder"), True, lifted=False
         ),
+        Attack(
+            "alignment",
+            ("public", "pool"),
+            _POOL,
+            recover_alignment,
+            sealed=("public", "pool"),
+            only_sealed=True,
+            helped_by=("encoder",),
+        ),
+        Attack("known-pairs", ("pairs",), _HOLDER, recover_pairs, sealed=("pairs",), only_sealed=True),
         Attack("replay", ("seeds", "decoys"), _REPLAYED, recover_replay, helped_by=("public",)),
     )
 }
@@ -97,6 +110,8 @@ def applicable(features: ConcealedFeatures, knowledge: Knowledge) -> tuple[str, 
     lifting after an encoder is attacked in the encoder's space, and what is found there carried back (lifted.py).
     """
     known = set(knowledge.known)
+    if features.recipe.is_sealed:
+        return _allowed(features, known, set())
     if features.recipe.has_encoder:
         same = knowledge.clear_dim(features) == features.subspaces.ambient_dim
         unfit = set() if same else {"nearest-base", "oracle-base", "oracle-encoded"}

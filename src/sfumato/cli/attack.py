@@ -23,7 +23,7 @@ from sfumato.cli.options import AsJson, Quiet
 from sfumato.cli.output import printable, progress_bar
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.decoys import Decoys
-from sfumato.concealment.encoders import Resolved, find_encoders
+from sfumato.concealment.encoders import Resolved, before_seal, find_encoders
 from sfumato.errors import InputError
 from sfumato.features.hloc import UNTOLD, read_hloc, told_extractor
 from sfumato.learn.decoder import Decoder
@@ -176,6 +176,8 @@ def encoder_of(archive: Archive, path: Path | None) -> Resolved | None:
         if path is not None:
             raise InputError("--encoder is for features that went through an encoder, these did not")
         return None
+    if header.recipe.is_sealed:
+        return before_seal(header.recipe)
     found = find_encoders(header.recipe, [] if path is None else [load_encoder(path)])
     if found is None:
         print(printable(f"the encoder of {header.recipe} is not at hand: see --encoder"), file=sys.stderr)

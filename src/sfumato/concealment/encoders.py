@@ -167,6 +167,12 @@ def _find(link: Link, recipe: Recipe) -> tuple[Encoder, Link]:
     return remember(encoder), replace(link, variant=f"{variant}@{encoder.checksum[:CHECKSUM_DIGITS]}")
 
 
+def before_seal(recipe: Recipe | str) -> Resolved | None:
+    """Return the encoders that come before the seal of a recipe, which anyone may know; None if there are none."""
+    links = Recipe.of(recipe).links[:-1]
+    return resolve(Recipe(links=links)) if links else None
+
+
 def _seal(link: Link, recipe: Recipe, key: bytes | None, width: int) -> tuple[Encoder, Link]:
     """Return the seal of a key, and the link with its checksum: who has another key has another seal."""
     if key is None:

@@ -52,7 +52,7 @@ def make_seal(key: bytes, input_dim: int, bits: int, bandwidth: float = BANDWIDT
         raise InputError(f"a seal has {FEWEST_BITS} bits or more, got {bits}: fewer tell nothing apart")
     if not (np.isfinite(bandwidth) and bandwidth > 0):
         raise InputError(f"the bandwidth of a seal is a number above 0, got {bandwidth}")
-    context = b"%d bits, bandwidth %.6f" % (bits, bandwidth)
+    context = b"%d bits of %d numbers, bandwidth %.6f" % (bits, input_dim, bandwidth)
     seed = hashlib.blake2b(context, key=hashlib.blake2b(key, digest_size=32).digest(), person=b"sfumato seal").digest()
     name = hashlib.shake_256(seed + b"name").hexdigest(32)  # public; of the key it tells whether it is the same
     count = 8 * ((bits * input_dim + 1) // 2)

@@ -87,6 +87,24 @@ class Releases:
         return f"Releases({len(self._held)} of a photo)"
 
 
+class Pools:
+    """All codes that were released under one key, made once for all photos; of the recipe worked on now."""
+
+    def __init__(self) -> None:
+        self._held: tuple[str, str, Floats] | None = None
+
+    def of(self, recipe: Recipe, photos: str, make: Callable[[], Floats]) -> Floats:
+        """Return the codes (P, B) of a recipe and a set of photos."""
+        if self._held is None or self._held[:2] != (recipe.identity, photos):
+            codes = make()
+            codes.setflags(write=False)  # so that it is handed on as it is, and known again
+            self._held = (recipe.identity, photos, codes)
+        return self._held[2]
+
+    def __repr__(self) -> str:
+        return f"Pools({0 if self._held is None else len(self._held[2])} codes)"
+
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
 class Tools:
     """All that the attacker has. ``public`` are decoys files of other photos: their descriptors, not their use."""
@@ -96,6 +114,7 @@ class Tools:
     painters: Sequence[Painter] = ()
     decoders: Mapping[tuple[str, str], tuple[str, Decode]] = field(default_factory=dict)
     releases: Releases = field(init=False, default_factory=Releases)
+    pools: Pools = field(init=False, default_factory=Pools)
 
     def painter(self, extractor_name: str, recipe: str, architecture: str = PATCH) -> Painter | None:
         """Return the inverter for what a recipe releases of some kind of descriptor; None if none is at hand."""
@@ -117,6 +136,8 @@ class Tools:
         lifting = Recipe.of(recipe).lifting
         known = {"clear", "releases"} | ({"public"} if self.public_digest else set())
         known |= {"encoder"} if Recipe.of(recipe).encoders_are_public else set()  # who releases it must say which
+        if Recipe.of(recipe).is_sealed and self.public_digest:
+            known |= {"encoder", "pool", "pairs"}  # the encoder is what comes before the seal
         if self.decoys is not None and lifting is not None and lifting.decoy_count:
             known.add("decoys")
         return known | ({"decoder"} if self.decoder(extractor_name, recipe) else set())

@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attack.knowledge import Companions, Knowledge, Recovered, run_attack
+from sfumato.attack.knowledge import Companions, Knowledge, KnownPairs, Recovered, run_attack
 from sfumato.attack.score import WITHIN
+from sfumato.attack.sealed import thinned
 from sfumato.attack.table import ATTACKS
-from sfumato.concealment.encoders import resolve
+from sfumato.concealment.encoders import before_seal, resolve
 from sfumato.errors import ImageError
 from sfumato.evaluate.attackers import Painter, Tools
 from sfumato.evaluate.intervals import leakage_interval
 from sfumato.evaluate.subjects import ClearFeatures, Subject
-from sfumato.evaluate.task import Figures, Prediction, Sample
+from sfumato.evaluate.task import Figures, Prediction, Sample, short_digest
 from sfumato.images.read import read_image
 from sfumato.learn.metrics import picture_scores
 from sfumato.learn.representation import canonical_input
@@ -40,6 +41,9 @@ VERSION, SCORE_VERSION = 1, 1
 
 SECOND = 1_000_003
 """Added to the seed for a second, independent release of the same photo."""
+
+KNOWN_PAIRS = 10_000
+"""How many descriptors the holder of a key has sealed for an attacker."""
 
 WITH_DECOYS = ("vertex", "bounded", "density")
 """Attacks that also work without the decoys, and better with them."""
@@ -105,6 +109,7 @@ class Intruder:
             "decoys": tools.decoys.checksum if lifted and tools.decoys is not None else None,
             "public": tools.public_digest if "public" in self.needs else None,
             "decoder": decoder[0] if "decoder" in self.needs and decoder is not None else None,
+            "pool": self._pool_name if "pool" in self.needs else None,
             "draws": None if case.subject.seed is None else "evaluation seed",
             **{**self._extractor.settings, "descriptor": kind},
         }
@@ -173,6 +178,22 @@ class Intruder:
         subject = self.case.subject
         return self.tools.releases.of(features, subject.recipe, self.tools.decoys, (subject.seed or 0) + further)
 
+    @property
+    def _pool_name(self) -> str:
+        """Which photos the pool is made of: all of this run, as all of an owner's are sealed under one key."""
+        return short_digest(*sorted(self.photos))
+
+    def _all_codes(self) -> NDArray[np.float32]:
+        """Return the codes of all photos of this run; one that can not be read is told in its own turn."""
+        codes = []
+        for path in self.photos.values():
+            try:
+                codes.append(self._concealed(self._clear[path], 0).subspaces.origin)
+            except ImageError:
+                continue
+            self._clear.keep_only([])
+        return np.concatenate(codes)
+
     def _knowledge(self, features: Features) -> Knowledge:
         """Return what this attack needs, and nothing else."""
         tools, known = self.tools, dict[str, Any]()
@@ -188,8 +209,16 @@ class Intruder:
         decoder = tools.decoder(self._extractor.name, str(self.case.subject.recipe))
         if "decoder" in self.needs and decoder is not None:
             known["decoder"] = decoder[1]
-        if "encoder" in self.needs:
-            known["encoder"] = resolve(self.case.subject.recipe)
+        recipe = self.case.subject.recipe
+        if recipe.is_sealed:
+            known["encoder"] = before_seal(recipe)  # the seal itself only who has the key may know
+        elif "encoder" in self.needs:
+            known["encoder"] = resolve(recipe)
+        if "pool" in self.needs:
+            known["pool"] = tools.pools.of(recipe, self._pool_name, self._all_codes)
+        if "pairs" in self.needs and tools.public_descriptors is not None:
+            rows = thinned(tools.public_descriptors, KNOWN_PAIRS)
+            known["pairs"] = KnownPairs(descriptors=rows, codes=resolve(recipe)(rows))
         return Knowledge(**known)
 
 

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attacks on sealed features, asked as all attacks are: alignment without the key, known pairs with a holder of it.
+
+Alignment looks at all codes of a key at once. What it learned from a pool of them is kept for the next image of the
+same pool. Knows recipes and knowledge, not how the attacks work; a key is no knowledge and is never looked for.
+"""
+
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.attack.alignment import BLOCK, Coding, learn_alignment
+from sfumato.attack.knowledge import Knowledge, Recovered
+from sfumato.attack.knownpairs import read_codes
+from sfumato.attack.lifted import carried_back
+from sfumato.concealment.seal import BANDWIDTH
+from sfumato.errors import InputError
+from sfumato.features.hloc import UNTOLD
+from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.recipe import Recipe
+
+Floats = NDArray[np.float32]
+
+LARGEST_POOL, LARGEST_PUBLIC = 50_000, 60_000
+"""More codes or public descriptors are thinned out evenly: they add time, and little else."""
+HISTOGRAMS = (*UNTOLD, "sift", "rootsift")
+SIFT_SHAPE = (4, 4, 8)
+
+_lock = threading.Lock()
+_learned: list[tuple[Any, Any, str, Coding]] = []
+
+
+def recover_alignment(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+    """Read codes by the alignment of all codes in the pool with public descriptors, without the key.
+
+    Raises InputError for features that are not sealed, or an unknown encoder before the seal.
+    """
+    recipe = features.recipe
+    if not recipe.is_sealed or knowledge.pool is None or knowledge.public is None:
+        raise InputError("alignment needs sealed features, a pool of codes of the same key and public descriptors")
+    if len(recipe.encoders) > 1 and knowledge.encoder is None:
+        raise InputError(f"alignment on {recipe} needs the encoder before the seal (encoder)")
+    found = _alignment(features, knowledge)(features.subspaces.origin)
+    sure = np.full(len(found), 0.5, np.float32)
+    inside = Recovered(found, sure)
+    return inside if len(recipe.encoders) == 1 else carried_back(inside, knowledge)
+
+
+def recover_pairs(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+    """Read codes by known pairs of the same key.
+
+    Raises InputError without pairs, or if their codes are not of the length of these.
+    """
+    codes, pairs = features.subspaces.origin, knowledge.pairs
+    if pairs is None or not len(pairs):
+        raise InputError("known pairs need clear descriptors with their codes under the same key (pairs)")
+    if pairs.codes.shape[1] != codes.shape[1]:
+        raise InputError(f"the known codes have {pairs.codes.shape[1]} bits, the features {codes.shape[1]}")
+    return read_codes(codes, pairs)
+
+
+def thinned(rows: Floats, most: int) -> Floats:
+    """Return at most so many rows, evenly spread."""
+    return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.intp)]
+
+
+def bandwidth_of(recipe: Recipe) -> float:
+    """Return the bandwidth of the seal a recipe ends with."""
+    return float(recipe.links[-1].named[1:] or BANDWIDTH)
+
+
+def mirror_orders() -> list[NDArray[np.intp]]:
+    """Return the orders of SIFT's numbers that stand for a mirrored patch, inverted brightness, and both.
+
+    Cells lie row by row, eight orientations each, relative to the keypoint's own. A mirror along it exchanges rows and
+    directions of turning; inverted brightness turns the keypoint, and with it the cells, by half a turn.
+    """
+    places = np.arange(int(np.prod(SIFT_SHAPE))).reshape(SIFT_SHAPE)
+    mirrored = places[::-1][:, :, -np.arange(8) % 8].ravel()
+    inverted = places[::-1, ::-1].ravel()
+    return [mirrored, inverted, mirrored[inverted]]
+
+
+def _alignment(features: ConcealedFeatures, knowledge: Knowledge) -> Coding:
+    pool, public, name = knowledge.pool, knowledge.public, str(features.recipe)
+    assert pool is not None and public is not None
+    with _lock:
+        for held_pool, held_public, held_name, learned in _learned:
+            if held_pool is pool and held_public is public and held_name == name:
+                return learned
+        rows = thinned(public, LARGEST_PUBLIC)
+        images = [np.ascontiguousarray(rows[:BLOCK][:, order]) for order in _orders(features, rows)]
+        if knowledge.encoder is not None:
+            rows, images = knowledge.encoder(rows), [knowledge.encoder(image) for image in images]
+        codes = thinned(pool, LARGEST_POOL)
+        learned = learn_alignment(codes, rows, bandwidth_of(features.recipe), mirrored=images)
+        _learned[:] = [(pool, public, name, learned)]  # the last alone: pools are large
+    return learned
+
+
+def _orders(features: ConcealedFeatures, rows: Floats) -> list[NDArray[np.intp]]:
+    wide = rows.shape[1] == int(np.prod(SIFT_SHAPE))
+    return mirror_orders() if wide and features.extractor.name in HISTOGRAMS else []
