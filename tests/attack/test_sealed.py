@@ -14,6 +14,7 @@ from sfumato.attack.many import Materials, attack_archive, pool_of
 from sfumato.attack.table import ATTACKS
 from sfumato.concealment.encoders import before_seal
 from sfumato.errors import InputError
+from sfumato.images.samples import sample_image
 
 pytestmark = pytest.mark.filterwarnings("ignore::sfumato.errors.EvaluationOnlyWarning")
 conceal = partial(sfumato.conceal, evaluation_seed=1)
@@ -89,10 +90,8 @@ def test_mirrored_orders_are_those_of_mirrored_patches():
     mirrored, inverted, both = sealed.mirror_orders()
     for order in (mirrored, inverted, both):
         assert np.array_equal(order[order], np.arange(128))
-    photo = sfumato.images.samples.sample_image("coffee")
-    import cv2
-
-    pixels = cv2.cvtColor(cv2.imread(str(photo)), cv2.COLOR_BGR2GRAY)
+    cv2 = pytest.importorskip("cv2")
+    pixels = cv2.cvtColor(sample_image("coffee").pixels, cv2.COLOR_RGB2GRAY)
     maker = cv2.SIFT_create(200)
     plain = maker.detectAndCompute(pixels, None)[1]
     flipped = maker.detectAndCompute(np.ascontiguousarray(pixels[:, ::-1]), None)[1]

@@ -89,8 +89,8 @@ def learn_alignment(
 ) -> Coding:
     """Return the way from codes (N, B) of a key to descriptors (N, n), from public descriptors (V, n) of their space.
 
-    ``mirrored`` are the first public descriptors as other likely ones, in the mirror for example: such an image is nearly
-    as good an alignment as the right one, so from each the others are tried.
+    ``mirrored`` are the first public descriptors as other likely ones, in the mirror for example: such an image is
+    nearly as good an alignment as the right one, so from each the others are tried.
 
     Raises InputError for too few codes or public descriptors.
     """

@@ -61,7 +61,7 @@ class Companions:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class KnownPairs:
-    """Clear ``descriptors`` (K, n) of other photos and the ``codes`` (K, B) that a key the attacker lacks made of them."""
+    """Clear ``descriptors`` (K, n) and the ``codes`` (K, B) that a key the attacker lacks made of them."""
 
     descriptors: NDArray[np.float32]
     codes: NDArray[np.float32]

@@ -18,8 +18,8 @@ from sfumato.attack.companions import companions_from_archive, companions_from_m
 from sfumato.attack.curves import Curve, encoder_curves, mean_curve, oracle_curve
 from sfumato.attack.knowledge import Attack, Companions, Knowledge, Recovered, run_attack
 from sfumato.attack.neighbours import NEIGHBOURS, Recover, oracle, oracle_sphere
-from sfumato.attack.sealed import LARGEST_POOL, thinned
 from sfumato.attack.score import recovery_distances, summarise_distances
+from sfumato.attack.sealed import LARGEST_POOL, thinned
 from sfumato.attack.table import ATTACKS, applicable
 from sfumato.concealment.encoders import Resolved
 from sfumato.errors import ArchiveError, InputError, suggest

@@ -85,7 +85,8 @@ def mirror_orders() -> list[NDArray[np.intp]]:
 
 def _alignment(features: ConcealedFeatures, knowledge: Knowledge) -> Coding:
     pool, public, name = knowledge.pool, knowledge.public, str(features.recipe)
-    assert pool is not None and public is not None
+    assert pool is not None
+    assert public is not None
     with _lock:
         for held_pool, held_public, held_name, learned in _learned:
             if held_pool is pool and held_public is public and held_name == name:
