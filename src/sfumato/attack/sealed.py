@@ -25,6 +25,8 @@ Floats = NDArray[np.float32]
 
 LARGEST_POOL, LARGEST_PUBLIC = 50_000, 60_000
 """More codes or public descriptors are thinned out evenly: they add time, and little else."""
+KEPT = 4
+"""Of how many recipes what was learned is kept, with the pools: photos are attacked one by one under all recipes."""
 HISTOGRAMS = (*UNTOLD, "sift", "rootsift")
 SIFT_SHAPE = (4, 4, 8)
 
@@ -97,7 +99,7 @@ def _alignment(features: ConcealedFeatures, knowledge: Knowledge) -> Coding:
             rows, images = knowledge.encoder(rows), [knowledge.encoder(image) for image in images]
         codes = thinned(pool, LARGEST_POOL)
         learned = learn_alignment(codes, rows, bandwidth_of(features.recipe), mirrored=images)
-        _learned[:] = [(pool, public, name, learned)]  # the last alone: pools are large
+        _learned[:] = [*_learned[1 - KEPT :], (pool, public, name, learned)]
     return learned
 
 

@@ -88,21 +88,24 @@ class Releases:
 
 
 class Pools:
-    """All codes that were released under one key, made once for all photos; of the recipe worked on now."""
+    """All codes that were released under one key, made once for all photos; of the few recipes used last."""
+
+    KEPT = 4
 
     def __init__(self) -> None:
-        self._held: tuple[str, str, Floats] | None = None
+        self._held: dict[tuple[str, str], Floats] = {}
 
     def of(self, recipe: Recipe, photos: str, make: Callable[[], Floats]) -> Floats:
         """Return the codes (P, B) of a recipe and a set of photos."""
-        if self._held is None or self._held[:2] != (recipe.identity, photos):
+        key = (recipe.identity, photos)
+        if key not in self._held:
             codes = make()
             codes.setflags(write=False)  # so that it is handed on as it is, and known again
-            self._held = (recipe.identity, photos, codes)
-        return self._held[2]
+            self._held = dict([*self._held.items()][1 - self.KEPT :]) | {key: codes}
+        return self._held[key]
 
     def __repr__(self) -> str:
-        return f"Pools({0 if self._held is None else len(self._held[2])} codes)"
+        return f"Pools({len(self._held)} recipes)"
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
