@@ -115,7 +115,7 @@ def _legend(figure: Any, series: Sequence[str], variants: Sequence[tuple[str, in
         Line2D([], [], color="#444444", ls=STYLES[number % len(STYLES)], label=name) for name, number in variants
     ]
     if handles:
-        longest = max(len(handle.get_label()) for handle in handles)
+        longest = max(len(str(handle.get_label())) for handle in handles)
         fitting = int(72 * figure.get_figwidth() / (6 * longest + 45))  # points: a letter is about 6 wide
         columns = max(1, min(6, len(handles), fitting))
         figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)

@@ -217,8 +217,8 @@ class Intruder:
         if "pool" in self.needs:
             known["pool"] = tools.pools.of(recipe, self._pool_name, self._all_codes)
         if "pairs" in self.needs and tools.public_descriptors is not None:
-            rows = thinned(tools.public_descriptors, KNOWN_PAIRS)
-            known["pairs"] = KnownPairs(descriptors=rows, codes=resolve(recipe)(rows))
+            paired = thinned(tools.public_descriptors, KNOWN_PAIRS)
+            known["pairs"] = KnownPairs(descriptors=paired, codes=resolve(recipe)(paired))
         return Knowledge(**known)
 
 
