@@ -86,10 +86,8 @@ def vote_weights(voters: int) -> NDArray[np.uint8]:
     ([5, 4, 3, 2, 1], 255)
     """
     falling = np.linspace(1, 0.2, voters)
-    weights: NDArray[np.uint8] = np.maximum(1, falling * min(HEAVIEST, MOST_VOTERS / falling.sum()) + 1e-9).astype(
-        np.uint8
-    )
-    return weights
+    weights = np.maximum(1, falling * min(HEAVIEST, MOST_VOTERS / falling.sum()) + 1e-9)
+    return np.asarray(weights, np.uint8)
 
 
 def settle_exactly(
