@@ -29,8 +29,8 @@ RECIPES = (
     "sub-hybrid-4",
     *(f"compress-{d}+sub-hybrid-{m}" for m in (2, 4) for d in (32, 48, 64)),
 )
-SETS = ("raw", *(f"subset-{size}:eps={eps}" for size in (2, 4) for eps in (10, 15, 20)))
-SEQUENCE, PAIRS_USED = "v_graf", 3
+SETS = ("raw", *(f"subset-4:eps={eps}" for eps in (10, 15, 25)))
+SEQUENCE, PAIRS_USED = "v_graf", 2
 Row = dict[str, Any]
 
 
@@ -97,7 +97,7 @@ def set_rows(pairs: list[Any], features: int, seed: int) -> list[Row]:
 
 def main(argv: list[str] | None = None) -> None:
     parser = arguments(__doc__.splitlines()[0])
-    parser.add_argument("--features", type=int, default=2000, help="features of each image")
+    parser.add_argument("--features", type=int, default=1000, help="features of each image")
     args = parser.parse_args(argv)
     warnings.simplefilter("ignore", EvaluationOnlyWarning)
     count = 200 if args.small else args.features
