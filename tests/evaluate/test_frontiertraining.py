@@ -6,7 +6,7 @@ import pytest
 from sfumato.evaluate import frontiertraining
 from sfumato.evaluate.attackers import Toolbox, Tools
 from sfumato.evaluate.frontiertraining import Budget, concealer_of, missing_for, train_missing, wanted_for
-from sfumato.evaluate.subjects import BUNDLED
+from sfumato.evaluate.subjects import BUNDLED, settled
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.samples import sample_paths
 from sfumato.types.recipe import Recipe
@@ -62,3 +62,8 @@ def test_an_interrupted_training_leaves_no_network(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         train_missing(wanted, [], tmp_path, BUNDLED["sift"](), LEAST)
     assert not list(tmp_path.glob("*.safetensors"))
+
+
+def test_without_its_key_no_network_can_be_trained_on_a_seal():
+    assert missing_for(settled("sealed-64"), "sift", Tools()) == []
+    assert missing_for(settled("ninja-sift-2.5"), "sift", Tools())

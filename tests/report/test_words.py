@@ -34,6 +34,8 @@ def test_what_was_not_tried_is_told():
     assert "decoder" in untested_words({"direct", "vertex"})
     assert "inverter" in untested_words({"decoder"})
     assert untested_words({"decoder", "direct"}) == ""
+    assert "without the key" in untested_words({"alignment"}, sealed=True)
+    assert "Not tested: an alignment" in untested_words({"known-pairs"}, sealed=True)
 
 
 def test_every_attack_has_words():

@@ -21,7 +21,7 @@ from sfumato.evaluate.auditpictures import SHOWN_PHOTOS, collect_pictures
 from sfumato.evaluate.auditplot import Point, draw_plot
 from sfumato.evaluate.frontierfile import reference_frontier
 from sfumato.evaluate.homography import evaluate_homography, plan_homography
-from sfumato.evaluate.leakage import SCALE, LeakageProtocol, Works
+from sfumato.evaluate.leakage import LeakageProtocol, Works, counts
 from sfumato.evaluate.leakageworkers import Order, count_workers, evaluate_on
 from sfumato.evaluate.pairs import HomographyProtocol, score_name
 from sfumato.evaluate.runner import code_version
@@ -117,7 +117,7 @@ def points_of(matched: Sequence[Record], attacked: Sequence[Record]) -> list[Poi
         accuracy |= {str(record.params["recipe"]): found[0]} if found else {}
     for record in attacked:
         recipe, attack = str(record.params["recipe"]), str(record.params["attack"])
-        if attack not in SCALE and not attack.startswith("oracle"):
+        if counts(attack):
             values = [one.value for one in record.scores if one.name == "leakage"]
             leakage[recipe] = max([*values, leakage.get(recipe, -math.inf)])
     whole = accuracy.get("raw", 0.0)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from sfumato.errors import InputError
 from sfumato.evaluate.frontierfile import MOST_LEAKAGE, MOST_RECOVERED, FrontierPoint
-from sfumato.evaluate.leakage import SCALE
+from sfumato.evaluate.leakage import SCALE, UNCOUNTED
 from sfumato.evaluate.matched import WAYS
 from sfumato.evaluate.pairs import score_name
 from sfumato.evaluate.tables import Cell, Group, Table, group_by_seed
@@ -62,8 +62,8 @@ class Attempt:
 
     @property
     def is_oracle(self) -> bool:
-        """Whether it knows the answer."""
-        return self.attack.startswith("oracle")
+        """Whether it is shown and not counted: it knows the answer, or had the holder of the key seal for it."""
+        return self.attack.startswith(UNCOUNTED)
 
     @property
     def is_repeated(self) -> bool:

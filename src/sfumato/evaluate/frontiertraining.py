@@ -87,14 +87,17 @@ def wanted_for(recipe: Recipe) -> list[Wanted]:
 
 
 def missing_for(recipe: Recipe, kind: str, tools: Tools) -> list[Wanted]:
-    """Return the networks that attack a recipe of some kind of descriptor and are not at hand."""
+    """Return the networks that attack a recipe of some kind of descriptor and are not at hand.
+
+    A sealed recipe misses none: without the key nothing can be trained on what it releases.
+    """
 
     def is_there(one: Wanted) -> bool:
         if one.what == DECODER:
             return tools.decoder(kind, str(one.recipe)) is not None
         return bool(tools.painters_for(kind, str(one.recipe)))
 
-    return [one for one in wanted_for(recipe) if not is_there(one)]
+    return [] if recipe.is_sealed else [one for one in wanted_for(recipe) if not is_there(one)]
 
 
 def train_missing(

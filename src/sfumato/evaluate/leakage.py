@@ -33,6 +33,10 @@ RECIPES = ("raw", "random-2", "sub-hybrid-2", "sub-hybrid-4")
 SCALE = ("clear", "floor")
 """What leakage is measured on: the picture of the clear descriptors, and that of the keypoints alone."""
 
+UNCOUNTED = ("oracle", "known-pairs")
+"""Beginnings of the names of attacks that are shown and not counted: they know the answer, or had the key's holder seal
+for them."""
+
 DIRECT = "direct"
 """The attack by an inverter that was trained on what this very recipe releases."""
 
@@ -209,6 +213,11 @@ def cases_of(subject: Subject, attacks: Sequence[str], kind: str, tools: Tools) 
     if attacks and foreign == set(attacks):
         raise InputError(f"of the attacks that were asked for, {', '.join(attacks)}, none is for {recipe}")
     return cases
+
+
+def counts(attack: str) -> bool:
+    """Tell whether an attack takes part in the worst case: no scale, no oracle, no help of who has the key."""
+    return attack not in SCALE and not attack.startswith(UNCOUNTED)
 
 
 def unfit_for(recipe: Recipe, kind: str) -> set[str]:

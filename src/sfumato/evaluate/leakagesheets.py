@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sfumato.errors import FileError, ImageError
 from sfumato.evaluate.intruder import decode_picture
-from sfumato.evaluate.leakage import SCALE, Work, Works
+from sfumato.evaluate.leakage import SCALE, Work, Works, counts
 from sfumato.evaluate.results import Results
 from sfumato.evaluate.sheets import Column, draw_sheet
 from sfumato.evaluate.staged import POINTS
@@ -55,7 +55,7 @@ def draw_sheets(works: Works, folder: str | Path, descriptor: str, photos: int =
 def _similarity(work: Work, folder: str | Path) -> float:
     """Return the mean similarity of what an attack painted; that of an oracle, which knows the answer, is none."""
     attack = work.intruder.case.attack
-    if attack in SCALE or attack.startswith("oracle"):
+    if not counts(attack):
         return -np.inf
     kept = Results(folder, work.task()).scores()
     values = [kept[sample][0]["ssim"] for sample in work.samples if sample in kept]

@@ -14,7 +14,7 @@ from typing import Any
 
 from sfumato.errors import InputError
 from sfumato.evaluate.figures import COLOURS, MARKERS, save_figure
-from sfumato.evaluate.leakage import SCALE
+from sfumato.evaluate.leakage import SCALE, counts
 from sfumato.evaluate.pairs import score_name
 from sfumato.evaluate.subjects import POINTS
 from sfumato.evaluate.tables import Cell, Group, Table, group_by_seed
@@ -36,7 +36,7 @@ class Standing:
     @property
     def worst(self) -> tuple[float, str]:
         """The most that an attack gets, and its name; nothing but the clear descriptors themselves for raw."""
-        counted = {name: value for name, value in self.leakage.items() if not name.startswith("oracle")}
+        counted = {name: value for name, value in self.leakage.items() if counts(name)}
         if not counted:
             return (1.0, "clear") if self.recipe == "raw" else (float("nan"), "none was run")
         name = max(counted, key=lambda one: counted[one])
@@ -97,7 +97,7 @@ def draw_tradeoff(standings: Sequence[Standing], stem: str | Path, title: str = 
         axes: Any = figure.subplots()
         for number, one in enumerate(standings):
             colour, (leaked, by) = COLOURS[number % len(COLOURS)], one.worst
-            least = min((value for name, value in one.leakage.items() if not name.startswith("oracle")), default=leaked)
+            least = min((value for name, value in one.leakage.items() if counts(name)), default=leaked)
             axes.plot([least, leaked], [one.accuracy] * 2, color=colour, linewidth=0.8)
             label = f"{re.sub('@[0-9a-f]+', '', one.recipe)} ({by})"
             axes.plot([leaked], [one.accuracy], MARKERS[number % len(MARKERS)], color=colour, label=label)

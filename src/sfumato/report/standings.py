@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from sfumato.errors import InputError
-from sfumato.report.words import NONE, ORACLE, TRAINED, Level, level_of, untested_words
+from sfumato.report.words import ALIGNMENT, NONE, TRAINED, UNCOUNTED, Level, level_of, untested_words
 from sfumato.types.record import Record, Value
 
 BOTH_CONCEALED = ("p-to-p", "s-to-s")
@@ -31,8 +31,8 @@ class Attacked:
 
     @property
     def counts(self) -> bool:
-        """Whether a real attacker could do it: oracles know the answer."""
-        return not self.name.startswith(ORACLE)
+        """Whether a real attacker could do it: an oracle knows the answer, and a holder of the key has the key."""
+        return not self.name.startswith(UNCOUNTED)
 
     @property
     def leakage(self) -> float | None:
@@ -97,14 +97,21 @@ class Standing:
     def level(self) -> Level:
         """The verdict."""
         names = {one.name.split(",")[0] for one in self.attacks}
+        strongest = (ALIGNMENT,) if self.is_sealed else TRAINED
         return NONE if self.is_clear else level_of(
-            self.leakage, self.recovered(), trained=bool(names & set(TRAINED))
+            self.leakage, self.recovered(), trained=bool(names & set(strongest))
         )  # fmt: skip
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether it takes a key to conceal: then nobody without it can train a network on what is released."""
+        return self.recipe.split("+")[-1].startswith("sealed-")
 
     @property
     def untested(self) -> str:
         """What might do better and was not tried."""
-        return "" if self.is_clear else untested_words({one.name.split(",")[0] for one in self.attacks})
+        names = {one.name.split(",")[0] for one in self.attacks}
+        return "" if self.is_clear else untested_words(names, sealed=self.is_sealed)
 
 
 def standings_of(records: Sequence[Record]) -> list[Standing]:

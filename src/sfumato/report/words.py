@@ -6,7 +6,8 @@ Knows names of attacks and figures; not where they come from. No word here says 
 
 from dataclasses import dataclass
 
-ORACLE = "oracle"
+UNCOUNTED = ("oracle", "known-pairs")
+"""Beginnings of the names of attacks that no attacker without help can make."""
 """Attacks of this name know the answer: they are shown and do not count."""
 TRAINED = ("direct", "decoder")
 """Attacks by a network that was trained on what the very recipe releases."""
@@ -66,6 +67,8 @@ ATTACK_WORDS = {
     "intersection": "has a second, independent release of the same photo",
     "decoder": "a network trained to undo this very recipe, on other people's photos",
     "direct": "an inverter trained on what this very recipe releases, on other people's photos",
+    "alignment": "has descriptors of other people's photos, and lays all sealed features at once over them",
+    "known-pairs": "had thousands of features of its own sealed by a holder of the key: shown, not counted",
     "oracle": "is told which of the nearest public descriptors is the best: shown, not counted",
     "oracle-projected": "is told which of the nearest, projected on the subspace, is the best: shown, not counted",
     "oracle-sphere": "is told which of the nearest, projected on the subspace's sphere, is best: shown, not counted",
@@ -103,14 +106,23 @@ NOT_TESTED = (
 )
 """What no audit of this kind runs, whatever the recipe."""
 
+ALIGNMENT = "alignment"
+"""The attack on sealed features by who has no key."""
+SEALED = (
+    "Holds against those without the key. Whoever has it, or a device that has it and does as told, sees as much as "
+    "from clear features; with more photos than here an attacker without it may see more, too."
+)
+
 REMAINS = (
     "Positions, sizes and angles of keypoints stay visible under every recipe. They outline the scene; the floor shows "
     "how much that alone gives away."
 )
 
 
-def untested_words(attacks: set[str]) -> str:
+def untested_words(attacks: set[str], *, sealed: bool = False) -> str:
     """Return what was not tried on a recipe although it might succeed; empty where both networks were there."""
+    if sealed:
+        return SEALED if ALIGNMENT in attacks else f"{SEALED} Not tested: an alignment of all sealed features."
     missing = [name for name in TRAINED if name not in attacks]
     if len(missing) == len(TRAINED):
         return "Not tested: no network trained on this very recipe was at hand. It may see more than what is shown."
