@@ -68,6 +68,14 @@ def test_what_can_not_be_joined_is_refused(make_attack, records):
         standings_of([*records, make_attack("raw", "clear", 1.0, descriptor="rootsift")])
 
 
+def test_the_sentence_is_about_what_decided(make_attack):
+    (by_picture,) = standings_of([make_attack("random-2", "direct", 0.9, 0.0)])
+    (by_recovery,) = standings_of([make_attack("random-2", "direct", 0.2, 0.9)])
+    assert by_picture.level is by_recovery.level
+    assert "nearly the same picture" in by_picture.says
+    assert "Descriptors themselves" in by_recovery.says
+
+
 def test_records_of_other_photos_or_settings_are_not_averaged(make_attack):
     first = make_attack("random-2", "vertex", 0.1)
     assert standings_of([first, replace(first, seed=1)])

@@ -11,7 +11,17 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from sfumato.errors import InputError
-from sfumato.report.words import ALIGNMENT, NONE, TRAINED, UNCOUNTED, Level, level_of, untested_words
+from sfumato.report.words import (
+    ALIGNMENT,
+    NONE,
+    OPEN,
+    RECOVERED,
+    TRAINED,
+    UNCOUNTED,
+    Level,
+    level_of,
+    untested_words,
+)
 from sfumato.types.record import Record, Value
 
 BOTH_CONCEALED = ("p-to-p", "s-to-s")
@@ -87,10 +97,10 @@ class Standing:
     def recovered(self, within: str = "within 0.1") -> float | None:
         """Return the largest share of descriptors that an attack recovered within a distance; of raw all.
 
-        Points of an encoder's space that were recovered from a lifting after it count too.
+        Points of an encoder's space that were recovered from a lifting after it are told in the table and do not count
+        here: the encoder alone would release them as they are.
         """
-        names = (within, f"lifted {within}")
-        found = [one.scores[name] for one in self.attacks if one.counts for name in names if name in one.scores]
+        found = [one.scores[within] for one in self.attacks if one.counts and within in one.scores]
         return 1.0 if self.is_clear else max(found, default=None)
 
     @property
@@ -106,6 +116,13 @@ class Standing:
     def is_sealed(self) -> bool:
         """Whether it takes a key to conceal: then nobody without it can train a network on what is released."""
         return self.recipe.split("+")[-1].startswith("sealed-")
+
+    @property
+    def says(self) -> str:
+        """The verdict in a sentence: about the picture, or, where they decided it, about the descriptors."""
+        by_picture = level_of(self.leakage, 0.0, trained=True)
+        told_by_picture = self.level in (NONE, OPEN, by_picture)
+        return self.level.says if told_by_picture else RECOVERED
 
     @property
     def untested(self) -> str:

@@ -33,6 +33,9 @@ LEVELS = (
 )
 """From the best to the worst: the first whose limits both figures keep is the verdict."""
 
+RECOVERED = "Descriptors themselves come back: a better inverter would show more of the picture than is seen here."
+"""Said where the share of recovered descriptors decided the verdict, and not the picture."""
+
 
 def level_of(leakage: float | None, recovered: float | None, *, trained: bool) -> Level:
     """Return the verdict for the worst leakage and the largest share of descriptors recovered within 0.1.
