@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What attackers read off sealed SIFT, over bits and bandwidths: by alignment, by a told alignment, by known pairs.
+
+    python benchmarks/sealing.py --json out.json            # needs the photos below SFUMATO_DATA
+
+"alignment" is the attack as it is shipped: public descriptors, all codes, no key. "told alignment" is an oracle: the
+rotation that lays both clouds over one another best is worked out from the clear descriptors, so it bounds what this
+family of attacks can get from so many codes. "known pairs" had so many descriptors sealed under the very key.
+"leakage" is (similarity - floor) / (clear - floor) of pictures that the bundled inverter paints of the first photos.
+"""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from common import arguments, data_folder, finish, note, pinned_threads, sift_like
+
+from sfumato.attack.alignment import (
+    SMOOTHING,
+    AlignmentParams,
+    components,
+    cosines,
+    learn_alignment,
+    practise,
+)
+from sfumato.attack.knowledge import KnownPairs
+from sfumato.attack.knownpairs import linear_map, read_codes, unlike_none
+from sfumato.attack.moments import polar, standardise
+from sfumato.attack.sealed import mirror_orders
+from sfumato.concealment.seal import make_seal
+from sfumato.evaluate.attackers import bundled_painter
+from sfumato.features.local import LocalParams, extract
+from sfumato.images.read import list_images, read_image
+from sfumato.learn.encoder import encode
+from sfumato.learn.metrics import picture_scores
+
+SETTINGS = ((512, 0.3), (1024, 0.3), (512, 0.45))
+PAIRS = (1_000, 10_000)
+AXES = 32
+Floats = np.ndarray
+
+
+def told_alignment(codes: Floats, clear: Floats, public: Floats, bandwidth: float) -> Floats:
+    """Return guesses after the rotation that the clear descriptors themselves say is the best."""
+    rng = np.random.default_rng(0)
+    axes = min(AXES, len(clear) // 16, codes.shape[1])
+    released = components(codes, lambda rows: rows, axes)
+    own = components(public, cosines(public.shape[1], 2048, bandwidth, rng), axes)
+    both = standardise(np.concatenate([own.scores, own.of(clear)]))[len(public) :]
+    turn = polar((both.T @ standardise(released.scores)).astype(np.float64))
+    rows = public[:40_000]
+    back = practise(rows, own.scores[: len(rows)], codes.shape[1], bandwidth, rng)
+    guesses = unlike_none(back(standardise(released.scores) @ turn.T), public)
+    return unlike_none(linear_map(codes, guesses, SMOOTHING)(codes), public)
+
+
+def attacks(bits: int, bandwidth: float, clear: Floats, public: Floats, seed: int) -> Iterator[tuple[str, Floats]]:
+    """Yield what each attacker takes the descriptors for."""
+    seal = make_seal(b"benchmark key %d" % seed, clear.shape[1], bits, bandwidth)
+    codes = encode(seal, clear)
+    mirrored = [public[:8192][:, order] for order in mirror_orders()]
+    yield "alignment", learn_alignment(codes, public, bandwidth, AlignmentParams(seed=seed), mirrored)(codes)
+    yield "told alignment", told_alignment(codes, clear, public, bandwidth)
+    for count in PAIRS:
+        known = public[:count]
+        yield (
+            f"known pairs {len(known)}",
+            read_codes(codes, KnownPairs(descriptors=known, codes=encode(seal, known))).descriptors,
+        )
+
+
+class Pictures:
+    """Photos to paint, and the scale that leakage is measured on."""
+
+    def __init__(self, photos: list[tuple[Any, Any]]) -> None:
+        self._painter, self._photos = bundled_painter(), photos
+        self._clear = self.similarity(np.concatenate([f.descriptors for f, _ in photos])) if photos else 1.0
+        self._floor = self.similarity(np.tile(self._painter.floor, (self.rows, 1))) if photos else 0.0
+
+    @property
+    def rows(self) -> int:
+        """How many descriptors they have."""
+        return sum(len(features) for features, _ in self._photos)
+
+    def similarity(self, rows: Floats) -> float:
+        """Return the mean similarity of what is painted from rows, photo after photo."""
+        found, start = [], 0
+        for features, pixels in self._photos:
+            part = np.ascontiguousarray(rows[start : start + len(features)], np.float32)
+            painted = self._painter.paint(features.keypoints, part, features.image_size)
+            found.append(picture_scores(painted, pixels)["ssim"])
+            start += len(features)
+        return float(np.mean(found))
+
+    def leakage(self, rows: Floats) -> float | None:
+        """Return what rows show on the scale of keypoints alone (0) and clear descriptors (1)."""
+        return (self.similarity(rows) - self._floor) / (self._clear - self._floor) if self._photos else None
+
+
+def load(args: Any) -> tuple[Floats, Floats, Pictures]:
+    """Return descriptors of held-out photos, public ones of others, and some photos to paint."""
+    folder = data_folder()
+    if args.small or folder is None:
+        rng = np.random.default_rng(args.seed)
+        return sift_like(600, rng), sift_like(1200, rng), Pictures([])
+    local = LocalParams(max_features=1000)
+    held = [path for _, path in list_images(folder / "photos" / "bsds500" / "val")][: args.photos]
+    features = [extract(path, local) for path in held]
+    painted = [(one, read_image(path).pixels) for one, path in list(zip(features, held, strict=True))[: args.painted]]
+    others = [path for _, path in list_images(folder / "photos" / "bsds500" / "train")]
+    public = np.concatenate([extract(path, LocalParams(max_features=400)).descriptors for path in others])
+    order = np.random.default_rng(args.seed).permutation(len(public))[: args.public]
+    return np.concatenate([one.descriptors for one in features]), public[order], Pictures(painted)
+
+
+def main() -> int:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--photos", type=int, default=50, help="photos whose features are released under one key")
+    parser.add_argument("--painted", type=int, default=6, help="of these so many are painted")
+    parser.add_argument("--public", type=int, default=60_000, help="descriptors of other photos")
+    args = parser.parse_args()
+    rows = []
+    with pinned_threads(1):
+        note("reading photos")
+        clear, public, pictures = load(args)
+        for bits, bandwidth in SETTINGS[:1] if args.small else SETTINGS:
+            for name, guesses in attacks(bits, bandwidth, clear, public, args.seed):
+                note(f"{bits} bits, bandwidth {bandwidth}: {name}")
+                distance = np.linalg.norm(guesses - clear, axis=1)
+                rows.append({
+                    "bits": bits, "bandwidth": bandwidth, "attack": name, "median": float(np.median(distance)),
+                    "within 0.1": float((distance < 0.1).mean()), "within 0.3": float((distance < 0.3).mean()),
+                    "leakage": pictures.leakage(guesses),
+                })  # fmt: skip
+    sizes = {"codes": len(clear), "public": len(public), "painted": pictures.rows}
+    finish("sealing", args, sizes, rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
