@@ -144,7 +144,8 @@ def test_encoded_features_are_attacked_in_all_ways_that_are_for_them(
     works = plan_leakage(small_photos, wanted, tools)
     told = [work.intruder.case.attack for work in works.made][2:]
     assert told == [
-        "nearest", "nearest-base", "oracle", "oracle-base", "oracle-encoded", "decoder", "direct", "floor"
+        "nearest", "nearest-base", "oracle", "oracle-base", "oracle-encoded", "decoder", "regression",
+        "direct", "floor",
     ]  # fmt: skip
     records = evaluate_leakage(works, tmp_path / "out")
     assert all(not record.dropped and record.seed is None for record in records)

@@ -17,6 +17,17 @@ def test_the_answer_is_that_of_the_reference_for_mixed_dimensions(lift_points):
     np.testing.assert_allclose(np.take_along_axis(true, ids, axis=1), distances, atol=1e-6)
 
 
+def test_one_point_among_many_gets_the_answer_of_a_batch(lift_points):
+    lifted = lift_points(6000, n=24)  # enough for the pass over bytes, which takes up to 32 points
+    index = sfumato.search.build(lifted.subspaces, "exact")
+    index.remove([3, 4000])
+    batch = index.search(lifted.points[:64], k=3)
+    singles = [index.search(lifted.points[i : i + 1], k=3) for i in range(64)]
+    np.testing.assert_array_equal(np.concatenate([ids for _, ids in singles]), batch[1])
+    np.testing.assert_array_equal(np.concatenate([distances for distances, _ in singles]), batch[0])
+    assert not np.isin(batch[1], [3, 4000]).any()
+
+
 def test_removed_entries_never_come_back(lift_points):
     lifted = lift_points(200, n=12)
     index = sfumato.search.build(lifted.subspaces, "exact")

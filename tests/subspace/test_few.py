@@ -29,7 +29,8 @@ def as_searched(points, references, k):
 def test_the_result_is_that_of_every_other_search(m, n, points, threads):
     references = prepare(*some_subspaces(700, m, n))
     asked = some_points(points, n)
-    squared, rows = FewSearch(references).nearest(asked, 7, threads)
+    squared, rows, evaluated = FewSearch(references).nearest(asked, 7, threads)
+    assert 7 * len(asked) <= evaluated < len(asked) * len(references) / 4
     wanted, where = as_searched(asked, references, 7)
     assert np.array_equal(squared, wanted)
     assert np.array_equal(rows, where)
@@ -42,7 +43,7 @@ def test_equals_are_told_apart_by_their_number_and_subspaces_through_a_point_are
     origin[100:105], basis[100:105] = through.origin, through.basis
     origin[200:203], basis[200:203] = origin[[7] * 3], basis[[7] * 3]  # the same one again
     references = prepare(origin, basis)
-    squared, rows = FewSearch(references).nearest(point, 9)
+    squared, rows, _ = FewSearch(references).nearest(point, 9)
     assert rows[0, :5].tolist() == [100, 101, 102, 103, 104]
     assert not squared[0, :5].any()
     wanted, where = as_searched(point, references, 9)

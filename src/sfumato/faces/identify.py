@@ -58,7 +58,7 @@ class Identifier:
         check_pair(side, self._side)
         warn_if_void(side, self._side)
         if side.basis.shape[1] == 0 and self._few.serves(side.origin, wanted):
-            squared, rows = self._few.nearest(side.origin, wanted, self.params.threads)
+            squared, rows, _ = self._few.nearest(side.origin, wanted, self.params.threads)
             return np.sqrt(squared).astype(np.float32), rows
         return nearest_prepared(prepare(side.origin, side.basis), self._prepared, wanted, self.params)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kind "exact": every entry is compared, by the pruned scan of matching. The line others must beat."""
+"""The kind "exact": every entry is compared, by the pruned scan of matching, or for a few points by one pass over
+entries kept in bytes. The line others must beat."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from sfumato.search.entries import Entries, Segment
 from sfumato.search.index import Candidates, Index, best_of_each
 from sfumato.search.queries import Block
 from sfumato.subspace.fast import prepare, search, thread_count
-from sfumato.subspace.prepared import Frame, Prepared
+from sfumato.subspace.few import FewSearch
+from sfumato.subspace.prepared import Frame
 
 Ints = NDArray[np.int64]
 
@@ -41,7 +43,7 @@ class ExactIndex(Index):
 
     def __init__(self, entries: Entries, metric: str, params: ExactParams) -> None:
         super().__init__(entries, metric, params)
-        self._prepared: dict[int, tuple[Prepared, Ints]] = {}
+        self._prepared: dict[int, tuple[FewSearch, Ints]] = {}
 
     @classmethod
     def build(cls, entries: Entries, metric: str, params: Any) -> "ExactIndex":
@@ -99,9 +101,12 @@ class ExactIndex(Index):
             side = prepare(origin, basis)
             if len(rows):
                 side.frame = Frame.of(origin)
-            made[segment.start] = side, rows + segment.start
-        side, rows = made[segment.start]
-        found = search(prepare(block.origin, block.basis), side, (k, 0), threads=self.params.threads)
+            made[segment.start] = FewSearch(side), rows + segment.start
+        few, rows = made[segment.start]
+        if block.dim == 0 and few.serves(block.origin, k):
+            squared, nearest, decided = few.nearest(block.origin, k, self.params.threads)
+            return np.sqrt(squared), rows[nearest], decided
+        found = search(prepare(block.origin, block.basis), few.references, (k, 0), threads=self.params.threads)
         where = np.where(found.rows0 >= 0, rows[found.rows0] if len(rows) else -1, -1)
         return np.sqrt(found.squared0), where, found.decided
 

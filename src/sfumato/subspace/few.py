@@ -53,8 +53,9 @@ class FewSearch:
 
     def nearest(
         self, points: NDArray[np.float32], k: int, threads: int | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Return squared distances and rows (P, k) of the k subspaces nearest to points (P, n), nearest first.
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64], int]:
+        """Return squared distances and rows (P, k) of the k subspaces nearest to points (P, n), nearest first, and how
+        many pairs were evaluated in float64.
 
         Of equal distances the lower row comes first.
         """
@@ -62,13 +63,14 @@ class FewSearch:
         side, many = prepare(points, np.zeros((len(points), 0, points.shape[1]), np.float32)), self.references
         exact = exact_distances(side, many)
         zeros = max(float(indistinct(one, other).max()) for one, other in ((side, many), (many, side)))
-        squared, rows = np.empty((len(points), k)), np.empty((len(points), k), np.int64)
+        squared, rows, evaluated = np.empty((len(points), k)), np.empty((len(points), k), np.int64), 0
         for row, low in enumerate(lows):  # a float32 may have been rounded up
             found = np.flatnonzero(low <= np.nextafter(np.float32(max(tops[row, k - 1], zeros)), np.float32(np.inf)))
             values = exact(np.full(len(found), row), found)
             order = np.lexsort((found, values))[:k]
             squared[row], rows[row] = values[order], found[order]
-        return squared, rows
+            evaluated += len(found)
+        return squared, rows, evaluated
 
     def _bracket(self, points: NDArray[np.float32], k: int, threads: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return lower ends (P, N) of all squared distances, and the k least upper ends (P, k)."""
