@@ -35,6 +35,15 @@ def test_folders_are_made_and_links_followed(tmp_path):
     assert (tmp_path / "link").is_symlink()
 
 
+def test_who_may_read_a_file_may_read_the_next_one_and_nobody_else(tmp_path):
+    path = tmp_path / "file"
+    write_text(path, "first")
+    path.chmod(0o600)
+    write_text(path, "second")
+    assert path.read_text() == "second"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 @pytest.mark.parametrize("trouble", [KeyboardInterrupt(), OSError(28, "No space left on device")])
 def test_a_folder_appears_whole_or_not_at_all(tmp_path, trouble):
     def stopped():

@@ -7,8 +7,9 @@ Knows bytes and paths. After Ctrl-C, a kill or a full disk the old file is still
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -34,6 +35,8 @@ def write_file(
                 file.write(write) if isinstance(write, bytes) else write(file)
                 file.flush()
                 os.fsync(file.fileno())
+                with suppress(FileNotFoundError):  # who might read the old file may read the new one, and nobody else
+                    temporary.chmod(stat.S_IMODE(target.stat().st_mode))
                 os.replace(temporary, target)
             except BaseException:
                 temporary.unlink()

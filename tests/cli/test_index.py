@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import csv
 import json
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -72,6 +74,16 @@ def test_add_and_remove(run, folder):
     before = (folder / "x.index").read_bytes()
     assert "did you mean" in run("remove", folder / "x.index", "db/7.jpg", code=1).stderr
     assert (folder / "x.index").read_bytes() == before
+
+
+def test_those_who_add_at_once_take_turns(run, folder):
+    run("build", folder / "private.sfm.h5", "-o", folder / "x.index")
+    for i in range(10, 13):
+        sfumato.save(folder / f"{i}.sfm.h5", {f"db/{i}.jpg": image(i)})
+    command = [sys.executable, "-m", "sfumato", "index", "add", str(folder / "x.index")]
+    started = [subprocess.Popen([*command, str(folder / f"{i}.sfm.h5")]) for i in range(10, 13)]
+    assert [process.wait(120) for process in started] == [0, 0, 0]
+    assert len(sfumato.search.load(folder / "x.index")) == 7 * 40
 
 
 def test_mistakes(run, folder):

@@ -4,7 +4,17 @@ import itertools
 import numpy as np
 
 import sfumato
-from sfumato.search.cells import cell_count, centres_of_points, centres_of_subspaces, file_under, lists_of
+from sfumato.search.cells import (
+    cell_count,
+    centres_of_points,
+    centres_of_subspaces,
+    file_under,
+    lists_of,
+    middle_of,
+    points_near,
+)
+
+ZERO = np.zeros(12, np.float32)
 
 
 def test_more_entries_get_more_cells_but_not_in_proportion():
@@ -33,7 +43,7 @@ def test_centres_are_repeatable_and_lie_among_the_points(lift_points):
 def test_centres_learned_from_subspaces_are_nearer_to_what_they_hide_than_origins_are(lift_points):
     lifted = lift_points(3000, n=12, m=1)
     given = lifted.subspaces
-    learned = centres_of_subspaces([(given.origin, given.basis)], 40, 0)
+    learned = centres_of_subspaces([(given.origin, given.basis)], 40, 0, ZERO)
     of_origins = centres_of_points(given.origin, 40, 0)
     assert learned.shape == (40, 12)
     far = [sfumato.squared_distances(lifted.points, centres).min(axis=1).mean() for centres in (learned, of_origins)]
@@ -43,10 +53,23 @@ def test_centres_learned_from_subspaces_are_nearer_to_what_they_hide_than_origin
 def test_subspaces_are_filed_under_the_cells_nearest_to_the_whole_of_them(lift_points):
     lifted = lift_points(300, n=12)
     centres = lifted.points[:64].copy()
-    cells = file_under(centres, lifted.subspaces.origin, lifted.subspaces.basis, 7)
     expected = np.argsort(sfumato.squared_distances(lifted.subspaces, centres), axis=1)[:, :7]
-    np.testing.assert_array_equal(np.sort(cells, axis=1), np.sort(expected, axis=1))
-    assert file_under(centres, np.zeros((0, 12), np.float32), np.zeros((0, 2, 12), np.float32), 3).shape == (0, 3)
+    for middle in (ZERO, centres.mean(axis=0)):
+        cells = file_under(centres, middle, lifted.subspaces.origin, lifted.subspaces.basis, 7)
+        np.testing.assert_array_equal(np.sort(cells, axis=1), np.sort(expected, axis=1))
+    none = np.zeros((0, 12), np.float32), np.zeros((0, 2, 12), np.float32)
+    assert file_under(centres, ZERO, *none, 3).shape == (0, 3)
+
+
+def test_the_middle_is_where_subspaces_pass_and_not_where_they_are_nearest_to_0(lift_points):
+    rng = np.random.default_rng(0)
+    points = 100 + 0.1 * rng.standard_normal((500, 12))
+    far = sfumato.conceal(points.astype(np.float32), "random-2")
+    middle = middle_of([(far.origin, far.basis)], 12)
+    np.testing.assert_allclose(middle, 100, atol=0.1)
+    near = points_near(middle, far.origin, far.basis)
+    assert np.linalg.norm(near - points, axis=1).max() < 1
+    np.testing.assert_allclose(middle_of([(points.astype(np.float32), np.zeros((500, 0, 12)))], 12), points.mean(axis=0))
 
 
 def test_lists_hold_every_entry_where_it_is_filed():

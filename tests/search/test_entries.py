@@ -57,7 +57,8 @@ def test_distances_cross_segments(entries):
     [
         ([0, 20], "1 of 2 are in the index already"),
         ([30, 30], "more than once"),
-        ([-1, 3], "0 or more"),
+        ([-1, 3], "numbers from 0"),
+        ([3, 2**63 - 1], "numbers from 0"),
         ([1], "expected shape"),
         ([0.5, 1.5], "expected integers"),
     ],
@@ -66,6 +67,13 @@ def test_ids_that_can_not_be_are_refused_and_nothing_changes(entries, ids, messa
     with pytest.raises(InputError, match=message):
         entries.add(given(2, 2), ids)
     assert entries.total == 9
+
+
+def test_after_the_last_number_there_is_no_next_id(entries):
+    entries.add(given(1, 2), [2**63 - 2])
+    with pytest.raises(InputError, match="no numbers left"):
+        entries.add(given(1, 2))
+    assert all(segment.ids.dtype == np.int64 for segment in entries.segments)
 
 
 def test_ids_of_removed_entries_may_be_used_again(entries):

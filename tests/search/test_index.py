@@ -157,3 +157,10 @@ def test_effort_one_prepares_the_scan_once_and_sees_what_was_added_and_removed(l
     assert index.search(lifted.points[:1], 1, effort=1)[1] != 0
     index.add(lifted.points[:1])
     assert index.search(lifted.points[:1], 1, effort=1)[1] == 300
+
+
+def test_more_answers_than_memory_should_hold_are_refused():
+    index = sfumato.search.build(np.eye(3), "exact")
+    with pytest.raises(InputError, match="has 3 entries; ask for 3 at most"):
+        index.search(np.eye(3), k=2**31 - 1)
+    assert index.search(np.eye(3), k=5)[1].shape == (3, 5)

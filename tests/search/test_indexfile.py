@@ -143,13 +143,19 @@ def reforge(path, change):
         lambda header, arrays: header["settings"].update(starts=[-1]),
         lambda header, arrays: header["settings"].update(starts=10**9),
         lambda header, arrays: header["params"].update(cells=2**40),
-        lambda header, arrays: header["params"].update(threads=-5),
+        lambda header, arrays: header["entries"].update(next_id=-50),
+        lambda header, arrays: header["entries"].update(next_id=2**63),
         lambda header, arrays: header.update(kind="exec"),
         lambda header, arrays: header.update(metric={}),
         lambda header, arrays: arrays["inverted/members 0"].fill(10**9),
         lambda header, arrays: arrays["inverted/members 0"].fill(-1),
         lambda header, arrays: arrays["inverted/offsets 0"].fill(2**62),
         lambda header, arrays: arrays["entries/ids 0"].fill(-7),
+        lambda header, arrays: arrays["entries/ids 0"].fill(3),
+        lambda header, arrays: arrays["entries/ids 0"].fill(2**63 - 1),
+        lambda header, arrays: arrays["entries/origin 0"].fill(np.nan),
+        lambda header, arrays: arrays["entries/basis 0"].fill(np.nan),
+        lambda header, arrays: arrays["entries/basis 0"].fill(2.0),
         lambda header, arrays: arrays["entries/alive"].fill(255),
         lambda header, arrays: arrays.pop("inverted/codes 0"),
         lambda header, arrays: arrays.update({"inverted/centres": np.zeros((0, 8), np.float32)}),
@@ -175,11 +181,20 @@ def test_numbers_that_are_none_are_harmless(tmp_path, lift_points):
         arrays["inverted/codes 0"][:] = -1
 
     reforge(path, spoil)
-    index = sfumato.search.load(path)
+    with pytest.raises(FileError, match="no subspaces"):
+        sfumato.search.load(path)
+    index = sfumato.search.load(path, verify=False)
     for queries in (lifted.points, lifted.subspaces[:5]):
         ids = index.search(queries, 3)[1]
         assert ids.min() >= -1
         assert ids.max() < 30
+
+
+def test_threads_of_another_machine_are_not_taken_over(tmp_path, lift_points):
+    path = tmp_path / "x.index"
+    sfumato.search.build(lift_points(30, n=8).subspaces, "exact").save(path)
+    reforge(path, lambda header, arrays: header["params"].update(threads=10**7))
+    assert sfumato.search.load(path).params.threads is None
 
 
 def test_a_full_disk_leaves_the_old_index(tmp_path, monkeypatch):

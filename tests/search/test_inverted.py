@@ -117,3 +117,15 @@ def test_lifted_sift_of_sample_photos():
     distances, ids = index.search(views, 1)
     assert (distances[:, 0] <= exact[0][:, 0] + 1e-6).mean() > 0.9
     assert (ids[:, 0] == np.arange(len(views))).mean() > 0.7
+
+
+@pytest.mark.parametrize("with_points", [False, True])
+def test_subspaces_far_from_0_are_found_as_well(with_points):
+    rng = np.random.default_rng(0)
+    points = (100 + 0.1 * rng.standard_normal((3000, 32))).astype(np.float32)
+    entries = sfumato.conceal(points, "random-2")
+    index = sfumato.search.build(entries, params={"points": points[::2]} if with_points else None)
+    views = points[:200] + 0.002 * rng.standard_normal((200, 32)).astype(np.float32)
+    exact = sfumato.search.build(entries, "exact").search(views, 1)
+    found = index.search(views, 1, effort=0.5)
+    assert (found[0][:, 0] <= exact[0][:, 0] + 1e-4).mean() > 0.9

@@ -51,6 +51,28 @@ def test_mistakes(shards, lifted, tmp_path):
         shards.search(np.zeros((1, 4)))
 
 
+def test_damage_is_found_at_the_first_search(lifted, tmp_path):
+    paths = [tmp_path / f"{number}.index" for number in range(2)]
+    shards = build_shards([lifted.subspaces[:300], lifted.subspaces[300:600]], paths, kind="exact")
+    assert shards.search(lifted.points[:1], 1)[1].tolist() == [[0]]
+    data = bytearray(paths[1].read_bytes())
+    data[-5000] ^= 64
+    paths[1].write_bytes(data)
+    with pytest.raises(FileError, match="damaged"):
+        shards.search(lifted.points[:1], 1)
+
+
+def test_as_many_paths_as_parts(lifted, tmp_path):
+    parts, path = [lifted.subspaces[:20], lifted.subspaces[20:40]], tmp_path / "0.index"
+    with pytest.raises(InputError, match="more of them than the 1 paths"):
+        build_shards(parts, [path], kind="exact")
+    with pytest.raises(InputError, match="one for each of 3 paths, got 2"):
+        build_shards(parts, [path, tmp_path / "1.index", tmp_path / "2.index"], kind="exact")
+    for wrong in (lambda: Shards(str(path)), lambda: build_shards(parts, path)):
+        with pytest.raises(InputError, match="path"):
+            wrong()
+
+
 def test_merging_breaks_ties_by_id():
     first = np.array([[0.5, np.inf]], np.float32), np.array([[7, -1]])
     second = np.array([[0.5, 0.75]], np.float32), np.array([[3, 9]])

@@ -20,6 +20,7 @@ from sfumato.search.archives import Answer, add_images, index_images, place_of, 
 from sfumato.search.build import KINDS, load
 from sfumato.search.index import Index
 from sfumato.store import load as load_archive
+from sfumato.store.locking import locked
 from sfumato.whole import write_text
 
 SHOWN = 3
@@ -100,11 +101,11 @@ def add(
 
     Example: sfumato index add x.index more.sfm.h5
     """
-    index = load(index_file)
-    with load_archive(archive) as images:
+    with locked(index_file), load_archive(archive) as images:
+        index = load(index_file)
         bar = progress_bar("reading", len(images), quiet=quiet or as_json)
         count = add_images(index, images, progress=bar)
-    index.save(index_file)
+        index.save(index_file)
     _tell_index(index, index_file, as_json, f"{counted(count, 'feature')} added, {len(index)} in all")
 
 
@@ -117,9 +118,10 @@ def remove(
 
     Example: sfumato index remove x.index db/1.jpg
     """
-    index = load(index_file)
-    count = remove_images(index, names)
-    index.save(index_file)
+    with locked(index_file):
+        index = load(index_file)
+        count = remove_images(index, names)
+        index.save(index_file)
     _tell_index(index, index_file, as_json, f"{counted(count, 'feature')} removed, {len(index)} left")
 
 

@@ -59,8 +59,11 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> Index:
         chosen = kind_class(header["kind"])
         if header["metric"] not in METRICS:
             raise FileError("unknown metric")
-        params = checked_params(chosen, header["params"])
+        told = {name: value for name, value in header["params"].items() if name != "threads"}  # another machine's
+        params = checked_params(chosen, told)
         entries = Entries.restore(part_of(arrays, "entries"), header["entries"])
+        if verify:
+            entries.refuse_nonsense()
         return chosen.restore(entries, header["metric"], params, part_of(arrays, chosen.kind), header["settings"])
     except (
         SfumatoError,

@@ -19,6 +19,9 @@ ITERATIONS = 4
 ROUNDS = 6
 """How often centres move to the mean of the nearest points of the subspaces nearest to them."""
 
+SAMPLE = 50_000
+"""So many subspaces tell where all are."""
+
 SHARE = 16
 """At most so many points, or subspaces, are looked at for a centre."""
 
@@ -44,22 +47,43 @@ def centres_of_points(points: Floats, count: int, seed: int) -> Floats:
     return np.asarray(model.centroids, np.float32).reshape(count, -1)
 
 
-def centres_of_subspaces(blocks: list[tuple[Floats, Floats]], count: int, seed: int) -> Floats:
+def middle_of(blocks: list[tuple[Floats, Floats]], dim: int) -> Floats:
+    """Return the point (dim,) with the least sum of squared distances to subspaces: of points alone, their mean.
+
+    The sum of I - B'B over all subspaces, times the point, is the sum of their origins.
+    """
+    total, products, origins = 0, np.zeros((dim, dim)), np.zeros(dim)
+    step = max(1, sum(len(origin) for origin, _ in blocks) // SAMPLE)
+    for origin, basis in blocks:
+        rows = basis[::step].reshape(-1, dim).astype(np.float64)
+        products += rows.T @ rows
+        origins += origin[::step].sum(axis=0, dtype=np.float64)
+        total += len(origin[::step])
+    found: Floats = np.linalg.lstsq(total * np.eye(dim) - products, origins, rcond=1e-9)[0].astype(np.float32)
+    return found
+
+
+def points_near(middle: Floats, origin: Floats, basis: Floats) -> Floats:
+    """Return the point (N, n) of each subspace that is nearest to a point."""
+    return origin + np.einsum("nk,nki->ni", basis @ middle, basis)
+
+
+def centres_of_subspaces(blocks: list[tuple[Floats, Floats]], count: int, seed: int, middle: Floats) -> Floats:
     """Return centres (count, n) learned from subspaces alone: points that many of them pass near.
 
-    From clusters of their origins, each centre moves to the mean of the nearest points of the subspaces it is the
-    nearest centre of.
+    From clusters of their points nearest to the ``middle`` of all, each centre moves to the mean of the nearest points
+    of the subspaces it is the nearest centre of.
     """
     rng = np.random.default_rng(seed)
     total = sum(len(origin) for origin, _ in blocks)
     wanted = min(1.0, count * SHARE / max(1, total))
     sample = [(origin[rows], basis[rows]) for origin, basis in blocks
               for rows in [np.sort(rng.permutation(len(origin))[: int(np.ceil(len(origin) * wanted))])]]  # fmt: skip
-    centres = centres_of_points(np.concatenate([origin for origin, _ in sample]), count, seed)
+    centres = centres_of_points(np.concatenate([points_near(middle, *block) for block in sample]), count, seed)
     for _ in range(ROUNDS):
         sums, counts = np.zeros(centres.shape), np.zeros(len(centres))
         for origin, basis in sample:
-            cells = file_under(centres, origin, basis, 1)[:, 0]
+            cells = file_under(centres, middle, origin, basis, 1)[:, 0]
             along = np.einsum("nki,ni->nk", basis, centres[cells])
             np.add.at(sums, cells, origin + np.einsum("nk,nki->ni", along, basis))
             counts += np.bincount(cells, minlength=len(centres))
@@ -69,6 +93,7 @@ def centres_of_subspaces(blocks: list[tuple[Floats, Floats]], count: int, seed: 
 
 def file_under(
     centres: Floats,
+    middle: Floats,
     origin: Floats,
     basis: Floats,
     wanted: int,
@@ -76,23 +101,34 @@ def file_under(
     *,
     in_order: bool = False,
 ) -> NDArray[np.int32]:
-    """Return the ``wanted`` cells (N, wanted) nearest to each subspace, ``in_order`` or not; ``run`` is a map."""
+    """Return the ``wanted`` cells (N, wanted) nearest to each subspace, ``in_order`` or not; ``run`` is a map.
+
+    ``middle`` (n,) is a point in the midst of everything, from where float32 has digits enough.
+    """
     load_kernels()
     from sfumato.search.invertedscan import nearest_cells
 
     count, m, n = basis.shape
     result = np.zeros((count, wanted), np.int32)
-    norms, across = np.einsum("ki,ki->k", centres, centres), centres.T
+    centred = centres - middle
+    norms, across = np.einsum("ki,ki->k", centred, centred), centred.T
     step = max(1, PRODUCTS // (len(centres) * (m + 1)))
 
     def file(start: int) -> None:
         part = slice(start, start + step)
-        stack = np.concatenate([origin[part, None], basis[part]], axis=1)
+        stack = np.concatenate([offsets_from(middle, origin[part], basis[part])[:, None], basis[part]], axis=1)
         nearest_cells(stack.reshape(-1, n) @ across, norms, m + 1, wanted, in_order, result[part])
 
     for _ in run(file, range(0, count, step)):
         pass
     return result
+
+
+def offsets_from(middle: Floats, origin: Floats, basis: Floats) -> Floats:
+    """Return where subspaces (N, n), (N, m, n) begin, nearest to ``middle`` and seen from there (N, n)."""
+    offset = origin - middle
+    offset -= np.einsum("nk,nki->ni", np.einsum("nki,ni->nk", basis, offset), basis)
+    return offset
 
 
 def lists_of(cells: NDArray[np.int32], count: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

@@ -22,8 +22,13 @@ from sfumato.types.extractor import Extractor
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
+LARGEST_ID = 2**63 - 1
 LARGEST = 2**31 - 1
 """Rows are kept in 32 bits by some kinds; larger databases go into shards."""
+
+AT_ONCE = 65_536
+SKEWED = 1e-3
+"""Products of the rows of a basis may be so far from those of orthonormal ones; float32 leaves far less."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -104,10 +109,12 @@ class Entries:
 
     def _new_ids(self, count: int, ids: ArrayLike | None) -> Ints:
         if ids is None:
-            return np.arange(self.next_id, self.next_id + count)
+            if self.next_id + count > LARGEST_ID:
+                raise InputError("ids: there are no numbers left after the largest id; give ids of your own")
+            return np.arange(self.next_id, self.next_id + count, dtype=np.int64)
         new = frozen_array(ids, "ids", (count,), np.int64)
-        if new.size and not 0 <= new.min() <= new.max() < 2**63 - 1:
-            raise InputError("ids: expected numbers of 0 or more")
+        if new.size and not 0 <= new.min() <= new.max() < LARGEST_ID:
+            raise InputError(f"ids: expected numbers from 0 to {LARGEST_ID - 1}")
         twice = count - len(np.unique(new))
         if twice:
             raise InputError(f"ids: {twice} are given more than once; every entry needs an id of its own")
@@ -195,8 +202,8 @@ class Entries:
             kinds = [array.dtype.name for array in (origin, basis, ids)] == ["float32", "float32", "int64"]
             if not kinds or origin.shape != (count, dim) or basis.shape != (count, m, dim) or not 0 <= m <= dim:
                 raise FileError(f"segment {number} has arrays of other shapes than it must")
-            if ids.min(initial=0) < 0:
-                raise FileError(f"segment {number} has ids below 0")
+            if ids.min(initial=0) < 0 or ids.max(initial=0) >= LARGEST_ID:
+                raise FileError(f"segment {number} has ids that are none")
             start = entries.segments[-1].stop if entries.segments else 0
             entries.segments.append(Segment(start, read_only(origin), read_only(basis), ids))
         alive, total = arrays["alive"], entries.segments[-1].stop if entries.segments else 0
@@ -207,4 +214,20 @@ class Entries:
             raise FileError("the names of images are no names")
         entries.names = names
         entries.alive, entries.next_id = alive.view(bool), int(settings["next_id"])
+        largest = max((int(segment.ids.max(initial=-1)) for segment in entries.segments), default=-1)
+        if not largest < entries.next_id <= LARGEST_ID:
+            raise FileError("the next id is not beyond those that are there")
         return entries
+
+    def refuse_nonsense(self) -> None:
+        """Raise FileError unless all numbers are finite, bases orthonormal and ids different: reads everything once."""
+        for number, segment in enumerate(self.segments):
+            for start in range(0, len(segment), AT_ONCE):
+                part = slice(start, start + AT_ONCE)
+                origin, basis = segment.origin[part], segment.basis[part]
+                products = np.matmul(basis, basis.transpose(0, 2, 1))
+                if not (np.isfinite(origin).all() and np.abs(products - np.eye(segment.dim)).max(initial=0) < SKEWED):
+                    raise FileError(f"segment {number} holds numbers that are no subspaces")
+        ids = np.concatenate([np.zeros(0, np.int64), *(segment.ids for segment in self.segments)])[self.alive]
+        if len(np.unique(ids)) != len(ids):
+            raise FileError("some ids stand for several entries")

@@ -20,6 +20,9 @@ from sfumato.search.queries import Block, Given, checked_effort, checked_k, read
 
 Ints = NDArray[np.int64]
 
+MOST_ANSWERS = 2**27
+"""Beyond so many, answers that can not be found are refused instead of padded."""
+
 
 @dataclass(frozen=True, slots=True)
 class SearchStats:
@@ -101,6 +104,9 @@ class Index(ABC):
         given, wanted = self._read(queries), checked_k(k)
         effort = checked_effort(effort)
         kept = min(wanted, max(1, len(self)))
+        if wanted > kept and given.count * wanted > MOST_ANSWERS:
+            raise InputError(f"k: {wanted} answers for {given.count} queries are more than memory should hold, and the "
+                             f"index has {len(self)} entries; ask for {kept} at most")  # fmt: skip
         distances = np.full((given.count, wanted), np.inf, np.float32)
         ids = np.full((given.count, wanted), -1, np.int64)
         looked_at = evaluated = 0

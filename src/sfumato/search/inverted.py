@@ -15,7 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError
-from sfumato.search.cells import cell_count, centres_of_points, centres_of_subspaces, file_under
+from sfumato.search.cells import (
+    cell_count,
+    centres_of_points,
+    centres_of_subspaces,
+    file_under,
+    middle_of,
+    points_near,
+)
 from sfumato.search.codes import HEAD, Axes, encode_queries
 from sfumato.search.entries import Entries
 from sfumato.search.exact import ExactIndex, ExactParams, merge_answers
@@ -85,16 +92,17 @@ class InvertedIndex(Index):
         if points is not None and points.shape[1] != entries.dim:
             raise InputError(f"points: expected {entries.dim} dimensions like the entries, got {points.shape[1]}")
         wanted = min(params.cells or cell_count(entries.total), 2**20)
+        middle = np.zeros(entries.dim, np.float32) if linear or not blocks else middle_of(blocks, entries.dim)
         if points is not None and len(points):
             centres = centres_of_points(_unit(points) if linear else points, wanted, params.seed)
         elif blocks:
             starts = _starts(blocks, linear)
-            centres = centres_of_subspaces(starts, min(wanted, max(1, entries.total)), params.seed)
+            centres = centres_of_subspaces(starts, min(wanted, max(1, entries.total)), params.seed, middle)
         else:
             centres = np.zeros((1, entries.dim), np.float32)
         if linear:
             centres = _unit(centres)
-        sample = np.concatenate([np.zeros((0, entries.dim), np.float32), *_directions(blocks, linear)])
+        sample = np.concatenate([np.zeros((0, entries.dim), np.float32), *_directions(blocks, linear, middle)])
         axes = Axes.of(sample if points is None else points, linear=linear)
         index = cls(entries, metric, params, centres, axes, [])
         index.added(range(entries.total))
@@ -115,7 +123,7 @@ class InvertedIndex(Index):
                 if first < stop:
                     inside = slice(first - segment.start, stop - segment.start)
                     sides = segment.origin[inside], segment.basis[inside]
-                    cells = file_under(self.centres, *sides, wanted, pool.map)
+                    cells = file_under(self.centres, self.axes.mean, *sides, wanted, pool.map)
                     parts.append(Filed.of(first, cells, self.axes, *sides, len(self.centres)))
                 while len(parts) > 1 and parts[-2].joins(parts[-1]):
                     last = parts.pop()
@@ -229,10 +237,13 @@ def _unit(points: Floats) -> Floats:
     return np.asarray(points / np.where(lengths > 0, lengths, 1), np.float32)
 
 
-def _directions(blocks: list[tuple[Floats, Floats]], linear: bool) -> list[Floats]:
-    """Return the points whose variance chooses the axes: origins, or the directions of linear subspaces."""
+def _directions(blocks: list[tuple[Floats, Floats]], linear: bool, middle: Floats) -> list[Floats]:
+    """Return the points whose variance chooses the axes: those nearest to the middle, or directions through 0."""
     step = max(1, sum(len(origin) for origin, _ in blocks) // 50_000)
-    return [basis[::step].reshape(-1, basis.shape[2]) if linear else origin[::step] for origin, basis in blocks]
+    return [
+        basis[::step].reshape(-1, basis.shape[2]) if linear else points_near(middle, origin[::step], basis[::step])
+        for origin, basis in blocks
+    ]
 
 
 def _starts(blocks: list[tuple[Floats, Floats]], linear: bool) -> list[tuple[Floats, Floats]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.search.cells import file_under
+from sfumato.search.cells import file_under, offsets_from
 from sfumato.search.codes import HEAD, Axes
 from sfumato.subspace.fast import load_kernels
 
@@ -43,10 +43,8 @@ class CellFinder:
         """Return the cells (Q, wanted) nearest to subspaces (Q, n), (Q, m, n), nearest first."""
         taken = max(LEAST_TAKEN, TAKEN * wanted)
         if len(self.centres) < max(FEWEST, 4 * taken) or self.centres.shape[1] <= HEAD:
-            return file_under(self.centres, origin, basis, wanted, in_order=True)
-        offset = origin - self.axes.mean
-        offset -= np.einsum("qm,qmi->qi", np.einsum("qmi,qi->qm", basis, offset), basis)
-        stack = np.concatenate([offset[:, None], basis], axis=1)
+            return file_under(self.centres, self.axes.mean, origin, basis, wanted, in_order=True)
+        stack = np.concatenate([offsets_from(self.axes.mean, origin, basis)[:, None], basis], axis=1)
         likely = self._likely(stack, taken)
         # squared distances of those to the subspaces, exactly, from the mean
         centred = self.centres[likely] - self.axes.mean

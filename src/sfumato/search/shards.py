@@ -21,11 +21,16 @@ from sfumato.search.queries import checked_effort, checked_k
 
 Answer = tuple[NDArray[np.float32], NDArray[np.int64], tuple[int, int, int, int]]
 
+_intact: set[tuple[str, int, int]] = set()
+"""Files, as they were, whose checksums this process has compared."""
+
 
 class Shards:
     """Index files that are searched like one. Ids must be different in all of them: see ``build_shards``."""
 
     def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
+        if isinstance(paths, str | os.PathLike):
+            raise InputError(f"paths: expected a list of index files, got one path; write [{os.fspath(paths)!r:.80}]")
         self.paths = tuple(os.fspath(path) for path in paths)
         if not self.paths:
             raise InputError("paths: expected at least one index")
@@ -63,10 +68,22 @@ class Shards:
 
 
 def search_file(work: tuple[str, Any, int, float | None]) -> Answer:
-    """Search one file: what a worker does."""
+    """Search one file: what a worker does. Its checksums are compared when the process first meets it as it is."""
     path, queries, k, effort = work
-    distances, ids, stats = load(path, verify=False).search_counted(queries, k, effort)
+    state = _state_of(path)
+    index = load(path, verify=state not in _intact)
+    _intact.add(state)
+    distances, ids, stats = index.search_counted(queries, k, effort)
     return distances, ids, astuple(stats)
+
+
+def _state_of(path: str) -> tuple[str, int, int]:
+    """Return what tells a file from a changed one; nothing of the kind where there is no file."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return path, -1, -1  # load says what is wrong
+    return os.path.realpath(path), found.st_size, found.st_mtime_ns
 
 
 def merge(
@@ -87,13 +104,20 @@ def build_shards(
 
     ``parts``: what ``sfumato.search.build`` takes, one for each path; ``settings``: its metric and params.
     """
-    first = 0
-    for part, path in zip(parts, paths, strict=True):
+    if isinstance(paths, str | os.PathLike):
+        raise InputError("paths: expected one path for each part, got a single path")
+    first, given, places = 0, iter(parts), list(paths)
+    for number, path in enumerate(places):
+        part = next(given, None)
+        if part is None:
+            raise InputError(f"parts: expected one for each of {len(places)} paths, got {number}")
         index = build(part, kind, ids=None, **settings)
         _renumber(index, first)
         index.save(path)
         first = index.entries.next_id
-    return Shards(paths)
+    if next(given, None) is not None:
+        raise InputError(f"parts: there are more of them than the {len(places)} paths")
+    return Shards(places)
 
 
 def _renumber(index: Any, first: int) -> None:
