@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """python -m sfumato: the same as the command sfumato."""
 
-from sfumato.cli.app import main
+from sfumato.cli import main
 
 if __name__ == "__main__":
     main()

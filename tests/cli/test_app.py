@@ -65,3 +65,19 @@ def test_errors_are_one_line_without_a_traceback(run_sfumato, tmp_path):
     assert errors.startswith("error: ")
     assert "Traceback" not in errors
     assert len(errors.strip().splitlines()) == 1
+
+
+def test_where_memory_ends_one_line_says_so():
+    from typer.testing import CliRunner
+
+    from sfumato.cli import app
+
+    def too_much():
+        raise MemoryError
+
+    command = app.explained(too_much, "nothing was changed")
+    made = app.typer.Typer()
+    made.command("much")(command)
+    done = CliRunner().invoke(made, [])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error: this takes more memory than there is")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lets ``python -m sfumato.cli`` be the same as ``sfumato``."""
 
-from sfumato.cli.app import main
+from sfumato.cli import main
 
 if __name__ == "__main__":
     main()

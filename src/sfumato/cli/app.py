@@ -128,6 +128,9 @@ def explained(command: Callable[..., None], interrupted: str) -> Callable[..., N
         except KeyboardInterrupt as stop:
             print(f"interrupted: {interrupted}", file=sys.stderr)
             raise typer.Exit(130) from stop
+        except MemoryError as stop:
+            print("error: this takes more memory than there is; try fewer features, photos or answers", file=sys.stderr)
+            raise typer.Exit(1) from stop
         except BrokenPipeError as stop:  # whoever read our output went away
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(141) from stop
