@@ -46,6 +46,15 @@ def test_what_was_written_is_read_to_the_last_bit(path, gallery):
     assert len(load_gallery(path)) == 0
 
 
+def test_a_new_file_is_private_and_a_changed_one_keeps_its_mode(path):
+    assert path.stat().st_mode & 0o777 == 0o600
+    for mode in (0o640, 0o600, 0o444):
+        path.chmod(mode)
+        with changing(path) as change:
+            change.after = change.before
+        assert path.stat().st_mode & 0o777 == mode
+
+
 def test_nothing_clear_is_in_the_file(path, photos):
     content = path.read_bytes()
     for row in photos(range(4)).values:

@@ -8,6 +8,7 @@ The server's side: holds concealed templates and nothing clear. The format is in
 import hashlib
 import json
 import os
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -34,6 +35,9 @@ KINDS = {HEADER: ("|u1", 1), ORIGIN: ("<f4", 2), BASIS: ("<f4", 3)}
 KEYS = {"format", "version", "ids", "releases", "recipe", "extractor", "thresholds", "data"}
 LARGEST_HEADER = 2**28
 WAIT_SECONDS, PAUSE_SECONDS = 60.0, 0.02
+PRIVATE = 0o600
+"""The mode of a new gallery: its owner's alone."""
+
 ADVICE = "restore a copy; templates can not be made again without releasing a second one"
 
 
@@ -111,7 +115,7 @@ def load_gallery(path: str | os.PathLike[str]) -> Gallery:
 
 
 def _write(target: Path, gallery: Gallery) -> None:
-    """Write a gallery beside its place, then move it there."""
+    """Write a gallery beside its place, then move it there; who might read the old file may read the new one."""
     import h5py
 
     subspaces = gallery.templates.subspaces
@@ -119,9 +123,11 @@ def _write(target: Path, gallery: Gallery) -> None:
     header = np.frombuffer(_header_text(gallery, _digest_arrays(arrays)), np.uint8)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
         with Sink(part, keep=False) as sink, h5py.File(sink, "w", libver="latest") as file:
             for key, array in {HEADER: header, **arrays}.items():
                 file.create_dataset(key, data=array)
+        _keep_access(part, target)
         os.replace(part, target)
     except OSError as cause:
         raise FileError(
@@ -130,6 +136,19 @@ def _write(target: Path, gallery: Gallery) -> None:
     finally:
         with suppress(OSError):
             part.unlink()
+
+
+def _keep_access(part: Path, target: Path) -> None:
+    """Give a file the mode of the one it is to replace, and the owner where that is allowed; a new one is private."""
+    try:
+        before = target.stat()
+    except FileNotFoundError:
+        part.chmod(PRIVATE)
+        return
+    if (before.st_uid, before.st_gid) != (part.stat().st_uid, part.stat().st_gid):
+        with suppress(OSError):
+            os.chown(part, before.st_uid, before.st_gid)
+    part.chmod(stat.S_IMODE(before.st_mode))
 
 
 def _header_text(gallery: Gallery, data: str) -> bytes:
