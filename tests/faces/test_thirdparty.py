@@ -71,6 +71,14 @@ def test_a_message_that_is_too_long_ends_it():
     assert serve(Pipe(bytes(2**24 + 1)), Pipe(b"")) == 0
 
 
+def _with_header(message, old, new):
+    """A message with another header, its length told rightly."""
+    (length,) = struct.unpack_from("<I", message)
+    header = message[4 : 4 + length].replace(old, new)
+    assert new in header
+    return struct.pack("<I", len(header)) + header + message[4 + length :]
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -80,6 +88,10 @@ def test_a_message_that_is_too_long_ends_it():
         lambda message: struct.pack("<I", 2**32 - 1) + message[4:],
         lambda message: message.replace(b'"dim": 2', b'"dim": 3'),
         lambda message: message.replace(b'"dim": 2', b'"dim": 0'),
+        lambda message: _with_header(message, b'"dim": 2', b'"dim": Infinity'),
+        lambda message: _with_header(message, b'"dim": 2', b'"dim": 1e400'),
+        lambda message: _with_header(message, b'"ambient": 64', b'"ambient": -1e999'),
+        lambda message: _with_header(message, b'"ambient": 64', b'"ambient": NaN'),
         lambda message: message[:-4] + np.float32(np.nan).tobytes(),
         lambda message: struct.pack("<I", 2) + b"[]",
     ],

@@ -109,7 +109,7 @@ def _unpack(message: bytes) -> tuple[ConcealedTemplates, Threshold | None]:
         dim, ambient = int(header["dim"]), int(header["ambient"])
         recipe, extractor = Recipe.from_json(str(header["recipe"])), Extractor.from_json(str(header["extractor"]))
         data, threshold = message[LENGTH.size + length :], header["threshold"]
-    except (struct.error, ValueError, KeyError, TypeError, RecursionError) as cause:
+    except (struct.error, ValueError, KeyError, TypeError, OverflowError, RecursionError) as cause:
         raise InputError("a message is not one of a template") from cause
     refuse_unprotected(recipe)
     if min(dim, ambient) < 1 or len(data) != 4 * (dim + 1) * ambient:
