@@ -22,6 +22,8 @@ def test_the_nearest_are_named(run_sfumato, gallery):
     lines = run_sfumato("identify", probe, "-g", gallery, "-k", 2, alone=False).stdout.splitlines()
     assert lines[0].startswith("1. d: distance 0.")
     assert lines[-1] == "2 of 6 people (p-to-s)"
+    everybody = run_sfumato("identify", probe, "-g", gallery, "-k", 2**31 - 1, alone=False).stdout
+    assert everybody.endswith("6 of 6 people (p-to-s)\n")
     strangers = Embeddings(np.random.default_rng(5).normal(size=(60, 64)), tuple(f"p{row}" for row in range(60)))
     calibrate_gallery(gallery, strangers, None, CalibrateParams(rate=0.01))
     facts = json.loads(run_sfumato("identify", probe, "-g", gallery, "--json", alone=False).stdout)

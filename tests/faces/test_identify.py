@@ -35,6 +35,8 @@ def test_few_probes_among_many_find_the_same(photos, monkeypatch):
 def test_there_may_be_fewer_than_wanted_or_nobody(photos):
     templates = conceal_embeddings(photos(range(2)), "random-2")
     assert len(Identifier(templates).identify(photos(range(1)).values, k=5)[0]) == 2
+    found, rows = Identifier(templates).search(photos(range(1)).values, k=2**31 - 1)
+    assert found.shape == rows.shape == (1, 2)
     assert Identifier(templates[[]]).identify(photos(range(1)).values) == [[]]
     assert Identifier(templates).identify(np.zeros((0, 64))) == []
 

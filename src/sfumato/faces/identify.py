@@ -47,13 +47,15 @@ class Identifier:
         self._few = FewSearch(self._prepared)
 
     def search(self, probes: Any, k: int = 5) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return distances and rows (P, k) of the k nearest templates, nearest first; inf and -1 where there are fewer.
+        """Return distances and rows (P, k) of the k nearest templates, nearest first, or as many as there are.
 
-        Probes are points (P, n), which stay on the device, or concealed templates.
+        Among no templates there is one, of distance inf and row -1. Probes are points (P, n), which stay on the device,
+        or concealed templates.
         """
         wanted = whole_number(k, "k")
         if not 1 <= wanted < 2**31:
             raise InputError(f"k: expected a whole number of 1 or more, got {wanted}")
+        wanted = min(wanted, max(1, len(self.templates)))  # what is allocated grows with it
         side = side_of_templates(probes, "probes")
         check_pair(side, self._side)
         warn_if_void(side, self._side)
