@@ -39,6 +39,17 @@ def test_people_come_from_a_table(run_sfumato, gallery):
     assert (json.loads(done.stdout)["people"], json.loads(done.stdout)["impostor_pairs"]) == (30, 60 * 58)
 
 
+def test_how_names_make_people_is_told(run_sfumato, gallery):
+    faces = gallery.with_name("one.npz")
+    np.savez(faces, embedding=np.eye(3, 16), name=["s-1", "s-2", "s-3"])
+    told = run_sfumato("calibrate", faces, "-g", gallery, code=1).stderr
+    assert "all 3 faces would be of one person, 's'" in told
+    assert "--people TABLE" in told
+    table = gallery.with_name("people.csv")
+    table.write_text("s-1,a\ns-2,a\ns-3,a\n")
+    assert "another table of people" in run_sfumato("calibrate", faces, "-g", gallery, "--people", table, code=1).stderr
+
+
 def test_too_few_faces_are_told(run_sfumato, gallery):
     done = run_sfumato("calibrate", gallery.with_name("strangers.npz"), "-g", gallery, code=1)
     assert "a false-accept rate of 0.001 needs 10000 pairs of different people to be measured" in done.stderr

@@ -5,7 +5,8 @@ import cv2
 import numpy as np
 import pytest
 
-from sfumato.faces.galleryfile import load_gallery
+from sfumato.faces.galleryfile import changing, load_gallery
+from sfumato.faces.thresholds import Threshold
 from sfumato.images.samples import sample_image
 
 
@@ -20,6 +21,13 @@ def write_people(path, people, seed=0):
     return path
 
 
+def set_threshold(path):
+    """Between photos of one person (0.15) and strangers: no draw decides."""
+    facts = {"wanted_rate": 0.01, "measured_rate": 0.01, "impostor_pairs": 1000, "people": 40}
+    with changing(path) as change:
+        change.after = change.before.with_threshold(Threshold(comparison="p-to-s", distance=0.4, **facts))
+
+
 @pytest.fixture
 def staff(tmp_path):
     return write_people(tmp_path / "staff.csv", range(3))
@@ -30,7 +38,9 @@ def test_people_are_enrolled_renewed_and_revoked(run_sfumato, staff, tmp_path):
     done = run_sfumato("enroll", staff, "--gallery", gallery, alone=False)
     assert done.stdout.strip() == f"3 people enrolled with random-2: {gallery} holds 3 concealed templates"
     assert "hides gender and race badly" in done.stderr
-    done = run_sfumato("enroll", staff, "-g", gallery, "--row", "p1", "--id", "alice", "--json", alone=False)
+    twin = ("enroll", staff, "-g", gallery, "--row", "p1", "--id", "alice")
+    assert "'alice' looks like 'p1'" in run_sfumato(*twin, code=1).stderr
+    done = run_sfumato(*twin, "--allow-similar", "--json", alone=False)
     assert json.loads(done.stdout) == {
         "enrolled": ["alice"], "people": 4, "recipe": "random-2", "gallery": str(gallery)
     }  # fmt: skip
@@ -52,13 +62,53 @@ def test_enrolling_again_is_refused(run_sfumato, staff, tmp_path):
     assert gallery.read_bytes() == before
 
 
+def test_what_nobody_checked_is_told_once(run_sfumato, staff, tmp_path):
+    gallery, word = tmp_path / "gallery.h5", "no threshold for p-to-s"
+    assert word not in run_sfumato("enroll", staff, "--row", "p0", "-g", gallery, alone=False).stderr  # nobody else yet
+    done = run_sfumato("enroll", write_people(tmp_path / "more.csv", range(1, 6)), "-g", gallery, alone=False)
+    assert done.stderr.count(word) == 1
+    assert "'sfumato calibrate'" in done.stderr
+    newer = write_people(tmp_path / "newer.csv", [1], seed=1)
+    assert word in run_sfumato("renew", newer, "-g", gallery, alone=False).stderr
+    set_threshold(gallery)
+    assert run_sfumato("renew", newer, "-g", gallery, alone=False).stderr == ""
+
+
+def test_a_template_does_not_move_to_another_face(run_sfumato, staff, tmp_path):
+    gallery = tmp_path / "gallery.h5"
+    run_sfumato("enroll", staff, "-g", gallery, alone=False)
+    set_threshold(gallery)
+    before = gallery.read_bytes()
+    other = ("renew", write_people(tmp_path / "other.csv", [0], seed=1), "-g", gallery, "--id", "p1")
+    assert "the new photo of 'p1' would be rejected" in run_sfumato(*other, code=1).stderr
+    assert "'p1' looks like 'p0'" in run_sfumato(*other, "--allow-different", code=1).stderr
+    assert gallery.read_bytes() == before
+    run_sfumato(*other, "--allow-different", "--allow-similar", alone=False)
+
+
+def test_faces_among_the_decoys_are_refused(run_sfumato, tmp_path):
+    team, gallery = write_people(tmp_path / "team.csv", range(30)), tmp_path / "gallery.h5"
+    own = tmp_path / "own.npz"
+    run_sfumato("decoys", "build", "--faces", team, "-o", own, alone=False)
+    assert "'p0' is among the decoys" in run_sfumato("enroll", team, "-g", gallery, "--decoys", own, code=1).stderr
+    assert not gallery.exists()
+    other = write_people(tmp_path / "other.csv", [50])
+    run_sfumato("enroll", other, "-g", gallery, "--decoys", own, alone=False)
+    for command in ("calibrate", "renew"):
+        call = (command, team, "-g", gallery, "--decoys", own)
+        assert "'p0' is among the decoys" in run_sfumato(*call, code=1).stderr
+
+
 def test_what_can_not_be_enrolled_is_told(run_sfumato, staff, tmp_path):
     gallery = tmp_path / "gallery.h5"
     for words, arguments in (
         ("holds 3 faces: say which", (staff, "--id", "alice")),
         ("is not there", (tmp_path / "gone.jpg",)),
         ("No such file", (tmp_path / "gone.npz",)),
-        ("hybrid-2 needs decoys", (staff, "--recipe", "hybrid-2")),
+        (
+            "hybrid-2 needs decoys, for a gallery always the same file: give it with --decoys",
+            (staff, "--recipe", "hybrid-2"),
+        ),
         ("protects nobody", (staff, "--recipe", "raw")),
     ):
         assert words in run_sfumato("enroll", *arguments, "-g", gallery, code=1).stderr

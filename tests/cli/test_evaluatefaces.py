@@ -66,7 +66,12 @@ def test_refusals_are_one_line(run_sfumato, made, tmp_path):
     assert done.stderr.startswith("error: hybrid-2 needs decoys")
     assert "--network" in run_sfumato("evaluate", "faces", made / "agedb_30.bin", *out, code=1).stderr
     done = run_sfumato("evaluate", "attributes", made / "others.npz", "--attribute", "age", *out, code=1)
-    assert "age" in done.stderr
+    assert "no list 'age'; give the labels as a list of that name" in done.stderr
+    done = run_sfumato("evaluate", "faces", made / "others.npz", *out, code=1)
+    assert "no list 'left'; pairs are an npz file with the lists left, right" in done.stderr
+    for command in ("faces", "releases", "protection"):
+        call = ("evaluate", command, made / "pairs.npz", "--decoys", made / "pairs.npz", "--decoy-count", "90")
+        assert "is among the decoys" in run_sfumato(*call, "--recipes", "hybrid-2", *out, code=1).stderr
     done = run_sfumato("evaluate", "releases", made / "pairs.npz", "--count", "many", *out, code=1)
     assert "--count" in done.stderr
 

@@ -14,6 +14,8 @@ def test_labels_come_from_a_table_or_an_array(tmp_path):
         labels_of(tmp_path / "labels.csv", ("a", "c"))
     np.savez(tmp_path / "f.npz", embedding=np.eye(2), gender=np.array([1, 0], np.uint8))
     assert labels_in(tmp_path / "f.npz", "gender") == ["1", "0"]
+    with pytest.raises(FileError, match=r"no list 'race'; .* or give a table with --labels"):
+        labels_in(tmp_path / "f.npz", "race")
 
 
 def test_embeddings_need_no_network_and_decoys_are_never_the_bundled_ones(tmp_path):

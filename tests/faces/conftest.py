@@ -2,10 +2,13 @@
 """People for tests: each a direction, photos of them near it."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from sfumato.faces.galleryfile import changing
+from sfumato.faces.thresholds import Threshold
 from sfumato.types.embeddings import Embeddings
 from sfumato.types.extractor import Extractor
 
@@ -25,3 +28,24 @@ def make_photos(people: range, photos: int = 1, noise: float = 0.03, seed: int =
 def photos() -> Callable[..., Embeddings]:
     """Make photos of people: ``photos(range(3), photos=2, seed=1)``."""
     return make_photos
+
+
+@pytest.fixture(scope="session")
+def set_threshold() -> Callable[..., None]:
+    """Give a gallery's file a threshold between photos of one person (0.3) and strangers (1.2): no draw decides."""
+
+    def set_one(path: Path, distance: float = 0.6) -> None:
+        with changing(path) as change:
+            assert change.before is not None
+            change.after = change.before.with_threshold(
+                Threshold(
+                    comparison="p-to-s",
+                    distance=distance,
+                    wanted_rate=0.01,
+                    measured_rate=0.01,
+                    impostor_pairs=1000,
+                    people=40,
+                )
+            )
+
+    return set_one

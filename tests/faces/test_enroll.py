@@ -5,7 +5,7 @@ import pytest
 from sfumato.concealment.faces import build_face_decoys
 from sfumato.errors import DecoyError, FileError, InputError
 from sfumato.faces.calibrate import CalibrateParams, calibrate_gallery
-from sfumato.faces.enroll import EnrollParams, enroll, renew, revoke
+from sfumato.faces.enroll import EnrollParams, RenewParams, enroll, renew, revoke
 from sfumato.faces.gallery import are_parallel
 from sfumato.faces.galleryfile import load_gallery
 from sfumato.types.embeddings import Embeddings
@@ -55,6 +55,56 @@ def test_renewing_keeps_the_directions(photos, tmp_path):
         renew(tmp_path / "gone.h5", newer)
 
 
+def test_a_template_moves_only_to_the_same_face(photos, tmp_path, set_threshold):
+    path = tmp_path / "gallery.h5"
+    enroll(path, photos(range(3)), EnrollParams())
+    kind = load_gallery(path).templates.extractor
+    assert not renew(path, photos(range(1, 2), seed=1)).compared
+    set_threshold(path)
+    assert renew(path, photos(range(1, 2), seed=2)).compared
+    before = path.read_bytes()
+    taken, stranger = (Embeddings(photos(range(one, one + 1), seed=3).values, ("p1_0",), kind) for one in (0, 9))
+    for wrong in (taken, stranger):
+        with pytest.raises(InputError, match=r"'p1_0' would be rejected.*--allow-different"):
+            renew(path, wrong)
+    with pytest.raises(InputError, match="'p1_0' looks like 'p0_0'"):
+        renew(path, taken, RenewParams(allow_different=True))
+    assert path.read_bytes() == before
+    renew(path, stranger, RenewParams(allow_different=True))
+    renew(path, taken, RenewParams(allow_different=True, allow_similar=True))
+
+
+def test_the_same_photo_is_recognised_without_a_threshold(photos, tmp_path):
+    path = tmp_path / "gallery.h5"
+    assert enroll(path, photos(range(1)), EnrollParams()).compared  # there is nobody to compare with
+    assert not enroll(path, photos(range(1, 3)), EnrollParams()).compared
+    kind = load_gallery(path).templates.extractor
+    again = Embeddings(photos(range(1)).values, ("mallory",), kind)
+    with pytest.raises(InputError, match=r"'mallory' looks like 'p0_0'.*the same photo"):
+        enroll(path, again, EnrollParams())
+    with pytest.raises(InputError, match=r"'x' looks like 'y'.* 2 of 2"):
+        enroll(path, Embeddings(photos(range(7, 8)).values[[0, 0]], ("x", "y"), kind), EnrollParams())
+    with pytest.raises(InputError, match="'p1_0' looks like 'p0_0'"):
+        renew(path, Embeddings(again.values, ("p1_0",), kind))
+    calibrate_gallery(path, photos(range(100, 150)), None, CalibrateParams(rate=0.01, comparison="s-to-s"))
+    assert not enroll(path, photos(range(4, 5)), EnrollParams()).compared  # s-to-s judges no clear face
+    assert enroll(path, again, EnrollParams(allow_similar=True)).compared
+
+
+def test_faces_among_the_decoys_are_refused(photos, tmp_path):
+    path, decoys = tmp_path / "gallery.h5", build_face_decoys(photos(range(500, 600)))
+    enroll(path, photos(range(2)), EnrollParams(decoys=decoys))
+    kind = load_gallery(path).templates.extractor
+    with pytest.raises(DecoyError, match="'p599_0' is among the decoys"):
+        enroll(path, photos(range(599, 601)), EnrollParams(decoys=build_face_decoys(photos(range(599, 601)))))
+    with pytest.raises(DecoyError, match="'p1_0' is among the decoys"):
+        renew(path, Embeddings(decoys.descriptors[:1], ("p1_0",), kind), RenewParams(decoys=decoys))
+    with pytest.raises(DecoyError, match="is among the decoys"):
+        calibrate_gallery(path, photos(range(500, 600)), decoys, CalibrateParams(rate=0.01))
+    with pytest.raises(InputError, match="not the ones the gallery was made with"):
+        renew(path, photos(range(1)), RenewParams(decoys=build_face_decoys(photos(range(700, 740)))))
+
+
 def test_a_new_template_after_a_revocation_is_counted(photos, tmp_path):
     path = tmp_path / "gallery.h5"
     enroll(path, photos(range(3)), EnrollParams())
@@ -66,10 +116,10 @@ def test_a_new_template_after_a_revocation_is_counted(photos, tmp_path):
         revoke(tmp_path / "gone.h5", ("p1_0",))
 
 
-def test_the_same_face_under_another_id_is_refused_where_there_is_a_threshold(photos, tmp_path):
+def test_the_same_face_under_another_id_is_refused_where_there_is_a_threshold(photos, tmp_path, set_threshold):
     path = tmp_path / "gallery.h5"
     enroll(path, photos(range(3)), EnrollParams())
-    calibrate_gallery(path, photos(range(100, 150)), None, CalibrateParams(rate=0.01))
+    set_threshold(path)
     kind = load_gallery(path).templates.extractor
     twin = Embeddings(photos(range(1, 2), seed=4).values, ("mallory",), kind)
     with pytest.raises(InputError, match="'mallory' looks like 'p1_0'"):

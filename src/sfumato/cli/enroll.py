@@ -27,7 +27,14 @@ from sfumato.faces.read import one_face
 from sfumato.types.embeddings import Embeddings
 
 Picture = Annotated[Path, typer.Argument(help="A picture, a folder of pictures, or embeddings (.npz, .csv).")]
+AllowSimilar = Annotated[
+    bool, typer.Option("--allow-similar", help="Also who looks like somebody enrolled: for different people.")
+]
 Id = Annotated[str | None, typer.Option("--id", help="Whom the one face belongs to. Default: the names in the file.")]
+
+
+UNCOMPARED = "this gallery has no threshold for p-to-s, so that nobody checked"
+CALIBRATE = "choose one with 'sfumato calibrate' before you go on"
 
 
 def run(
@@ -41,9 +48,7 @@ def run(
     decoys: DecoysPath = None,
     row: Row = None,
     labels: Labels = None,
-    allow_similar: Annotated[
-        bool, typer.Option("--allow-similar", help="Also who looks like somebody enrolled: for different people.")
-    ] = False,
+    allow_similar: AllowSimilar = False,
     network: Network = None,
     largest: Largest = False,
     extractor: FaceExtractor = None,
@@ -52,7 +57,8 @@ def run(
     """Enroll people: a concealed template of each goes into the gallery, which is made if it is missing.
 
     An id that is enrolled is refused: two independent templates of one face reveal it to whoever holds both. Use
-    'sfumato renew' for a newer photo, 'sfumato revoke' to remove somebody. All are enrolled or none.
+    'sfumato renew' for a newer photo, 'sfumato revoke' to remove somebody. All are enrolled or none. The same photo
+    under another id is always refused, another photo of the same face once 'sfumato calibrate' gave a threshold.
 
     Example: sfumato enroll alice.jpg --gallery gallery.h5 --id alice
     """
@@ -65,15 +71,11 @@ def run(
     )
     done = enroll.enroll(gallery, found, params)
     for name in done.released_before:
-        print(
-            printable(f"warning: {name} was enrolled before: who kept that template and has this one knows the face"),
-            file=sys.stderr,
-        )
+        _say(f"warning: {name} was enrolled before: who kept that template and has this one knows the face")
+    if not done.compared:
+        _say(f"warning: {UNCOMPARED} whether two of these faces are one person's, but for the same photo; {CALIBRATE}")
     if done.gallery.recipe.decoys is None and recipe is None and len(done.gallery) == len(done.ids):
-        print(
-            "note: without decoys a template hides gender and race badly; see 'sfumato decoys build --faces'",
-            file=sys.stderr,
-        )
+        _say("note: without decoys a template hides gender and race badly; see 'sfumato decoys build --faces'")
     _tell("enrolled", done.ids, done.gallery, gallery, as_json=as_json)
 
 
@@ -81,7 +83,12 @@ def renew(
     faces: Picture,
     gallery: GalleryPath,
     one: Id = None,
+    decoys: DecoysPath = None,
     row: Row = None,
+    allow_different: Annotated[
+        bool, typer.Option("--allow-different", help="Also a photo that the old template rejects: for one person.")
+    ] = False,
+    allow_similar: AllowSimilar = False,
     network: Network = None,
     largest: Largest = False,
     extractor: FaceExtractor = None,
@@ -89,9 +96,17 @@ def renew(
 ) -> None:
     """Replace templates by those of newer photos, along the same directions: old and new never meet in the face.
 
+    With a threshold ('sfumato calibrate') a photo that the old template would reject is refused, and one that looks
+    like somebody else; the same photo as somebody else's always. With --decoys also a face that is among them.
+
     Example: sfumato renew alice-2026.jpg --gallery gallery.h5 --id alice
     """
-    done = enroll.renew(gallery, named(faces, one, row, network, largest, extractor))
+    params = enroll.RenewParams(
+        decoys=read_decoys(decoys), allow_different=allow_different, allow_similar=allow_similar
+    )
+    done = enroll.renew(gallery, named(faces, one, row, network, largest, extractor), params)
+    if not done.compared:
+        _say(f"warning: {UNCOMPARED} whether the new photo is of the same person; {CALIBRATE}")
     _tell("renewed", done.ids, done.gallery, gallery, as_json=as_json)
 
 
@@ -119,6 +134,10 @@ def named(
             raise InputError(f"{path}: some faces have the same name; names become ids and must differ")
         return found
     return Embeddings(one_face(faces, row, path).values, (one,), faces.embeddings.extractor)
+
+
+def _say(line: str) -> None:
+    print(printable(line), file=sys.stderr)
 
 
 def _tell(verb: str, ids: tuple[str, ...], now: Gallery, path: Path, *, as_json: bool) -> None:

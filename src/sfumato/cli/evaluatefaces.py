@@ -10,6 +10,7 @@ import typer
 from sfumato.cli.evaluate import Output, Overwrite, Recipes, Seeds, read_seeds, report, words
 from sfumato.cli.options import AsJson, Quiet
 from sfumato.cli.output import printable, progress_bar
+from sfumato.concealment.decoys import Decoys
 from sfumato.errors import InputError
 from sfumato.evaluate import attributes as guessing
 from sfumato.evaluate import faces as verifying
@@ -21,8 +22,10 @@ from sfumato.evaluate.facefigure import draw_attributes, draw_balance, draw_curv
 from sfumato.evaluate.facelifting import DECOY_COUNT, read_face_decoys
 from sfumato.evaluate.results import load_records
 from sfumato.evaluate.subjects import DISTANCES
+from sfumato.faces.likeness import refuse_decoys
 from sfumato.features.embeddingfile import read_embeddings
 from sfumato.features.face import FaceParams, OnnxNetwork
+from sfumato.types.embeddings import Embeddings
 
 FACES, ATTRIBUTES, RELEASES = verifying.FaceProtocol(), guessing.AttributeProtocol(), repeated.ReleaseProtocol()
 
@@ -182,11 +185,12 @@ def releases(
     protocol = repeated.ReleaseProtocol(
         recipes=words(recipes), policies=words(policy), seeds=read_seeds(seeds), releases=_numbers(count)
     )
+    found = read_embeddings(embeddings)
     records = repeated.evaluate_releases(
-        read_embeddings(embeddings),
+        found,
         output,
         protocol,
-        None if decoys is None else read_face_decoys(decoys, decoy_count),
+        _other_people(decoys, decoy_count, found),
         progress=progress_bar("releasing", None, quiet=quiet or as_json),
         overwrite=overwrite,
     )
@@ -214,11 +218,12 @@ def protection(
 
     Example: sfumato evaluate protection lfw.npz --recipes hybrid-2 --decoys strangers.npz -o results/
     """
+    found = read_embeddings(embeddings)
     records = protecting.evaluate_protection(
-        read_embeddings(embeddings),
+        found,
         output,
         protecting.ProtectionProtocol(recipes=words(recipes), seeds=read_seeds(seeds)),
-        None if decoys is None else read_face_decoys(decoys, decoy_count),
+        _other_people(decoys, decoy_count, found),
         progress=progress_bar("linking", None, quiet=quiet or as_json),
         overwrite=overwrite,
     )
@@ -238,6 +243,13 @@ def _read_pairs(path: Path, embeddings: Path | None, network: Path | None, hidde
     for line in lost:
         print(printable(f"left out: {line}"), file=sys.stderr)
     return pairs
+
+
+def _other_people(path: Path | None, count: int, faces: Embeddings) -> Decoys | None:
+    """Read decoys, if a file is named; a face that is to be measured and is one of them is refused."""
+    decoys = None if path is None else read_face_decoys(path, count)
+    refuse_decoys(faces, decoys)
+    return decoys
 
 
 def _draw_balance(output: Path) -> tuple[Path, ...]:

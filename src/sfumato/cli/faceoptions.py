@@ -85,5 +85,10 @@ def labels_of(table: Path | None, names: tuple[str, ...]) -> list[str] | None:
 
 
 def labels_in(path: Path, column: str) -> list[str]:
-    """Return an array of a file of embeddings as labels."""
-    return [str(label) for label in read_column(path, column)]
+    """Return an array of a file of embeddings as labels; raises FileError if it has none of that name."""
+    try:
+        return [str(label) for label in read_column(path, column)]
+    except FileError as cause:
+        raise FileError(
+            f"{cause}; name a list of an npz file, one label for each face, or give a table with --labels"
+        ) from cause

@@ -25,6 +25,14 @@ from sfumato.types.arrays import frozen_array
 from sfumato.types.embeddings import Embeddings
 
 PAIR_ARRAYS = ("left", "right", "same", "fold")
+PAIR_ADVICE = (
+    "pairs are an npz file with the lists left, right (row numbers), same (0 or 1) and fold beside embedding; or give "
+    "LFW's pairs.txt with --embeddings FILE"
+)
+LABEL_ADVICE = (
+    "give the labels as a list of that name in the npz file, one integer or text for each face, or as a csv table with "
+    "--labels TABLE; --attribute says which are guessed"
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -81,7 +89,7 @@ def read_face_pairs(path: str | os.PathLike[str], embeddings: str | os.PathLike[
         return _join(path, read_pair_list(path), read_embeddings(Path(embeddings)))
     faces = read_embeddings(path)
     try:
-        return FacePairs(faces, *(read_column(path, name) for name in PAIR_ARRAYS))
+        return FacePairs(faces, *(_column(path, name, PAIR_ADVICE) for name in PAIR_ARRAYS))
     except InputError as cause:
         raise FileError(f"{path}: {cause}") from cause
 
@@ -97,7 +105,7 @@ def read_labelled_faces(
     known = {} if table is None else read_label_table(table)
     labels = {}
     for name in dict.fromkeys(attributes):
-        given = read_column(Path(path), name) if table is None else _looked_up(table, known, name, faces.names)
+        given = _column(path, name, LABEL_ADVICE) if table is None else _looked_up(table, known, name, faces.names)
         if given.shape != (len(faces),) or given.dtype.kind not in "iubU":
             raise FileError(f"{path}: {name!r:.80} is not one integer or text for each of {len(faces)} faces")
         labels[name] = np.unique(given, return_inverse=True)[1].astype(np.int64)
@@ -117,6 +125,13 @@ def read_label_table(path: str | os.PathLike[str]) -> dict[str, dict[str, str]]:
     return {
         title.strip(): {row[0].strip(): row[at].strip() for row in rows[1:]} for at, title in enumerate(rows[0]) if at
     }
+
+
+def _column(path: str | os.PathLike[str], name: str, advice: str) -> NDArray[Any]:
+    try:
+        return read_column(Path(path), name)
+    except FileError as cause:
+        raise FileError(f"{cause}; {advice}") from cause
 
 
 def _looked_up(

@@ -27,6 +27,7 @@ from sfumato.evaluate.together import figure_by_figure, run_together
 from sfumato.evaluate.verification import Curve, equal_error_rate, fold_accuracies, receiver_curve, true_accepts_at
 from sfumato.faces.calibrate import stranger_pairs
 from sfumato.faces.compare import POINT, SUBSPACE, pair_distances
+from sfumato.faces.likeness import refuse_decoys
 from sfumato.types.embeddings import people_of
 from sfumato.types.record import Record, Value
 
@@ -81,8 +82,8 @@ def evaluate_faces(
     ``decoys`` are embeddings of other people. What was measured before is not measured again, unless ``overwrite``
     forgets it.
 
-    Raises InputError where there is nothing to measure, DecoyError where a recipe lacks decoys, FileError if the folder
-    can not be written.
+    Raises InputError where there is nothing to measure, DecoyError where a recipe lacks decoys or a measured face is
+    one of them, FileError if the folder can not be written.
     """
     protocol = protocol or FaceProtocol()
     if len(pairs) == 0:
@@ -94,6 +95,8 @@ def evaluate_faces(
     sample = Sample("pairs", digest_data(*parts))
     if protocol.strangers:
         refuse_unknown_people(pairs)
+    measured = np.arange(len(pairs.faces)) if protocol.strangers else np.union1d(pairs.left, pairs.right)
+    refuse_decoys(pairs.faces[measured], decoys)
     tasks = [_task(subject, pairs, sample, decoys, protocol) for subject in subjects]
     return run_together(tasks, folder, progress=progress, overwrite=overwrite)
 

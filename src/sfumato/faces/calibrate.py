@@ -16,7 +16,8 @@ from sfumato.concealment.faces import conceal_embeddings, split_decoys
 from sfumato.errors import FileError, InputError
 from sfumato.faces.compare import POINT, SUBSPACE, checked_comparison, pair_distances
 from sfumato.faces.galleryfile import changing, load_gallery
-from sfumato.faces.probe import gallery_decoys, make_probe
+from sfumato.faces.likeness import refuse_decoys
+from sfumato.faces.probe import gallery_decoys, make_probe, need_decoys
 from sfumato.faces.thresholds import Threshold, choose_threshold
 from sfumato.types.embeddings import Embeddings, people_of
 from sfumato.types.recipe import Recipe
@@ -51,11 +52,15 @@ def calibrate(
     ``people`` (N,) says who each is; by default their names without a number behind. Each face is lifted once, and for
     s-to-s a second time as a probe, with decoys of the other half of the database.
 
-    Raises InputError where there are too few pairs to measure the wanted rate.
+    Raises InputError where there are too few pairs to measure the wanted rate, DecoyError for a face among the decoys.
     """
+    need_decoys(recipe, decoys)
+    refuse_decoys(embeddings, decoys)
     who = people_of(embeddings.names) if people is None else tuple(people)
     if len(who) != len(embeddings):
         raise InputError(f"people: {len(embeddings)} faces have {len(who)} names")
+    if len(set(who)) < 2:
+        raise InputError(_one_person(embeddings.names, who, by_name=people is None))
     rows0, rows1 = stranger_pairs(who, params.pairs, np.random.default_rng(params.seed))
     halves = (None, None) if decoys is None else split_decoys(decoys)
     templates = conceal_embeddings(embeddings, recipe, halves[0], labels=labels)
@@ -66,6 +71,19 @@ def calibrate(
     )
     found = pair_distances(probes, templates.subspaces, rows0, rows1)
     return choose_threshold(found, params.rate, comparison=params.comparison, people=len(set(who)))
+
+
+def _one_person(names: Sequence[str], who: Sequence[str], *, by_name: bool) -> str:
+    """Say why there are no two people to compare, and how names make people."""
+    if not names:
+        return "there is no face to calibrate with: give faces of many people"
+    if not by_name:
+        return f"all {len(names)} faces are of {who[0]!r:.80}: give faces of many people, or another table of people"
+    return (
+        f"all {len(names)} faces would be of one person, {who[0]!r:.80}: a name without '_' or '-' and a number behind "
+        f"it is the person, so that {names[0]!r:.80} is of {who[0]!r:.80}. Say who each is with --people TABLE "
+        f"('name,person'), or give other names"
+    )
 
 
 def stranger_pairs(

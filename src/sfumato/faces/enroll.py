@@ -1,26 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Enrolling people on the device that sees them: clear embeddings in, concealed templates in the gallery's file.
 
-The only modules of this package that see clear embeddings are this one, ``calibrate.py`` and ``read.py``; what a server
-runs (``gallery.py``, ``galleryfile.py``, ``compare.py``, ``identify.py``, ``thresholds.py``) never imports them.
+The only modules of this package that see clear embeddings are this one, ``calibrate.py``, ``likeness.py``, ``probe.py``
+and ``read.py``; what a server runs (``gallery.py``, ``galleryfile.py``, ``compare.py``, ``identify.py``,
+``thresholds.py``) never imports them.
 """
 
 import os
 from dataclasses import dataclass, field
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.faces import conceal_embeddings, conceal_parallel, split_decoys
 from sfumato.errors import FileError, InputError
-from sfumato.faces.compare import POINT
 from sfumato.faces.gallery import Gallery
 from sfumato.faces.galleryfile import changing
-from sfumato.faces.identify import Identifier
+from sfumato.faces.likeness import point_threshold, refuse_decoys, refuse_different, refuse_similar
+from sfumato.faces.probe import gallery_decoys, need_decoys
 from sfumato.types.embeddings import Embeddings
 from sfumato.types.recipe import Recipe
-from sfumato.types.templates import ConcealedTemplates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,29 +35,49 @@ class EnrollParams:
     allow_similar: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenewParams:
+    """How to renew. ``allow_different`` also takes a photo that the old template would reject, ``allow_similar`` one
+    that looks like somebody else. With the gallery's ``decoys`` a face that is among them is refused.
+    """
+
+    decoys: Decoys | None = field(default=None, repr=False)
+    allow_different: bool = False
+    allow_similar: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Enrolled:
-    """What became of it: the ``ids``, the ``gallery`` as it is now, and those whose template is not their first."""
+    """What became of it: the ``ids``, the ``gallery`` as it is now, and those whose template is not their first.
+
+    ``compared`` tells whether the faces were held against those enrolled, or there was nothing to compare; without a
+    threshold for p-to-s only the same photo can be recognised.
+    """
 
     ids: tuple[str, ...]
     gallery: Gallery
     released_before: tuple[str, ...] = ()
+    compared: bool = True
 
 
 def enroll(path: str | os.PathLike[str], embeddings: Embeddings, params: EnrollParams) -> Enrolled:
     """Conceal embeddings and add them to a gallery's file, which is made if it is missing; their names become the ids.
 
-    Who is enrolled already is refused, and so is, where the gallery has a threshold, a face that would be accepted as
-    somebody else: two templates of one face would reveal it. All are enrolled or none.
+    Who is enrolled already is refused, and so is a photo that is enrolled and, where the gallery has a threshold for
+    p-to-s, a face that would be accepted as somebody else: two templates of one face would reveal it. All are enrolled
+    or none.
 
-    Raises InputError for these, FileError for a file that can not be read or written.
+    Raises InputError for these, DecoyError for missing decoys and for a face among them, FileError for a file that can
+    not be read or written.
     """
     if not len(embeddings):
         raise InputError("there is no face to enroll")
+    refuse_decoys(embeddings, params.decoys)
     with changing(path) as change:
         gallery = new_gallery(embeddings, params) if change.before is None else change.before
         gallery.refuse_enrolled(embeddings.names)
-        recipe = gallery.recipe if params.recipe is None else params.recipe
+        recipe = gallery.recipe if params.recipe is None else Recipe.of(params.recipe)
+        need_decoys(recipe, params.decoys)
         decoys = None if params.decoys is None else split_decoys(params.decoys)[0]  # the others are for probes
         new = conceal_embeddings(embeddings, recipe, decoys, labels=params.labels)
         if change.before is None:  # with the decoys noted
@@ -66,23 +85,37 @@ def enroll(path: str | os.PathLike[str], embeddings: Embeddings, params: EnrollP
         before = tuple(one for one in new.ids if one in gallery.releases)
         together = gallery.add(new)
         if not params.allow_similar:
-            refuse_similar(together, embeddings, new)
+            refuse_similar(together, embeddings, new.ids)
         change.after = together
-    return Enrolled(new.ids, together, before)
+    compared = len(together) < 2 or params.allow_similar or point_threshold(together) is not None
+    return Enrolled(new.ids, together, before, compared)
 
 
-def renew(path: str | os.PathLike[str], embeddings: Embeddings) -> Enrolled:
+def renew(path: str | os.PathLike[str], embeddings: Embeddings, params: RenewParams | None = None) -> Enrolled:
     """Replace templates by newer ones along the same directions; nothing is drawn, and no two of them ever meet.
 
-    Raises InputError for somebody who is not enrolled, FileError for a file that can not be read or written.
+    Where the gallery has a threshold for p-to-s, a photo that the old template would reject is refused, and one that
+    would be accepted as somebody else; the same photo as somebody else's always. All are renewed or none.
+
+    Raises InputError for these and for somebody who is not enrolled, DecoyError for a face among the decoys, FileError
+    for a file that can not be read or written.
     """
+    params = params or RenewParams()
+    refuse_decoys(embeddings, params.decoys)
     with changing(path) as change:
         if change.before is None:
             raise FileError(f"{path}: no such gallery; there is nobody to renew")
         gallery = change.before
         rows = [gallery.row(one) for one in embeddings.names]
-        change.after = gallery.replace(conceal_parallel(embeddings, gallery.templates[rows]))
-    return Enrolled(embeddings.names, change.after)
+        gallery_decoys(gallery.recipe, params.decoys)
+        moved = gallery.replace(conceal_parallel(embeddings, gallery.templates[rows]))
+        if not params.allow_different:
+            refuse_different(gallery, embeddings)
+        if not params.allow_similar:
+            refuse_similar(moved, embeddings, embeddings.names)
+        change.after = moved
+    compared = (params.allow_different and params.allow_similar) or point_threshold(moved) is not None
+    return Enrolled(embeddings.names, moved, (), compared)
 
 
 def revoke(path: str | os.PathLike[str], ids: tuple[str, ...]) -> Gallery:
@@ -98,22 +131,3 @@ def new_gallery(embeddings: Embeddings, params: EnrollParams) -> Gallery:
     """Return a gallery of nobody for such embeddings."""
     recipe = Recipe.of(params.recipe or ("random-2" if params.decoys is None else "hybrid-2"))
     return Gallery.empty(recipe, embeddings.extractor, embeddings.values.shape[1])
-
-
-def refuse_similar(gallery: Gallery, embeddings: Embeddings, new: ConcealedTemplates) -> None:
-    """Raise InputError if a face would be accepted as somebody else of a gallery that holds it, and has a threshold."""
-    if not any(one.comparison == POINT for one in gallery.thresholds) or len(gallery) < 2:
-        return
-    threshold = gallery.threshold(POINT)
-    found, rows = Identifier(gallery.templates).search(embeddings.values, k=2)
-    own = np.array([gallery.row(one) for one in new.ids])
-    similar = (rows != own[:, None]) & (found <= threshold.distance)
-    if similar.any():
-        mine, place = np.argwhere(similar)[0]
-        other = gallery.templates.ids[rows[mine, place]]
-        raise InputError(
-            f"{new.ids[mine]!r:.80} looks like {other!r:.80}, who is enrolled or about to be; "
-            f"{int(similar.any(axis=1).sum())} of {len(new)} faces look like somebody. Two templates of one face would "
-            f"reveal it. About {threshold.measured_rate * (len(gallery) - 1):.2g} others look alike by chance: "
-            f"allow similar faces if these are different people"
-        )

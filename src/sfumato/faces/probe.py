@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.faces import conceal_embeddings, split_decoys
-from sfumato.errors import InputError
+from sfumato.errors import DecoyError, InputError
 from sfumato.faces.compare import POINT, checked_comparison
 from sfumato.faces.gallery import Gallery
 from sfumato.types.embeddings import Embeddings
@@ -43,8 +43,18 @@ def make_probe(
         )
     if comparison == POINT:
         return embeddings.values
+    need_decoys(gallery.recipe, decoys)
     _, for_probes = gallery_decoys(gallery.recipe, decoys)
     return conceal_embeddings(embeddings, gallery.recipe, for_probes, labels=labels)
+
+
+def need_decoys(recipe: Recipe, decoys: Decoys | None) -> None:
+    """Raise DecoyError if a recipe for faces lacks its decoys; the bundled ones are of SIFT and never meant."""
+    if decoys is None and recipe.lifting is not None and recipe.lifting.decoy_count:
+        raise DecoyError(
+            f"{recipe} needs decoys, for a gallery always the same file: give it with --decoys FILE; it is made from "
+            f"faces of other people by sfumato decoys build --faces"
+        )
 
 
 def gallery_decoys(recipe: Recipe, decoys: Decoys | None) -> tuple[Decoys | None, Decoys | None]:
