@@ -33,7 +33,7 @@ from sfumato.learn.pairs import LocalParams, PairParams, pairs_from_photos
 from sfumato.search.exact import ExactIndex, ExactParams
 
 SINGLE = 40
-EFFORTS = {"points": (0.0, 0.08, 0.15, 0.2), "real points": (0.15,), "sub-hybrid-2": (0.3, 0.38, 0.42, 0.48)}
+EFFORTS = {"points": (0.0, 0.08, 0.12, 0.15), "real points": (0.12, 0.15), "sub-hybrid-2": (0.38, 0.42, 0.45, 0.48)}
 SUBSPACE_ENTRIES, PUBLIC, IMAGE = 200_000, 131_072, 1000
 Search = Callable[[Any, int], tuple[np.ndarray, np.ndarray]]
 Data = dict[str, np.ndarray]

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import warnings
+
 import cv2
 import numpy as np
 import pytest
@@ -6,9 +8,13 @@ import pytest
 import sfumato
 from sfumato.errors import EvaluationOnlyWarning, FileError, InputError
 from sfumato.features.local import LocalParams, extract
+from sfumato.images.read import read_image
 from sfumato.images.samples import sample_image
+from sfumato.learn.imageinverter import load_image_inverter
+from sfumato.learn.imageparams import ImageTrainParams
 from sfumato.learn.inverter import invert, load_inverter
 from sfumato.learn.pace import Pace
+from sfumato.learn.train_image import train_image_inverter
 from sfumato.learn.train_inverter import (
     InverterTrainParams,
     _budget,
@@ -130,3 +136,22 @@ def test_reading_photos_does_not_eat_the_time_to_learn():
     assert _budget(None, late, 0.5).minutes == pytest.approx(2)
     assert _budget(None, Pace(12, clock=lambda: 0.0), 0.5).minutes == pytest.approx(6)
     assert _budget(7, late, 0.5).steps == 7
+
+
+@pytest.mark.parametrize("architecture", ["patch", "unet"])
+def test_a_lifting_after_an_encoder_is_inverted_in_its_own_space(photos, tmp_path, architecture):
+    def conceal_compressed(features):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return sfumato.conceal(features, "compress-32+random-2", evaluation_seed=0)
+
+    output = tmp_path / "a.safetensors"
+    if architecture == "patch":
+        params = InverterTrainParams(**{**SMALL, "patch_steps": 2, "refine_steps": 2})
+        inverter = train_patch_inverter(params, photos, output, concealer=conceal_compressed)
+    else:
+        settings = {"steps": 2, "batch": 2, "side": 64, "width": 0.05, "local": LocalParams(max_features=100)}
+        pixels = [read_image(path) for path in photos]
+        train_image_inverter(ImageTrainParams(**settings), pixels, output, concealer=conceal_compressed)
+        inverter = load_image_inverter(output)
+    assert (inverter.input_dim, inverter.frame.shape) == (96, (32, 32))

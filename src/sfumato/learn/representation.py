@@ -47,6 +47,12 @@ def frame_of(descriptors: ArrayLike) -> NDArray[np.float32]:
     return frame
 
 
+def frame_for(descriptors: ArrayLike, released: Subspaces) -> NDArray[np.float32]:
+    """Return a frame for what is released of descriptors: theirs, or its own where an encoder led to another space."""
+    rows = frozen_array(descriptors, "descriptors", (None, None))
+    return frame_of(rows if rows.shape[1] == released.ambient_dim else released.origin)
+
+
 def canonical_input(subspaces_or_points: Subspaces | ArrayLike, frame: ArrayLike) -> NDArray[np.float32]:
     """Return (N, (m + 1) n) float32: the point nearest to 0, then the basis in the gauge of ``frame`` (n, n).
 

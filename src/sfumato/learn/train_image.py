@@ -25,7 +25,7 @@ from sfumato.learn.metrics import picture_scores
 from sfumato.learn.pace import TICKS, Pace, TrainingResult, finite, flatness, told_flatness
 from sfumato.learn.perceptual import load_perceptual, perceptual_loss
 from sfumato.learn.photoset import Concealer, Photo, Picture, Progress, Window, cut, random_windows, read_photos
-from sfumato.learn.representation import frame_of
+from sfumato.learn.representation import frame_for, frame_of
 from sfumato.learn.resume import generator_state, network_arrays, part_of, restore, set_generator_state, snapshot
 
 __all__ = ["ImageTrainParams", "train_image_inverter"]
@@ -111,7 +111,10 @@ def begin(params: ImageTrainParams, training: list[Photo], concealer: Concealer 
     """Make a network with random weights, and measure what its inputs look like."""
     torch: Any = need("torch", extra="learn")
     rows = np.concatenate([photo.features.descriptors for photo in training])
-    frame = frame_of(rows[rng.permutation(len(rows))[:FRAME_ROWS]])
+    some_rows = rows[rng.permutation(len(rows))[:FRAME_ROWS]]
+    frame = frame_of(some_rows)
+    if concealer is not None:
+        frame = frame_for(some_rows, concealer(training[0].features).subspaces)
     some = random_windows(training, params.side, 32, rng, concealer, frame)
     inputs = np.concatenate([window.inputs for window in some])
     constants = {"frame": frame, "mean": inputs.mean(axis=0), "deviation": inputs.std(axis=0) + np.float32(1e-6)}

@@ -25,7 +25,7 @@ from sfumato.learn.inverter import Inverter, inverter_of, paint_rows
 from sfumato.learn.pace import Pace, told_flatness
 from sfumato.learn.patchdata import Pairs, gather_pairs
 from sfumato.learn.photoset import Concealer
-from sfumato.learn.representation import canonical_input, frame_of
+from sfumato.learn.representation import canonical_input, frame_for
 from sfumato.learn.stage import Budget, Stage, read_part, settings_of
 from sfumato.learn.train_patch import STAGE as PATCH_STAGE
 from sfumato.learn.train_patch import PatchTraining, Represent, represent_clear, train_patch_network
@@ -189,13 +189,16 @@ def gather_material(
     held = max(1, round(HELD_OUT * len(chosen)))
     if concealer is None:
         return Material(photos=chosen, held=held, pairs=pairs, recipe="raw", frame=None, represent=represent_clear)
-    frame = frame_of(pairs.descriptors[:: max(1, len(pairs) // FRAME_ROWS)])
+    some = pairs.descriptors[:: max(1, len(pairs) // FRAME_ROWS)]
+    hidden = concealer(_features(some, pairs.extractor))
+    frame = frame_for(some, hidden.subspaces)
 
     def represent(descriptors: Floats) -> Floats:
         return canonical_input(concealer(_features(descriptors, pairs.extractor)).subspaces, frame)
 
-    recipe = str(concealer(_features(pairs.descriptors[:1], pairs.extractor)).recipe)
-    return Material(photos=chosen, held=held, pairs=pairs, recipe=recipe, frame=frame, represent=represent)
+    return Material(
+        photos=chosen, held=held, pairs=pairs, recipe=str(hidden.recipe), frame=frame, represent=represent
+    )
 
 
 def paint_photos(material: Material, most: int, inverter: Inverter) -> Iterator[Scene]:
