@@ -16,17 +16,9 @@ from typing import Any
 import numpy as np
 from common import arguments, data_folder, finish, note, pinned_threads, sift_like
 
-from sfumato.attack.alignment import (
-    SMOOTHING,
-    AlignmentParams,
-    components,
-    cosines,
-    learn_alignment,
-    practise,
-)
+from sfumato.attack.alignment import AlignmentParams, learn_alignment, learn_told
 from sfumato.attack.knowledge import KnownPairs
-from sfumato.attack.knownpairs import linear_map, read_codes, unlike_none
-from sfumato.attack.moments import polar, standardise
+from sfumato.attack.knownpairs import read_codes
 from sfumato.attack.sealed import mirror_orders
 from sfumato.concealment.seal import make_seal
 from sfumato.evaluate.attackers import bundled_painter
@@ -35,24 +27,9 @@ from sfumato.images.read import list_images, read_image
 from sfumato.learn.encoder import encode
 from sfumato.learn.metrics import picture_scores
 
-SETTINGS = ((512, 0.3), (1024, 0.3), (512, 0.45))
+SETTINGS = ((512, 0.29), (384, 0.29), (1024, 0.29), (512, 0.25), (512, 0.45))
 PAIRS = (1_000, 10_000)
-AXES = 32
 Floats = np.ndarray
-
-
-def told_alignment(codes: Floats, clear: Floats, public: Floats, bandwidth: float) -> Floats:
-    """Return guesses after the rotation that the clear descriptors themselves say is the best."""
-    rng = np.random.default_rng(0)
-    axes = min(AXES, len(clear) // 16, codes.shape[1])
-    released = components(codes, lambda rows: rows, axes)
-    own = components(public, cosines(public.shape[1], 2048, bandwidth, rng), axes)
-    both = standardise(np.concatenate([own.scores, own.of(clear)]))[len(public) :]
-    turn = polar((both.T @ standardise(released.scores)).astype(np.float64))
-    rows = public[:40_000]
-    back = practise(rows, own.scores[: len(rows)], codes.shape[1], bandwidth, rng)
-    guesses = unlike_none(back(standardise(released.scores) @ turn.T), public)
-    return unlike_none(linear_map(codes, guesses, SMOOTHING)(codes), public)
 
 
 def attacks(bits: int, bandwidth: float, clear: Floats, public: Floats, seed: int) -> Iterator[tuple[str, Floats]]:
@@ -61,7 +38,7 @@ def attacks(bits: int, bandwidth: float, clear: Floats, public: Floats, seed: in
     codes = encode(seal, clear)
     mirrored = [public[:8192][:, order] for order in mirror_orders()]
     yield "alignment", learn_alignment(codes, public, bandwidth, AlignmentParams(seed=seed), mirrored)(codes)
-    yield "told alignment", told_alignment(codes, clear, public, bandwidth)
+    yield "told alignment", learn_told(codes, clear, public, bandwidth)(codes)
     for count in PAIRS:
         known = public[:count]
         yield (

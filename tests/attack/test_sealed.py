@@ -102,3 +102,20 @@ def test_mirrored_orders_are_those_of_mirrored_patches():
 
     assert nearest(plain[:, mirrored], flipped) < 0.5 * nearest(plain, flipped)
     assert nearest(plain[:, inverted], negative) < 0.5 * nearest(plain, negative)
+
+
+def test_a_told_alignment_comes_nearer_than_a_guess_and_is_learned_once(sift, decoys, monkeypatch):
+    monkeypatch.setattr(sealed, "_learned", [])
+    hidden = conceal(sift, "sealed-512:0.45")
+    told = KnownPairs(descriptors=sift.descriptors, codes=hidden.subspaces.origin)
+    known = Knowledge(public=decoys.descriptors[:4000], told=told)
+    found = run_attack(ATTACKS["told-alignment"], hidden, known).descriptors
+    mean = known.public.mean(axis=0) / np.linalg.norm(known.public.mean(axis=0))
+    near, guess = (np.median(np.linalg.norm(rows - sift.descriptors, axis=1)) for rows in (found, mean))
+    assert near < 0.9 * guess
+    monkeypatch.setattr(sealed, "learn_told", None)  # what was learned is kept
+    np.testing.assert_array_equal(run_attack(ATTACKS["told-alignment"], hidden, known).descriptors, found)
+    with pytest.raises(InputError, match="an oracle that knows the clear descriptors of all codes"):
+        run_attack(ATTACKS["told-alignment"], hidden, Knowledge(public=known.public))
+    with pytest.raises(InputError, match="not for unsealed"):
+        run_attack(ATTACKS["told-alignment"], conceal(sift, "random-2"), known)

@@ -18,7 +18,7 @@ conceal = partial(sfumato.conceal, evaluation_seed=1)
 def test_every_attack_is_there_under_its_name():
     names = "vertex bounded nearest nearest-base nearest-projected nearest-sphere oracle oracle-projected oracle-sphere"
     rest = "oracle-base oracle-encoded decoys clusters density intersection reveal tracks decoder regression"
-    sealed = "alignment known-pairs replay"
+    sealed = "alignment told-alignment known-pairs replay"
     assert list(ATTACKS) == [*names.split(), *rest.split(), *sealed.split()]
     assert all(attack.name == name and attack.assumes for name, attack in ATTACKS.items())
 

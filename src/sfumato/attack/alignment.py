@@ -111,7 +111,31 @@ def learn_alignment(
     aligned = standardise(released.scores) @ turn.T
     rows = public[: chosen.practice]
     back = practise(rows, own.scores[: len(rows)], codes.shape[1], bandwidth, rng)
-    guesses = unlike_none(back(aligned), public)
+    return _smoothed(codes, unlike_none(back(aligned), public), public)
+
+
+def learn_told(codes: Floats, clear: Floats, public: Floats, bandwidth: float) -> Coding:
+    """Return the way from codes (N, B) to descriptors by the best rotation there is, told by the clear ones (N, n).
+
+    Nobody has those: this bounds what alignment can come to, however well it searches.
+
+    Raises InputError for too few codes or public descriptors.
+    """
+    if min(len(codes), len(public)) < FEWEST:
+        raise InputError(f"alignment needs {FEWEST} codes and public descriptors or more, got {len(codes)}")
+    chosen, rng = AlignmentParams(), np.random.default_rng(0)
+    axes = _possible(chosen.axes, codes, public)[-1]
+    released = components(codes, lambda rows: rows, axes)
+    own = components(public, cosines(public.shape[1], chosen.bits, bandwidth, rng), axes)
+    seen = standardise(np.concatenate([own.scores, own.of(clear)]))[len(public) :]
+    turn = polar((seen.T @ standardise(released.scores)).astype(np.float64))
+    rows = public[: chosen.practice]
+    back = practise(rows, own.scores[: len(rows)], codes.shape[1], bandwidth, rng)
+    return _smoothed(codes, unlike_none(back(standardise(released.scores) @ turn.T), public), public)
+
+
+def _smoothed(codes: Floats, guesses: Floats, public: Floats) -> Coding:
+    """Return the linear way from codes to guesses about them, which evens out their errors."""
     smooth = linear_map(codes, guesses, SMOOTHING)
     return lambda more: unlike_none(smooth(more), public)
 

@@ -29,6 +29,7 @@ MEANINGS = {
     "point_decoder": "a decoder trained for the encoder alone",
     "pool": "all codes released under the same key",
     "pairs": "clear descriptors with their codes under the same key",
+    "told": "an oracle that knows the clear descriptors of all codes",
 }
 """The fields of Knowledge, in words."""
 
@@ -87,7 +88,8 @@ class Knowledge:
     oracle's questions, row by row; ``seeds`` may have made the draws; ``decoder`` maps Subspaces to (N, n);
     ``encoder`` maps descriptors (N, n) to the space (N, n') that encoded features live in, ``point_decoder`` points
     (N, n') of it back to descriptors. Of sealed features ``encoder`` is what came before the seal, ``pool`` (P, B)
-    are codes released under the same key, of these and of other photos, ``pairs`` some with their clear descriptors.
+    are codes released under the same key, of these and of other photos, ``pairs`` some with their clear descriptors,
+    and ``told`` all of them, by which an oracle tells how codes lie to descriptors.
 
     Of encoded features ``public``, ``decoys`` and ``clear`` are still descriptors before any encoder.
     """
@@ -104,6 +106,7 @@ class Knowledge:
     point_decoder: Callable[[NDArray[np.float32]], NDArray[np.float32]] | None = None
     pool: NDArray[np.float32] | None = None
     pairs: KnownPairs | None = None
+    told: KnownPairs | None = None
 
     def __post_init__(self) -> None:
         for name in ("public", "decoys", "clear", "pool"):

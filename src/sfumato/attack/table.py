@@ -20,7 +20,7 @@ from sfumato.attack.neighbours import (
 )
 from sfumato.attack.replay import recover_replay
 from sfumato.attack.reveal import recover_reveal
-from sfumato.attack.sealed import recover_alignment, recover_pairs
+from sfumato.attack.sealed import recover_alignment, recover_pairs, recover_told
 from sfumato.attack.tracks import recover_tracks
 from sfumato.attack.vertex import recover_vertex
 from sfumato.features.hloc import UNTOLD
@@ -40,6 +40,7 @@ _LIKELY = f"{_PUBLIC} (and, if given, the decoy database)"
 _REPLAYED = "the seed of the lifting, and the decoy database"
 _UNDONE = "descriptors of other photos and the encoder, undone by least squares"
 _POOL = "descriptors of other photos, and many codes of one key, which he does not know"
+_TOLD = "descriptors of other photos, many codes of one key, and how they lie to descriptors: a bound of alignment"
 _HOLDER = "clear descriptors with their codes: the attacker has a device with the key, or took the photos himself"
 _ASKS = ("public", "clear")
 _NORMS = ("public", "decoys")
@@ -93,6 +94,15 @@ ATTACKS: dict[str, Attack] = {
             _POOL,
             recover_alignment,
             sealed=("public", "pool"),
+            only_sealed=True,
+            helped_by=("encoder",),
+        ),
+        Attack(
+            "told-alignment",
+            ("public", "told"),
+            _TOLD,
+            recover_told,
+            sealed=("public", "told"),
             only_sealed=True,
             helped_by=("encoder",),
         ),

@@ -140,7 +140,7 @@ class Tools:
         known = {"clear", "releases"} | ({"public"} if self.public_digest else set())
         known |= {"encoder"} if Recipe.of(recipe).encoders_are_public else set()  # who releases it must say which
         if Recipe.of(recipe).is_sealed and self.public_digest:
-            known |= {"encoder", "pool", "pairs"}  # the encoder is what comes before the seal
+            known |= {"encoder", "pool", "pairs", "told"}  # the encoder is what comes before the seal
         if self.decoys is not None and lifting is not None and lifting.decoy_count:
             known.add("decoys")
         return known | ({"decoder"} if self.decoder(extractor_name, recipe) else set())

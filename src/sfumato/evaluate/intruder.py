@@ -5,7 +5,7 @@ Knows the clear features of a photo only to conceal them and to score. What it k
 painted picture, never a descriptor.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -109,7 +109,7 @@ class Intruder:
             "decoys": tools.decoys.checksum if lifted and tools.decoys is not None else None,
             "public": tools.public_digest if "public" in self.needs else None,
             "decoder": decoder[0] if "decoder" in self.needs and decoder is not None else None,
-            "pool": self._pool_name if "pool" in self.needs else None,
+            "pool": self._pool_name if {"pool", "told"} & set(self.needs) else None,
             "draws": None if case.subject.seed is None else "evaluation seed",
             **{**self._extractor.settings, "descriptor": kind},
         }
@@ -183,16 +183,24 @@ class Intruder:
         """Which photos the pool is made of: all of this run, as all of an owner's are sealed under one key."""
         return short_digest(*sorted(self.photos))
 
-    def _all_codes(self) -> NDArray[np.float32]:
-        """Return the codes of all photos of this run; one that can not be read is told in its own turn."""
-        codes = []
+    def _of_all_photos(self, rows_of: Callable[[Features], NDArray[np.float32]]) -> NDArray[np.float32]:
+        """Return rows of all photos of this run, one below the other; one that can not be read is told in its turn."""
+        found = []
         for path in self.photos.values():
             try:
-                codes.append(self._concealed(self._clear[path], 0).subspaces.origin)
+                found.append(rows_of(self._clear[path]))
             except ImageError:
                 continue
             self._clear.keep_only([])
-        return np.concatenate(codes)
+        return np.concatenate(found)
+
+    def _pool(self, recipe: Recipe) -> NDArray[np.float32]:
+        """Return the codes of all photos, made once."""
+
+        def codes() -> NDArray[np.float32]:
+            return self._of_all_photos(lambda features: self._concealed(features, 0).subspaces.origin)
+
+        return self.tools.pools.of(recipe, self._pool_name, codes)
 
     def _knowledge(self, features: Features) -> Knowledge:
         """Return what this attack needs, and nothing else."""
@@ -215,11 +223,18 @@ class Intruder:
         elif "encoder" in self.needs:
             known["encoder"] = resolve(recipe)
         if "pool" in self.needs:
-            known["pool"] = tools.pools.of(recipe, self._pool_name, self._all_codes)
+            known["pool"] = self._pool(recipe)
+        if "told" in self.needs:
+            clear = tools.pools.of(Recipe.of("raw"), self._pool_name, lambda: self._of_all_photos(_descriptors))
+            known["told"] = KnownPairs(descriptors=clear, codes=self._pool(recipe))
         if "pairs" in self.needs and tools.public_descriptors is not None:
             paired = thinned(tools.public_descriptors, KNOWN_PAIRS)
             known["pairs"] = KnownPairs(descriptors=paired, codes=resolve(recipe)(paired))
         return Knowledge(**known)
+
+
+def _descriptors(features: Features) -> NDArray[np.float32]:
+    return features.descriptors.copy()
 
 
 def picture_figures(photo: Path, encoded: NDArray[np.uint8]) -> dict[str, float]:
