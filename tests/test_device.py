@@ -140,3 +140,45 @@ def test_an_encoder_that_can_not_be_used_is_told_before_anything_is_read(hloc_fi
             open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe=f"ninja:{tmp_path / 'n.safetensors'}")
         )
     assert not (tmp_path / "p.sfm.h5").exists()
+
+
+KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
+
+
+def test_descriptors_of_any_width_are_sealed(hloc_file, tmp_path):
+    path, params = tmp_path / "p.sfm.h5", ConcealParams(secret=KEY)
+    outcome = conceal_to_archive(open_source(hloc_file), path, params)
+    assert outcome.images == 2
+    with sfumato.load(path) as archive:
+        assert {str(archive[name].recipe) for name in archive} == {outcome.recipe}
+    assert outcome.recipe.startswith(f"{params.recipe}@")
+    with h5py.File(hloc_file, "a") as file:
+        file.copy("query.jpg", "another.jpg")
+    for recipe in (params.recipe, outcome.recipe):
+        again = conceal_to_archive(open_source(hloc_file), path, ConcealParams(recipe=recipe, secret=KEY))
+        assert again.recipe == outcome.recipe
+        with pytest.raises((ArchiveError, RecipeError), match="device key"):
+            conceal_to_archive(open_source(hloc_file), path, ConcealParams(recipe=recipe, secret=OTHER))
+
+
+def test_a_new_key_is_made_when_something_is_to_be_sealed_and_not_for_what_is_sealed_already(hloc_file, tmp_path):
+    made = []
+
+    def new():
+        made.append(KEY)
+        return KEY
+
+    params = ConcealParams(new_secret=new)
+    with pytest.raises(ArchiveError, match="there is no folder"):
+        conceal_to_archive(open_source(hloc_file), tmp_path / "none" / "p.sfm.h5", params)
+    conceal_to_archive(open_source(hloc_file), tmp_path / "lifted.sfm.h5", ConcealParams(recipe="random-2"))
+    with pytest.raises(ArchiveError, match="begun with random-2"):
+        conceal_to_archive(open_source(hloc_file), tmp_path / "lifted.sfm.h5", params)
+    assert not made
+    conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", params)
+    assert made == [KEY]
+    with pytest.raises(ArchiveError, match="its device key is missing"):
+        conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", params)
+    assert made == [KEY]
+    with pytest.raises(RecipeError, match="needs the device key"):
+        conceal_to_archive(open_source(hloc_file), tmp_path / "q.sfm.h5", ConcealParams())

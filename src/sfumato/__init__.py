@@ -27,6 +27,7 @@ _HOMES = {
     "Subspaces": "types.concealed",
     "VoidDistanceWarning": "errors",
     "WeakSecretWarning": "errors",
+    "WideSealWarning": "errors",
     "build_decoys": "concealment.cluster",
     "conceal": "concealment.lift",
     "encode": "learn.encoder",

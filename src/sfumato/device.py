@@ -13,9 +13,9 @@ from typing import Any
 
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.decoys import Decoys, as_rootsift
-from sfumato.concealment.encoders import resolve
+from sfumato.concealment.encoders import resolve_ahead
 from sfumato.concealment.lift import conceal
-from sfumato.concealment.seal import sealing_key
+from sfumato.concealment.seal import checked_key, is_made_under, sealing_key
 from sfumato.errors import ArchiveError, DecoyError, InputError, RecipeError, SfumatoError
 from sfumato.features.sources import Source, open_source
 from sfumato.store import ArchiveWriter
@@ -29,24 +29,33 @@ Progress = Callable[[Iterable[Any]], Iterable[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConcealParams:
-    """How an archive is made. ``secret`` and ``evaluation_seed`` as in ``sfumato.conceal``."""
+    """How an archive is made. ``secret`` and ``evaluation_seed`` as in ``sfumato.conceal``.
+
+    ``new_secret`` stands in for a secret that is not there yet: it is called once, when the first features are to be
+    concealed, and never for an archive that somebody began under a key.
+    """
 
     recipe: str = DEFAULT_RECIPE
     dtype: str = "float32"
     overwrite: bool = False
     evaluation_seed: int | None = None
     secret: bytes | None = field(default=None, repr=False)
+    new_secret: Callable[[], bytes] | None = field(default=None, repr=False)
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a source: images and features written, images skipped, featureless or unreadable."""
+    """What became of a source: images and features written, images skipped, featureless or unreadable.
+
+    ``recipe`` is the one in the archive, with the checksums of encoders and the fingerprint of a key.
+    """
 
     images: int = 0
     features: int = 0
     skipped: int = 0
     featureless: list[str] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)
+    recipe: str = ""
 
 
 def conceal_to_archive(
@@ -64,25 +73,27 @@ def conceal_to_archive(
     that can not be used is named in the outcome and does not stop the others; one that repeats another of this run
     gets the same subspaces. Interrupted, it goes on where it stopped when called again.
 
-    The encoders of the recipe are read first, once: a file that changes meanwhile changes nothing.
+    The encoders of the recipe are read first, once: a file that changes meanwhile changes nothing. A seal is made for
+    descriptors as wide as those that are read.
 
     Raises ArchiveError if the archive can not be written or was made in another way, and FileError or RecipeError,
-    before any picture is read, for an encoder that can not be used.
+    before any picture is read, for an encoder or a key that can not be used.
     """
     params = params or ConcealParams()
-    recipe = resolve(params.recipe, sealing_key(params.recipe, params.secret, params.evaluation_seed)).recipe
-    if recipe.is_clear:
-        raise RecipeError(f"recipe {recipe} conceals nothing and can not be archived")
-    output, outcome = Path(output), Outcome()
+    recipe, outcome = resolve_ahead(params.recipe), Outcome()
+    _refuse_recipe(recipe, params)
+    output = Path(output)
     with ArchiveWriter(output, append=not params.overwrite, resume=not params.overwrite, dtype=params.dtype) as writer:
-        made = {_how_made(writer.header(name)) for name in writer.names}
-        _refuse_mixture(output, {how for how in made if not how.startswith(f"{recipe} of ")}, str(recipe))
+        made = _begun_with(output, writer, recipe, params)
+        outcome.recipe = next((str(writer.header(name).recipe) for name in writer.names), str(recipe))
         seen: dict[bytes, str] = {}
         outcome.skipped = sum(name in writer for name in source.names)
         for name, features in progress(source.features(skip=set(writer.names))):
             if isinstance(features, SfumatoError):
                 outcome.unreadable[name] = str(features)
                 continue
+            if params.secret is None and params.new_secret is not None:
+                params = replace(params, secret=params.new_secret(), new_secret=None)
             decoys = decoys or _needed_decoys(recipe, features)
             twin = seen.setdefault(hashlib.blake2b(features.descriptors.tobytes()).digest(), name)
             shares = recipe.lifting is None or recipe.lifting.epsilon is None  # what shows a repeat no eps covers
@@ -102,12 +113,45 @@ def conceal_to_archive(
                 continue
             outcome.images += 1
             outcome.features += len(hidden)
+            outcome.recipe = str(hidden.recipe)
             if len(hidden) == 0:
                 outcome.featureless.append(name)
         if not len(writer):
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(outcome.unreadable.items())[:3])
             raise ArchiveError(f"nothing to write to {output}: no image of the source could be read. {reasons}")
     return outcome
+
+
+def _refuse_recipe(recipe: Recipe, params: ConcealParams) -> None:
+    """Raise RecipeError for a recipe that conceals nothing, or whose seal this key does not make."""
+    if recipe.is_clear:
+        raise RecipeError(f"recipe {recipe} conceals nothing and can not be archived")
+    if not recipe.is_sealed or (params.new_secret is not None and not recipe.links[-1].checksum):
+        return
+    key = checked_key(recipe, sealing_key(params.secret, params.evaluation_seed))
+    if recipe.links[-1].checksum and not is_made_under(recipe, recipe, key):
+        raise RecipeError(f"recipe {recipe} was made with another device key: give that one, or leave out the @ part")
+
+
+def _begun_with(output: Path, writer: ArchiveWriter, recipe: Recipe, params: ConcealParams) -> set[str]:
+    """Return how the images that are there were made; raise ArchiveError if that is not how others would be."""
+    there = [writer.header(name) for name in writer.names]
+    made, key = {_how_made(header) for header in there}, sealing_key(params.secret, params.evaluation_seed)
+    if not recipe.is_sealed:
+        _refuse_mixture(output, {how for how in made if not how.startswith(f"{recipe} of ")}, str(recipe))
+        return made
+    others = {
+        _how_made(header)
+        for header in there
+        if not is_made_under(header.recipe, recipe, key) or (key is None and not header.recipe.keyed)
+    }
+    _refuse_mixture(output, others, f"{recipe} under {'a new' if key is None else 'the given'} device key")
+    if there and key is None:
+        raise ArchiveError(
+            f"{output} was begun with {' and '.join(sorted(made))}, and its device key is missing: put the key file "
+            f"back or name it with --secret-file; or choose another file, or --overwrite to start anew under a new key"
+        )
+    return made
 
 
 def _conceal_one(

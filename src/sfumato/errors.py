@@ -16,6 +16,7 @@
     EvaluationOnlyWarning (UserWarning) something was concealed in a way that protects nobody
     VoidDistanceWarning (UserWarning)   subspaces so large that any two of them meet
     WeakSecretWarning (UserWarning)     a device secret that can be guessed
+    WideSealWarning (UserWarning)       a seal that shows attackers more than those that were measured and defended
 
 Messages say what is wrong, where, and what to do. They never quote descriptor values.
 """
@@ -79,7 +80,11 @@ class VoidDistanceWarning(UserWarning):
 
 
 class WeakSecretWarning(UserWarning):
-    """A device secret is too short or too regular to be random."""
+    """A device secret is too short, too regular or too readable to be random."""
+
+
+class WideSealWarning(UserWarning):
+    """A seal has so many bits, or so large a bandwidth, that attackers without the key get more of it."""
 
 
 def need(module: str, *, extra: str) -> ModuleType:

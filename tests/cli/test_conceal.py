@@ -67,6 +67,7 @@ def test_secret_and_seed(run_sfumato, photos, tmp_path):
         "urandom" in run_sfumato("conceal", *LIFTED, photos, "-o", tmp_path / "x", "--secret-file", key, code=1).stderr
     )
     key.write_bytes(os.urandom(32))
+    key.chmod(0o600)
     origins = []
     for name in ("1", "2"):
         run_sfumato("conceal", *LIFTED, photos / "a.png", "-o", tmp_path / name, "--secret-file", key)
@@ -288,3 +289,64 @@ def test_chains_are_concealed_matched_and_inspected(photos, tmp_path, run_sfumat
     assert "dimension 2 in R^24" in shown
     assert "privacy spent" not in shown
     run_sfumato("match", output, "-o", tmp_path / "matches.h5", "--exhaustive", "-q")
+
+
+def test_descriptors_of_another_width_are_sealed_by_default(tmp_path, run_sfumato):
+    import h5py
+
+    rng = np.random.default_rng(0)
+    with h5py.File(tmp_path / "sp.h5", "w") as file:
+        rows = rng.standard_normal((256, 30))
+        file["a.jpg/keypoints"] = rng.uniform(0, 600, (30, 2))
+        file["a.jpg/descriptors"] = (rows / np.linalg.norm(rows, axis=0)).astype(np.float32)
+        file["a.jpg/image_size"] = np.array([640, 480])
+    arguments = ("conceal", tmp_path / "sp.h5", "-o", tmp_path / "sp.sfm.h5", "--extractor", "superpoint")
+    facts = json.loads(run_sfumato(*arguments, "--json").stdout)
+    with sfumato.load(tmp_path / "sp.sfm.h5") as archive:
+        assert str(archive["a.jpg"].recipe) == facts["recipe"]
+    assert "1 images already there" in run_sfumato(*arguments).stdout
+
+
+def test_no_key_is_made_for_what_can_not_be_done(photos, tmp_path, monkeypatch, run_sfumato):
+    key, output = tmp_path / "keys" / "mine.key", tmp_path / "p.sfm.h5"
+    monkeypatch.setenv("SFUMATO_KEY", str(key))
+    for source, place in ((tmp_path / "nonexist", output), (photos, tmp_path / "no" / "p.sfm.h5"),
+                          (photos / "broken.jpg", output)):  # fmt: skip
+        run_sfumato("conceal", source, "-o", place, code=1)
+        assert not key.exists()
+    run_sfumato("conceal", photos / "a.png", "-o", output, "--max-features", 20)
+    key.unlink()
+    done = run_sfumato("conceal", photos, "-o", output, "--max-features", 20, code=1)
+    assert "its device key is missing" in done.stderr
+    assert not key.exists()
+
+
+def test_copies_of_a_photo_are_counted_as_releases(photos, tmp_path, run_sfumato):
+    (tmp_path / "in").mkdir()
+    for name in ("one.png", "two.png"):
+        (tmp_path / "in" / name).write_bytes((photos / "a.png").read_bytes())
+    (tmp_path / "in" / "other.jpg").write_bytes((photos / "deep" / "b.jpg").read_bytes())
+    given = ("conceal", tmp_path / "in", "-o", tmp_path / "p.sfm.h5", "--recipe", "subset-4:eps=10")
+    done = run_sfumato(*given, "--max-features", 50)
+    for shown in (done.stdout, run_sfumato("inspect", tmp_path / "p.sfm.h5").stdout):
+        assert "eps 10 a descriptor, 500 an image, 1000 over all releases" in shown
+        assert "50 features, in this archive 2 times" in shown
+        assert "--overwrite replaced, are not known here and add to it" in shown
+        assert "released once" not in shown
+
+
+def test_a_very_large_eps_is_an_ordinary_number(photos, tmp_path, run_sfumato):
+    given = ("conceal", photos / "a.png", "-o", tmp_path / "p.sfm.h5", "--max-features", 10)
+    assert "eps 999 a descriptor" in run_sfumato(*given, "--recipe", "subset-4:eps=999").stdout
+
+
+def test_a_wide_seal_warns_in_a_line(photos, tmp_path, run_sfumato):
+    given = ("conceal", photos / "a.png", "-o", tmp_path / "p.sfm.h5", "--max-features", 10)
+    done = run_sfumato(*given, "--recipe", "sealed-64:9.9")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("warning: recipe sealed-64:9.9: what attackers without the key get was measured to grow")
+
+
+def test_the_help_explains_the_default():
+    shown = " ".join(run_here("conceal", "--help").output.replace("│", " ").split())
+    assert "sealed-512: 512 bits under a device key" in shown

@@ -2,13 +2,14 @@
 import numpy as np
 import pytest
 
-from sfumato.concealment.encoders import resolve
+from sfumato.concealment.encoders import find_encoders, remember, resolve, resolve_ahead
 from sfumato.concealment.lift import conceal
-from sfumato.concealment.seal import BANDWIDTH, make_seal, sealing_key
-from sfumato.errors import EvaluationOnlyWarning, InputError, RecipeError
+from sfumato.concealment.seal import BANDWIDTH, is_made_under, make_seal, sealing_key
+from sfumato.errors import EvaluationOnlyWarning, InputError, RecipeError, WeakSecretWarning, WideSealWarning
+from sfumato.evaluate.subjects import settled
 from sfumato.learn.encoder import encode, save_encoder
 from sfumato.types.clear import Features
-from sfumato.types.recipe import Recipe
+from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
 
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
 
@@ -83,7 +84,7 @@ def test_recipes(tmp_path):
         conceal(features, "sealed-256")
     with pytest.warns(EvaluationOnlyWarning, match="seal"):
         assert conceal(features, "sealed-256", evaluation_seed=3).recipe.evaluation_seed == 3
-    chain = conceal(features, "ninja-sift-2.5+sealed-64:0.5", secret=KEY)
+    chain = conceal(features, "ninja-sift-2.5+sealed-64:0.4", secret=KEY)
     assert chain.recipe.space.startswith("ninja@")
     assert chain.subspaces.origin.shape == (4, 64)
 
@@ -110,11 +111,88 @@ def test_nothing_tells_the_key():
     assert "sealed" in repr(seal)
 
 
-def test_the_key_of_a_seed_is_for_recipes_without_one():
-    assert sealing_key("sealed-64", None, 3) == b"evaluation seed 3"
-    assert sealing_key("sealed-64", KEY, None) == KEY
-    assert sealing_key("sealed-64", None, None) is None
+def test_the_key_of_a_seed_is_for_who_has_no_other():
+    assert sealing_key(None, 3) == b"evaluation seed 3"
+    assert sealing_key(KEY, None) == KEY
+    assert sealing_key(None, None) is None
     named = Recipe.of("sealed-64@0123456789ab")
     assert named.is_sealed
     assert not named.encoders_are_public
-    assert sealing_key(named, None, 3) is None
+
+
+def some(width=128, seed=5):
+    return Features(np.ones((4, 4), np.float32), rows(4, width, np.random.default_rng(seed)))
+
+
+def test_a_seal_of_this_process_is_of_no_use_without_its_key():
+    hidden = conceal(some(), "sealed-64", secret=KEY)
+    seal = make_seal(KEY, 128, 64)
+    assert remember(seal) is seal  # and not kept
+    with pytest.raises(RecipeError, match="needs the device key it was made with"):
+        conceal(some(), str(hidden.recipe))
+    with pytest.raises(RecipeError, match="needs the device key it was made with"):
+        resolve(hidden.recipe)
+    with pytest.raises(RecipeError, match="another device key"):
+        conceal(some(), hidden.recipe, evaluation_seed=3)
+    assert find_encoders(hidden.recipe) is None
+    assert resolve(hidden.recipe, KEY).encoders[0].checksum == seal.checksum
+
+
+@pytest.mark.filterwarnings("ignore::sfumato.errors.EvaluationOnlyWarning")
+def test_what_protects_nobody_is_sealed_for_anyone_who_says_that_it_is_an_evaluation():
+    seeded = conceal(some(), "sealed-64", evaluation_seed=3)
+    again = conceal(some(), seeded.recipe, evaluation_seed=3)
+    assert np.array_equal(seeded.subspaces.origin, again.subspaces.origin)
+    of_all = settled("sealed-64")
+    assert resolve(of_all).recipe == of_all
+    assert conceal(some(), of_all, evaluation_seed=0).recipe.space == of_all.space
+    with pytest.raises(RecipeError, match="needs the device key"):
+        conceal(some(), of_all)
+
+
+def test_keys_that_can_be_tried_out():
+    for key in (b"a", b"fifteen bytes..", "a text of more than sixteen letters"):
+        with pytest.raises(RecipeError, match="16 random bytes or more"):
+            conceal(some(), "sealed-64", secret=key)
+    with pytest.warns(WeakSecretWarning, match="no words"):
+        conceal(some(), "sealed-64", secret=b"passwordpassword1")
+
+
+@pytest.mark.parametrize("recipe", ["sealed-1025", "sealed-512:0.451", "sealed-64:9.9"])
+def test_seals_that_show_more_warn(recipe):
+    with pytest.warns(WideSealWarning, match="measured to grow with bits and bandwidth") as caught:
+        conceal(some(), recipe, secret=KEY)
+    assert caught[0].filename == __file__
+
+
+def test_seals_that_we_defend_do_not_warn():
+    for recipe in (DEFAULT_RECIPE, "sealed-1024", "sealed-512:0.45"):
+        conceal(some(), recipe, secret=KEY)
+
+
+def test_the_usual_bandwidth_is_one_seal_however_it_is_written():
+    written = {str(resolve(f"sealed-64{form}", KEY).recipe) for form in ("", f":{BANDWIDTH}", f":{BANDWIDTH}0")}
+    assert len(written) == 1
+    assert written.pop().startswith("sealed-64@")
+    assert str(resolve("sealed-64:0.40", KEY).recipe).startswith("sealed-64:0.4@")
+
+
+def test_what_needs_no_key_is_resolved_ahead():
+    assert str(resolve_ahead(f"sealed-64:{BANDWIDTH}")) == "sealed-64"
+    assert str(resolve_ahead("ninja-sift-2.5+sealed-64")).startswith("ninja-sift-2.5@")
+    assert resolve_ahead("compress-48") == resolve("compress-48").recipe
+    with pytest.raises(RecipeError, match="32 bits or more"):
+        resolve_ahead("sealed-8")
+    with pytest.raises(RecipeError, match="at most 8192 bits"):
+        resolve_ahead("sealed-9000")
+
+
+def test_a_key_is_told_from_another_by_the_name_of_the_seal_whatever_the_width():
+    for width in (3, 128, 256):
+        made = conceal(some(width), "sealed-64", secret=KEY).recipe
+        assert is_made_under(made, Recipe.of("sealed-64"), KEY)
+        assert not is_made_under(made, Recipe.of("sealed-64"), OTHER)
+        assert not is_made_under(made, Recipe.of("sealed-32"), KEY)
+        assert not is_made_under(made, Recipe.of("sealed-64:0.4"), None)
+        assert is_made_under(made, Recipe.of("sealed-64"), None)
+    assert not is_made_under(Recipe.of("random-2"), Recipe.of("sealed-64"), KEY)

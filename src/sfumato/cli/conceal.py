@@ -2,7 +2,8 @@
 """sfumato conceal: pictures or clear features in, an archive of concealed features out."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -27,8 +28,7 @@ from sfumato.cli.options import (
 )
 from sfumato.cli.output import human_size, outcome_facts, printable, progress_bar, tell, warn_about
 from sfumato.concealment.decoyfile import load_decoys
-from sfumato.concealment.encoders import resolve
-from sfumato.concealment.seal import sealing_key
+from sfumato.concealment.encoders import resolve_ahead
 from sfumato.device import ConcealParams, conceal_to_archive, open_source
 from sfumato.errors import InputError
 from sfumato.features.local import LocalParams
@@ -44,22 +44,23 @@ def decoy_count(recipe: str) -> int:
     return 0 if lifting is None else lifting.decoy_count
 
 
-def _secret(recipe: str, given: Path | None, evaluation_seed: int | None) -> bytes | None:
-    """Return the key that was named; for a sealed recipe else the one of this user, made if there is none."""
-    if given is not None:
-        return read_secret(given)
-    if evaluation_seed is not None or not Recipe.of(recipe).is_sealed:
-        return None
+def _own_key(recipe: Recipe, evaluation_seed: int | None) -> tuple[bytes | None, Callable[[], bytes] | None]:
+    """Return for a sealed recipe the key of this user, or how it will be made if there is none."""
+    if evaluation_seed is not None or not recipe.is_sealed:
+        return None, None
     path = own_key_path()
-    if not path.exists():
-        make_key(path)
-        print(
-            printable(
-                f"made a device key, {path}: devices whose features are to match need the same one, so copy it to them "
-                f"and keep it from every server; features sealed under a lost key match nothing new"
-            ),
-            file=sys.stderr,
-        )
+    return (read_secret(path), None) if path.exists() else (None, partial(_new_key, path))
+
+
+def _new_key(path: Path) -> bytes:
+    make_key(path)
+    print(
+        printable(
+            f"made a device key, {path}: devices whose features are to match need the same one, so copy it to them "
+            f"and keep it from every server; features sealed under a lost key match nothing new"
+        ),
+        file=sys.stderr,
+    )
     return read_secret(path)
 
 
@@ -84,7 +85,8 @@ def run(
     recipe: Annotated[
         str,
         typer.Option(
-            help="How to conceal: kind and dimension, e.g. random-2, sub-hybrid-2, sub-hybrid-4, with -generated for "
+            help="How to conceal. sealed-512: 512 bits under a device key, which whoever compares does not need "
+            "(docs/sealing.md). Or a lifting, kind and dimension, e.g. random-2, sub-hybrid-2, with -generated for "
             "decoys that no database has; or an encoder, ninja:FILE (made by 'sfumato train ninja'), ninja-sift-2.5 or "
             "compress-48 (bundled), alone or before one: compress-48+sub-hybrid-2-generated. subset-4:eps=10 has a "
             "guarantee, at a price (a patent, US 12,462,057, claims its use for descriptors). See docs/recipes.md."
@@ -103,8 +105,8 @@ def run(
     secret_file: Annotated[
         Path | None,
         typer.Option(
-            help="A device key, 16 random bytes or more. Sealed recipes need it (default: one of yours, made at first "
-            "use); with others the same descriptor then always gets the same subspace."
+            help="A device key, 16 random bytes or more, and no words. Sealed recipes need it (default: one of yours, "
+            "made at first use); with others the same descriptor then always gets the same subspace."
         ),
     ] = None,
     evaluation_seed: Annotated[
@@ -133,19 +135,20 @@ def run(
         max_features=max_features,
         contrast_threshold=contrast_threshold,
     )
-    secret = _secret(recipe, secret_file, evaluation_seed)
-    recipe = str(resolve(recipe, sealing_key(recipe, secret, evaluation_seed)).recipe)
+    ahead = resolve_ahead(recipe)
     if decoys is not None and not decoy_count(recipe):
-        raise InputError(f"--decoys has no effect on {recipe}, which takes none: choose --recipe sub-hybrid-2 or so")
+        raise InputError(f"--decoys has no effect on {ahead}, which takes none: choose --recipe sub-hybrid-2 or so")
+    opened = open_source(source, params=local, extractor=extractor, workers=workers)
+    warn_of_names(opened.names)
+    own = _own_key(ahead, evaluation_seed) if secret_file is None else (read_secret(secret_file), None)
     params = ConcealParams(
         recipe=recipe,
         dtype="float16" if float16 else "float32",
         overwrite=overwrite,
         evaluation_seed=evaluation_seed,
-        secret=secret,
+        secret=own[0],
+        new_secret=own[1],
     )
-    opened = open_source(source, params=local, extractor=extractor, workers=workers)
-    warn_of_names(opened.names)
     outcome = conceal_to_archive(
         opened,
         output,
@@ -156,7 +159,7 @@ def run(
     )
     warn_about(outcome)
     size = output.stat().st_size
-    counts = f"{outcome.features} features of {outcome.images} images concealed with {recipe}"
+    counts = f"{outcome.features} features of {outcome.images} images concealed with {outcome.recipe}"
     notes = "".join(
         f", {count} {what}"
         for count, what in (
@@ -166,7 +169,7 @@ def run(
         )
         if count
     )
-    facts = {**outcome_facts(outcome), "recipe": recipe, "output": str(output), "bytes": size}
+    facts = {**outcome_facts(outcome), "recipe": outcome.recipe, "output": str(output), "bytes": size}
     spent = spent_by(output)
     facts |= {} if spent is None else {"privacy spent": spent}
     told = "" if spent is None else f"\nprivacy spent: {spent}"

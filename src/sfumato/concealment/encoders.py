@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.concealment.decoys import Decoys
-from sfumato.concealment.seal import BANDWIDTH, make_seal
+from sfumato.concealment.seal import check_sealed, seal_link, unnamed
 from sfumato.errors import FileError, InputError, RecipeError
-from sfumato.learn.encoder import Encoder, bundled_encoder, bundled_names, encode, load_encoder, narrowed
+from sfumato.learn.encoder import SEALED, Encoder, bundled_encoder, bundled_names, encode, load_encoder, narrowed
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import CHECKSUM_DIGITS, Link, Recipe
 
@@ -65,7 +65,8 @@ def resolve(recipe: Recipe | str, key: bytes | None = None, width: int = 128) ->
 
     ``ninja:FILE`` and ``compress-48:FILE`` are read from files, ``ninja-NAME`` and ``compress-48`` are of the package.
     A name with a checksum, as an archive has it, is found among those of the package and all that this process read.
-    ``sealed-512`` is made of ``key``, for rows of ``width`` numbers unless an encoder comes before it.
+    ``sealed-512`` is made of ``key``, for rows of ``width`` numbers unless an encoder comes before it, and is never
+    kept: whoever resolves it again passes the key again.
 
     Raises FileError for a file that can not be used, RecipeError for an encoder that is not there, does not fit the one
     before it, or conceals nothing.
@@ -74,7 +75,7 @@ def resolve(recipe: Recipe | str, key: bytes | None = None, width: int = 128) ->
     links, encoders = [], list[Encoder]()
     for link in given.links:
         if link.kind == "sealed":
-            encoder, link = _seal(link, given, key, encoders[-1].output_dim if encoders else width)
+            encoder, link = seal_link(link, given, key, encoders[-1].output_dim if encoders else width)
             encoders.append(encoder)
         elif link.role == "encoder":
             encoder, link = _find(link, given)
@@ -89,6 +90,20 @@ def resolve(recipe: Recipe | str, key: bytes | None = None, width: int = 128) ->
         return Resolved(given, ())
     named = Recipe(links=tuple(links), evaluation_seed=given.evaluation_seed, keyed=given.keyed, decoys=given.decoys)
     return Resolved(named, tuple(encoders))
+
+
+def resolve_ahead(recipe: Recipe | str) -> Recipe:
+    """Return a recipe with the checksums of all encoders but a seal's: that is named once the width of rows is known.
+
+    Raises what ``resolve`` does, and nothing about keys.
+    """
+    given = Recipe.of(recipe)
+    if not given.is_sealed:
+        return resolve(given).recipe
+    check_sealed(given)
+    *links, seal = given.links
+    before = resolve(Recipe(links=tuple(links))).recipe.links if links else ()
+    return Recipe(links=(*before, seal if seal.checksum else unnamed(seal)))
 
 
 def encode_points(resolved: Resolved, points: ArrayLike) -> Floats:
@@ -129,7 +144,12 @@ def find_encoders(recipe: Recipe, given: Iterable[Encoder] = ()) -> Resolved | N
 
 
 def remember(encoder: Encoder) -> Encoder:
-    """Let this process find an encoder by its checksum from now on; return the one object that stands for it."""
+    """Let this process find an encoder by its checksum from now on; return the one object that stands for it.
+
+    A seal is given back and not kept: who serves two owners must not seal for one under the key of the other.
+    """
+    if encoder.kind == SEALED:
+        return encoder
     digits = encoder.checksum[:CHECKSUM_DIGITS]
     with _lock:
         old = _known.get(digits)
@@ -171,26 +191,6 @@ def before_seal(recipe: Recipe | str) -> Resolved | None:
     """Return the encoders that come before the seal of a recipe, which anyone may know; None if there are none."""
     links = Recipe.of(recipe).links[:-1]
     return resolve(Recipe(links=links)) if links else None
-
-
-def _seal(link: Link, recipe: Recipe, key: bytes | None, width: int) -> tuple[Encoder, Link]:
-    """Return the seal of a key, and the link with its checksum: who has another key has another seal."""
-    if key is None:
-        with _lock:
-            found = _known.get(link.checksum)
-        if found is None:
-            raise RecipeError(
-                f"recipe {recipe} needs the device key{' it was made with' if link.checksum else ''}: give "
-                f"--secret-file, or secret=, the same for all devices whose features are to match"
-            )
-        return found, link
-    try:
-        seal = make_seal(key, width, link.dim or 0, float(link.named[1:] or BANDWIDTH))
-    except InputError as cause:
-        raise RecipeError(f"recipe {recipe}: {cause}") from cause
-    if link.checksum and not seal.checksum.startswith(link.checksum):
-        raise RecipeError(f"recipe {recipe} was made with another device key, which this one can not be matched with")
-    return remember(seal), replace(link, variant=f"{link.named}@{seal.checksum[:CHECKSUM_DIGITS]}")
 
 
 def _cut(encoder: Encoder, dim: int, recipe: Recipe) -> Encoder:

@@ -28,7 +28,7 @@ from sfumato.concealment.randomness import (
     normal,
     uniform,
 )
-from sfumato.concealment.seal import sealing_key
+from sfumato.concealment.seal import checked_key, sealing_key, warn_if_wide
 from sfumato.concealment.subset import release_subsets
 from sfumato.concealment.supply import Supply, decoys_for
 from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, RecipeError
@@ -100,7 +100,7 @@ def conceal(
     points = features.descriptors if isinstance(features, Features) else frozen_array(features, "points", (None, None))
     if points.shape[1] == 0:
         raise InputError("points: need at least one dimension")
-    resolved = resolve(recipe, sealing_key(recipe, secret, evaluation_seed), points.shape[1])
+    resolved = _resolve(Recipe.of(recipe), secret, evaluation_seed, points.shape[1])
     if isinstance(features, Features):
         _refuse_other_kind(features, resolved, decoys)
     chain, lifting = resolved.recipe, resolved.recipe.lifting
@@ -117,6 +117,16 @@ def conceal(
         decoys=used.checksum if used else None,
     )
     return ConcealedFeatures(features.keypoints, subspaces, noted, features.extractor, features.image_size)
+
+
+def _resolve(recipe: Recipe, secret: bytes | None, evaluation_seed: int | None, width: int) -> Resolved:
+    """Find the encoders; to seal, a key or an evaluation seed must be passed, whatever seal the recipe names."""
+    key = sealing_key(secret, evaluation_seed)
+    if recipe.is_sealed:
+        checked_key(recipe, key)
+        if secret is not None:
+            warn_if_wide(recipe, stacklevel=4)
+    return resolve(recipe, key, width)
 
 
 def _refuse_other_kind(features: Features, resolved: Resolved, decoys: Decoys | None) -> None:

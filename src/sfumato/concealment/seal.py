@@ -8,34 +8,45 @@ share of different bits grows with the distance of two descriptors and is one ha
 no key learns which descriptors are near one another, and how near; of all others nothing. Turning or shifting all
 descriptors does not change what bits look like without the key, so nothing but distances can ever be read off them.
 
-Knows keys and dimensions, and of a recipe whether it is sealed; no file. A key is never kept: what is made of it can
-not be turned back into it.
+Knows keys, dimensions and the links of recipes; no file. A key is never kept, and neither is a seal: whoever wants one
+passes the key, each time. What is made of a key can not be turned back into it.
 """
 
 import hashlib
+import warnings
+from dataclasses import replace
 
 import numpy as np
 
-from sfumato.concealment.randomness import normal, uniform
-from sfumato.errors import InputError
-from sfumato.learn.encoder import SEALED, Encoder
-from sfumato.types.recipe import Recipe
+from sfumato.concealment.randomness import SHORTEST_SECRET, normal, uniform
+from sfumato.errors import InputError, RecipeError, WideSealWarning
+from sfumato.learn.encoder import SEALED, WIDEST, Encoder
+from sfumato.types.recipe import CHECKSUM_DIGITS, Link, Recipe
 
-BANDWIDTH = 0.3
+BANDWIDTH = 0.29
 """Standard deviation of the kernel that codes tell, for descriptors of unit norm: true matches of SIFT lie within it
 or not far beyond, most others at four times of it."""
 
 FEWEST_BITS = 32
+MOST_BITS = 1024
+WIDEST_BANDWIDTH = 0.45
+"""Beyond either a seal warns: what attackers without the key got was measured to grow with both."""
+
+EVALUATION_KEY = b"the key of all evaluations, which protects nobody"
+"""Stands here for anyone to read: a recipe that names a seal of it is sealed without being given a key."""
+SEEDED = b"evaluation seed "
 
 
-def sealing_key(recipe: Recipe | str, secret: bytes | None, evaluation_seed: int | None) -> bytes | None:
-    """Return the key for a seal: the secret, or one that anyone can make of an evaluation seed; None for neither.
-
-    A recipe that already names its seal needs none, and none is made of a seed then.
-    """
-    if secret is not None or evaluation_seed is None or Recipe.of(recipe).links[-1].checksum:
+def sealing_key(secret: bytes | None, evaluation_seed: int | None) -> bytes | None:
+    """Return the key for a seal: the secret, or one that anyone can make of an evaluation seed; None for neither."""
+    if secret is not None or evaluation_seed is None:
         return secret
-    return b"evaluation seed %d" % evaluation_seed
+    return SEEDED + b"%d" % evaluation_seed
+
+
+def is_public(key: bytes) -> bool:
+    """Tell whether a key is one that evaluations use, and protects nobody."""
+    return bytes(key) == EVALUATION_KEY or bytes(key).startswith(SEEDED)
 
 
 def make_seal(key: bytes, input_dim: int, bits: int, bandwidth: float = BANDWIDTH) -> Encoder:
@@ -48,16 +59,116 @@ def make_seal(key: bytes, input_dim: int, bits: int, bandwidth: float = BANDWIDT
     """
     if not isinstance(key, bytes | bytearray) or not key:
         raise InputError("a seal needs a key of unguessable bytes, for example secrets.token_bytes(32)")
-    if bits < FEWEST_BITS:
-        raise InputError(f"a seal has {FEWEST_BITS} bits or more, got {bits}: fewer tell nothing apart")
-    if not (np.isfinite(bandwidth) and bandwidth > 0):
-        raise InputError(f"the bandwidth of a seal is a number above 0, got {bandwidth}")
-    context = b"%d bits of %d numbers, bandwidth %.6f" % (bits, input_dim, bandwidth)
-    seed = hashlib.blake2b(context, key=hashlib.blake2b(key, digest_size=32).digest(), person=b"sfumato seal").digest()
-    name = hashlib.shake_256(seed + b"name").hexdigest(32)  # public; of the key it tells whether it is the same
+    _check_sizes(bits, bandwidth)
+    seed = _seed(key, input_dim, bits, bandwidth)
     count = 8 * ((bits * input_dim + 1) // 2)
     drawn = np.frombuffer(hashlib.shake_256(seed + b"directions").digest(count), np.uint8)
     directions = normal(drawn)[: bits * input_dim].reshape(bits, input_dim) / bandwidth
     phases = np.pi * (1 + uniform(np.frombuffer(hashlib.shake_256(seed + b"phases").digest(4 * bits), np.uint8)))
     layer = (directions.astype(np.float32), phases.astype(np.float32), False)
-    return Encoder(layers=(layer,), extractor_name="unknown", kind=SEALED, key_name=name)
+    return Encoder(layers=(layer,), extractor_name="unknown", kind=SEALED, key_name=_name(seed))
+
+
+def bandwidth_of(link: Link) -> float:
+    """Return the bandwidth that a sealed link says, or the one that holds where it says none."""
+    return float(link.named[1:] or BANDWIDTH)
+
+
+def unnamed(link: Link) -> Link:
+    """Return a sealed link as one may write it: without a checksum, and without the bandwidth that holds anyway."""
+    return replace(link, variant="" if bandwidth_of(link) == BANDWIDTH else link.named)
+
+
+def seal_link(link: Link, recipe: Recipe, key: bytes | None, width: int) -> tuple[Encoder, Link]:
+    """Return the seal of a link for rows of ``width`` numbers, and the link with its checksum.
+
+    Who has another key has another seal. A link that names its seal must name the one that is made; without a key, or
+    with one that protects nobody, it may also name that of all evaluations.
+
+    Raises RecipeError for no key, one that is too short or another one, and for sizes that make no sense.
+    """
+    check_sealed(recipe)
+    keys = [] if key is None else [checked_key(recipe, key)]
+    if link.checksum and (key is None or is_public(key)):
+        keys.append(EVALUATION_KEY)
+    bits, bandwidth = link.dim or 0, bandwidth_of(link)
+    for one in keys:
+        if _name(_seed(one, width, bits, bandwidth)).startswith(link.checksum):
+            seal = make_seal(one, width, bits, bandwidth)
+            return seal, replace(link, variant=f"{unnamed(link).variant}@{seal.checksum[:CHECKSUM_DIGITS]}")
+    checked_key(recipe, key)
+    raise RecipeError(
+        f"recipe {recipe} was made with another device key, or for descriptors of other than {width} numbers: give the "
+        f"key it was made with, or leave out what follows the @"
+    )
+
+
+def checked_key(recipe: Recipe, key: bytes | None) -> bytes:
+    """Return the key for a sealed recipe; raise RecipeError for none, and for one that could be tried out."""
+    if key is None:
+        raise RecipeError(
+            f"recipe {recipe} needs the device key{' it was made with' if recipe.links[-1].checksum else ''}: give "
+            f"--secret-file, or secret=, the same for all devices whose features are to match"
+        )
+    if not isinstance(key, bytes | bytearray) or len(key) < SHORTEST_SECRET:
+        raise RecipeError(
+            f"recipe {recipe}: a device key has {SHORTEST_SECRET} random bytes or more, for example "
+            f"secrets.token_bytes(32): archives show its fingerprint, on which anyone can try out shorter ones"
+        )
+    return bytes(key)
+
+
+def check_sealed(recipe: Recipe) -> None:
+    """Raise RecipeError if a recipe asks for a seal of sizes that make no sense."""
+    link = recipe.links[-1]
+    try:
+        _check_sizes(link.dim or 0, bandwidth_of(link))
+    except InputError as cause:
+        raise RecipeError(f"recipe {recipe}: {cause}") from cause
+
+
+def is_made_under(made: Recipe, wanted: Recipe, key: bytes | None) -> bool:
+    """Tell whether a sealed recipe that an archive names is what another gives under a key, for rows of some width.
+
+    Without a key only the sizes are compared. Names cost little, so that all widths are tried.
+    """
+    link = made.links[-1]
+    if not made.is_sealed or (*made.links[:-1], unnamed(link)) != (*wanted.links[:-1], unnamed(wanted.links[-1])):
+        return False
+    if key is None or not link.checksum:
+        return key is None
+    sizes = link.dim or 0, bandwidth_of(link)
+    return any(_name(_seed(key, width, *sizes)).startswith(link.checksum) for width in range(1, WIDEST + 1))
+
+
+def warn_if_wide(recipe: Recipe, stacklevel: int = 3) -> None:
+    """Warn of a seal that shows more than those that we measured and defend."""
+    link = recipe.links[-1]
+    if recipe.is_sealed and ((link.dim or 0) > MOST_BITS or bandwidth_of(link) > WIDEST_BANDWIDTH):
+        warnings.warn(
+            f"recipe {recipe}: what attackers without the key get was measured to grow with bits and bandwidth; take "
+            f"at most {MOST_BITS} bits and a bandwidth of at most {WIDEST_BANDWIDTH} (docs/sealing.md)",
+            WideSealWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def _check_sizes(bits: int, bandwidth: float) -> None:
+    if bits < FEWEST_BITS:
+        raise InputError(f"a seal has {FEWEST_BITS} bits or more, got {bits}: fewer tell nothing apart")
+    if bits > WIDEST:
+        raise InputError(f"a seal has at most {WIDEST} bits, got {bits}")
+    if not (np.isfinite(bandwidth) and bandwidth > 0):
+        raise InputError(f"the bandwidth of a seal is a number above 0, got {bandwidth}")
+
+
+def _seed(key: bytes, input_dim: int, bits: int, bandwidth: float) -> bytes:
+    """Return what directions, phases and name of a seal are drawn from."""
+    context = b"%d bits of %d numbers, bandwidth %.6f" % (bits, input_dim, bandwidth)
+    hashed = hashlib.blake2b(key, digest_size=32).digest()
+    return hashlib.blake2b(context, key=hashed, person=b"sfumato seal").digest()
+
+
+def _name(seed: bytes) -> str:
+    """Return the public name of a seal; of the key it tells whether it is the same."""
+    return hashlib.shake_256(seed + b"name").hexdigest(32)
