@@ -34,6 +34,7 @@ def device_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A device key for sealed recipes, in place of the one of whoever runs the tests."""
     place = tmp_path_factory.mktemp("keys") / "device.key"
     place.write_bytes(os.urandom(32))
+    place.chmod(0o600)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SFUMATO_KEY", str(place))
         yield place

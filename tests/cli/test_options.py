@@ -1,4 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
+from pathlib import Path
+
 import pytest
 
 from sfumato.cli.options import make_key, own_key_path, read_labels, read_secret
@@ -26,10 +29,34 @@ def test_missing_files_say_what_to_do(tmp_path):
         read_secret(tmp_path / "none")
 
 
-def test_a_guessable_key_is_refused(tmp_path):
-    (tmp_path / "key").write_bytes(b"password")
-    with pytest.raises(FileError, match="can be guessed"):
+@pytest.mark.parametrize("key", [b"password", b"passwordpassword1", b"correct horse battery staple and a donkey\n"])
+def test_a_guessable_key_is_refused(tmp_path, key):
+    (tmp_path / "key").write_bytes(key)
+    with pytest.raises(FileError, match=r"can be guessed.*umask 077"):
         read_secret(tmp_path / "key")
+
+
+def test_a_key_that_others_may_read_is_told(tmp_path, capsys):
+    key = tmp_path / "key"
+    key.write_bytes(os.urandom(32))
+    for mode, told in ((0o600, ""), (0o400, ""), (0o644, f"mode 0644): chmod 600 {key}"), (0o640, "mode 0640")):
+        key.chmod(mode)
+        assert len(read_secret(key)) == 32
+        warned = capsys.readouterr().err
+        assert told in warned
+        assert bool(warned) == bool(told)
+
+
+def test_what_is_no_file_or_too_large_is_no_key(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for place in ("/dev/zero", tmp_path / "pipe"):
+        with pytest.raises(FileError, match="a device key is a plain file"):
+            read_secret(Path(place))
+    with pytest.raises(FileError, match=r"can not read the device key|a plain file"):
+        read_secret(tmp_path)
+    (tmp_path / "large").write_bytes(os.urandom(2**20 + 1))
+    with pytest.raises(FileError, match="no device key"):
+        read_secret(tmp_path / "large")
 
 
 def test_a_new_key_is_for_its_owner_and_never_written_over(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from sfumato.concealment.randomness import (
     SeededDraws,
     SystemDraws,
     distinct_integers,
+    is_weak,
     normal,
     uniform,
 )
@@ -113,3 +114,27 @@ def test_distinct_integers_are_distinct_and_every_subset_is_equally_likely():
 def test_as_many_distinct_integers_as_there_are():
     drawn = np.random.default_rng(7).integers(256, size=(50, 32), dtype=np.uint8)
     assert np.array_equal(np.sort(distinct_integers(drawn, np.full(50, 4)), axis=1), np.tile(np.arange(4), (50, 1)))
+
+
+@pytest.mark.parametrize(
+    ("secret", "weak"),
+    [
+        (b"a", True),
+        (bytes(16), True),
+        (b"passwordpassword1", True),
+        ("Zwölf Boxkämpfer".encode(), True),
+        (b"correct horse battery staple and Ten donkeys", True),
+        (b"PasswordPasswordPasswordPassword1", True),
+        (bytes(range(32)).hex()[:31].encode(), True),  # 31 digits
+        (b"8f14e45fceea167a5a36dedd4bea2543\n", False),  # openssl rand -hex 16
+        (b"q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=\n", False),  # openssl rand -base64 32
+        (bytes(range(240, 256)), False),
+        (SECRET, False),
+    ],
+)
+def test_what_people_think_of_is_weak(secret, weak):
+    assert is_weak(secret) == weak
+
+
+def test_random_bytes_are_not_weak():
+    assert not any(is_weak(os.urandom(16)) for _ in range(500))

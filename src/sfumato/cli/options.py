@@ -4,11 +4,14 @@
 import csv
 import os
 import secrets
+import stat
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from sfumato.cli.output import printable
 from sfumato.concealment.randomness import is_weak
 from sfumato.errors import FileError
 from sfumato.features.local import DESCRIPTORS, DETECTORS
@@ -34,6 +37,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 
 
+LARGEST_KEY = 2**20
+"""How many bytes a key file may have: what is larger is some other file."""
+
+
 def read_labels(path: Path) -> dict[str, str]:
     """Read a table 'image name,label' with a line for every image."""
     try:
@@ -48,14 +55,33 @@ def read_labels(path: Path) -> dict[str, str]:
 
 
 def read_secret(path: Path) -> bytes:
-    """Read a device key."""
-    advice = f"make one with: head -c 32 /dev/urandom > {path}"
+    """Read a device key, and say so, as ssh does, if others could read it too.
+
+    Raises FileError for what is no file, too large, or can be guessed: archives show a fingerprint to try guesses on.
+    """
+    advice = f"make one with: (umask 077; head -c 32 /dev/urandom > {path})"
     try:
-        secret = path.read_bytes()
+        place = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # to open a pipe must not wait for its writer
+        with os.fdopen(place, "rb") as file:
+            info = os.fstat(place)
+            if not stat.S_ISREG(info.st_mode):
+                raise FileError(f"{path}: a device key is a plain file, and this is none; {advice}")
+            secret = file.read(LARGEST_KEY + 1)
+    except FileError:
+        raise
     except OSError as cause:
         raise FileError(f"{path}: can not read the device key ({cause.strerror}); {advice}") from cause
+    if len(secret) > LARGEST_KEY:
+        raise FileError(f"{path}: more than {LARGEST_KEY} bytes, which is no device key; {advice}")
     if is_weak(secret):
-        raise FileError(f"{path}: this device key can be guessed; {advice}")
+        raise FileError(
+            f"{path}: this device key can be guessed: it is short, regular, or a text that somebody could think of; "
+            f"{advice}"
+        )
+    if os.name == "posix" and info.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        mode = stat.S_IMODE(info.st_mode)
+        warning = f"warning: {path}: others may use this device key (mode {mode:04o}): chmod 600 {path}"
+        print(printable(warning), file=sys.stderr)
     return secret
 
 
