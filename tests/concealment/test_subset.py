@@ -77,6 +77,16 @@ def test_extreme_eps_stays_on_the_safe_side():
         exclusion_probability(4, 4, 1.0)
 
 
+def test_no_eps_is_too_large_and_none_leaves_exclusion_out():
+    assert exclusion_probability(100, 4, 999) == 0.0
+    assert exclusion_probability(100, 4, 2.0) == pytest.approx(96 / (4 * math.exp(2) + 96), rel=1e-14)
+    link = Link("subset", 2, variant=":eps=999")
+    drawn = np.zeros((1, 24), np.uint8)  # the one coin in 2^64 that excludes
+    assert 3 not in draw_sets(np.array([3]), 10, link, drawn)[0]
+    drawn[0, 0] = 1
+    assert 3 in draw_sets(np.array([3]), 10, link, drawn)[0]
+
+
 def test_the_hull_is_a_function_of_the_set_alone(decoys):
     sets = np.array([[3, 8, 40], [3, 8, 40], [1, 2, 5]])
     found = hulls(decoys.descriptors, sets)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """sfumato inspect: what a file holds, in counts and sizes, never a value."""
 
+import hashlib
 import json
 import sys
 import zipfile
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -55,6 +57,7 @@ def describe_archive(path: Path, *, images: bool, check: bool) -> dict[str, Any]
     """Return the counts of an archive."""
     with load(path) as archive:
         summary = archive.summary()
+        spent = _spent(archive, summary.images)
         damaged = dict(summary.damaged) | (_read_all(archive) if check else {})
     entries = summary.images
     counts = [entry.count for entry in entries]
@@ -78,7 +81,6 @@ def describe_archive(path: Path, *, images: bool, check: bool) -> dict[str, Any]
         "bytes": size,
         "bytes per 1000 features": round(1000 * size / total) if total else 0,
     }
-    spent = _spent(entries)
     if spent is not None:
         facts["privacy spent"] = spent
     seeded = sum(entry.recipe.evaluation_seed is not None for entry in entries)
@@ -96,16 +98,30 @@ def describe_archive(path: Path, *, images: bool, check: bool) -> dict[str, Any]
 def spent_by(path: Path) -> str | None:
     """Return in words what an archive spends of its images' privacy; None for recipes without a guarantee."""
     with load(path) as archive:
-        return _spent(archive.summary().images)
+        return _spent(archive, archive.summary().images)
 
 
-def _spent(entries: Iterable[Any]) -> str | None:
-    """Say what one release of each image spends; the image with the most features stands for all."""
-    largest = max(entries, key=lambda entry: entry.count, default=None)
-    if largest is None:
+def _spent(archive: Archive, entries: Iterable[Any]) -> str | None:
+    """Say what was spent on the image that it cost most; images of equal keypoints are releases of one.
+
+    Every release is drawn on its own, also of copies of a photo. Images that can not be read are told elsewhere.
+    """
+    releases = Counter[tuple[Any, int, bytes]]()
+    for entry in entries:
+        if privacy_spent(entry.recipe, entry.count) is not None:
+            with suppress(ArchiveError):
+                places = hashlib.blake2b(archive[entry.name].keypoints.tobytes()).digest()
+                releases[entry.recipe, entry.count, places] += 1
+    found = [(privacy_spent(recipe, count, times), count, times) for (recipe, count, _), times in releases.items()]
+    dearest = max(found, key=lambda one: (one[0].over_releases, one[1]) if one[0] else (0.0, 0), default=None)
+    if dearest is None:
         return None
-    spent = privacy_spent(largest.recipe, largest.count)
-    return None if spent is None else f"{spent} (the largest image, {largest.count} features, released once)"
+    spent, count, times = dearest
+    copies = f", in this archive {times} times" if times > 1 else ""
+    return (
+        f"{spent} (the image that it costs most: {count} features{copies}; releases in other archives, and in what "
+        f"--overwrite replaced, are not known here and add to it)"
+    )
 
 
 def _read_all(archive: Archive) -> dict[str, str]:

@@ -46,8 +46,8 @@ class Spent:
         if math.isinf(self.per_descriptor):
             return "no guarantee: the draws can be repeated"
         return (
-            f"eps {self.per_descriptor:g} a descriptor, {self.per_image:g} an image, {self.over_releases:g} over all "
-            f"releases of it; positions and the number of features are not covered"
+            f"eps {self.per_descriptor:.10g} a descriptor, {self.per_image:.10g} an image, {self.over_releases:.10g} "
+            f"over all releases of it that are counted here; positions and the number of features are not covered"
         )
 
 
@@ -73,7 +73,8 @@ def exclusion_probability(entries: int, size: int, epsilon: float) -> float:
     """Return 1 - p = (k - w) / (w e^eps + k - w): how likely the descriptor's own entry is not in its set."""
     if not 0 < size < entries:
         raise DecoyError(f"a subset of {size} entries needs a dictionary of more, it has {entries}")
-    return (entries - size) / (size * math.exp(epsilon) + entries - size)
+    others = (entries - size) * math.exp(-epsilon)  # e^eps itself is too large a number from eps 710 on
+    return others / (size + others)
 
 
 def set_probability(entries: int, size: int, epsilon: float, *, included: bool) -> float:
@@ -106,12 +107,12 @@ def release_subsets(points: Floats, link: Link, dictionary: Decoys, draws: Draws
 def draw_sets(own: NDArray[np.int64], entries: int, link: Link, drawn: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return the sets (N, w), sorted, for the descriptors' own entries (N,), from bytes (N, 8 (w + 1)).
 
-    The probability of exclusion is rounded up to a multiple of 2^-64, which is on the safe side. A number of 64 bits
-    taken modulo k is off from uniform by k 2^-64: the ratio of e^eps is kept to within 1e-12 of it.
+    The probability of exclusion is rounded up to a multiple of 2^-64, and never 0, which is on the safe side. A number
+    of 64 bits taken modulo k is off from uniform by k 2^-64: the ratio of e^eps is kept to within 1e-12 of it.
     """
     size = link.dim or 0
     coin = np.ascontiguousarray(drawn[:, :8]).view("<u8")[:, 0]
-    limit = math.ceil(exclusion_probability(entries, size, link.epsilon or 0.0) * 2**64)
+    limit = max(1, math.ceil(exclusion_probability(entries, size, link.epsilon or 0.0) * 2**64))
     others = np.full(len(own), entries - 1, np.int64)
     many = distinct_integers(np.ascontiguousarray(drawn[:, 8:]), others)
     fewer = distinct_integers(np.ascontiguousarray(drawn[:, 16:]), others)
