@@ -81,3 +81,18 @@ def test_where_memory_ends_one_line_says_so():
     done = CliRunner().invoke(made, [])
     assert done.exit_code == 1
     assert done.stderr.startswith("error: this takes more memory than there is")
+
+
+def test_the_commands_that_help_begins_with_run(run_sfumato, photos, tmp_path):
+    import re
+    import shutil
+
+    from sfumato.cli.app import app
+
+    shutil.copytree(photos, tmp_path / "photos")
+    begin = app.info.epilog.split("Then: ")[1].split("; ")
+    assert [words.split()[1] for words in begin] == ["conceal", "match"]
+    for words in begin:
+        assert re.match("sfumato ", words)
+        run_sfumato(*words.split()[1:], cwd=tmp_path)
+    assert (tmp_path / "matches.h5").exists()

@@ -82,7 +82,7 @@ def test_bundled_ones_are_found_by_name_and_by_checksum(tmp_path, make_encoder, 
     assert str(found.recipe) == f"ninja-sift-2.5@{saved.checksum[:12]}"
     module._known.clear()
     assert find_encoders(found.recipe) == resolve(found.recipe)
-    with pytest.raises(RecipeError, match=r"there are ninja-sift-2\.5"):
+    with pytest.raises(RecipeError, match=r"did you mean 'ninja-sift-2\.5'.*there are ninja-sift-2\.5"):
         resolve("ninja-sift-9")
 
 

@@ -90,3 +90,10 @@ def test_encoders_must_be_the_same():
             check_pair(side_of(encoded(a), "a"), side_of(encoded(b), "b"))
     with pytest.raises(InputError, match="and no encoder"):
         sfumato.match(encoded(ninja), encoded("random-2"))
+
+
+def test_recipes_of_other_widths_are_named_before_the_widths():
+    wide = sfumato.Subspaces(np.ones((5, 9)), np.zeros((5, 0, 9)))
+    other = sfumato.ConcealedFeatures(np.zeros((5, 4)), wide, "ninja:y@ba9876543210", sfumato.Extractor("sift"))
+    with pytest.raises(InputError, match="different spaces: ninja:x@0123456789ab and ninja:y@ba9876543210"):
+        check_pair(side_of(encoded("ninja:x@0123456789ab"), "a"), side_of(other, "b"))

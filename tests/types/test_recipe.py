@@ -113,6 +113,12 @@ def test_what_describes_a_result_is_not_compared_but_a_seed_is():
         ("rnadom", "random-2"),
         ("rav", "raw"),
         ("random", "random-2"),
+        ("sealed", "sealed-512"),
+        ("seald", "sealed-512"),
+        ("Sealed-512", "sealed-512"),
+        ("Sealed-256:0.4", "sealed-256"),
+        ("compress", "compress-48"),
+        ("subset", "subset-4:eps=10"),
     ],
 )
 def test_a_misspelt_recipe_suggests_the_nearest(text: str, suggestion: str):
@@ -286,3 +292,8 @@ def test_default_stands_for_the_recipe_we_defend() -> None:
     assert str(Recipe.of(" default ")) == DEFAULT_RECIPE
     with pytest.raises(RecipeError, match="unknown recipe 'default-2'"):
         Recipe.of("default-2")
+
+
+def test_the_bandwidth_of_a_seal_is_a_number():
+    assert str(Recipe.of("sealed-64:0.400@0123456789ab")) == "sealed-64:0.4@0123456789ab"
+    assert Recipe.of("sealed-64:1.0") == Recipe.of("sealed-64:1")

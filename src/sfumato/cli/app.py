@@ -49,7 +49,8 @@ from sfumato.errors import SfumatoError
 app = typer.Typer(
     name="sfumato",
     help="Private visual features: still matched, mapped and recognised, no longer turned back into the picture.",
-    epilog="Start with: sfumato audit. Then: sfumato conceal photos/ -o private.sfm.h5, sfumato match private.sfm.h5",
+    epilog="Start with: sfumato audit. Then: sfumato conceal photos/ -o private.sfm.h5; sfumato match private.sfm.h5 "
+    "--exhaustive -o matches.h5",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -207,9 +207,10 @@ def bundled_encoder(name: str, kind: str = "ninja") -> Encoder:
     known = bundled_names(kind)
     if name not in known:
         told = f"there are {', '.join(f'{kind}-{one}' for one in known)}" if known else "none come with this version"
+        near = suggest(f"{kind}-{name}", [f"{kind}-{one}" for one in known])
         own = "ninja:FILE" if kind == "ninja" else "compress-48:FILE"
         raise RecipeError(
-            f"no encoder {kind}-{name!s:.80} comes with the package{suggest(name, known)}: {told}; one of your own is "
+            f"no encoder {kind}-{name!s:.80} comes with the package{near}: {told}; one of your own is "
             f"named by its file, {own}"
         )
     with resources.as_file(resources.files("sfumato.learn") / "data" / f"{kind}-{name}{SUFFIX}") as place:

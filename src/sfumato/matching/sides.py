@@ -50,12 +50,12 @@ def check_pair(a: Side, b: Side) -> None:
 
     Of plain arrays it is not known through which encoders they went: whoever gives them must know.
     """
-    if a.origin.shape[1] != b.origin.shape[1]:
-        raise InputError(f"a and b live in different spaces: {a.origin.shape[1]} and {b.origin.shape[1]} dimensions")
     if a.extractor is not None and b.extractor is not None and not a.extractor.matches(b.extractor):
         raise InputError(f"a and b hold different descriptors: {a.extractor.name} and {b.extractor.name}")
     if a.recipe is not None and b.recipe is not None and a.recipe.space != b.recipe.space:
         raise InputError(f"these features live in different spaces: {tell_space(a)} and {tell_space(b)}")
+    if a.origin.shape[1] != b.origin.shape[1]:
+        raise InputError(f"a and b live in different spaces: {a.origin.shape[1]} and {b.origin.shape[1]} dimensions")
 
 
 def tell_space(side: Side) -> str:

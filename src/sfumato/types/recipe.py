@@ -70,6 +70,9 @@ DEFAULT_RECIPE = "sealed-512"
 
 LARGEST_DIM = 65_536
 
+USUAL_DIMS = {"compress": "48", "sealed": "512", "subset": "4:eps=10"}
+"""What is suggested where a dimension is missing; else 2."""
+
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -98,6 +101,9 @@ class Link:
         if not isinstance(self.forced, bool) or (self.forced and self.role != "lifting"):
             raise RecipeError(f"forced is a truth value and belongs to liftings only, not to {self.kind}")
         _check_variant(self.kind, self.variant)
+        if self.kind == "sealed" and self.named:  # 0.30 is 0.3
+            checksum = self.variant.removeprefix(self.named)
+            object.__setattr__(self, "variant", f":{float(self.named[1:]):g}{checksum}")
         if self.kind == "subset":
             object.__setattr__(self, "variant", f":eps={self.epsilon:.4f}".rstrip("0").rstrip("."))
             if (self.dim or 0) < 2 or not self.epsilon or self.forced:
@@ -314,7 +320,7 @@ def _parse_link(text: str, whole: str) -> Link:
     if not text:
         raise RecipeError(f"empty link in recipe {whole!r:.80}, {examples}")
     if text in KINDS and KINDS[text].argument == "dimension":
-        raise RecipeError(f"recipe {whole!r:.80} needs a dimension: did you mean '{text}-2'?")
+        raise RecipeError(f"recipe {whole!r:.80} needs a dimension: did you mean '{text}-{_usual(text)}'?")
     if text in KINDS:
         return Link(text)
     variant = re.fullmatch(r"ninja([-:].+)", text, re.DOTALL)
@@ -326,9 +332,15 @@ def _parse_link(text: str, whole: str) -> Link:
         if KINDS[name].role == "encoder":  # a file may be called like that
             return Link(name, int(parts[2]), variant=f"{parts[3] or ''}{parts[4] or ''}")
         return Link(name, int(parts[2]), forced=parts[4] is not None, variant=parts[3] or "")
-    dim = parts[2] if parts else "2"
-    near = suggest(text, [f"{k}-{dim}" if KINDS[k].argument == "dimension" else k for k in KINDS])
+    given = re.fullmatch(r".*?-(\d{1,5})(\D.*)?", text, re.ASCII | re.DOTALL)
+    forms = {k: f"{k}-{given[1] if given else _usual(k)}" for k in KINDS if KINDS[k].argument == "dimension"}
+    near = suggest(text.lower(), [forms.get(k, k) for k in KINDS])
     raise RecipeError(f"unknown recipe {whole!r:.80}{near}; kinds are {', '.join(sorted(KINDS))}, {examples}")
+
+
+def _usual(kind: str) -> str:
+    """Return a dimension to suggest for a kind."""
+    return USUAL_DIMS.get(kind, "2")
 
 
 def _check_variant(kind: str, variant: str) -> None:
