@@ -2,8 +2,13 @@
 """sfumato audit as a user starts it: good, broken and featureless photos in, one page out."""
 
 import json
+from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
+
+from sfumato.cli.audit import page_at
 
 
 @pytest.fixture(scope="module")
@@ -16,6 +21,8 @@ def made(run_sfumato, photos, tmp_path_factory):
 def test_from_photos_to_one_page(made):
     folder, _, done = made
     assert "raw no protection, ninja-sift-2.5 " in done.stdout
+    assert done.stdout.startswith(str(folder / "page.html"))
+    assert done.stdout.strip().endswith(str(folder / "page-data"))
     assert "left out: grey.png: no feature" in done.stderr
     assert "left out: broken.jpg" in done.stderr
     assert {path.name for path in folder.iterdir()} == {"page.html", "page-data"}
@@ -49,6 +56,30 @@ def test_what_is_wrong_is_told(run_sfumato, tmp_path):
     assert "is not there" in done.stderr
     done = run_sfumato("audit", "--recipes", "defualt", "-o", tmp_path / "out", code=1)
     assert "defualt" in done.stderr
+    done = run_sfumato("audit", "--recipes", "", "-o", tmp_path / "out", code=1)
+    assert "no recipe" in done.stderr
+    done = run_sfumato("audit", "-o", tmp_path / "e.txt", code=1)
+    assert "ends in .html" in done.stderr
+    assert not (tmp_path / "e.txt").exists()
+
+
+def test_a_page_or_a_folder_is_named(tmp_path):
+    assert page_at(Path("demo")) == Path("demo/report.html")
+    assert page_at(Path("my.html")) == Path("my.html")
+    (tmp_path / "photos.2026").mkdir()
+    assert page_at(tmp_path / "photos.2026") == tmp_path / "photos.2026" / "report.html"
+
+
+def test_what_could_not_be_run_is_told(run_sfumato, tmp_path):
+    picture = np.full((120, 120), 200, np.uint8)
+    picture[40:80, 40:80] = 20
+    cv2.imwrite(str(tmp_path / "square.png"), picture)
+    call = ("audit", tmp_path / "square.png", "--recipes", "default,raw", "--workers", "1", "--json")
+    done = run_sfumato(*call, "-o", tmp_path / "page.html")
+    told = json.loads(done.stdout)
+    assert told["left_out"] == []
+    assert ["sealed-512, alignment", "square.png"] in [line.split(": ")[:2] for line in told["not_run"]]
+    assert "could not be run: sealed-512, alignment: square.png" in done.stderr
 
 
 def test_help_teaches(run_sfumato):

@@ -4,12 +4,13 @@
 import pytest
 
 from sfumato.concealment.decoyfile import load_decoys
-from sfumato.errors import ImageError, RecipeError
+from sfumato.errors import ImageError, InputError, RecipeError
 from sfumato.evaluate.attackers import Toolbox, Tools
 from sfumato.evaluate.audit import Audit, AuditProtocol, points_of, run_audit, with_public, worth_running
 from sfumato.evaluate.leakage import LeakageProtocol, plan_leakage
 from sfumato.evaluate.results import load_records
 from sfumato.features.local import LocalParams
+from sfumato.types.record import Record, Score
 
 SMALL = AuditProtocol(recipes=("default", "sub-hybrid-2"), side=120, local=LocalParams(max_features=40))
 
@@ -123,6 +124,23 @@ def test_the_attacker_always_has_public_descriptors(tmp_path):
 def test_what_is_wrong_is_told_before_anything_is_measured(small_photos, tmp_path):
     with pytest.raises(RecipeError, match="did you mean"):
         run_audit(small_photos, tmp_path, AuditProtocol(recipes=("sub-hybird-2",)))
+    with pytest.raises(InputError, match="there is no recipe to audit"):
+        run_audit(small_photos, tmp_path, AuditProtocol(recipes=()))
     with pytest.raises(ImageError, match="no photo can be audited"):
         run_audit({"wall.png": small_photos["wall.png"]}, tmp_path, SMALL)
     assert "records" in repr(Audit((), ()))
+
+
+def test_a_reference_is_among_the_records_and_kept(audit, small_photos, place, monkeypatch):
+    from sfumato.evaluate import audit as module
+
+    recipe = str(audit.records[0].params["default"])
+    known = Record("reference", (Score("leakage", 0.2, samples=200),), {"recipe": recipe, "attack": "alignment"})
+    monkeypatch.setattr(module, "references_for", lambda recipes: [known])
+    again = run_audit(small_photos, place, SMALL, workers=1)
+    assert [one for one in again.records if one.task == "reference"] == [known]
+    assert known in load_records(place)
+    (place / "reference" / "records").rename(place / "gone")
+    matched, attacked = ([one for one in again.records if one.task == task] for task in ("homography", "leakage"))
+    points = {one.recipe: one.leakage for one in points_of(matched, [*attacked, known])}
+    assert points[recipe] >= 0.2

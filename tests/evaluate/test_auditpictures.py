@@ -32,3 +32,4 @@ def test_pictures_are_reduced_and_small():
     back = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
     assert max(back.shape) == SIDE
     assert len(content) < 120_000
+    assert content.startswith(b"\xff\xd8"), "browsers print JPEG as it is, and other files tenfold"

@@ -17,6 +17,10 @@ def test_the_same_points_give_the_same_picture():
     assert ET.fromstring(first.content).tag.endswith("svg")
 
 
+def test_the_box_says_what_it_checks():
+    assert b"two figures alone" in draw_plot(POINTS).content
+
+
 def test_points_far_off_and_none_at_all_are_drawn():
     assert draw_plot([]).content
     assert draw_plot([Point("odd", -0.4, 0.1), Point("more", 1.4, 1.3)]).content

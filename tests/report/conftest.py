@@ -8,8 +8,9 @@ DEFAULT = "ninja-mine@0123456789ab"
 
 @pytest.fixture
 def make_attack():
-    def make(recipe, attack, leakage, within=None, knows="", **params):
+    def make(recipe, attack, leakage, within=None, knows="", features=None, **params):
         scores = [Score("ssim", 0.5, samples=3), Score("leakage", leakage, samples=3)]
+        scores += [] if features is None else [Score("features", features, samples=3)]
         scores += [] if within is None else [Score("within 0.1", within, samples=3)]
         given = {
             "recipe": recipe,
@@ -20,6 +21,15 @@ def make_attack():
             **params,
         }
         return Record("leakage", tuple(scores), given, seed=0)
+
+    return make
+
+
+@pytest.fixture
+def make_reference():
+    def make(recipe, leakage, within=0.0, photos=200):
+        scores = (Score("leakage", leakage, samples=photos), Score("within 0.1", within, samples=photos))
+        return Record("reference", scores, {"recipe": recipe, "attack": "alignment", "descriptor": "sift"})
 
     return make
 

@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from sfumato.report.page import figure, make_page, percent, plain_recipe
-from sfumato.types.record import Picture
+from sfumato.report.page import figure, left_out, make_page, not_run, plain_recipe
+from sfumato.types.record import Picture, Record, Score
 
 PHOTO = '"><script>alert(1)</script>.jpg'
 
@@ -51,7 +51,8 @@ def pictures():
     recipe = "ninja-mine@0123456789ab"
     return [
         Picture(shows="photo", content=b"original", media="image/webp", photo=PHOTO),
-        seen("raw", "clear"), seen("raw", "floor"), seen("sub-hybrid-2", "vertex"), seen(recipe, "direct"),
+        seen("raw", "clear"), seen("raw", "floor"), seen("sub-hybrid-2", "vertex"),
+        seen("sub-hybrid-2", "vertex+decoys"), seen(recipe, "direct"),
         Picture(shows="matches", content=b"lines", media="image/webp", photo=PHOTO, recipe="sub-hybrid-2"),
         Picture(shows="plot", content=b"<svg/>", media="image/svg+xml"),
     ]  # fmt: skip
@@ -71,10 +72,13 @@ def test_the_verdict_comes_first(records, pictures):
     assert "2 of 4 were reduced to 640 pixels" in text
 
 
-def test_the_strip_shows_the_least_knowing_of_the_strongest(records, pictures):
-    tags = read(make_page(records, pictures)).tags
+def test_the_strip_shows_the_attack_that_the_card_names(records, pictures):
+    page = make_page(records, pictures)
+    tags = read(page).tags
+    assert "The strongest was <b>vertex+decoys</b>" in page
+    assert "Knowing less, <b>vertex</b> shows 97 %" in page
     shown = [attributes["alt"] or "" for tag, attributes in tags if tag == "img"][:5]
-    assert [alt.split(", by the attack ")[-1] for alt in shown[1:4]] == ["clear", "vertex", "direct"]
+    assert [alt.split(", by the attack ")[-1] for alt in shown[1:4]] == ["clear", "vertex+decoys", "direct"]
     assert "positions of keypoints alone" in shown[4]
 
 
@@ -131,6 +135,83 @@ def test_figures_of_tables(value, shown):
     assert figure(value) == shown
 
 
-def test_shares_and_recipes_for_people():
-    assert [percent(value) for value in (0.9951, 0.0, 1.04)] == ["100 %", "0 %", "104 %"]
+def test_recipes_for_people():
     assert plain_recipe("raw") == "clear features"
+
+
+SEALED = "sealed-512@330fa2794d6c"
+
+
+def sealed_audit(*dropped: str) -> Record:
+    counts = tuple(Score(name, 1, samples=1) for name in ("photos", "reduced", "left out"))
+    return Record("audit", counts, {"default": SEALED, "side": 640}, dropped=dropped)
+
+
+def title(page: str) -> str:
+    found = re.search("<h1>(.*?)</h1>", page)
+    assert found is not None
+    return found[1]
+
+
+def test_a_failed_attack_is_not_0_percent_and_its_figure_stays_in_the_table(make_attack):
+    page = make_page([sealed_audit(), make_attack(SEALED, "alignment", -0.09, 0.0, features=900.0)])
+    assert title(page) == "Under the default recipe no attack at hand got anything of the picture. Verdict: open."
+    text = read(page).text
+    assert "picture that leaks no attack got anything" in text
+    assert "-0.09" in text
+
+
+def test_the_page_says_which_figure_decided_and_shows_both(make_attack, make_reference):
+    records = [sealed_audit(), make_attack(SEALED, "alignment", -0.09, 0.0), make_reference(SEALED, 0.234)]
+    page = make_page(records)
+    assert "still sees 23 %" in title(page)
+    text = read(page).text
+    assert "measured by the authors with 200 photos under one key; your 3 photos alone gave nothing" in text
+    assert "alignment, by the authors" in text
+    assert "0.234" in text
+    assert "-0.09" in text
+    assert text.count("reference") == 0, "it is no run of this audit"
+
+
+def test_the_gap_of_sealed_recipes_is_on_the_page(make_attack):
+    text = read(make_page([make_attack(SEALED, "alignment", 0.1), make_attack(SEALED, "known-pairs", 0.48)])).text
+    assert text.count("a network over all codes of a photo") == 2
+    assert "got 48 % of the picture; an inverter trained under the key would do more" in text
+    assert "known-pairs had a holder of the key seal features for it" in text
+    assert "An oracle: shown" not in text
+
+
+def test_what_could_not_be_run_is_told_apart_from_photos_left_out(make_match, make_attack):
+    params = {"recipe": SEALED, "attack": "alignment", "descriptor": "sift", "inverter": "patch"}
+    nothing = Record("leakage", (), params, dropped=("square.png: alignment needs 64 codes",))
+    matched = [make_match("raw", 12.0, "p-to-p"), make_match(SEALED, 12.0, "p-to-p")]
+    records = [sealed_audit(), *matched, make_attack("raw", "clear", 1.0), nothing]
+    assert (left_out(records), not_run(records)) == (
+        [],
+        ["sealed-512, alignment: square.png: alignment needs 64 codes"],
+    )
+    page = make_page(records)
+    text = read(page).text
+    assert "Left out" not in text
+    assert "Could not be run (1)" in text
+    assert "Nothing was measured" in text
+    assert "got little" not in text
+    assert title(page).startswith("What a server sees under the default recipe could not be measured on these photos.")
+    assert '<p class="untested">Holds only against' in page
+
+
+def test_captions_say_that_figures_are_means(records, pictures):
+    text = read(make_page(records, pictures)).text
+    assert "vertex+decoysmean: leaks 100 %" in text
+    assert "figures are means over all" in text
+
+
+def test_wide_tables_say_that_they_go_on_and_print_in_a_size_to_read(records, pictures):
+    page = make_page(records, pictures)
+    assert "swipe sideways" in page
+    printed = page[page.index("@media print") :]
+    size = re.search(r"table { font-size: ([0-9.]+)pt", printed)
+    assert size is not None
+    assert float(size[1]) >= 8
+    assert ".extra { display: none; }" in printed
+    assert 'class="extra">knows' in page

@@ -23,10 +23,11 @@ def test_the_worst_attack_counts_and_an_oracle_does_not(records):
 
 
 def test_of_equal_attacks_the_one_that_needs_least_is_named(records):
-    lifted = standings_of(records)[1]
+    _, lifted, default = standings_of(records)
     assert lifted.worst is not None
-    assert lifted.shown is not None
-    assert (lifted.worst.name, lifted.shown.name) == ("vertex+decoys", "vertex")
+    assert lifted.knowing_less is not None
+    assert (lifted.worst.name, lifted.knowing_less.name) == ("vertex+decoys", "vertex")
+    assert default.knowing_less is None
 
 
 def test_raw_protects_nothing_and_has_its_two_pictures(records):
@@ -87,5 +88,64 @@ def test_records_of_other_photos_or_settings_are_not_averaged(make_attack):
 
 def test_a_recipe_without_any_attack_is_open(make_match):
     raw, other = standings_of([make_match("raw", 50.0, "p-to-p"), make_match("random-2", 40.0)])
-    assert (other.level.word, other.worst, other.shown, other.recovered()) == ("open", None, None, None)
+    assert (other.level.word, other.worst, other.knowing_less, other.recovered()) == ("open", None, None, None)
+    assert "Nothing was measured" in other.says
+    assert "little" not in other.says
     assert raw.matching["correct 3 px / raw"] == 1.0
+
+
+SEALED = "sealed-512@330fa2794d6c"
+
+
+def test_sealed_features_of_few_photos_are_open(make_attack):
+    (few,) = standings_of([make_attack(SEALED, "alignment", -0.09, 0.0, features=1000.0)])
+    assert (few.level.word, few.leakage, few.codes) == ("open", -0.09, 3000)
+    assert few.says.startswith("No attack at hand got anything")
+    assert "3,000 codes of one key" in few.says
+    (little,) = standings_of([make_attack(SEALED, "alignment", 0.1, 0.0, features=1000.0)])
+    assert little.level.word == "open"
+    assert "3,000 codes of one key" in little.says
+    (many,) = standings_of([make_attack(SEALED, "alignment", 0.1, 0.0, features=7000.0)])
+    assert many.level.word == "strong"
+    (much,) = standings_of([make_attack(SEALED, "alignment", 0.6, 0.0, features=1000.0)])
+    assert much.level.word == "weak"
+
+
+def test_the_larger_of_this_run_and_the_reference_decides(make_attack, make_reference):
+    failed = make_attack(SEALED, "alignment", -0.09, 0.0, features=1000.0)
+    (low,) = standings_of([failed, make_reference(SEALED, 0.2)])
+    assert (low.level.word, low.leakage, low.leakage_here, low.rests_on_reference) == ("strong", 0.2, -0.09, True)
+    assert low.rests_on == (
+        "The verdict rests on 20 %, measured by the authors with 200 photos under one key; "
+        "your 3 photos alone gave nothing."
+    )
+    (high,) = standings_of([failed, make_reference(SEALED, 0.4)])
+    assert high.level.word == "better"
+    (own,) = standings_of([make_attack(SEALED, "alignment", 0.35, 0.0), make_reference(SEALED, 0.2)])
+    assert (own.level.word, own.leakage, own.rests_on_reference) == ("better", 0.35, False)
+    assert "rests on this audit: your 3 photos alone gave 35 %; 20 % was measured by the authors" in own.rests_on
+    (back,) = standings_of([failed, make_reference(SEALED, 0.2, within=0.2)])
+    assert back.level.word == "weak"
+    assert "Descriptors themselves" in back.says
+    (other,) = standings_of([failed, make_reference("sealed-256@9d79006d0b69", 0.2)])
+    assert other.reference is None
+
+
+def test_a_reference_decides_alone_where_nothing_ran(make_match, make_reference):
+    _, sealed = standings_of([make_match("raw", 50.0, "p-to-p"), make_match(SEALED, 40.0), make_reference(SEALED, 0.2)])
+    assert (sealed.level.word, sealed.leakage_here) == ("strong", None)
+    assert "your photos were too few to measure anything" in sealed.rests_on
+
+
+def test_failed_attacks_are_called_so_whatever_the_recipe(make_attack):
+    (trained,) = standings_of([make_attack("random-2", "direct", -0.1, 0.0)])
+    (untrained,) = standings_of([make_attack("random-2", "vertex", -0.1, 0.0)])
+    assert (trained.level.word, untrained.level.word) == ("strong", "open")
+    assert all("No attack at hand got anything" in one.says for one in (trained, untrained))
+    assert "None of them was trained" in untrained.says
+
+
+def test_sealed_recipes_tell_what_a_key_was_worth_here(make_attack):
+    records = [make_attack(SEALED, "alignment", 0.1), make_attack(SEALED, "known-pairs", 0.48)]
+    (sealed,) = standings_of(records)
+    assert "got 48 % of the picture" in sealed.untested

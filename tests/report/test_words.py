@@ -3,7 +3,22 @@
 
 import pytest
 
-from sfumato.report.words import ATTACK_WORDS, LEVELS, NONE, NOT_TESTED, OPEN, attack_words, level_of, untested_words
+from sfumato.report.words import (
+    ATTACK_WORDS,
+    FAILED,
+    LEVELS,
+    NONE,
+    NOT_TESTED,
+    NOTHING_RAN,
+    OPEN,
+    attack_words,
+    few_codes_words,
+    leak_words,
+    level_of,
+    percent,
+    sealed_words,
+    untested_words,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +40,11 @@ def test_nothing_untrained_is_called_strong():
 
 
 def test_no_word_promises_safety():
-    words = " ".join([one.word + one.says for one in (*LEVELS, NONE, OPEN)] + [*ATTACK_WORDS.values(), *NOT_TESTED])
+    words = " ".join(
+        [one.word + one.says for one in (*LEVELS, NONE, OPEN)]
+        + [FAILED, NOTHING_RAN]
+        + [*ATTACK_WORDS.values(), *NOT_TESTED]
+    )
     assert not {"safe", "secure", "anonymous", "private"} & set(words.lower().replace(".", " ").split())
 
 
@@ -34,8 +53,23 @@ def test_what_was_not_tried_is_told():
     assert "decoder" in untested_words({"direct", "vertex"})
     assert "inverter" in untested_words({"decoder"})
     assert untested_words({"decoder", "direct"}) == ""
-    assert "without the key" in untested_words({"alignment"}, sealed=True)
-    assert "Not tested: an alignment" in untested_words({"known-pairs"}, sealed=True)
+
+
+def test_of_sealed_features_the_gap_and_what_a_key_is_worth_are_told():
+    told = sealed_words({"alignment", "known-pairs"}, 0.48)
+    assert "got 48 % of the picture; an inverter trained under the key would do more, and was not run" in told
+    assert "a network over all codes of a photo" in told
+    assert "inverter trained on what alignment gives" in told
+    assert "clear features" not in told
+    assert "Nor was an alignment" not in told
+    assert "was not measured" in sealed_words(set(), None)
+    assert "Nor was an alignment of all sealed features run" in sealed_words(set(), None)
+    assert "1,234 codes" in few_codes_words(1234)
+
+
+def test_a_failed_attack_is_no_measured_figure():
+    assert [leak_words(one) for one in (-0.09, 0.0, 0.004, 0.5)] == ["nothing", "nothing", "0.4 %", "50 %"]
+    assert [percent(value) for value in (0.9951, 0.0, 1.04)] == ["100 %", "0 %", "104 %"]
 
 
 def test_every_attack_has_words():

@@ -11,13 +11,14 @@ import typer
 from sfumato.cli.evaluate import words
 from sfumato.cli.options import AsJson, Quiet
 from sfumato.cli.output import human_size, printable, progress_bar, tell
+from sfumato.errors import InputError
 from sfumato.evaluate.attackers import Toolbox
 from sfumato.evaluate.audit import SAMPLES, AuditProtocol, run_audit
 from sfumato.features.local import LocalParams
 from sfumato.images.read import list_images
 from sfumato.images.samples import sample_paths
-from sfumato.report.page import make_page
-from sfumato.report.standings import standings_of
+from sfumato.report.page import make_page, not_run
+from sfumato.report.standings import Standing, standings_of
 from sfumato.whole import write_text
 
 PROTOCOL = AuditProtocol()
@@ -29,7 +30,7 @@ def run(
         Path | None, typer.Argument(metavar="PHOTOS", help="A photo or a folder of photos. Default: sample photos.")
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The page, a name that ends in .html; or a folder for it.")
+        Path, typer.Option("--output", "-o", help="The page, a name that ends in .html; or a folder for report.html.")
     ] = Path("report"),
     recipes: Annotated[
         str, typer.Option(help="What to compare, with commas. 'default' is the recipe used where nobody chooses.")
@@ -60,15 +61,15 @@ def run(
     Example: sfumato audit my_photos/ --recipes default,sub-hybrid-2,raw -o report.html
     """
     protocol = AuditProtocol(recipes=words(recipes), seed=seed, side=side, local=LocalParams(max_features=max_features))
-    is_page = output.suffix.lower() in (".html", ".htm")
-    page = output if is_page else output / "report.html"
+    page = page_at(output)
+    data = page.with_name(f"{page.stem}-data")
     samples = sample_paths()
     given = (
         {name: samples[name] for name in SAMPLES if name in samples} if photos is None else dict(list_images(photos))
     )
     audit = run_audit(
         given,
-        page.with_name(f"{page.stem}-data"),
+        data,
         protocol,
         Toolbox(models=models, public=public),
         workers=workers,
@@ -76,15 +77,43 @@ def run(
     )
     text = make_page(audit.records, audit.pictures, date.today().isoformat())
     write_text(page, text, with_folder=True)
-    for line in audit.records[0].dropped:
-        print(printable(f"left out: {line}"), file=sys.stderr)
+    left_out, missed = list(audit.records[0].dropped), not_run(audit.records)
+    for line in (*(f"left out: {one}" for one in left_out), *(f"could not be run: {one}" for one in missed)):
+        print(printable(line), file=sys.stderr)
     standings = standings_of(audit.records)
-    facts = {
-        one.name: {"verdict": one.level.word, "leakage": one.leakage, "recovered": one.recovered()} for one in standings
-    }
     verdicts = ", ".join(f"{one.name} {one.level.word}" for one in standings)
     tell(
-        f"{page} ({human_size(len(text))}): {verdicts}. Open it in a browser; it contains your photos.",
-        {"page": str(page), "recipes": facts, "left_out": list(audit.records[0].dropped)},
+        f"{page} ({human_size(len(text))}): {verdicts}. Open it in a browser. It contains your photos; so does {data}",
+        {
+            "page": str(page),
+            "recipes": {one.name: facts_of(one) for one in standings},
+            "left_out": left_out,
+            "not_run": missed,
+        },
         as_json=as_json,
     )
+
+
+def page_at(output: Path) -> Path:
+    """Return where the page goes: the name that was given, or report.html in a folder of that name.
+
+    Raises InputError for a name that is neither.
+    """
+    is_page = output.suffix.lower() in (".html", ".htm")
+    page = output if is_page and not output.is_dir() else output / "report.html"
+    if output.suffix and not is_page and not output.is_dir():
+        raise InputError(
+            f"--output {output}: the page is HTML: give a name that ends in .html, or a folder, which must be there if "
+            f"its name has an ending"
+        )
+    return page
+
+
+def facts_of(one: Standing) -> dict[str, str | float | None]:
+    """Return where a recipe stands as plain values; ``leakage`` decided, ``leakage_here`` was measured now."""
+    found: dict[str, str | float | None] = {
+        "verdict": one.level.word,
+        "leakage": one.leakage,
+        "recovered": one.recovered(),
+    }
+    return found if one.reference is None else {**found, "leakage_here": one.leakage_here, "rests_on": one.rests_on}

@@ -10,6 +10,7 @@ import typer
 from sfumato.cli.options import AsJson
 from sfumato.cli.output import human_size, tell
 from sfumato.errors import FileError, InputError
+from sfumato.evaluate.auditreference import DESCRIPTOR, references_for
 from sfumato.evaluate.results import load_records
 from sfumato.report.page import make_page
 from sfumato.report.standings import standings_of
@@ -33,7 +34,7 @@ def run(
     Example: sfumato report leakage/ evaluation/ -o report.html
     """
     found = [record for place in records for record in read_records(place)]
-    text = make_page(found, when=date.today().isoformat())
+    text = make_page(with_references(found), when=date.today().isoformat())
     write_text(output, text, with_folder=True)
     recipes = [one.name for one in standings_of(found)]
     tell(
@@ -41,6 +42,17 @@ def run(
         {"page": str(output), "records": len(found), "recipes": recipes},
         as_json=as_json,
     )
+
+
+def with_references(records: list[Record]) -> list[Record]:
+    """Return records with what the package knows of their sealed recipes, unless an audit has brought that along."""
+    told = {str(one.params.get("recipe")) for one in records if one.task == "reference"}
+    recipes = [
+        str(one.params.get("recipe"))
+        for one in records
+        if one.task in ("leakage", "homography") and one.params.get("descriptor") == DESCRIPTOR
+    ]
+    return [*records, *references_for(one for one in recipes if one not in told)]
 
 
 def read_records(place: Path) -> list[Record]:

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.concealment.decoyfile import BUNDLED as BUNDLED_DECOYS
+from sfumato.errors import InputError
 from sfumato.evaluate.attackers import Toolbox
 from sfumato.evaluate.auditphotos import Ready, ReadyParams, make_ready
 from sfumato.evaluate.auditpictures import SHOWN_PHOTOS, collect_pictures
 from sfumato.evaluate.auditplot import Point, draw_plot
+from sfumato.evaluate.auditreference import references_for
 from sfumato.evaluate.frontierfile import reference_frontier
 from sfumato.evaluate.homography import evaluate_homography, plan_homography
 from sfumato.evaluate.leakage import LeakageProtocol, Works, counts
@@ -53,7 +55,12 @@ class AuditProtocol:
     local: LocalParams = field(default_factory=lambda: LocalParams(max_features=1000))
 
     def settled(self) -> tuple[str, ...]:
-        """Return the recipes with their encoders named by checksum, each once, raw first; raises as ``resolve``."""
+        """Return the recipes with their encoders named by checksum, each once, raw first.
+
+        Raises InputError where there is none, else as ``resolve``.
+        """
+        if not self.recipes:
+            raise InputError(f"audit: there is no recipe to audit: name one or more, as in {','.join(RECIPES)}")
         return tuple(dict.fromkeys(["raw", *(str(settled(one)) for one in self.recipes)]))
 
 
@@ -82,8 +89,8 @@ def run_audit(
     A photo that can not be used is named in the first record. Without public descriptors in the toolbox the attacker
     is given the bundled decoys, which are descriptors of other people's photos.
 
-    Raises ImageError if no photo can be used, RecipeError or FileError for a recipe that can not be made, FileError if
-    the folder can not be written.
+    Raises ImageError if no photo can be used, InputError for no recipe, RecipeError or FileError for one that can not
+    be made, FileError if the folder can not be written.
     """
     start = time.perf_counter()
     protocol = protocol or AuditProtocol()
@@ -102,11 +109,18 @@ def run_audit(
     works = worth_running(order.plan())
     attacked = evaluate_on(count_workers(workers, works), order, works, place, progress=stages("attacking"))
     pictures = collect_pictures(works, plan_homography(views, pairing), ready, place)
-    pictures.append(draw_plot(points_of(matched, attacked), reference := reference_points()))
+    references = references_for(recipes)
+    pictures.append(draw_plot(points_of(matched, [*attacked, *references]), reference := reference_points()))
     told = about(photos, ready, protocol, len(reference), time.perf_counter() - start)
-    name = short_digest(told.data, dict(told.params), told.seed)
-    write_text(place / "audit" / "records" / f"{name}.json", told.to_json() + "\n", with_folder=True)
-    return Audit((told, *matched, *attacked), tuple(pictures))
+    keep(told, place, short_digest(told.data, dict(told.params), told.seed))
+    for one in references:
+        keep(one, place, short_digest(one.params["recipe"]))
+    return Audit((told, *references, *matched, *attacked), tuple(pictures))
+
+
+def keep(record: Record, place: Path, name: str) -> None:
+    """Write a record that no evaluation made, where the others are found."""
+    write_text(place / record.task / "records" / f"{name}.json", record.to_json() + "\n", with_folder=True)
 
 
 def points_of(matched: Sequence[Record], attacked: Sequence[Record]) -> list[Point]:

@@ -15,6 +15,8 @@ from sfumato.types.record import Picture
 
 MOST_LEAKAGE, LEAST_USE = 0.3, 0.9
 """The corner that recipes aim at."""
+AIM = "the aim, of these\ntwo figures alone"
+"""Recovered descriptors and right matches kept have aims of their own, which are not drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ def draw_plot(points: Sequence[Point], reference: Sequence[Point] = ()) -> Pictu
             (-0.1, LEAST_USE), MOST_LEAKAGE + 0.1, top - LEAST_USE, color="#009E73", alpha=0.10, linewidth=0
         )
         axes.add_patch(goal)
-        axes.text(0.1, top - 0.02, "the aim", color="#00694d", va="top", ha="center")
+        axes.text(0.1, top - 0.02, AIM, color="#00694d", va="top", ha="center", fontsize=9)
         seen = [one for one in reference if one.use >= low]
         axes.plot(
             [one.leakage for one in seen], [one.use for one in seen], "o", color="#b8b4aa", markersize=5, zorder=1

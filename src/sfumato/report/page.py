@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 
 from sfumato.report.standings import Standing, standings_of
-from sfumato.report.words import LEVELS, NOT_TESTED, OPEN, REMAINS, attack_words
+from sfumato.report.words import LEVELS, NOT_TESTED, OPEN, REMAINS, attack_words, leak_words, percent
 from sfumato.types.record import Picture, Record, Value
 
 TEMPLATE = "page.html.jinja"
@@ -21,6 +21,8 @@ COLUMNS = {
     "median distance": "median", "SSIM": "ssim", "PSNR": "psnr", "MAE": "mae",
 }  # fmt: skip
 """Titles of the table of attacks, and the scores behind them."""
+PRINTED = ("leakage", "within 0.1", "within 0.3", "ssim", "task", "recipe", "attack", "distance", "seed", "seconds")
+"""Columns of wide tables that paper has room for; the others are on the screen alone."""
 
 
 def make_page(records: Sequence[Record], pictures: Iterable[Picture] = (), when: str = "") -> str:
@@ -35,7 +37,7 @@ def make_page(records: Sequence[Record], pictures: Iterable[Picture] = (), when:
     audit = next((one for one in records if one.task == "audit"), None)
     template = (resources.files("sfumato.report") / "data" / TEMPLATE).read_text(encoding="utf-8")
     engine = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    engine.filters |= {"percent": percent, "figure": figure, "plain": plain_recipe}
+    engine.filters |= {"percent": percent, "leak": leak_words, "figure": figure, "plain": plain_recipe}
     return engine.from_string(template).render(
         standings=standings,
         headline=headline(standings),
@@ -43,10 +45,12 @@ def make_page(records: Sequence[Record], pictures: Iterable[Picture] = (), when:
         hero=album.hero(standings),
         audit=audit,
         left_out=left_out(records),
+        not_run=not_run(records),
         facts=facts(audit, records),
         runs=runs(records),
         when=when,
         columns=used_columns(standings),
+        printed=PRINTED,
         levels=LEVELS,
         open_level=OPEN,
         attack_words=attack_words,
@@ -88,25 +92,41 @@ class Album:
     def hero(self, standings: Sequence[Standing]) -> str:
         """Return the first photo of which there is a picture under every recipe; empty where there is none."""
         for photo in self.photos:
-            if all(one.shown is None or self.find("seen", photo, one.recipe, one.shown.name) for one in standings):
+            if all(one.worst is None or self.find("seen", photo, one.recipe, one.worst.name) for one in standings):
                 return photo
         return ""
 
 
 def headline(standings: Sequence[Standing]) -> str:
     """Return the verdict in one sentence: about the default recipe, or the one that leaks least."""
-    concealed = [one for one in standings if not one.is_clear and one.leakage is not None]
-    chosen = next((one for one in concealed if one.is_default), concealed[-1] if concealed else None)
+    concealed = [one for one in standings if not one.is_clear]
+    measured = [one for one in concealed if one.leakage is not None]
+    chosen = next((one for one in concealed if one.is_default), ([None, *concealed[:1], *measured])[-1])
     if chosen is None:
         return "Clear features show the picture to whoever holds them."
-    name = "the default recipe" if chosen.is_default else plain_recipe(chosen.recipe)
+    name, word = "the default recipe" if chosen.is_default else plain_recipe(chosen.recipe), chosen.level.word
+    if chosen.leakage is None:
+        return f"What a server sees under {name} could not be measured on these photos. Verdict: {word}."
+    if chosen.leakage <= 0:
+        return f"Under {name} no attack at hand got anything of the picture. Verdict: {word}."
     seen = percent(chosen.leakage)
-    return f"Under {name} a server still sees {seen} of what clear features give away. Verdict: {chosen.level.word}."
+    return f"Under {name} a server still sees {seen} of what clear features give away. Verdict: {word}."
 
 
 def left_out(records: Sequence[Record]) -> list[str]:
-    """Return all samples that gave no figure, with the reason, each once."""
-    return list(dict.fromkeys(line for record in records for line in record.dropped))
+    """Return the photos that took no part at all, with the reason, each once."""
+    return list(dict.fromkeys(line for record in records if record.task == "audit" for line in record.dropped))
+
+
+def not_run(records: Sequence[Record]) -> list[str]:
+    """Return what could not be run on photos that did take part: recipe, attack or matching, photo and reason."""
+    found = []
+    for record in records:
+        told = record.params
+        what = str(told.get("attack")) if record.task == "leakage" else "matching"
+        recipe = plain_recipe(str(told.get("recipe")))
+        found += [] if record.task == "audit" else [f"{recipe}, {what}: {line}" for line in record.dropped]
+    return list(dict.fromkeys(found))
 
 
 def facts(audit: Record | None, records: Sequence[Record]) -> dict[str, Value]:
@@ -120,7 +140,7 @@ def facts(audit: Record | None, records: Sequence[Record]) -> dict[str, Value]:
 
 def runs(records: Sequence[Record]) -> list[dict[str, Value]]:
     """Return the parameters of every run that differ between runs, with seed and seconds."""
-    measured = [one for one in records if one.task != "audit"]
+    measured = [one for one in records if one.task not in ("audit", "reference")]
     names = list(dict.fromkeys(name for one in measured for name in one.params))
     varied = [name for name in names if len({str(one.params.get(name)) for one in measured}) > 1]
     return [
@@ -128,19 +148,6 @@ def runs(records: Sequence[Record]) -> list[dict[str, Value]]:
          "seconds": round(one.seconds, 1)}
         for one in measured
     ]  # fmt: skip
-
-
-def percent(share: float | None) -> str:
-    """Return a share for people.
-
-    >>> percent(0.718), percent(0.004), percent(None), percent(-0.03)
-    ('72 %', '0.4 %', 'not measured', '0 %')
-    """
-    if share is None:
-        return "not measured"
-    if 0 < share < 0.0095:
-        return f"{100 * share:.1f} %"
-    return f"{max(0, round(100 * share))} %"
 
 
 def figure(value: Value) -> str:

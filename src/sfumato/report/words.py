@@ -7,8 +7,14 @@ Knows names of attacks and figures; not where they come from. No word here says 
 from dataclasses import dataclass
 
 UNCOUNTED = ("oracle", "known-pairs")
-"""Beginnings of the names of attacks that no attacker without help can make."""
-"""Attacks of this name know the answer: they are shown and do not count."""
+"""Beginnings of the names of attacks that are shown and do not count: an oracle is told the answer, and for known pairs
+a holder of the key sealed features of the attacker's."""
+KEY_HOLDER = "known-pairs"
+"""The attack by who has the key of sealed features, or whom a device that has it obeys."""
+ALIGNMENT = "alignment"
+"""The attack on sealed features by who has no key."""
+ENOUGH_CODES = 20_000
+"""Codes of one key with which alignment finds its way; with fewer it often fails, which says nothing."""
 TRAINED = ("direct", "decoder")
 """Attacks by a network that was trained on what the very recipe releases."""
 
@@ -25,6 +31,13 @@ class Level:
 
 NONE = Level("no protection", "The features themselves are sent: whoever holds them can paint the picture.")
 OPEN = Level("open", "The attacks at hand got little, but none was trained against it: this is no evidence.")
+NOTHING_RAN = (
+    "Nothing was measured: no attack that counts could be run on these photos. This says nothing about the recipe."
+)
+FAILED = (
+    "No attack at hand got anything: what they painted is no nearer to the photo than what the positions of keypoints "
+    "alone show. That they failed does not mean that a better one would."
+)
 LEVELS = (
     Level("strong", "No attack in this audit got far beyond what the positions of keypoints show.", 0.3, 0.01),
     Level("better", "A server sees an impression of the picture, with much of the detail gone.", 0.5, 0.10),
@@ -71,6 +84,7 @@ ATTACK_WORDS = {
     "decoder": "a network trained to undo this very recipe, on other people's photos",
     "direct": "an inverter trained on what this very recipe releases, on other people's photos",
     "alignment": "has descriptors of other people's photos, and lays all sealed features at once over them",
+    "told-alignment": "does the same, and is told how best, which no attacker is: counted all the same, as a bound",
     "known-pairs": "had thousands of features of its own sealed by a holder of the key: shown, not counted",
     "oracle": "is told which of the nearest public descriptors is the best: shown, not counted",
     "oracle-projected": "is told which of the nearest, projected on the subspace, is the best: shown, not counted",
@@ -109,12 +123,12 @@ NOT_TESTED = (
 )
 """What no audit of this kind runs, whatever the recipe."""
 
-ALIGNMENT = "alignment"
-"""The attack on sealed features by who has no key."""
 SEALED = (
-    "Holds against those without the key. Whoever has it, or a device that has it and does as told, sees as much as "
-    "from clear features; with more photos than here an attacker without it may see more, too."
+    "Not tested, and possible without the key: a network over all codes of a photo and their keypoints at once, "
+    "trained under keys of the attacker's own; and an inverter trained on what alignment gives. Only a network on one "
+    "code alone is ruled out."
 )
+"""What might do better on sealed features and nobody tried."""
 
 REMAINS = (
     "Positions, sizes and angles of keypoints stay visible under every recipe. They outline the scene; the floor shows "
@@ -122,13 +136,51 @@ REMAINS = (
 )
 
 
-def untested_words(attacks: set[str], *, sealed: bool = False) -> str:
+def untested_words(attacks: set[str]) -> str:
     """Return what was not tried on a recipe although it might succeed; empty where both networks were there."""
-    if sealed:
-        return SEALED if ALIGNMENT in attacks else f"{SEALED} Not tested: an alignment of all sealed features."
     missing = [name for name in TRAINED if name not in attacks]
     if len(missing) == len(TRAINED):
         return "Not tested: no network trained on this very recipe was at hand. It may see more than what is shown."
     if "decoder" in missing:
         return "Not tested: a decoder trained to undo this very recipe."
     return "Not tested: an inverter trained on this very recipe." if missing else ""
+
+
+def sealed_words(attacks: set[str], with_key: float | None) -> str:
+    """Return against whom sealed features do not hold and what nobody tried; ``with_key`` is what known pairs got."""
+    got = "was not measured" if with_key is None else f"got {leak_words(with_key)} of the picture"
+    told = (
+        f"Holds only against those without the key. An attacker for whom a holder of it sealed thousands of features "
+        f"({KEY_HOLDER}) {got}; an inverter trained under the key would do more, and was not run. {SEALED}"
+    )
+    return told if ALIGNMENT in attacks else f"{told} Nor was an alignment of all sealed features run."
+
+
+def few_codes_words(codes: int) -> str:
+    """Return why an attack on so few codes of a key is no evidence."""
+    return (
+        f"Here the attack had {codes:,} codes of one key; a server holds those of all photos. With fewer than "
+        f"{ENOUGH_CODES:,} it often fails for want of codes: this is no evidence."
+    )
+
+
+def percent(share: float | None) -> str:
+    """Return a share for people.
+
+    >>> percent(0.718), percent(0.004), percent(None), percent(-0.03)
+    ('72 %', '0.4 %', 'not measured', '-3 %')
+    """
+    if share is None:
+        return "not measured"
+    if 0 < abs(share) < 0.0095:
+        return f"{100 * share:.1f} %"
+    return f"{round(100 * share)} %"
+
+
+def leak_words(leakage: float | None) -> str:
+    """Return a leakage for people: at or below the floor an attack failed, which is no measured 0 %.
+
+    >>> leak_words(0.718), leak_words(-0.09), leak_words(None)
+    ('72 %', 'nothing', 'not measured')
+    """
+    return "nothing" if leakage is not None and leakage <= 0 else percent(leakage)

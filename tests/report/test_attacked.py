@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What attacks got: seeds are averaged, codes counted, and the reference found by its recipe."""
+
+import pytest
+
+from sfumato.report.attacked import attacks_on, reference_on, title_of
+
+
+def test_attacks_come_strongest_first_and_uncounted_ones_last(records):
+    found = attacks_on("sub-hybrid-2", records)
+    assert [one.name for one in found] == ["vertex+decoys", "intersection", "vertex", "oracle-sphere"]
+    assert [one.counts for one in found] == [True, True, True, False]
+    assert found[1].needs > found[0].needs > found[2].needs
+
+
+def test_codes_are_those_of_all_photos(make_attack):
+    first, second = (make_attack("sealed-512", "alignment", 0.1, features=count) for count in (900.0, 1100.0))
+    (found,) = attacks_on("sealed-512", [first, second])
+    assert (found.codes, found.photos, found.leakage) == (3000, 3, pytest.approx(0.1))
+    assert attacks_on("sealed-512", [make_attack("sealed-512", "alignment", 0.1)])[0].codes == 0
+
+
+def test_a_reference_is_of_one_recipe(make_reference, records):
+    found = reference_on("sealed-512", [*records, make_reference("sealed-512", 0.2)])
+    assert found is not None
+    assert (found.name, found.leakage, found.photos) == ("alignment", 0.2, 200)
+    assert reference_on("raw", [make_reference("sealed-512", 0.2)]) is None
+
+
+def test_inverters_that_are_not_the_usual_one_are_named():
+    assert title_of("direct", "unet") == "direct, unet"
+    assert title_of("direct", "patch") == title_of("direct", None) == "direct"
