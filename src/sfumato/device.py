@@ -140,10 +140,9 @@ def _begun_with(output: Path, writer: ArchiveWriter, recipe: Recipe, params: Con
     if not recipe.is_sealed:
         _refuse_mixture(output, {how for how in made if not how.startswith(f"{recipe} of ")}, str(recipe))
         return made
+    fits = {one: is_made_under(one, recipe, key) for one in {header.recipe for header in there}}
     others = {
-        _how_made(header)
-        for header in there
-        if not is_made_under(header.recipe, recipe, key) or (key is None and not header.recipe.keyed)
+        _how_made(header) for header in there if not fits[header.recipe] or (key is None and not header.recipe.keyed)
     }
     _refuse_mixture(output, others, f"{recipe} under {'a new' if key is None else 'the given'} device key")
     if there and key is None:

@@ -65,7 +65,7 @@ def read_secret(path: Path) -> bytes:
         with os.fdopen(place, "rb") as file:
             info = os.fstat(place)
             if not stat.S_ISREG(info.st_mode):
-                raise FileError(f"{path}: a device key is a plain file, and this is none; {advice}")
+                raise FileError(f"{path}: a device key is a plain file, and this is none; name one of 16 bytes or more")
             secret = file.read(LARGEST_KEY + 1)
     except FileError:
         raise
