@@ -12,8 +12,9 @@ from sfumato.concealment.faces import conceal_embeddings
 from sfumato.errors import FileError
 from sfumato.faces import galleryfile
 from sfumato.faces.gallery import Gallery
-from sfumato.faces.galleryfile import changing, load_gallery, locked
+from sfumato.faces.galleryfile import changing, load_gallery
 from sfumato.faces.thresholds import choose_threshold
+from sfumato.store.locking import locked
 from sfumato.types.embeddings import Embeddings
 from sfumato.types.recipe import Recipe
 

@@ -69,7 +69,9 @@ def test_the_middle_is_where_subspaces_pass_and_not_where_they_are_nearest_to_0(
     np.testing.assert_allclose(middle, 100, atol=0.1)
     near = points_near(middle, far.origin, far.basis)
     assert np.linalg.norm(near - points, axis=1).max() < 1
-    np.testing.assert_allclose(middle_of([(points.astype(np.float32), np.zeros((500, 0, 12)))], 12), points.mean(axis=0))
+    np.testing.assert_allclose(
+        middle_of([(points.astype(np.float32), np.zeros((500, 0, 12)))], 12), points.mean(axis=0)
+    )
 
 
 def test_lists_hold_every_entry_where_it_is_filed():

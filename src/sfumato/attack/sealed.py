@@ -56,8 +56,8 @@ def recover_told(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered
 
     Raises InputError for features that are not sealed, or an unknown encoder before the seal.
     """
-    recipe, told = features.recipe, knowledge.told
-    if not recipe.is_sealed or told is None or knowledge.public is None:
+    recipe, told, public = features.recipe, knowledge.told, knowledge.public
+    if not recipe.is_sealed or told is None or public is None:
         raise InputError("a told alignment needs sealed features, public descriptors, and all codes with theirs (told)")
     if len(recipe.encoders) > 1 and knowledge.encoder is None:
         raise InputError(f"a told alignment on {recipe} needs the encoder before the seal (encoder)")
@@ -65,9 +65,9 @@ def recover_told(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered
 
     def learn() -> Coding:
         clear, codes = before(told.descriptors), told.codes
-        return learn_told(codes, clear, before(thinned(knowledge.public, LARGEST_PUBLIC)), bandwidth_of(recipe))
+        return learn_told(codes, clear, before(thinned(public, LARGEST_PUBLIC)), bandwidth_of(recipe))
 
-    found = _kept((told.codes, knowledge.public, f"told {recipe}"), learn)(features.subspaces.origin)
+    found = _kept((told.codes, public, f"told {recipe}"), learn)(features.subspaces.origin)
     inside = Recovered(found, np.full(len(found), 0.5, np.float32))
     return inside if len(recipe.encoders) == 1 else carried_back(inside, knowledge)
 

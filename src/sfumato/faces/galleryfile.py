@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import stat
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,11 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import ArchiveError, FileError, InputError, SfumatoError
+from sfumato.errors import FileError, InputError, SfumatoError
 from sfumato.faces.gallery import Gallery
 from sfumato.faces.thresholds import Threshold
 from sfumato.matching.sink import Sink
-from sfumato.store.part import open_locked
+from sfumato.store.locking import locked
 from sfumato.types.concealed import Subspaces
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
@@ -34,7 +33,6 @@ HEADER, ORIGIN, BASIS = "header", "origin", "basis"
 KINDS = {HEADER: ("|u1", 1), ORIGIN: ("<f4", 2), BASIS: ("<f4", 3)}
 KEYS = {"format", "version", "ids", "releases", "recipe", "extractor", "thresholds", "data"}
 LARGEST_HEADER = 2**28
-WAIT_SECONDS, PAUSE_SECONDS = 60.0, 0.02
 PRIVATE = 0o600
 """The mode of a new gallery: its owner's alone."""
 
@@ -64,28 +62,6 @@ def changing(path: str | os.PathLike[str]) -> Iterator[Change]:
         yield change
         if change.after is not None:
             _write(target, change.after)
-
-
-@contextmanager
-def locked(target: Path, wait: float = WAIT_SECONDS) -> Iterator[None]:
-    """Keep other writers of a file away; waits for one that is there, but not for ever."""
-    beside, until = target.with_name(f".{target.name}.lock"), time.monotonic() + wait
-    while True:
-        try:
-            lock = open_locked(beside)
-            break
-        except ArchiveError as cause:
-            if time.monotonic() > until:
-                raise FileError(f"{target} is being changed by another process; try again when it is done") from cause
-            time.sleep(PAUSE_SECONDS)
-        except OSError as cause:
-            raise FileError(f"{target}: can not be written: {cause.strerror or cause}; check its folder") from cause
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            beside.unlink()  # who waits for it sees that it is gone, and begins anew
-        os.close(lock)
 
 
 def load_gallery(path: str | os.PathLike[str]) -> Gallery:

@@ -196,9 +196,7 @@ def gather_material(
     def represent(descriptors: Floats) -> Floats:
         return canonical_input(concealer(_features(descriptors, pairs.extractor)).subspaces, frame)
 
-    return Material(
-        photos=chosen, held=held, pairs=pairs, recipe=str(hidden.recipe), frame=frame, represent=represent
-    )
+    return Material(photos=chosen, held=held, pairs=pairs, recipe=str(hidden.recipe), frame=frame, represent=represent)
 
 
 def paint_photos(material: Material, most: int, inverter: Inverter) -> Iterator[Scene]:

@@ -59,13 +59,13 @@ def middle_of(blocks: list[tuple[Floats, Floats]], dim: int) -> Floats:
         products += rows.T @ rows
         origins += origin[::step].sum(axis=0, dtype=np.float64)
         total += len(origin[::step])
-    found: Floats = np.linalg.lstsq(total * np.eye(dim) - products, origins, rcond=1e-9)[0].astype(np.float32)
-    return found
+    found = np.linalg.lstsq(total * np.eye(dim) - products, origins, rcond=1e-9)[0]
+    return np.asarray(found, np.float32)
 
 
 def points_near(middle: Floats, origin: Floats, basis: Floats) -> Floats:
     """Return the point (N, n) of each subspace that is nearest to a point."""
-    return origin + np.einsum("nk,nki->ni", basis @ middle, basis)
+    return np.asarray(origin + np.einsum("nk,nki->ni", basis @ middle, basis), np.float32)
 
 
 def centres_of_subspaces(blocks: list[tuple[Floats, Floats]], count: int, seed: int, middle: Floats) -> Floats:
