@@ -161,6 +161,11 @@ def test_a_failed_attack_is_not_0_percent_and_its_figure_stays_in_the_table(make
     assert "-0.09" in text
 
 
+def test_a_title_claims_no_more_than_the_verdict(make_attack):
+    page = make_page([sealed_audit(), make_attack(SEALED, "alignment", 0.1, 0.0, features=900.0)])
+    assert "attacks got 10 % of what clear features give away: no evidence yet. Verdict: open." in title(page)
+
+
 def test_the_page_says_which_figure_decided_and_shows_both(make_attack, make_reference):
     records = [sealed_audit(), make_attack(SEALED, "alignment", -0.09, 0.0), make_reference(SEALED, 0.234)]
     page = make_page(records)

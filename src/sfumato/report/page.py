@@ -110,6 +110,8 @@ def headline(standings: Sequence[Standing]) -> str:
     if chosen.leakage <= 0:
         return f"Under {name} no attack at hand got anything of the picture. Verdict: {word}."
     seen = percent(chosen.leakage)
+    if chosen.level is OPEN:
+        return f"Under {name} attacks got {seen} of what clear features give away: no evidence yet. Verdict: {word}."
     return f"Under {name} a server still sees {seen} of what clear features give away. Verdict: {word}."
 
 

@@ -84,7 +84,7 @@ ATTACK_WORDS = {
     "decoder": "a network trained to undo this very recipe, on other people's photos",
     "direct": "an inverter trained on what this very recipe releases, on other people's photos",
     "alignment": "has descriptors of other people's photos, and lays all sealed features at once over them",
-    "told-alignment": "does the same, and is told how best, which no attacker is: counted all the same, as a bound",
+    "told-alignment": "lays all sealed features over others and is told how, which no attacker is: counted, as a bound",
     "known-pairs": "had thousands of features of its own sealed by a holder of the key: shown, not counted",
     "oracle": "is told which of the nearest public descriptors is the best: shown, not counted",
     "oracle-projected": "is told which of the nearest, projected on the subspace, is the best: shown, not counted",
