@@ -69,3 +69,11 @@ def test_the_encoder_must_be_the_one_that_was_used(folder, monkeypatch):
             codebook_for(archive, folder / "decoys.npz", None)
         with pytest.raises(InputError, match="--encoder is for --retrieval"):
             choose_pairs(archive, Choice(exhaustive=True, encoder=folder / "n.safetensors"))
+
+
+def test_sealed_images_have_no_public_words(folder):
+    features = sfumato.Features(np.zeros((4, 4)), unit(np.ones((4, 16))), sfumato.Extractor("sift"))
+    hidden = sfumato.conceal(features, "sealed-64", secret=bytes(range(32)))
+    sfumato.save(folder / "s.sfm.h5", {"a": hidden})
+    with sfumato.load(folder / "s.sfm.h5") as archive, pytest.raises(InputError, match="--sequential, --pairs"):
+        codebook_for(archive, folder / "decoys.npz", None)
