@@ -18,11 +18,12 @@ ZERO = np.zeros(12, np.float32)
 
 
 def test_more_entries_get_more_cells_but_not_in_proportion():
-    counts = [cell_count(count) for count in (0, 1, 1000, 10_000, 100_000, 1_000_000, 10**9)]
+    counts = [cell_count(count, 128) for count in (0, 1, 1000, 10_000, 100_000, 1_000_000, 10**9)]
     assert counts == sorted(counts)
     assert counts[0] == counts[1] == 16
-    assert counts[5] == 16_384
-    assert counts[6] == 65_536
+    assert counts[5] == counts[6] == 8192  # one in 64 of them is 128
+    assert cell_count(10**9, 1024) == 65_536
+    assert cell_count(10**6, 1) == 64
 
 
 def test_few_points_are_centres_themselves():

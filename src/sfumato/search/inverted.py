@@ -38,8 +38,8 @@ from sfumato.types.arrays import frozen_array, whole_number
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
-EFFORT_POINT, EFFORT_SUBSPACE = 0.15, 0.42
-"""Cells ** effort are probed: by default 4 of 16,384 for points; 59 vote for subspaces."""
+EFFORT_POINT, EFFORT_SUBSPACE = 0.15, 0.45
+"""Cells ** effort are probed: by default 4 of 8,192 for points; 58 vote for subspaces."""
 
 QUERIES_AT_ONCE = 64
 
@@ -48,7 +48,7 @@ QUERIES_AT_ONCE = 64
 class InvertedParams:
     """How an inverted index is made.
 
-    ``cells``: how many, by default about 16 times the root of the number of entries. ``filed``: under how many of them
+    ``cells``: how many, by default about 16 times the root of the number of entries, at most 64 ``filed``. ``filed``: under how many of them
     each entry is filed, 4 bytes each. ``points`` (M, n): public points like those that are hidden, such as decoys, that
     cells are made of; without, cells are learned from the subspaces alone and find less for the same work. ``seed``
     makes the cells repeatable. ``threads``: None means the cores there are.
@@ -91,7 +91,7 @@ class InvertedIndex(Index):
         linear, points = metric == "angle", params.points
         if points is not None and points.shape[1] != entries.dim:
             raise InputError(f"points: expected {entries.dim} dimensions like the entries, got {points.shape[1]}")
-        wanted = min(params.cells or cell_count(entries.total), 2**20)
+        wanted = min(params.cells or cell_count(entries.total, params.filed), 2**20)
         middle = np.zeros(entries.dim, np.float32) if linear or not blocks else middle_of(blocks, entries.dim)
         if points is not None and len(points):
             centres = centres_of_points(_unit(points) if linear else points, wanted, params.seed)
