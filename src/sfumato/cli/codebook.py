@@ -44,8 +44,8 @@ def codebook_for(
         return None if decoys is None else codebook_of(load_decoys(decoys), **settings)
     if header.recipe.is_sealed:
         raise InputError(
-            "--retrieval needs public words of the same space, and only a holder of the key can seal them: choose pairs "
-            "with --sequential, --pairs or --exhaustive"
+            "--retrieval needs public words of the same space, and only a holder of the key can seal them: choose "
+            "pairs with --sequential, --pairs or --exhaustive"
         )
     resolved = find_encoders(header.recipe, [] if encoder is None else [load_encoder(encoder)])
     if resolved is None:

@@ -23,8 +23,8 @@ SAMPLE = 50_000
 """So many subspaces tell where all are."""
 
 FEWEST_FILED = 64
-"""Filed under a smaller share of the cells, the cell of the hidden descriptor is often not among them: a million entries
-under 128 of 16,384 cells are found in 0.94 of the cases at most, under 128 of 8,192 in 0.96 and more."""
+"""Filed under a smaller share of the cells, the cell of the hidden descriptor is often not among them: a million
+entries under 128 of 16,384 cells are found in 0.94 of the cases at most, under 128 of 8,192 in 0.96 and more."""
 
 SHARE = 16
 """At most so many points, or subspaces, are looked at for a centre."""

@@ -48,10 +48,10 @@ QUERIES_AT_ONCE = 64
 class InvertedParams:
     """How an inverted index is made.
 
-    ``cells``: how many, by default about 16 times the root of the number of entries, at most 64 ``filed``. ``filed``: under how many of them
-    each entry is filed, 4 bytes each. ``points`` (M, n): public points like those that are hidden, such as decoys, that
-    cells are made of; without, cells are learned from the subspaces alone and find less for the same work. ``seed``
-    makes the cells repeatable. ``threads``: None means the cores there are.
+    ``cells``: how many, by default about 16 times the root of the number of entries, at most 64 ``filed``. ``filed``:
+    under how many of them each entry is filed, 4 bytes each. ``points`` (M, n): public points like those that are
+    hidden, such as decoys, that cells are made of; without, cells are learned from the subspaces alone and find less
+    for the same work. ``seed`` makes the cells repeatable. ``threads``: None means the cores there are.
     """
 
     cells: int | None = None
