@@ -130,11 +130,12 @@ def milliseconds(searches: dict[str, Search], queries: Any, repeats: int) -> dic
     """Return the milliseconds a query of each search: the median of one at a time, and the least of one batch."""
     singles: dict[str, list[float]] = {name: [] for name in searches}
     batches: dict[str, list[float]] = {name: [] for name in searches}
+    alone = [queries[i : i + 1] for i in range(SINGLE)]
     for turn in range(repeats + 1):
         for name, search in searches.items():
-            for i in range(SINGLE):
+            for query in alone:
                 start = time.process_time()
-                search(queries[i : i + 1], 1)
+                search(query, 1)
                 singles[name] += [time.process_time() - start] * (turn > 0)
             start = time.process_time()
             search(queries, 1)

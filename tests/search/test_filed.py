@@ -31,8 +31,9 @@ def test_two_runs_joined_are_one_made_at_once(made):
         assert getattr(joined, name) == getattr(whole, name)
     for name in ("offsets", "members"):
         np.testing.assert_array_equal(getattr(joined, name), getattr(whole, name))
-    apart = joined.codes[:, 12:].astype(int) - whole.codes[:, 12:]
-    assert np.abs(apart).max() <= 1, "products of other shapes round differently"
+    for name in ("coarse", "fine"):
+        apart = getattr(joined, name)[:, 12:].astype(int) - getattr(whole, name)[:, 12:]
+        assert np.abs(apart).max() <= 1, "products of other shapes round differently"
 
 
 def test_only_neighbours_of_like_size_join(made):
@@ -45,19 +46,22 @@ def test_only_neighbours_of_like_size_join(made):
 def test_a_part_of_a_file_is_checked(made):
     part, entries = made
     good = part(0, 40)
-    Filed.checked(0, good.offsets, good.members, good.codes, entries, 6)
+    Filed.checked(0, good.offsets, good.members, good.coarse, good.fine, entries, 6)
+    codes = good.coarse, good.fine
     wrong = [
-        (1, good.offsets, good.members, good.codes, 6),
-        (99, good.offsets, good.members, good.codes, 6),
-        (0, good.offsets, good.members, good.codes, 7),
-        (0, good.offsets, good.members - 1, good.codes, 6),
-        (0, good.offsets, good.members + 1, good.codes, 6),
-        (0, good.offsets + 1, good.members, good.codes, 6),
-        (0, good.offsets, good.members.astype(np.int64), good.codes, 6),
-        (0, good.offsets, good.members, good.codes[:, 1:], 6),
-        (0, np.array([0, 5, 3, 120, 120, 120, 120]), good.members, good.codes, 6),
-        (0, np.array([0, 2**63 - 1, -5, 120, 120, 120, 120]), good.members, good.codes, 6),  # differences overflow
+        (1, good.offsets, good.members, codes, 6),
+        (99, good.offsets, good.members, codes, 6),
+        (0, good.offsets, good.members, codes, 7),
+        (0, good.offsets, good.members - 1, codes, 6),
+        (0, good.offsets, good.members + 1, codes, 6),
+        (0, good.offsets + 1, good.members, codes, 6),
+        (0, good.offsets, good.members.astype(np.int64), codes, 6),
+        (0, good.offsets, good.members, (good.coarse, good.fine[:, 1:]), 6),
+        (0, good.offsets, good.members, (good.coarse[1:], good.fine), 6),
+        (0, good.offsets, good.members, (good.fine, good.fine), 6),
+        (0, np.array([0, 5, 3, 120, 120, 120, 120]), good.members, codes, 6),
+        (0, np.array([0, 2**63 - 1, -5, 120, 120, 120, 120]), good.members, codes, 6),  # differences overflow
     ]
-    for start, offsets, members, codes, count in wrong:
+    for start, offsets, members, given, count in wrong:
         with pytest.raises(FileError):
-            Filed.checked(start, offsets, members, codes, entries, count)
+            Filed.checked(start, offsets, members, *given, entries, count)

@@ -80,7 +80,7 @@ def test_memory_is_what_it_says(index):
     own = sum(array.nbytes for array in index.arrays().values())
     assert index.nbytes == own + 9 * 2500
     per_entry = (index.nbytes - index.centres.nbytes - index.axes.axes.nbytes) / 2500
-    assert per_entry < 24 * 4 + 128 + 9 + 2
+    assert per_entry < 24 * 4 + 64 + 128 + 9 + 2
 
 
 def test_angles(lift_points):

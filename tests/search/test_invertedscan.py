@@ -18,7 +18,7 @@ def filed(lift_points):
 
 def run_scan(filed, queries, probes, kept, alive=None, linear=False):
     _, axes, part = filed
-    stacked, scales, norms = encode_queries(axes, queries.origin, queries.basis)
+    stacked, scales, norms = encode_queries(axes.heads(queries.origin, queries.basis))
     lows, rows = np.full((len(queries), kept), np.inf, np.float32), np.full((len(queries), kept), -1, np.int32)
     seen = np.zeros(len(part) // 64 + 1, np.uint64)
     alive = np.ones(len(part), np.uint8) if alive is None else alive

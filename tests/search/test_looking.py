@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.search.codes import Axes, encode_queries
+from sfumato.search.codes import Axes
 from sfumato.search.filed import Filed
 from sfumato.search.looking import look, settle_exactly, vote_weights
 from sfumato.search.queries import read_given
@@ -31,8 +31,8 @@ def test_looking_everywhere_and_settling_finds_the_nearest(filed, lift_points, m
     queries = lift_points(5, n=20, m=m0, seed=5).subspaces
     block = read_given(queries, "queries").blocks[0]
     probes = np.tile(np.arange(12, dtype=np.int32), (5, 1))
-    encoded = encode_queries(axes, block.origin, block.basis)
-    likely = look(part, np.ones(300, np.uint8), encoded, probes, 3, linear=False)
+    heads = axes.heads(block.origin, block.basis)
+    likely = look(part, np.ones(300, np.uint8), heads, probes, 3, linear=False)
     best, where, evaluated = settle_exactly(block, (given.origin, given.basis), likely, 3)
     true = sfumato.squared_distances(queries, given)
     rows = np.arange(5)[:, None]

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.search.codes import Axes, encode_queries
+from sfumato.search.codes import COARSE, Axes, encode_queries
 from sfumato.search.filed import Filed
 from sfumato.search.votes import chosen_rows, count_votes, least_votes, scan_voted
 
@@ -40,14 +40,16 @@ def test_on_all_axes_bounds_are_the_distances(lift_points, m0, m1):
     axes = Axes.of(given.origin, linear=False)
     cells = np.stack([np.arange(200) % 4, np.arange(200) % 3 + 4], axis=1).astype(np.int32)
     part = Filed.of(0, cells, axes, given.origin, given.basis, 7)
-    stacked, scales, norms = encode_queries(axes, queries.origin, queries.basis)
+    heads = axes.heads(queries.origin, queries.basis)
+    (stacked, scales, norms), (first, first_scales, _) = encode_queries(heads), encode_queries(heads, COARSE)
     lows, rows = np.full((6, 200), np.inf, np.float32), np.full((6, 200), -1, np.int32)
     alive = np.ones(200, np.uint8)
     alive[5] = 0
-    room = np.zeros(264, np.uint8), np.empty(200, np.int32)
+    room = np.zeros(264, np.uint8), np.empty(200, np.int32), np.empty(200, np.float32)
     probes = np.tile(np.array([0, 1, 4], np.int32), (6, 1))
     weights = np.array([3, 2, 1], np.uint8)
-    looked = scan_voted(part.compiled(), alive, stacked.reshape(-1), scales, m0, probes, weights, 1.0, room, lows, rows)
+    fine, coarse = (stacked.reshape(-1), scales), (first.reshape(-1), first_scales)
+    looked = scan_voted(part.compiled(), alive, fine, coarse, m0, probes, weights, 1.0, room, 200, lows, rows)
     asked = (np.arange(200) % 4 < 2) | (np.arange(200) % 3 == 0)
     assert looked == 6 * asked.sum()
     assert not room[0].any()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inner products of rows of 32 bytes with rows of 32 16-bit integers: the arithmetic under the codes.
+"""Inner products of rows of 16 or 32 bytes with as many 16-bit integers: the arithmetic under the codes.
 
 Given to LLVM directly, as in ``sfumato.subspace.dots``: compilers leave such short sums in scalar form. Imported only
 by the compiled scans.
@@ -11,54 +11,55 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from sfumato.search.codes import HEAD
+from sfumato.search.codes import COARSE, HEAD
 from sfumato.subspace.dots import SHORTS, multiply_pairs, sum_lanes
 from sfumato.subspace.lanes import INT64, INTS, LANES
 
 BYTES = ir.VectorType(ir.IntType(8), 2 * LANES)
-STEPS = range(0, HEAD, 2 * LANES)
+
+COARSE_STEPS, FINE_STEPS = ((1,) * (width // (2 * LANES)) for width in (COARSE, HEAD))
+"""Tuples as long as the registers that a row fills: how long rows are is known when this is compiled."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def byte_dot(_context: Any, codes: Any, at: Any, query: Any, query_at: Any) -> Any:
-    """Return the int32 product of codes[at : at + 32] int8 with query[query_at : query_at + 32] int16."""
-    signature = types.int32(codes, types.int64, query, types.int64)
+def byte_dot(_context: Any, codes: Any, at: Any, query: Any, query_at: Any, steps: Any) -> Any:
+    """Return the int32 product of a row of int8 from codes[at] with one of int16 from query[query_at]."""
+    signature, count = types.int32(codes, types.int64, query, types.int64, steps), len(steps)
 
     def generate(context: Any, builder: Any, found: Any, args: Any) -> Any:
         bytes_data, shorts_data = (context.make_array(found.args[k])(context, builder, args[k]).data for k in (0, 2))
-        code, row = _code_row(builder, bytes_data, args[1], 0), _query_row(builder, shorts_data, args[3], 0)
-        return sum_lanes(builder, _product(builder, code, row))
+        code = _code_row(builder, bytes_data, args[1], 0, count)
+        return sum_lanes(builder, _product(builder, code, _query_row(builder, shorts_data, args[3], 0, count)))
 
     return signature, generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def byte_dots(
-    _context: Any, codes: Any, at: Any, ones1: Any, query: Any, query_at: Any, ones0: Any, out: Any, out_at: Any
-) -> Any:
-    """Multiply all m1 + 1 rows of a code, from codes[at], with all m0 + 1 rows of a query, from query[query_at].
+def group_dots(
+    _context: Any, codes: Any, places: Any, lane: Any, ones1: Any, query: Any, query_at: Any, ones0: Any, steps: Any,
+    out: Any,
+) -> Any:  # fmt: skip
+    """Multiply all m1 + 1 rows of eight codes with all m0 + 1 rows of a query, from query[query_at].
 
-    ``ones1`` and ``ones0`` are tuples as long as m1 and m0: how many rows there are is known when this is compiled.
-    Fills ``out`` int32 from out[out_at]: for each row of the code the products with each row of the query, and up to
-    seven numbers that mean nothing.
+    The rows of the codes begin at codes[places[lane]] to codes[places[lane + 7]]. ``ones1`` and ``ones0`` are tuples as
+    long as m1 and m0: how many rows there are is known when this is compiled. Fills ``out`` int32, (m1 + 1, m0 + 1,
+    len(places)), of the last axis the eight from ``lane`` on.
     """
-    size, stack0, stack1 = types.int64, len(ones0) + 1, len(ones1) + 1
-    signature = types.void(codes, size, ones1, query, size, ones0, out, size)
+    size, stack0, stack1, count = types.int64, len(ones0) + 1, len(ones1) + 1, len(steps)
+    signature = types.void(codes, places, size, ones1, query, size, ones0, steps, out)
 
     def generate(context: Any, builder: Any, found: Any, args: Any) -> Any:
-        bytes_data, shorts_data, result = (
-            context.make_array(found.args[k])(context, builder, args[k]).data for k in (0, 3, 6)
-        )
-        rows = [_query_row(builder, shorts_data, args[4], row) for row in range(stack0)]
-        products = []
+        arrays = {k: context.make_array(found.args[k])(context, builder, args[k]) for k in (0, 1, 4, 8)}
+        width = builder.extract_value(arrays[1].shape, 0)
+        starts = [builder.load(builder.gep(arrays[1].data, [builder.add(args[2], INT64(k))])) for k in range(LANES)]
         for number in range(stack1):
-            code = _code_row(builder, bytes_data, args[1], number)
-            products += [_product(builder, code, row) for row in rows]
-        for first in range(0, len(products), LANES):
-            group = products[first : first + LANES]
-            sums = sum_eight(builder, group + group[-1:] * (LANES - len(group)))
-            place = builder.gep(result, [builder.add(args[7], INT64(first))])
-            builder.store(sums, builder.bitcast(place, INTS.as_pointer()), align=4)
+            rows = [_code_row(builder, arrays[0].data, start, number, count) for start in starts]
+            for column in range(stack0):
+                wanted = _query_row(builder, arrays[4].data, args[5], column, count)
+                sums = sum_eight(builder, [_product(builder, row, wanted) for row in rows])
+                place = builder.add(builder.mul(width, INT64(number * stack0 + column)), args[2])
+                place = builder.gep(arrays[8].data, [place])
+                builder.store(sums, builder.bitcast(place, INTS.as_pointer()), align=4)
         return context.get_dummy_value()
 
     return signature, generate
@@ -92,13 +93,18 @@ def _product(builder: Any, code: list[Any], row: list[Any]) -> Any:
     return total
 
 
-def _code_row(builder: Any, data: Any, at: Any, number: int) -> list[Any]:
-    parts = [_load(builder, data, builder.add(at, INT64(number * HEAD + first)), BYTES, 1) for first in STEPS]
-    return [builder.sext(part, SHORTS) for part in parts]
+def _code_row(builder: Any, data: Any, at: Any, number: int, steps: int) -> list[Any]:
+    return [builder.sext(part, SHORTS) for part in _row(builder, data, at, number, steps, BYTES, 1)]
 
 
-def _query_row(builder: Any, data: Any, at: Any, number: int) -> list[Any]:
-    return [_load(builder, data, builder.add(at, INT64(number * HEAD + first)), SHORTS, 2) for first in STEPS]
+def _query_row(builder: Any, data: Any, at: Any, number: int, steps: int) -> list[Any]:
+    return _row(builder, data, at, number, steps, SHORTS, 2)
+
+
+def _row(builder: Any, data: Any, at: Any, number: int, steps: int, kind: Any, align: int) -> list[Any]:
+    """Return row ``number`` from data[at], a register for each of its ``steps``."""
+    places = [builder.add(at, INT64((number * steps + step) * 2 * LANES)) for step in range(steps)]
+    return [_load(builder, data, place, kind, align) for place in places]
 
 
 def _load(builder: Any, data: Any, at: Any, kind: Any, align: int) -> Any:

@@ -112,7 +112,7 @@ def file_under(
     ``middle`` (n,) is a point in the midst of everything, from where float32 has digits enough.
     """
     load_kernels()
-    from sfumato.search.invertedscan import nearest_cells
+    from sfumato.search.cellscan import nearest_cells
 
     count, m, n = basis.shape
     result = np.zeros((count, wanted), np.int32)
@@ -140,7 +140,7 @@ def offsets_from(middle: Floats, origin: Floats, basis: Floats) -> Floats:
 def lists_of(cells: NDArray[np.int32], count: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return offsets (count + 1,) and members of the lists of ``count`` cells from the cells (N, T) of each entry."""
     load_kernels()
-    from sfumato.search.invertedscan import fill_lists
+    from sfumato.search.cellscan import fill_lists
 
     offsets = np.concatenate([[0], np.cumsum(np.bincount(cells.reshape(-1), minlength=count))]).astype(np.int64)
     members = np.empty(cells.size, np.int32)

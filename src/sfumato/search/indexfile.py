@@ -22,7 +22,7 @@ from sfumato.whole import write_file
 if TYPE_CHECKING:
     from sfumato.search.index import Index
 
-MAGIC, VERSION = b"sfumato-index\0\0", 1
+MAGIC, VERSION = b"sfumato-index\0\0", 2
 ALIGNMENT, LARGEST_HEADER, CHUNK = 64, 2**24, 2**24
 PREFIX = len(MAGIC) + 1 + 16
 TYPES = {"|u1", "|i1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f4", "<f8"}

@@ -23,7 +23,7 @@ from sfumato.search.cells import (
     middle_of,
     points_near,
 )
-from sfumato.search.codes import HEAD, Axes, encode_queries
+from sfumato.search.codes import HEAD, Axes
 from sfumato.search.entries import Entries
 from sfumato.search.exact import ExactIndex, ExactParams, merge_answers
 from sfumato.search.filed import Filed
@@ -193,8 +193,8 @@ class InvertedIndex(Index):
 
     def _look(self, part: Filed, block: Block, probes: NDArray[np.int32], k: int) -> Likely:
         alive = self.entries.alive[part.start : part.start + len(part)].view(np.uint8)
-        encoded = encode_queries(self.axes, block.origin, block.basis)
-        return look(part, alive, encoded, probes, k, linear=self.metric == "angle")
+        heads = self.axes.heads(block.origin, block.basis)
+        return look(part, alive, heads, probes, k, linear=self.metric == "angle")
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return cells, axes, lists and codes."""
@@ -203,7 +203,8 @@ class InvertedIndex(Index):
             named |= {
                 f"offsets {number}": part.offsets,
                 f"members {number}": part.members,
-                f"codes {number}": part.codes,
+                f"coarse {number}": part.coarse,
+                f"codes {number}": part.fine,
             }
         return named
 
@@ -224,8 +225,9 @@ class InvertedIndex(Index):
             raise FileError("cells or axes of another type than they must have")
         parts = []
         for number, start in enumerate(settings["starts"]):
-            lists = arrays[f"offsets {number}"], arrays[f"members {number}"], arrays[f"codes {number}"]
-            parts.append(Filed.checked(int(start), *lists, entries, len(centres)))
+            lists = arrays[f"offsets {number}"], arrays[f"members {number}"]
+            codes = arrays[f"coarse {number}"], arrays[f"codes {number}"]
+            parts.append(Filed.checked(int(start), *lists, *codes, entries, len(centres)))
         if sum(map(len, parts)) != entries.total:
             raise FileError("the lists do not hold all entries")
         return cls(entries, metric, params, centres, Axes(mean, axes), parts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled loops of the kind "inverted": filing under cells, scanning codes, settling what is left exactly.
+"""The compiled loops of the kind "inverted": scanning codes, settling what is left exactly.
 
 Imported only where numba is wanted. Arrays are flat. Positions are unsigned inside the loops, as in
 ``sfumato.subspace.pairs``.
@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from sfumato.search.bytedots import byte_dot
+from sfumato.search.bytedots import FINE_STEPS, byte_dot
+from sfumato.search.cellscan import sift_down
 from sfumato.search.codes import HEAD, MOST_DIRECTIONS
 from sfumato.subspace.dots import fetch
 from sfumato.subspace.pairs import exact, work_size
@@ -23,71 +24,8 @@ LEAST_PIVOT = 0.02
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def sift_down(keys: Any, values: Any, first: Any, count: Any, key: Any, value: Any) -> None:
-    """Replace the greatest of a heap of ``count`` at ``first``."""
-    hole = 0
-    while True:
-        child = 2 * hole + 1
-        if child >= count:
-            break
-        if child + 1 < count and keys[first + child + 1] > keys[first + child]:
-            child += 1
-        if keys[first + child] <= key:
-            break
-        keys[first + hole], values[first + hole] = keys[first + child], values[first + child]
-        hole = child
-    keys[first + hole], values[first + hole] = key, value
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def nearest_cells(products: Any, norms: Any, stack: Any, wanted: Any, in_order: Any, out: Any) -> None:
-    """Fill ``out`` (N, wanted) with the cells nearest to each subspace; nearest first where that is asked for.
-
-    ``products`` (N * stack, K): of each origin and direction with each centre; ``norms`` (K,) squared norms of centres.
-    """
-    cells = len(norms)
-    line = np.empty(cells, np.float32)
-    keys = np.empty(wanted, np.float32)
-    for row in range(len(out)):
-        for c in range(np.uintp(cells)):
-            line[c] = norms[c] - np.float32(2) * products[row * stack, c]
-        for r in range(1, stack):
-            for c in range(np.uintp(cells)):
-                line[c] -= products[row * stack + r, c] * products[row * stack + r, c]
-        values = out[row]
-        keys[:] = np.inf
-        for c in range(cells):
-            if line[c] < keys[0]:
-                sift_down(keys, values, 0, wanted, line[c], np.int32(c))
-        if in_order:
-            values[:] = values[np.argsort(keys)]
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def fill_lists(cells: Any, free: Any, members: Any) -> None:
-    """Write each entry into the lists of its ``cells`` (N, T); ``free`` (K,): the first free place of each list."""
-    for row in range(len(cells)):
-        for t in range(cells.shape[1]):
-            cell = cells[row, t]
-            members[free[cell]] = row
-            free[cell] += 1
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _dot(codes: Any, at: Any, query: Any, query_at: Any) -> Any:
-    return np.float32(byte_dot(codes, np.int64(at), query, np.int64(query_at)))
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _low_point(codes: Any, at: Any, meta: Any, meta_at: Any, m: Any, query: Any, query_at: Any, scale: Any) -> Any:
-    """Return the squared distance, on the axes of the code, of a point to an entry, less that of the point to 0."""
-    along = _dot(codes, at, query, query_at)
-    low = meta[meta_at] - np.float32(2) * along * scale * meta[meta_at + 1]
-    factor = scale * meta[meta_at + 2]
-    for r in range(m):
-        part = _dot(codes, at + (r + 1) * HEAD, query, query_at) * factor
-        low -= part * part
-    return low
+    return np.float32(byte_dot(codes, np.int64(at), query, np.int64(query_at), FINE_STEPS))
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
@@ -95,7 +33,10 @@ def low_subspace(
     codes: Any, at: Any, meta: Any, meta_at: Any, m: Any, query: Any, query_at: Any, scales: Any, i: Any, m0: Any,
     room: Any,
 ) -> Any:  # fmt: skip
-    """Return the same for a query of dimension m0: the formula of two subspaces with M = B C', S = I - M M'."""
+    """Return the squared distance, on the axes of the code, of a query of dimension m0 to an entry.
+
+    Less that of the query to 0. The formula of two subspaces with M = B C', S = I - M M'.
+    """
     origin_scale, basis_scale = scales[i, 0], scales[i, 1]
     low = meta[meta_at] - np.float32(2) * _dot(codes, at, query, query_at) * origin_scale * meta[meta_at + 1]
     for c in range(m0):
@@ -148,13 +89,13 @@ def _low_angle(
 def scan(
     part: Any, alive: Any, query: Any, scales: Any, m0: Any, probes: Any, linear: Any, seen: Any, lows: Any, rows: Any
 ) -> Any:
-    """Fill ``lows`` and ``rows`` (Q, R) with the entries of the probed lists that look nearest; return how many looked.
+    """Fill ``lows`` and ``rows`` (Q, R) with the entries of the probed lists that look nearest to subspaces.
 
-    ``part``: offsets (K + 1,), members, codes, their float32 view, bytes of a code, m. ``query`` (Q, m0 + 1, HEAD)
-    int16 flat, ``scales`` (Q, 2), ``probes`` (Q, P), ``seen`` a bit for each entry, all 0, and 0 again afterwards.
-    Heaps, the greatest first; row -1 where there are fewer than R.
+    ``part`` as ``Filed.compiled`` returns it. ``query`` (Q, m0 + 1, HEAD) int16 flat, ``scales`` (Q, 2), ``probes``
+    (Q, P), ``seen`` a bit for each entry, all 0, and 0 again afterwards. Heaps, the greatest first; row -1 where there
+    are fewer than R. Returns how many were looked at.
     """
-    offsets, members, codes, meta, stride, m = part
+    offsets, members, _, (codes, meta, stride), m = part
     count, looked = rows.shape[1], 0
     room = np.empty((m + 1, MOST_DIRECTIONS + 1 + m), np.float32)
     for i in range(len(probes)):
@@ -176,18 +117,13 @@ def scan(
                 place = row * stride
                 if linear:
                     low = _low_angle(codes, place + 12, meta, place >> 2, m, query, query_at, scales[i, 1], m0)
-                elif m0 == 0:
-                    low = _low_point(codes, place + 12, meta, place >> 2, m, query, query_at, scales[i, 0])
                 else:
                     low = low_subspace(
                         codes, place + 12, meta, place >> 2, m, query, query_at, scales, i, m0, room
                     )  # fmt: skip
                 if low < bounds[0] and alive[row]:
                     sift_down(bounds, kept, 0, count, low, np.int32(row))
-        for p in range(probes.shape[1]):
-            cell = probes[i, p]
-            for at in range(offsets[cell], offsets[cell + 1]):
-                seen[np.uintp(members[np.uintp(at)] >> 6)] = np.uint64(0)
+        seen[:] = 0
     return looked
 
 

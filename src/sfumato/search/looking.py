@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.search.codes import COARSE, encode_queries
 from sfumato.search.filed import Filed
 from sfumato.search.queries import Block
 from sfumato.subspace.fast import INDISTINCT, load_kernels
@@ -21,6 +22,9 @@ RANKED = 40
 
 RANKED_VOTED = 128
 """The same for all cells that vote."""
+
+LEFT = 6
+"""For each of those so many are left by their coarse codes."""
 
 VOTED = 0.25
 """For so many of the votes cast an entry is bounded, those with the most votes first."""
@@ -49,7 +53,7 @@ class Likely:
 def look(
     part: Filed,
     alive: NDArray[np.uint8],
-    encoded: tuple[NDArray[np.int16], Floats, Floats],
+    heads: Floats,
     probes: NDArray[np.int32],
     k: int,
     *,
@@ -57,25 +61,33 @@ def look(
 ) -> Likely:
     """Return what looks nearest in the lists of cells ``probes`` (Q, P), nearest cell first.
 
-    ``alive`` (N,): which entries are not removed; ``encoded``: queries as ``codes.encode_queries`` makes them.
+    ``alive`` (N,): which entries are not removed; ``heads`` (Q, m + 1, HEAD): queries as ``Axes.heads`` makes them.
     """
     load_kernels()
     from sfumato.search.invertedscan import scan
+    from sfumato.search.pointscan import scan_points
     from sfumato.search.votes import scan_voted
 
-    stacked, scales, norms = encoded
-    m0, voters = stacked.shape[1] - 1, probes.shape[1]
+    stacked, scales, norms = encode_queries(heads)
+    m0, voters = heads.shape[1] - 1, probes.shape[1]
     voted = m0 > 0 and not linear and 1 < voters <= MOST_VOTERS
     kept = int(min(len(part), max(4 * k, RANKED_VOTED if voted else RANKED * voters)))
-    lows = np.full((len(stacked), kept), np.inf, np.float32)
-    rows = np.full((len(stacked), kept), -1, np.int32)
+    lows = np.full((len(heads), kept), np.inf, np.float32)
+    rows = np.full((len(heads), kept), -1, np.int32)
+    fine, seen = (stacked.reshape(-1), scales), np.zeros(len(part) // 64 + 1, np.uint64)
+    if linear or (m0 and not voted):
+        looked = scan(part.compiled(), alive, *fine, m0, probes, linear, seen, lows, rows)
+        return Likely(lows, rows, norms, int(looked))
+    first, first_scales, _ = encode_queries(heads, COARSE)
+    coarse, left = (first.reshape(-1), first_scales), LEFT * kept
     if voted:
-        room = np.zeros(len(part) + 64, np.uint8), np.empty(len(part), np.int32)
-        looked = scan_voted(part.compiled(), alive, stacked.reshape(-1), scales, m0, probes, vote_weights(voters),
-                            VOTED, room, lows, rows)  # fmt: skip
+        voting = np.zeros(len(part) + 64, np.uint8), np.empty(len(part), np.int32), np.empty(len(part), np.float32)
+        looked = scan_voted(part.compiled(), alive, fine, coarse, m0, probes, vote_weights(voters), VOTED, voting,
+                            left, lows, rows)  # fmt: skip
     else:
-        seen = np.zeros(len(part) // 64 + 1, np.uint64)
-        looked = scan(part.compiled(), alive, stacked.reshape(-1), scales, m0, probes, linear, seen, lows, rows)
+        most = min(len(part), int((part.offsets[probes + 1] - part.offsets[probes]).sum(axis=1).max(initial=0)))
+        room = np.empty(most + 1, np.float32), np.empty(most + 1, np.int32)
+        looked = scan_points(part.compiled(), alive, fine, coarse, probes, seen, room, left, lows, rows)
     return Likely(lows, rows, norms, int(looked))
 
 

@@ -24,20 +24,21 @@ TAKEN, LEAST_TAKEN = 4, 32
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class CellFinder:
-    """Centres (K, n), and the same on the axes of the codes: ``heads`` (HEAD, K) from the mean, ``norms`` (K,)."""
+    """Centres (K, n), as they are and ``centred``, seen from the mean; these on the axes of the codes: ``heads``
+    (HEAD, K); and their squared ``norms`` (K,)."""
 
     centres: Floats
     axes: Axes
+    centred: Floats
     heads: Floats
     norms: Floats
 
     @staticmethod
     def of(centres: Floats, axes: Axes) -> "CellFinder":
         """Return a finder of these centres."""
-        offset = centres - axes.mean
-        return CellFinder(
-            centres, axes, np.ascontiguousarray((offset @ axes.axes).T), np.einsum("ki,ki->k", offset, offset)
-        )
+        centred = np.ascontiguousarray(centres - axes.mean)
+        heads = np.ascontiguousarray((centred @ axes.axes).T)
+        return CellFinder(centres, axes, centred, heads, np.einsum("ki,ki->k", centred, centred))
 
     def nearest(self, origin: Floats, basis: Floats, wanted: int) -> NDArray[np.int32]:
         """Return the cells (Q, wanted) nearest to subspaces (Q, n), (Q, m, n), nearest first."""
@@ -46,17 +47,16 @@ class CellFinder:
             return file_under(self.centres, self.axes.mean, origin, basis, wanted, in_order=True)
         stack = np.concatenate([offsets_from(self.axes.mean, origin, basis)[:, None], basis], axis=1)
         likely = self._likely(stack, taken)
-        # squared distances of those to the subspaces, exactly, from the mean
-        centred = self.centres[likely] - self.axes.mean
-        along = np.matmul(centred, stack.transpose(0, 2, 1))
-        squared = self.norms[likely] - 2 * along[..., 0] - np.einsum("qtm,qtm->qt", along[..., 1:], along[..., 1:])
-        order = np.argsort(squared, axis=1, kind="stable")[:, :wanted]
-        return np.ascontiguousarray(np.take_along_axis(likely, order, axis=1))
+        from sfumato.search.cellscan import order_cells
+
+        result = np.empty((len(origin), wanted), np.int32)
+        order_cells(stack, self.centred, self.norms, likely, result)
+        return result
 
     def _likely(self, stack: Floats, taken: int) -> NDArray[np.int32]:
         """Return the cells (Q, taken) nearest on the axes, in no order."""
         load_kernels()
-        from sfumato.search.invertedscan import nearest_cells
+        from sfumato.search.cellscan import nearest_cells
 
         count, rows, n = stack.shape
         result = np.zeros((count, taken), np.int32)

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from sfumato.search.bytedots import byte_dots
+from sfumato.search.bytedots import COARSE_STEPS, FINE_STEPS
+from sfumato.search.cellscan import sift_down
 from sfumato.search.codes import HEAD, MOST_DIRECTIONS
-from sfumato.search.invertedscan import AHEAD, LEAST_PIVOT, low_subspace, sift_down
+from sfumato.search.invertedscan import AHEAD, low_subspace
+from sfumato.search.planebounds import PLANE, bound_planes
+from sfumato.search.pointscan import take_lowest
 from sfumato.subspace.bytescan import WIDTH, at_most, lowest_bit
 from sfumato.subspace.dots import fetch
-
-PLANE = (1, 1)
-"""A plane has two directions: bounds of planes are computed by code made for them."""
 
 SAMPLE = 8192
 """About so many entries are asked for their votes to find out how many votes are many."""
@@ -55,23 +55,6 @@ def least_votes(votes: Any, count: Any, wanted: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def low_planes(sums: Any, meta: Any, at: Any, origin_scale: Any, basis_scale: Any) -> Any:
-    """Return what ``low_subspace`` does for two planes, from the products (3, 3) of their rows."""
-    scale0, scale1 = meta[at + 1], meta[at + 2]
-    b1, b2 = sums[1] * (basis_scale * scale0), sums[2] * (basis_scale * scale0)
-    mixed, crossed = basis_scale * scale1, origin_scale * scale1
-    m11, m12, m21, m22 = sums[4] * mixed, sums[5] * mixed, sums[7] * mixed, sums[8] * mixed
-    u1 = sums[3] * crossed + m11 * b1 + m12 * b2
-    u2 = sums[6] * crossed + m21 * b1 + m22 * b2
-    pivot1 = max(np.float32(1) - m11 * m11 - m12 * m12, np.float32(LEAST_PIVOT))
-    factor = -(m11 * m21 + m12 * m22) / pivot1
-    pivot2 = max(np.float32(1) - m21 * m21 - m22 * m22 - factor * factor * pivot1, np.float32(LEAST_PIVOT))
-    u2 -= factor * u1
-    along = np.float32(2) * sums[0] * (origin_scale * scale0)
-    return meta[at] - along - b1 * b1 - b2 * b2 - u1 * u1 / pivot1 - u2 * u2 / pivot2
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def chosen_rows(votes: Any, count: Any, least: Any, rows: Any) -> Any:
     """Fill ``rows`` with those that have at least so many votes, ascending, and return how many."""
     cuts = np.full(WIDTH, np.uint8(least - 1), np.uint8)
@@ -87,38 +70,49 @@ def chosen_rows(votes: Any, count: Any, least: Any, rows: Any) -> Any:
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def scan_voted(
-    part: Any, alive: Any, query: Any, scales: Any, m0: Any, probes: Any, weights: Any, share: Any, room: Any,
-    lows: Any, rows: Any,
+    part: Any, alive: Any, fine: Any, coarse: Any, m0: Any, probes: Any, weights: Any, share: Any, room: Any,
+    left: Any, lows: Any, rows: Any,
 ) -> Any:  # fmt: skip
-    """Fill ``lows`` and ``rows`` (Q, R) like ``invertedscan.scan``, for subspaces that the probed cells vote for.
+    """Fill ``lows`` and ``rows`` (Q, R) like ``pointscan.scan_points``, for subspaces that the probed cells vote for.
 
-    ``weights`` (P,) uint8, 255 in all at most; ``share``: how many of the votes cast may be bounds. ``room``: votes
-    (N + 64,) uint8, all 0, and 0 again afterwards, and rows (N,) int32.
+    ``fine`` and ``coarse``: rows (Q, m0 + 1, width) int16 flat and scales (Q, 2). ``weights`` (P,) uint8, 255 in all at
+    most; ``share``: how many of the votes cast may be bounds. ``room``: votes (N + 64,) uint8, all 0, and 0 again
+    afterwards, rows (N,) int32 and bounds (N,) float32. ``left``: about how many planes the coarse codes leave.
     """
-    offsets, members, codes, meta, stride, m = part
-    votes, chosen = room
-    total, count, looked = len(chosen), rows.shape[1], 0
-    sums = np.zeros(16, np.int32)
-    work = np.empty((m + 1, MOST_DIRECTIONS + 1 + m), np.float32)
-    planes = m0 == 2 and m == 2
+    offsets, members, coarse_codes, fine_codes, m = part
+    votes, chosen, near = room
+    total, looked = len(chosen), 0
     for i in range(len(probes)):
         cast = count_votes(offsets, members, probes[i], weights, votes)
         found = chosen_rows(votes, total, least_votes(votes, total, np.int64(share * cast)), chosen)
         votes[:] = 0
         looked += found
-        query_at, bounds, kept = i * (m0 + 1) * HEAD, lows[i], rows[i]
+        if m0 == 2 and m == 2:
+            if found > left:
+                bound_planes(coarse_codes, coarse, i, PLANE, chosen[:found], COARSE_STEPS, near)
+                found = take_lowest(near, chosen, found, left)
+            bound_planes(fine_codes, fine, i, PLANE, chosen[:found], FINE_STEPS, near)
+        else:
+            bound_subspaces(fine_codes, m, fine, m0, i, chosen[:found], near)
         for place in range(found):
-            if place + AHEAD < found:
-                later = np.int64(chosen[np.uintp(place + AHEAD)]) * stride
-                fetch(codes, later)
-                fetch(codes, later + 64)
-            row = np.int64(chosen[np.uintp(place)])
-            at = row * stride
-            if planes:
-                byte_dots(codes, at + 12, PLANE, query, np.int64(query_at), PLANE, sums, 0)
-                low = low_planes(sums, meta, at >> 2, scales[i, 0], scales[i, 1])
-            else:
-                low = low_subspace(codes, at + 12, meta, at >> 2, m, query, query_at, scales, i, m0, work)
-            if low < bounds[0] and alive[row]:
-                sift_down(bounds, kept, 0, count, low, np.int32(row))
+            if near[place] < lows[i, 0] and alive[chosen[place]]:
+                sift_down(lows[i], rows[i], 0, rows.shape[1], near[place], chosen[place])
     return looked
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def bound_subspaces(codes: Any, m: Any, fine: Any, m0: Any, i: Any, chosen: Any, near: Any) -> None:
+    """Do the same for subspaces of any dimensions, by their fine codes."""
+    data, meta, stride = codes
+    query, scales = fine
+    work = np.empty((m + 1, MOST_DIRECTIONS + 1 + m), np.float32)
+    for place in range(len(chosen)):
+        if place + AHEAD < len(chosen):
+            later = np.int64(chosen[np.uintp(place + AHEAD)]) * stride
+            fetch(data, later)
+            fetch(data, later + 64)
+        at = np.int64(chosen[np.uintp(place)]) * stride
+        query_at = i * (m0 + 1) * HEAD
+        near[np.uintp(place)] = low_subspace(
+            data, at + 12, meta, at >> 2, m, query, query_at, scales, i, m0, work
+        )  # fmt: skip
