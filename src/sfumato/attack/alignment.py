@@ -32,6 +32,8 @@ RIDGE, SMOOTHING = 1e-3, 0.05
 CANDIDATES, SAME_TURN = 4, 0.1
 MOST = 40_000
 """So many points have the moments of all."""
+ENOUGH, LEAST_PUBLIC = 64, 8192
+"""For each code so many public descriptors, and so many in all, are enough: the moments of the few codes err more."""
 CLIMBED = 24
 """Beyond so many axes fourth moments are not worth their cost."""
 
@@ -101,11 +103,11 @@ def learn_alignment(
         raise InputError(
             f"alignment needs {FEWEST} codes and public descriptors or more, got {len(codes)} and {len(public)}"
         )
-    rng = np.random.default_rng(chosen.seed)
+    rng, public = np.random.default_rng(chosen.seed), _enough(public, codes)
     axes = _possible(chosen.axes, codes, public)
     released = components(codes, lambda rows: rows, axes[-1])
     own = components(public, cosines(public.shape[1], chosen.bits, bandwidth, rng), axes[-1])
-    turns = [symmetry_turn(own, image, axes[0]) for image in mirrored]
+    turns = [symmetry_turn(own, image[: len(public)], axes[0]) for image in mirrored]
     tops = search(own.moments(axes[0]), released.moments(axes[0]), rng, chosen.starts, chosen.hops, turns)
     turn = max((grow(own, released, top[1], axes) for top in distinct(tops)), key=lambda grown: grown[0])[1]
     aligned = standardise(released.scores) @ turn.T
@@ -123,7 +125,7 @@ def learn_told(codes: Floats, clear: Floats, public: Floats, bandwidth: float) -
     """
     if min(len(codes), len(public)) < FEWEST:
         raise InputError(f"alignment needs {FEWEST} codes and public descriptors or more, got {len(codes)}")
-    chosen, rng = AlignmentParams(), np.random.default_rng(0)
+    chosen, rng, public = AlignmentParams(), np.random.default_rng(0), _enough(public, codes)
     axes = _possible(chosen.axes, codes, public)[-1]
     released = components(codes, lambda rows: rows, axes)
     own = components(public, cosines(public.shape[1], chosen.bits, bandwidth, rng), axes)
@@ -132,6 +134,10 @@ def learn_told(codes: Floats, clear: Floats, public: Floats, bandwidth: float) -
     rows = public[: chosen.practice]
     back = practise(rows, own.scores[: len(rows)], codes.shape[1], bandwidth, rng)
     return _smoothed(codes, unlike_none(back(standardise(released.scores) @ turn.T), public), public)
+
+
+def _enough(public: Floats, codes: Floats) -> Floats:
+    return public[: max(LEAST_PUBLIC, ENOUGH * len(codes))]
 
 
 def _smoothed(codes: Floats, guesses: Floats, public: Floats) -> Coding:
