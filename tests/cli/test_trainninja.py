@@ -29,15 +29,19 @@ def run_here(monkeypatch):
     return run
 
 
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory) -> Path:
+def write_pairs(path: Path, name: str) -> Path:
+    """Write pairs of a descriptor of this name."""
     rng = np.random.default_rng(0)
     point = np.abs(rng.normal(size=(200, 128)))
     views = [np.abs(point + 0.2 * rng.normal(size=point.shape)) for _ in range(2)]
     sides = [(view / np.linalg.norm(view, axis=1, keepdims=True)).astype(np.float32) for view in views]
-    path = tmp_path_factory.mktemp("pairs") / "pairs.npz"
-    save_pairs(path, DescriptorPairs(*sides, np.arange(200), np.arange(200) // 20, Extractor("sift")))
+    save_pairs(path, DescriptorPairs(*sides, np.arange(200), np.arange(200) // 20, Extractor(name)))
     return path
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory) -> Path:
+    return write_pairs(tmp_path_factory.mktemp("pairs") / "pairs.npz", "sift")
 
 
 def test_an_encoder_is_trained_and_can_be_loaded(run_here, pairs: Path, tmp_path: Path, caplog):
@@ -66,7 +70,9 @@ def test_what_can_not_be_is_told(run_here, pairs: Path, tmp_path: Path):
         (("--preset", "big"), "no preset is called 'big'"),
         (("--lambda", "-1"), "privacy must be from 0"),
         (("--steps", "5", "--minutes", "1"), "give one"),
-        (("--descriptor", "rootsift"), "these pairs are sift"),
+        (("--descriptor", "rootsift"), "these pairs are sift, asked for are rootsift: choose the one they hold"),
+        (("--descriptor", "hardtfeat"), "these pairs are sift, asked for are hardtfeat"),
+        (("--descriptor", "rootsit"), "did you mean 'rootsift'"),
     ):
         assert told in run_here(*command, *more, code=1).stderr
     done = run_here("train", "ninja", "--patches", pairs, "-o", tmp_path / "gone" / "n.safetensors", code=1)
@@ -90,3 +96,29 @@ def test_nonsense_is_told_before_anything_is_trained(run_here, pairs: Path, tmp_
 def test_the_paper_trains_against_its_own_adversary(run_here, pairs: Path, tmp_path: Path):
     done = run_here("train", "ninja", "--patches", pairs, "--preset", "paper", "-o", tmp_path / "n", code=1)
     assert "the adversary unet is trained on photos" in done.stderr
+
+
+@pytest.mark.parametrize("asked", [("--descriptor", "hardtfeat"), ()])
+def test_pairs_of_a_network_need_no_weights(run_here, tmp_path: Path, asked, caplog):
+    pairs = write_pairs(tmp_path / "pairs.npz", "hardtfeat-0123abcd")
+    few = ("--patches", pairs, "--steps", "3", "--adversary", "decoder", "--output-dim", "8")
+    done = run_here("train", "ninja", *few, *asked, "-o", tmp_path / "n.safetensors")
+    assert "encoder for hardtfeat, lambda 1" in done.stdout
+    encoder = load_encoder(tmp_path / "n.safetensors")
+    assert encoder.extractor_name == "hardtfeat-0123abcd"
+    assert encoder.card["settings"]["opponents"]["local"] is None
+
+
+def test_photos_beside_pairs_of_a_network_need_its_weights(run_here, tmp_path: Path, untrained: Path):
+    pairs = write_pairs(tmp_path / "pairs.npz", "hardtfeat-0123abcd")
+    command = ("train", "ninja", "--patches", pairs, "-o", tmp_path / "n.safetensors")
+    assert "weights must be a file" in run_here(*command, "--adversary", "patch", code=1).stderr
+    told = run_here(*command, "--weights", untrained, code=1).stderr
+    assert "these pairs are hardtfeat-0123abcd, asked for are hardtfeat-" in told
+    assert "give the weights they were made with" in told
+
+
+def test_pairs_that_do_not_say_what_they_are_pass_for_sift(run_here, tmp_path: Path, caplog):
+    few = ("--patches", write_pairs(tmp_path / "pairs.npz", "unknown"), "--steps", "3", "--output-dim", "8")
+    done = run_here("train", "ninja", *few, "-o", tmp_path / "n.safetensors")
+    assert "encoder for sift" in done.stdout

@@ -8,7 +8,7 @@ import pytest
 
 from sfumato.errors import FileError, InputError, MissingDependency
 from sfumato.features import networks
-from sfumato.features.networks import NETWORKS, load_network
+from sfumato.features.networks import NETWORKS, kind_of, load_network
 
 torch = pytest.importorskip("torch")
 feature = pytest.importorskip("kornia.feature")
@@ -232,6 +232,11 @@ def test_a_download_that_fails_says_which_file_to_give(monkeypatch, problem):
 def test_hardtfeat_needs_a_file():
     with pytest.raises(FileError, match="no weights to download"):
         load_network("hardtfeat")
+
+
+def test_a_name_tells_its_kind():
+    told = [kind_of(name) for name in ("hardnet-1f0c9a27", "hardtfeat", "rootsift", "super-point", "-")]
+    assert told == ["hardnet", "hardtfeat", "rootsift", "super-point", "-"]
 
 
 def test_an_unknown_kind():

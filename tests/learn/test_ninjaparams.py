@@ -101,3 +101,12 @@ def test_wrong_settings_of_the_inverters_are_told_at_once():
         StageParams(batch=1, rate=0, epochs=1)
     with pytest.raises(InputError, match="did you mean 'small'"):
         preset("smal")
+
+
+def test_a_decoder_needs_no_way_to_describe_photos():
+    blind = replace(SMALL, opponents=replace(SMALL.opponents, local=None))
+    assert blind.begun()["opponents"]["local"] is None
+    assert "local: none (paper: 1000 harris keypoints)" in differences(blind)
+    for adversary in ("patch", "unet", "all"):
+        with pytest.raises(InputError, match="local must say how photos are described"):
+            replace(blind, adversary=adversary)

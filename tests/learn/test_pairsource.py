@@ -7,8 +7,9 @@ from sfumato.errors import ImageError, InputError
 from sfumato.features.local import LocalParams
 from sfumato.images.samples import sample_image
 from sfumato.learn.pairfile import save_pairs
-from sfumato.learn.pairs import PairParams
-from sfumato.learn.pairsource import read_pairs
+from sfumato.learn.pairs import DescriptorPairs, PairParams
+from sfumato.learn.pairsource import is_pair_file, read_pairs, refuse_others
+from sfumato.types.extractor import Extractor
 
 RNG = np.random.default_rng(0)
 
@@ -55,3 +56,32 @@ def test_what_is_wrong_is_told(tmp_path):
     (tmp_path / "info.txt").write_text("".join(f"{row} 0\n" for row in range(20)))
     with pytest.raises(InputError, match="no point in it has two"):
         read_pairs(tmp_path)
+
+
+def test_pairs_of_another_descriptor_are_refused(tmp_path):
+    def pairs(name):
+        return DescriptorPairs(np.ones((1, 2)), np.ones((1, 2)), np.zeros(1, int), np.zeros(1, int), Extractor(name))
+
+    for name, wanted in (
+        ("sift", "sift"),
+        ("hardnet-0123abcd", "hardnet"),
+        ("hardnet-0123abcd", "hardnet-0123abcd"),
+        ("unknown", "rootsift"),
+        ("super-point", "super-point"),
+    ):
+        refuse_others(pairs(name), wanted, "p.npz")
+    for name, wanted, advice in (
+        ("sift", "rootsift", "choose the one"),
+        ("hardnet-0123abcd", "hardnet-ffffffff", "give the weights"),
+        ("hardnet-0123abcd", "hynet", "choose the one"),
+        ("super-point", "super", "choose the one"),
+    ):
+        with pytest.raises(InputError, match=f"p.npz: these pairs are {name}, asked for are {wanted}: {advice}"):
+            refuse_others(pairs(name), wanted, "p.npz")
+
+
+def test_a_file_of_pairs_is_told_by_its_name(tmp_path):
+    (tmp_path / "p.npz").touch()
+    (tmp_path / "folder.npz").mkdir()
+    assert is_pair_file(tmp_path / "p.npz")
+    assert not any(map(is_pair_file, (tmp_path, tmp_path / "folder.npz", tmp_path / "none.npz")))

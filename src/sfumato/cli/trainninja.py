@@ -8,21 +8,26 @@ from typing import Annotated, Any
 
 import typer
 
-from sfumato.cli.options import AsJson, ContrastThreshold, Descriptor, MaxFeatures, Quiet, Weights
+from sfumato.cli.options import AsJson, ContrastThreshold, MaxFeatures, Quiet, Weights
 from sfumato.cli.output import human_size, progress_bar, tell
-from sfumato.errors import FileError, InputError
-from sfumato.features.local import DETECTORS, LocalParams
+from sfumato.errors import FileError, InputError, suggest
+from sfumato.features.local import DESCRIPTORS, DETECTORS, LocalParams, extractor_of
+from sfumato.features.networks import NETWORKS, kind_of
 from sfumato.images.hpatches import list_hpatches
 from sfumato.images.read import list_images
 from sfumato.images.ubc import is_ubc_folder
 from sfumato.learn.ninjacard import Source
-from sfumato.learn.ninjaparams import ADVERSARIES, PRESETS, SMALL, NinjaTrainParams, preset
-from sfumato.learn.pairs import PairParams
-from sfumato.learn.pairsource import read_pairs
+from sfumato.learn.ninjaparams import ADVERSARIES, PRESETS, SMALL, NinjaTrainParams, preset, takes_photos
+from sfumato.learn.pairfile import load_pairs
+from sfumato.learn.pairs import DescriptorPairs, PairParams
+from sfumato.learn.pairsource import is_pair_file, read_pairs, refuse_others
 from sfumato.learn.resume import part_of
 from sfumato.learn.train_ninja import train_ninja
+from sfumato.types.extractor import Extractor
 
-LOCAL = SMALL.opponents.local
+LOCAL = PairParams().local
+PLAIN = tuple(name for name in DESCRIPTORS if name not in NETWORKS)
+"""Descriptors that need no weights."""
 KEPT = "what was learned is kept beside the output; run the same command again with --resume to go on"
 
 
@@ -49,7 +54,10 @@ def run(
     detector: Annotated[
         str | None, typer.Option(help=f"For photos: {' or '.join(DETECTORS)}. Default: as the preset says.")
     ] = None,
-    descriptor: Descriptor = LOCAL.descriptor,
+    descriptor: Annotated[
+        str | None,
+        typer.Option(help=f"One of {', '.join(DESCRIPTORS)}. Default: what a file of pairs holds, else sift."),
+    ] = None,
     weights: Weights = None,
     max_features: MaxFeatures = LOCAL.max_features,
     contrast_threshold: ContrastThreshold = LOCAL.contrast_threshold,
@@ -91,11 +99,17 @@ def run(
     Example: sfumato train ninja --patches photos/ --lambda 1.0 -o ninja-sift-1.0.safetensors
     """
     _refuse(output, start, overwrite=overwrite or resume, minutes=minutes, steps=steps)
-    chosen = preset(preset_name, descriptor)
-    local = LocalParams(
-        detector=detector or chosen.opponents.local.detector, descriptor=descriptor, weights=weights,
-        max_features=max_features, contrast_threshold=contrast_threshold,
-    )  # fmt: skip
+    stored = load_pairs(patches) if is_pair_file(patches) else None
+    kind = _kind(descriptor, stored, patches)
+    chosen = preset(preset_name, kind)
+    local = None
+    if stored is None or weights is not None or kind in PLAIN or takes_photos(adversary or chosen.adversary):
+        local = LocalParams(
+            detector=detector or (chosen.opponents.local or LOCAL).detector, descriptor=kind, weights=weights,
+            max_features=max_features, contrast_threshold=contrast_threshold,
+        )  # fmt: skip
+    if stored is not None and local is not None:
+        refuse_others(stored, extractor_of(local).name, patches)
     params = _settled(
         replace(
             chosen, privacy=privacy, adversary=adversary or chosen.adversary, seed=seed, device=device,
@@ -106,7 +120,9 @@ def run(
     )  # fmt: skip
     hidden = quiet or as_json
     bar = progress_bar("reading and training", None, quiet=hidden)
-    pairs = read_pairs(patches, PairParams(seed=seed, local=local), progress=bar)
+    pairs = stored
+    if pairs is None:
+        pairs = read_pairs(patches, PairParams(seed=seed, local=local or LOCAL), progress=bar)
     given = [path for place in photos or _photos_in(patches) for _, path in list_images(place)]
     source = Source(start=start, data=f"pairs of {patches.name}, {len(given)} photos", command=_command())
 
@@ -117,10 +133,25 @@ def run(
     encoder = train_ninja(params, pairs, given, output, source=source, progress=bar, report=report, resume=resume)
     size, held = output.stat().st_size, encoder.card["held out"]
     facts: dict[str, Any] = {"output": str(output), "bytes": size, "checksum": encoder.checksum, **encoder.card}
-    line = f"encoder for {descriptor}, lambda {privacy:g}, against {params.adversary}: FPR@95 "
+    line = f"encoder for {kind}, lambda {privacy:g}, against {params.adversary}: FPR@95 "
     line += f"{held['encoded']['fpr95']:.4f} (raw {held['raw']['fpr95']:.4f}), "
     line += f"matched {held['encoded']['matched']:.3f} ({held['raw']['matched']:.3f})"
     tell(f"{line}: {output} ({human_size(size)})", facts, as_json=as_json)
+
+
+def _kind(descriptor: str | None, stored: DescriptorPairs | None, patches: Path) -> str:
+    """Return the descriptor to train for: the one that is asked for, else what a file of pairs holds, else SIFT.
+
+    Raises InputError for one that there is not, or that contradicts the file.
+    """
+    if descriptor is not None and descriptor not in DESCRIPTORS:
+        hint = suggest(descriptor, DESCRIPTORS)
+        raise InputError(f"no descriptor is called {descriptor!r:.80}{hint}; there are {', '.join(DESCRIPTORS)}")
+    if stored is None:
+        return descriptor or LOCAL.descriptor
+    refuse_others(stored, descriptor or stored.extractor.name, patches)
+    is_told = stored.extractor.name != Extractor().name
+    return descriptor or (kind_of(stored.extractor.name) if is_told else LOCAL.descriptor)
 
 
 def _settled(params: NinjaTrainParams, minutes: float | None, steps: int | None) -> NinjaTrainParams:

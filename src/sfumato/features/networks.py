@@ -100,6 +100,16 @@ def load_network(kind: str, weights: str | os.PathLike[str] | None = None) -> Pa
         return _loaded[key]
 
 
+def kind_of(extractor_name: str) -> str:
+    """Return the descriptor that the name of an extractor tells: a network's without the checksum of its weights.
+
+    >>> kind_of("hardnet-1f0c9a27"), kind_of("sift")
+    ('hardnet', 'sift')
+    """
+    kind = extractor_name.rpartition("-")[0]
+    return kind if kind in NETWORKS else extractor_name
+
+
 def checksum(state: Mapping[str, Any]) -> str:
     """Return the checksum of named tensors: of names, shapes and numbers in float32, in the order of their names."""
     digest = hashlib.blake2b(digest_size=4)

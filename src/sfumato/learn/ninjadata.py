@@ -78,7 +78,7 @@ def split_material(params: NinjaTrainParams, pairs: DescriptorPairs, photos: Seq
 
 def make_adversaries(params: NinjaTrainParams, material: NinjaMaterial, progress: Progress) -> list[Adversary]:
     """Make the inverters of a training, with random weights from torch's generator."""
-    opponents = params.opponents
+    opponents, local = params.opponents, params.opponents.local
     dim = params.width(material.training.first.shape[1])
     order = np.random.default_rng([params.seed, 2]).permutation(len(material.photos))[: opponents.max_photos]
     checked = max(1, round(opponents.split[1] * len(order)))
@@ -90,11 +90,13 @@ def make_adversaries(params: NinjaTrainParams, material: NinjaMaterial, progress
             clear = np.concatenate([material.training.first, material.training.second])
             held = np.concatenate([material.held.first, material.held.second])
             found.append(DecoderAdversary(clear, held, dim, opponents))
-        elif name == "patch":
-            pairs = gather_pairs(chosen, opponents.local, progress=progress)
+            continue
+        assert local is not None  # the params refuse it
+        if name == "patch":
+            pairs = gather_pairs(chosen, local, progress=progress)
             found.append(PatchAdversary(pairs, pairs.photos < checked, dim, opponents))
         else:
-            photos = read_photos(chosen, opponents.local, opponents.side, progress)
+            photos = read_photos(chosen, local, opponents.side, progress)
             some = min(checked, len(photos) - 1)
             found.append(ImageAdversary(photos[some:], photos[:some], dim, opponents, params.inverter.batch))
     return found

@@ -21,6 +21,11 @@ SCHEDULES = ("constant", "cosine")
 STAGES = ("utility", "inverter", "joint")
 
 
+def takes_photos(adversary: str) -> bool:
+    """Tell whether an adversary learns from photos, and not from the pairs alone."""
+    return adversary != "decoder"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageParams:
     """A stage: how much is learned from at once, the rate of learning, and how often all is seen."""
@@ -42,7 +47,8 @@ class AdversaryParams:
 
     For unet: its ``architecture``, ``width`` and windows of ``side`` pixels; ``perceptual`` is a file of VGG16, its
     loss taken on ``perceptual_side`` pixels (Eq. 5), None for the mean absolute error alone. ``split`` are the shares
-    of the photos to learn from, to check on, and to leave alone; ``max_photos`` bounds them.
+    of the photos to learn from, to check on, and to leave alone; ``max_photos`` bounds them, ``local`` describes them;
+    None for a decoder, which sees none.
     """
 
     rows: int = 512
@@ -55,7 +61,7 @@ class AdversaryParams:
     perceptual_side: int = 64
     split: tuple[float, float, float] = (0.9, 0.1, 0.0)
     max_photos: int = 600
-    local: LocalParams = field(default_factory=lambda: LocalParams(max_features=1000))
+    local: LocalParams | None = field(default_factory=lambda: LocalParams(max_features=1000))
 
     def __new__(cls, **settings: object) -> "AdversaryParams":
         """Refuse misspelt settings before anything is made."""
@@ -139,6 +145,8 @@ class NinjaTrainParams:
             value = getattr(self, name)
             if value not in known:
                 problems.append(f"{name} must be one of {', '.join(known)}, got {value!r:.80}{suggest(value, known)}")
+        if self.opponents.local is None and takes_photos(self.adversary):
+            problems.append(f"opponents: local must say how photos are described for {self.adversary!r:.80}")
         if len(self.shares) != 3 or min(self.shares) <= 0 or abs(sum(self.shares) - 1) > 1e-6:
             problems.append(f"shares must be three, above 0, that add up to 1, got {self.shares!r:.80}")
         if problems:
@@ -155,7 +163,8 @@ class NinjaTrainParams:
     def begun(self) -> dict[str, Any]:
         """Return what the first two stages depend on, as plain values: no places, no lambda but a width."""
         names = ("blocks", "output_dim", "margin", "dropout", "initialisation", "noise", "schedule", "held_out", "seed")
-        local = {**asdict(self.opponents.local), "weights": self.opponents.local.weights is not None}
+        known = self.opponents.local
+        local = None if known is None else {**asdict(known), "weights": known.weights is not None}
         opponents = asdict(self.opponents) | {"local": local, "perceptual": self.opponents.perceptual is not None}
         opponents["split"] = list(self.opponents.split)
         found = {name: getattr(self, name) for name in names}

@@ -11,6 +11,7 @@ import numpy as np
 
 from sfumato.errors import InputError
 from sfumato.features.local import extractor_of
+from sfumato.features.networks import kind_of
 from sfumato.features.results import Progress, identity
 from sfumato.images.hpatches import list_hpatches, read_hpatches
 from sfumato.images.patchsets import LEVELS, number_apart
@@ -34,8 +35,10 @@ def read_pairs(
     ask for, or no pair at all.
     """
     chosen, folder = params or PairParams(), Path(place)
-    if folder.is_file() and folder.suffix == ".npz":
-        return _fitting(load_pairs(folder), chosen, folder)
+    if is_pair_file(folder):
+        pairs = load_pairs(folder)
+        refuse_others(pairs, extractor_of(chosen.local).name, folder)
+        return pairs
     rng = np.random.default_rng([chosen.seed, 0])
     if is_ubc_folder(folder):
         parts = [(0, read_ubc(folder, keep_some(read_points(folder), chosen.most, rng)))]
@@ -59,9 +62,20 @@ def read_pairs(
     )
 
 
-def _fitting(pairs: DescriptorPairs, params: PairParams, place: Path) -> DescriptorPairs:
-    """Return pairs of the descriptor that was asked for."""
-    wanted = extractor_of(params.local)
-    if not pairs.extractor.matches(wanted):
-        raise InputError(f"{place}: these pairs are {pairs.extractor.name}, asked for are {wanted.name}")
-    return pairs
+def is_pair_file(place: str | os.PathLike[str]) -> bool:
+    """Tell whether this is a file of pairs, whose descriptors are made already."""
+    path = Path(place)
+    return path.is_file() and path.suffix == ".npz"
+
+
+def refuse_others(pairs: DescriptorPairs, wanted: str, place: str | os.PathLike[str]) -> None:
+    """Raise InputError for pairs of another descriptor than ``wanted``, a name of an extractor.
+
+    The name of a network without the checksum of weights stands for any weights.
+    """
+    name = pairs.extractor.name
+    if wanted not in (name, kind_of(name)) and "unknown" not in (name, wanted):
+        advice = (
+            "give the weights they were made with" if kind_of(wanted) == kind_of(name) else "choose the one they hold"
+        )
+        raise InputError(f"{place}: these pairs are {name}, asked for are {wanted}: {advice}, or make others of photos")
