@@ -69,7 +69,7 @@ def test_it_loses_without_structure(gaussian):
 
 
 def test_it_loses_against_many_dimensions(sift):
-    rows = np.argsort((sift.descriptors == 0).sum(axis=1))[:12]  # fewer zeros and ties than dimensions: no corner
+    rows = np.argsort((sift.descriptors == 0).sum(axis=1))[:6]  # fewer zeros and ties than dimensions: no corner
     few = sfumato.Features(sift.keypoints[rows], sift.descriptors[rows], sift.extractor)
     assert broken(conceal(few, "random-40"), few)[0] == 0
 

@@ -15,7 +15,7 @@ from sfumato.images.folders import read_homography_folder
 from sfumato.learn.encoder import save_encoder
 from sfumato.types.extractor import Extractor
 
-LOCAL = LocalParams(max_features=80)
+LOCAL = LocalParams(max_features=40)
 
 
 def score(record, name):
