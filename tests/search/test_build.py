@@ -4,7 +4,7 @@ import pytest
 
 import sfumato
 from sfumato.errors import FileError, InputError
-from sfumato.search.build import KINDS, checked_params, kind_class
+from sfumato.search.build import KINDS, checked_params, kind_class, load_entries
 from sfumato.search.exact import ExactIndex, ExactParams
 from sfumato.search.indexfile import read_arrays, write_arrays
 
@@ -87,6 +87,18 @@ def test_a_header_without_something_is_refused(tmp_path, key):
     write_arrays(tmp_path / "bad.index", header, arrays)
     with pytest.raises(FileError, match="can not be used"):
         sfumato.search.load(tmp_path / "bad.index")
+
+
+def test_entries_are_read_without_the_rest(tmp_path):
+    index = sfumato.search.build(np.eye(3), "inverted", "angle", {"filed": 2})
+    index.remove([1])
+    index.save(tmp_path / "x.index")
+    chosen, metric, params, entries = load_entries(tmp_path / "x.index")
+    assert (chosen.kind, metric, params.filed, entries.alive_ids().tolist()) == ("inverted", "angle", 2, [0, 2])
+    header, arrays = read_arrays(tmp_path / "x.index")
+    write_arrays(tmp_path / "bad.index", {**header, "kind": "inverse"}, arrays)
+    with pytest.raises(FileError, match="can not be used"):
+        load_entries(tmp_path / "bad.index")
 
 
 def test_descriptors_of_another_kind_are_refused():

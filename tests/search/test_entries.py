@@ -26,6 +26,7 @@ def test_rows_and_ids_are_kept_for_life(entries):
     assert [segment.dim for segment in entries.segments] == [2, 1]
     assert entries.remove([2, 7, 100]).tolist() == [2, 7]
     assert (len(entries), entries.total) == (7, 9)
+    assert entries.alive_ids().tolist() == [0, 1, 3, 4, 5, 6, 8]
     new, rows = entries.add(given(2, 1, seed=5))
     assert (new.tolist(), rows) == ([9, 10], range(9, 11))
     assert entries.ids_of(np.array([[8, 10, -1]])).tolist() == [[8, 10, -1]]

@@ -7,7 +7,7 @@ import pytest
 
 import sfumato
 from sfumato.errors import FileError
-from sfumato.search.indexfile import MAGIC, PREFIX, part_of, read_arrays, write_arrays
+from sfumato.search.indexfile import MAGIC, PREFIX, is_index_file, part_of, read_arrays, write_arrays
 
 
 @pytest.fixture
@@ -27,6 +27,12 @@ def test_what_was_written_is_read_mapped_and_read_only(written):
         assert type(found[name]) is np.ndarray
     assert not found["a/x"].flags.writeable
     assert sorted(part_of(found, "a")) == ["empty", "x"]
+
+
+def test_an_index_is_known_by_its_beginning(written, tmp_path):
+    (tmp_path / "other").write_bytes(b"other")
+    assert is_index_file(written[0])
+    assert not any(map(is_index_file, (tmp_path / "other", tmp_path / "none", tmp_path)))
 
 
 def test_every_flipped_byte_is_seen(written, tmp_path):

@@ -14,6 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
+from sfumato.cli.inspectgallery import describe_gallery, holds_gallery
+from sfumato.cli.inspectindex import describe_index, holds_index
 from sfumato.cli.options import AsJson
 from sfumato.cli.output import human_size, printable, tell
 from sfumato.concealment.decoyfile import load_decoys
@@ -27,13 +29,16 @@ from sfumato.store import Archive, load
 
 def run(
     path: Annotated[
-        Path, typer.Argument(help="An archive (.sfm.h5), a decoys file (.npz) or an encoder (.safetensors).")
+        Path,
+        typer.Argument(
+            help="An archive (.sfm.h5), an index (.index), a gallery (.h5), decoys (.npz), an encoder (.safetensors)."
+        ),
     ],
     images: Annotated[bool, typer.Option("--images", help="List every image.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Read everything and verify every checksum.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what an archive, decoys file or encoder holds: images, counts, dimensions, recipe, size. Never a value.
+    """Show what an archive, index, gallery, decoys file or encoder holds, in counts and sizes. Never a value.
 
     Example: sfumato inspect private.sfm.h5 --images
     """
@@ -43,6 +48,10 @@ def run(
         facts = describe_decoys(path)
     elif path.suffix == ".safetensors":
         facts = describe_encoder(path)
+    elif holds_index(path):
+        facts = describe_index(path, images=images, check=check)
+    elif holds_gallery(path):
+        facts = describe_gallery(path, check=check)
     else:
         facts = describe_archive(path, images=images, check=check)
     if "damaged" in facts:

@@ -2,7 +2,8 @@
 """Making an index of some kind, and reading one back. Knows which kinds there are."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -55,16 +56,39 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> Index:
     Raises FileError for a file that is missing, damaged or of another version.
     """
     header, arrays = read_arrays(path, verify=verify)
-    try:
-        chosen = kind_class(header["kind"])
-        if header["metric"] not in METRICS:
-            raise FileError("unknown metric")
-        told = {name: value for name, value in header["params"].items() if name != "threads"}  # another machine's
-        params = checked_params(chosen, told)
+    with _explained(path):
+        chosen, params = _kind_and_params(header)
         entries = Entries.restore(part_of(arrays, "entries"), header["entries"])
         if verify:
             entries.refuse_nonsense()
         return chosen.restore(entries, header["metric"], params, part_of(arrays, chosen.kind), header["settings"])
+
+
+def load_entries(path: str | os.PathLike[str]) -> tuple[type[Index], str, Any, Entries]:
+    """Return the kind of an index, its metric, its params and its entries; what the kind holds beside is not read.
+
+    Checksums are not compared. Raises FileError for a file that is missing, cut short or of another version.
+    """
+    header, arrays = read_arrays(path, verify=False)
+    with _explained(path):
+        chosen, params = _kind_and_params(header)
+        entries = Entries.restore(part_of(arrays, "entries"), header["entries"])
+        return chosen, header["metric"], params, entries
+
+
+def _kind_and_params(header: Mapping[str, Any]) -> tuple[type[Index], Any]:
+    chosen = kind_class(header["kind"])
+    if header["metric"] not in METRICS:
+        raise FileError("unknown metric")
+    told = {name: value for name, value in header["params"].items() if name != "threads"}  # another machine's
+    return chosen, checked_params(chosen, told)
+
+
+@contextmanager
+def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what goes wrong with the parts of a file into one FileError."""
+    try:
+        yield
     except (
         SfumatoError,
         KeyError,

@@ -151,6 +151,10 @@ class Entries:
         self.alive[rows] = False
         return rows
 
+    def alive_ids(self) -> Ints:
+        """Return the ids of the entries that were not removed, in the order of their rows."""
+        return np.concatenate([np.zeros(0, np.int64), *(segment.ids for segment in self.segments)])[self.alive]
+
     def ids_of(self, rows: Ints) -> Ints:
         """Return the ids of rows; -1 for -1."""
         result = np.full(rows.shape, -1, np.int64)
@@ -228,6 +232,6 @@ class Entries:
                 products = np.matmul(basis, basis.transpose(0, 2, 1))
                 if not (np.isfinite(origin).all() and np.abs(products - np.eye(segment.dim)).max(initial=0) < SKEWED):
                     raise FileError(f"segment {number} holds numbers that are no subspaces")
-        ids = np.concatenate([np.zeros(0, np.int64), *(segment.ids for segment in self.segments)])[self.alive]
+        ids = self.alive_ids()
         if len(np.unique(ids)) != len(ids):
             raise FileError("some ids stand for several entries")

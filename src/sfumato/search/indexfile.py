@@ -147,6 +147,15 @@ def _map(place: Path, file: BinaryIO, table: list[Any], data_at: int, size: int)
     return arrays, end
 
 
+def is_index_file(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file begins as an index does, whatever its version; False where it can not be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
 def part_of(arrays: Arrays, prefix: str) -> Arrays:
     """Return the arrays whose names begin with a prefix, without it."""
     return {name.removeprefix(f"{prefix}/"): array for name, array in arrays.items() if name.startswith(f"{prefix}/")}
