@@ -24,6 +24,15 @@ def make_features(seed: int = 0, count: int = 5, dim: int = 2, ambient_dim: int 
     return ConcealedFeatures(rng.random((count, 4)) * 100, subspaces, **settings)
 
 
+def make_sealed(seed: int = 0, count: int = 5, bits: int = 64, **more: Any) -> ConcealedFeatures:
+    """What a seal makes: points whose coordinates are plus or minus 1 / sqrt(bits)."""
+    rng = np.random.default_rng(seed)
+    origin = np.where(rng.random((count, bits)) < 0.5, -1, 1) / np.sqrt(bits)
+    subspaces = Subspaces(origin, np.zeros((count, 0, bits)))
+    settings = {"recipe": f"sealed-{bits}@0123456789ab", "extractor": SIFT, "image_size": (640, 480), **more}
+    return ConcealedFeatures(rng.random((count, 4)) * 100, subspaces, **settings)
+
+
 def assert_same(left: ConcealedFeatures, right: ConcealedFeatures) -> None:
     assert left.keypoints.tobytes() == right.keypoints.tobytes()
     assert left.subspaces.origin.tobytes() == right.subspaces.origin.tobytes()
@@ -47,10 +56,11 @@ def forge_archive(path: Path, name: str, features: ConcealedFeatures, **changes:
     given = (features.keypoints, features.subspaces.origin, features.subspaces.basis)
     names = ("keypoints", "origin", "basis")
     arrays = [np.ascontiguousarray(changes.pop(key, value)) for key, value in zip(names, given, strict=True)]
+    arrays += [np.ascontiguousarray(changes.pop("values"))] if "values" in changes else []
     count, dim, ambient_dim = arrays[2].shape
     honest = Header(name, 1, 2, 16, "float32", Recipe.of("random-2"), features.extractor, features.image_size, "")
     sizes = {"count": count, "dim": dim, "ambient_dim": ambient_dim, "recipe": features.recipe}
-    dtype = {"dtype": {2: "float16", 4: "float32"}[arrays[1].itemsize]}
+    dtype = {"dtype": {1: "bits", 2: "float16", 4: "float32"}[arrays[1].itemsize]}
     header = forge_header(honest, **{**sizes, **dtype, "data": digest_arrays(arrays), **changes})
     start = encode.SUPERBLOCK_SIZE
     head, places, end = encode.block_head(header, start)
@@ -67,6 +77,11 @@ def forge_archive(path: Path, name: str, features: ConcealedFeatures, **changes:
 @pytest.fixture
 def features() -> Callable[..., ConcealedFeatures]:
     return make_features
+
+
+@pytest.fixture
+def sealed() -> Callable[..., ConcealedFeatures]:
+    return make_sealed
 
 
 @pytest.fixture

@@ -197,7 +197,7 @@ def change(path: Path, edit: Callable[[h5py.File], Any]) -> None:
 
 
 ROOT: dict[str, tuple[Callable[[h5py.File], Any], str]] = {
-    "future version": (lambda f: f.attrs.modify("version", 2), "version 2 of the format.*use another"),
+    "future version": (lambda f: f.attrs.modify("version", 3), "version 3 of the format.*1 and 2: use another"),
     "version 0": (lambda f: f.attrs.modify("version", 0), "version 0"),
     "no version": (lambda f: f.attrs.__delitem__("version"), "version None"),
     "other format": (lambda f: f.attrs.create("format", np.bytes_(b"sfumato-ARCHIVE")), "not a Sfumato archive"),

@@ -124,9 +124,9 @@ def read_dataset(source: Source, address: int, what: str) -> Dataset:
         found[kind] = data
     if not {encode.DATASPACE, encode.DATATYPE, encode.LAYOUT} <= set(found):
         raise InputError(f"{what} is not a dataset")
-    kinds = [name for name, message in encode.FLOATS.items() if _same_type(found[encode.DATATYPE], message)]
+    kinds = [name for name, message in encode.ARRAY_TYPES.items() if _same_type(found[encode.DATATYPE], message)]
     if not kinds:
-        raise InputError(f"{what}: its type is neither little-endian float32 nor float16")
+        raise InputError(f"{what}: its type is neither little-endian float32, float16 nor bytes")
     shape, used = _shape(found[encode.DATASPACE], what)
     layout = found[encode.LAYOUT]
     if used != len(found[encode.DATASPACE]) or len(layout) < 2 or layout[0] not in (3, 4):

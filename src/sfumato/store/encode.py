@@ -27,6 +27,7 @@ FLOATS = {
     "<f2": struct.pack("<B3BI2H4BI", 0x11, 0x20, 15, 0, 2, 0, 16, 10, 5, 0, 10, 15),
 }
 """Datatype messages: class and version, sign position, size, offset, precision, exponent, mantissa, bias."""
+ARRAY_TYPES = {**FLOATS, "|u1": struct.pack("<B3BI2H", 0x10, 0, 0, 0, 1, 0, 8)}
 INT64 = struct.pack("<B3BI2H", 0x10, 0x08, 0, 0, 8, 0, 64)
 
 
@@ -49,11 +50,11 @@ def superblock(end: int, root: int) -> bytes:
 def block_head(header: Header, address: int) -> tuple[bytes, list[int], int]:
     """Lay an image out at ``address``.
 
-    Returns its four object headers as bytes, the addresses of its arrays, and the address behind them.
+    Returns its object headers as bytes, the addresses of its arrays, and the address behind them.
     """
     sizes = [_nbytes(kind, shape) for _, kind, shape in header.arrays]
     lengths = [
-        _length(_group(header, [0, 0, 0])),
+        _length(_group(header, [0] * len(sizes))),
         *(_length(_dataset(k, shape, 0, 0)) for _, k, shape in header.arrays),
     ]
     starts = [address + sum(lengths[:i]) for i in range(len(lengths) + 1)]
@@ -66,10 +67,10 @@ def block_head(header: Header, address: int) -> tuple[bytes, list[int], int]:
     return b"".join(headers).ljust(places[0] - address, b"\0"), places[:-1], places[-1]
 
 
-def tail(addresses: Mapping[str, int], address: int) -> tuple[bytes, int, int]:
+def tail(addresses: Mapping[str, int], address: int, version: int = VERSION) -> tuple[bytes, int, int]:
     """Return the table of links and the root group at ``address``, the address of the root, and the end.
 
-    ``addresses`` maps link names to the group headers of the images.
+    ``addresses`` maps link names to the group headers of the images; ``version`` is that of the format.
     """
     images = _object_header([*_GROUP, *(_link(name, addresses[name]) for name in sorted(addresses))])
     root = _object_header(
@@ -77,7 +78,7 @@ def tail(addresses: Mapping[str, int], address: int) -> tuple[bytes, int, int]:
             *_GROUP,
             _link("images", address),
             _attribute("format", *_text(FORMAT)),
-            _attribute("version", INT64, (), struct.pack("<q", VERSION)),
+            _attribute("version", INT64, (), struct.pack("<q", version)),
             _attribute("payload", *_text(PAYLOAD)),
             _attribute("images", INT64, (), struct.pack("<q", len(addresses))),
             _attribute("names", *_text(digest_names(addresses))),
@@ -154,7 +155,7 @@ def _dataset(kind: str, shape: tuple[int, ...], address: int, size: int) -> list
     """Return the messages of the dataset of an array of ``size`` bytes at ``address``."""
     return [
         (DATASPACE, dataspace(shape)),
-        (DATATYPE, FLOATS[kind]),
+        (DATATYPE, ARRAY_TYPES[kind]),
         (FILL_VALUE, b"\x03\x05"),  # space is taken early, nothing is filled in
         (LAYOUT, struct.pack("<2B2Q", 3, 1, address, size)),
     ]

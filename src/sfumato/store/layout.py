@@ -7,6 +7,7 @@ docs/format.md is the text both follow.
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
+from sfumato.store.bits import packed_width
 from sfumato.types.concealed import CANONICAL, PAYLOADS
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import LARGEST_DIM, Recipe
@@ -24,10 +26,13 @@ from sfumato.types.recipe import LARGEST_DIM, Recipe
 Described = TypeVar("Described", Recipe, Extractor)
 
 FORMAT = "sfumato-archive"
-VERSION = 1
+VERSION, BITS_VERSION = 1, 2
+"""That of an archive without bits, and of one with them: who knows no bits is told so before an image is read."""
 PAYLOAD = "subspaces"
-DTYPES = {"float32": "<f4", "float16": "<f2"}
-TOLERANCES = {"float32": 1.5 * CANONICAL, "float16": 2e-3}
+BITS = "bits"
+DTYPES = {"float32": "<f4", "float16": "<f2", BITS: "|u1"}
+"""What an origin is stored as. Bits are for the points of a seal, and come back as the float32 they were."""
+TOLERANCES = {"float32": 1.5 * CANONICAL, "float16": 2e-3, BITS: 1.5 * CANONICAL}
 """How far from canonical an array may be: float16 rounds each value by up to 2^-11 of it, a product by up to
 2^-10."""
 
@@ -41,7 +46,7 @@ class Header:
     """Everything about one archived image but its arrays.
 
     ``count`` features (N), subspaces of dimension ``dim`` (m) in ``ambient_dim`` (n) dimensions, stored as
-    ``dtype`` (float32 or float16). ``data`` is the digest of the arrays.
+    ``dtype`` (float32, float16 or bits). ``data`` is the digest of the arrays.
     """
 
     name: str
@@ -67,6 +72,8 @@ class Header:
         if self.payload not in PAYLOADS:
             raise InputError(f"unknown payload {self.payload!r:.80}: this version knows {', '.join(PAYLOADS)}")
         refuse_clear(self.recipe, self.dim)
+        if self.dtype == BITS and not self.recipe.is_sealed:
+            raise InputError(f"recipe {self.recipe} makes no bits, only a seal does")
         kept = [link.dim for link in self.recipe.links if link.kind == "compress"]
         if kept and kept[-1] != self.ambient_dim and self.recipe.links[-1 if self.dim == 0 else -2].kind == "compress":
             raise InputError(
@@ -76,18 +83,24 @@ class Header:
     @property
     def arrays(self) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
         """Name, type and shape of each array, in the order of the file."""
-        kind = DTYPES[self.dtype]
+        kind, is_packed = DTYPES[self.dtype], self.dtype == BITS
+        width = packed_width(self.ambient_dim) if is_packed else self.ambient_dim
         return (
             ("keypoints", "<f4", (self.count, 4)),
-            ("origin", kind, (self.count, self.ambient_dim)),
-            ("basis", kind, (self.count, self.dim, self.ambient_dim)),
+            ("origin", kind, (self.count, width)),
+            ("basis", "<f4" if is_packed else kind, (self.count, self.dim, self.ambient_dim)),
+            *((("values", "<f4", (2,)),) if is_packed else ()),
         )
 
     @property
     def nbytes(self) -> int:
         """Size of the arrays in the file."""
-        width = np.dtype(DTYPES[self.dtype]).itemsize
-        return self.count * (16 + width * self.ambient_dim * (1 + self.dim))
+        return sum(np.dtype(kind).itemsize * math.prod(shape) for _, kind, shape in self.arrays)
+
+    @property
+    def version(self) -> int:
+        """The first version of the format that has such images."""
+        return BITS_VERSION if self.dtype == BITS else VERSION
 
     @property
     def checksum(self) -> str:

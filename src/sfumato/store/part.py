@@ -17,7 +17,7 @@ from sfumato.errors import ArchiveError, InputError
 from sfumato.store import encode
 from sfumato.store.decode import LARGEST_HEADER, Source
 from sfumato.store.image import Arrays, read_block
-from sfumato.store.layout import Header, encode_name
+from sfumato.store.layout import VERSION, Header, encode_name
 from sfumato.store.read import explained
 
 MARK = b"sfumato-part".ljust(encode.SUPERBLOCK_SIZE, b"\0")
@@ -35,6 +35,7 @@ class Part:
         self.path = path
         self.addresses: dict[str, int] = {}
         self.end = encode.SUPERBLOCK_SIZE
+        self.version = VERSION
         self._table_size = 0
         with explained(f"can not write {path}", "check the folder and its permissions"):
             self.fd = open_locked(path)
@@ -70,7 +71,7 @@ class Part:
                 address = following
                 continue
             if header.name not in self.addresses:
-                self.remember(header.name, address)
+                self.remember(header.name, address, header.version)
                 yield header
             address = self.end = end
         if not self.addresses and os.pread(self.fd, 8, 0) == encode.SIGNATURE:
@@ -96,10 +97,11 @@ class Part:
                     os.ftruncate(self.fd, self.end)
                 raise
         address, self.end = self.end, end
-        self.remember(header.name, address)
+        self.remember(header.name, address, header.version)
 
-    def remember(self, name: str, address: int) -> None:
-        """Enter an image in the table of links."""
+    def remember(self, name: str, address: int, version: int) -> None:
+        """Enter an image in the table of links; ``version`` of the format can hold it."""
+        self.version = max(self.version, version)
         self.addresses[name] = address
         self._table_size += encode.LINK_SIZE + len(encode_name(name))
 
@@ -113,7 +115,8 @@ class Part:
 
     def seal(self) -> None:
         """Write the table of links, the root and, last, the superblock; then wait for the disk."""
-        table, root, end = encode.tail({encode_name(name): a for name, a in self.addresses.items()}, self.end)
+        links = {encode_name(name): address for name, address in self.addresses.items()}
+        table, root, end = encode.tail(links, self.end, self.version)
         with explained(
             f"can not finish {self.path}", f"{len(self.addresses)} images are in it; free space and run again"
         ):

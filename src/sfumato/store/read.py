@@ -17,7 +17,7 @@ from types import TracebackType
 from sfumato.errors import ArchiveError, InputError
 from sfumato.store.decode import LARGEST_HEADER, Source, read_group, read_superblock
 from sfumato.store.image import read_header, read_image
-from sfumato.store.layout import FORMAT, VERSION, Header, decode_name, digest_names
+from sfumato.store.layout import BITS_VERSION, FORMAT, VERSION, Header, decode_name, digest_names
 from sfumato.types.concealed import PAYLOADS, ConcealedFeatures
 
 
@@ -56,7 +56,7 @@ class Archive(Mapping[str, ConcealedFeatures]):
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
                     raise InputError("this is not a file")
                 self._source = Source.of(fd)
-                self._table, self._addresses = _read_table(self._source)
+                self.version, self._table, self._addresses = _read_table(self._source)
             except BaseException:
                 self._close()
                 raise
@@ -123,15 +123,16 @@ class Archive(Mapping[str, ConcealedFeatures]):
             yield
 
 
-def _read_table(source: Source) -> tuple[int, dict[str, int]]:
-    """Return the address of the table of links, and the images in the order of their names."""
+def _read_table(source: Source) -> tuple[int, int, dict[str, int]]:
+    """Return the version, the address of the table of links, and the images in the order of their names."""
     root = read_group(source, read_superblock(source), "the root group")
     found = root.attributes
     if found.get("format") != FORMAT:
         raise InputError("this is an HDF5 file, but not a Sfumato archive")
-    if found.get("version") != VERSION:
-        other = found.get("version")
-        raise InputError(f"it has version {other!r:.80} of the format, this Sfumato reads {VERSION}: use another")
+    version = found.get("version")
+    if version not in (VERSION, BITS_VERSION) or not isinstance(version, int):
+        known = f"{VERSION} and {BITS_VERSION}"
+        raise InputError(f"it has version {version!r:.80} of the format, this Sfumato reads {known}: use another")
     if found.get("payload") not in PAYLOADS:
         raise InputError(f"unknown payload {found.get('payload')!r:.80}: this version knows {', '.join(PAYLOADS)}")
     if set(root.links) != {"images"} or set(found) != {"format", "version", "payload", "images", "names"}:
@@ -142,7 +143,7 @@ def _read_table(source: Source) -> tuple[int, dict[str, int]]:
     if len(images.links) != found["images"] or digest_names(images.links) != found["names"]:
         raise InputError("the list of images is damaged: some were lost, added or renamed")
     names = {decode_name(encoded): address for encoded, address in images.links.items()}
-    return root.links["images"], dict(sorted(names.items()))
+    return version, root.links["images"], dict(sorted(names.items()))
 
 
 @contextmanager

@@ -9,15 +9,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
-
-import numpy as np
 
 from sfumato.errors import ArchiveError, InputError, suggest
 from sfumato.store import encode
 from sfumato.store.decode import Source
-from sfumato.store.image import Arrays, read_arrays, read_header, read_image
-from sfumato.store.layout import DTYPES, Header, digest_arrays, encode_name
+from sfumato.store.image import prepare_image, read_arrays, read_header, read_image
+from sfumato.store.layout import BITS, DTYPES, Header, encode_name
 from sfumato.store.part import Part
 from sfumato.store.read import Archive, explained
 from sfumato.types.concealed import ConcealedFeatures
@@ -41,7 +38,8 @@ def save(
     ``features`` maps image names to ConcealedFeatures, or yields such pairs; an iterable is consumed one
     image at a time. The archive takes the place of an existing one at the end and at once; ``append`` adds to
     an existing one instead, and goes on with an append that was interrupted; ``overwrite=False`` refuses.
-    ``dtype`` float16 halves the size at a loss given in docs/format.md. ``progress`` wraps the iterable.
+    ``dtype`` float16 halves the size at a loss given in docs/format.md. The points of a seal are stored as bits,
+    without loss, whatever ``dtype`` is; with ``dtype`` bits nothing else is accepted. ``progress`` wraps the iterable.
 
     Raises InputError for what is not concealed, ArchiveError for files.
     """
@@ -123,7 +121,7 @@ class ArchiveWriter:
         encode_name(name)
         if name in self:
             raise InputError(f"image {name!r:.80} is in the archive already; names must differ")
-        header, arrays = _prepare(name, features, self._dtype)
+        header, arrays = prepare_image(name, features, self._dtype)
         part.add(header, arrays)
 
     def __contains__(self, name: object) -> bool:
@@ -172,7 +170,7 @@ class ArchiveWriter:
         if not self._resume:
             part.discard()
             return
-        other = {header.dtype for header in part.salvage()} - {self._dtype}
+        other = {header.dtype for header in part.salvage()} - {self._dtype, BITS}
         if other:
             raise ArchiveError(
                 f"{part.path} was begun with dtype={other.pop()!r}; continue with that, or start afresh with "
@@ -222,37 +220,12 @@ class ArchiveWriter:
         self._part = self._base = None
 
 
-def _prepare(name: str, features: ConcealedFeatures, dtype: str) -> tuple[Header, Arrays]:
-    """Return header and arrays of an image in the type of the file."""
-    given = (features.keypoints, features.subspaces.origin, features.subspaces.basis)
-    arrays: list[Any] = []
-    for array, kind in zip(given, ("<f4", DTYPES[dtype], DTYPES[dtype]), strict=True):
-        with np.errstate(over="ignore"):
-            arrays.append(np.ascontiguousarray(array, dtype=kind))
-        if not np.isfinite(arrays[-1]).all():
-            raise InputError(f"image {name!r:.80} has values too large for float16; use dtype='float32'")
-    subspaces = features.subspaces
-    header = Header(
-        name=name,
-        count=len(subspaces),
-        dim=subspaces.dim,
-        ambient_dim=subspaces.ambient_dim,
-        dtype=dtype,
-        recipe=features.recipe,
-        extractor=features.extractor,
-        image_size=features.image_size,
-        data=digest_arrays(arrays),
-        payload=features.payload,
-    )
-    return header, arrays
-
-
 def _copy_base(base: Archive, merged: Part) -> None:
     """Start ``merged`` with the blocks of an archive, as they are; what comes behind them is left out."""
     source, table, addresses = base.places
-    tail, _, end = encode.tail({encode_name(name): address for name, address in addresses.items()}, table)
+    tail, _, end = encode.tail({encode_name(name): address for name, address in addresses.items()}, table, base.version)
     is_ours = end == source.size and source.read(table, len(tail), "the table of images") == tail
     merged.discard()
     merged.copy(source, table if is_ours else source.size)
     for name, address in addresses.items():
-        merged.remember(name, address)
+        merged.remember(name, address, base.version)
