@@ -7,7 +7,8 @@ import pytest
 import sfumato
 from sfumato.errors import FileError, InputError
 from sfumato.matching.executors import local_processes
-from sfumato.search.shards import Shards, build_shards, merge
+from sfumato.search import shards as module
+from sfumato.search.shards import Shards, Span, build_shards, merge, mingled, refuse_shared
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +78,61 @@ def test_merging_breaks_ties_by_id():
     first = np.array([[0.5, np.inf]], np.float32), np.array([[7, -1]])
     second = np.array([[0.5, 0.75]], np.float32), np.array([[3, 9]])
     assert merge(first, second, 2)[1].tolist() == [[3, 7]]
+
+
+def write_index(path, points, ids):
+    sfumato.search.build(points, "exact", ids=ids).save(path)
+    return path
+
+
+def test_an_id_in_two_files_is_refused_and_both_are_named(lifted, tmp_path):
+    points = lifted.points[:6]
+    first = write_index(tmp_path / "a.index", points, np.arange(0, 12, 2))
+    second = write_index(tmp_path / "b.index", points, [1, 3, 5, 7, 9, 10])
+    third = write_index(tmp_path / "c.index", points, np.arange(20, 26))
+    shards = Shards([third, first, second])
+    with ThreadPoolExecutor(2) as pool:
+        for executor in (None, pool):
+            with pytest.raises(InputError, match=r"a\.index and .*b\.index both have an entry of id 10"):
+                shards.search(points, 1, executor=executor)
+    with pytest.raises(InputError, match=r"c\.index and .*c\.index both have an entry of id 20"):
+        Shards([third, third]).search(points, 1)
+    index = sfumato.search.load(second)
+    index.remove([10])
+    index.save(second)
+    assert sorted(shards.search(points[:1], 18)[1][0].tolist()) == [-1, *range(11), *range(20, 26)]
+
+
+def test_ids_are_compared_only_where_they_mingle_and_once(lifted, tmp_path, monkeypatch):
+    points, read = lifted.points[:6], []
+    monkeypatch.setattr(module, "ids_of", lambda path, known=module.ids_of: read.append(path) or known(path))
+    apart = [write_index(tmp_path / f"{n}.index", points, np.arange(6) + 6 * n) for n in range(3)]
+    shards = Shards(apart)
+    shards.search(points, 1)
+    assert len(read) == 3  # once each, for where they lie
+    shards.search(points, 1)
+    assert len(read) == 3
+    odd = write_index(tmp_path / "odd.index", points, [1, 3, 5, 7, 9, 11])
+    even = write_index(tmp_path / "even.index", points, [0, 2, 4, 6, 8, 10])
+    shards, read[:] = Shards([odd, even, apart[2]]), []
+    shards.search(points, 1)
+    shards.search(points, 1)
+    assert sorted(read) == sorted(map(str, [odd, even, odd, even]))
+
+
+def test_files_mingle_in_groups():
+    def spans(*ends):
+        return [Span(str(number), ("", 0, number), *end) for number, end in enumerate(ends)]
+
+    assert mingled([]) == []
+    assert mingled(spans((0, 4), (5, 9), (10, 12))) == []
+    assert mingled(spans((0, -1), (0, -1))) == []
+    found = mingled(spans((20, 25), (0, 10), (25, 30), (2, 3), (4, 5), (11, 19)))
+    assert [[span.path for span in group] for group in found] == [["1", "3", "4"], ["0", "2"]]
+
+
+def test_an_id_twice_in_one_file_is_left_to_its_search():
+    refuse_shared(["a", "b"], [np.array([1, 1]), np.array([2])])
+    refuse_shared(["a"], [np.zeros(0, np.int64)])
+    with pytest.raises(InputError, match="b and c both have an entry of id 7"):
+        refuse_shared(["a", "b", "c"], [np.array([1]), np.array([3, 7]), np.array([7])])

@@ -6,27 +6,47 @@ of ``concurrent.futures`` will do: threads, the processes and the clusters of ``
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
-from sfumato.search.build import build, load
+from sfumato.search.build import build, load, load_entries
 from sfumato.search.index import SearchStats
 from sfumato.search.queries import checked_effort, checked_k
 
 Answer = tuple[NDArray[np.float32], NDArray[np.int64], tuple[int, int, int, int]]
 
-_intact: set[tuple[str, int, int]] = set()
+State = tuple[str, int, int]
+
+_intact: set[State] = set()
 """Files, as they were, whose checksums this process has compared."""
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A file as it was, and the ids of its entries: from ``first`` to ``last``; of no entry, ``last`` is below."""
+
+    path: str
+    state: State
+    first: int
+    last: int
+
+
+_spans: dict[State, tuple[int, int]] = {}
+"""First and last id of files, as they were, that this process has read."""
+
+
 class Shards:
-    """Index files that are searched like one. Ids must be different in all of them: see ``build_shards``."""
+    """Index files that are searched like one. Ids must be different in all of them: see ``build_shards``.
+
+    A search raises InputError for two files with an id in common. Only files whose ids lie among one another's are
+    compared id by id, once for as long as they stay as they are.
+    """
 
     def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
         if isinstance(paths, str | os.PathLike):
@@ -34,6 +54,7 @@ class Shards:
         self.paths = tuple(os.fspath(path) for path in paths)
         if not self.paths:
             raise InputError("paths: expected at least one index")
+        self._apart: tuple[Span, ...] = ()
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -56,6 +77,7 @@ class Shards:
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], SearchStats]:
         """Return what ``search`` does, and what it took."""
         checked_k(k), checked_effort(effort)
+        self._refuse_shared_ids(executor)
         work = [(path, queries, k, effort) for path in self.paths]
         answers: Iterator[Answer] = map(search_file, work) if executor is None else executor.map(search_file, work)
         distances, ids, counts = next(answers)
@@ -65,6 +87,15 @@ class Shards:
             stats += SearchStats(*counts)
         empty = int((ids[:, 0] < 0).sum())
         return distances, ids, SearchStats(len(ids), stats.looked_at, stats.evaluated, empty)
+
+    def _refuse_shared_ids(self, executor: Executor | None) -> None:
+        run: Callable[..., Iterable[Any]] = map if executor is None else executor.map
+        spans = tuple(run(span_of, self.paths))
+        if spans == self._apart:
+            return
+        for group in mingled(spans):
+            refuse_shared([span.path for span in group], list(run(ids_of, [span.path for span in group])))
+        self._apart = spans
 
 
 def search_file(work: tuple[str, Any, int, float | None]) -> Answer:
@@ -77,7 +108,45 @@ def search_file(work: tuple[str, Any, int, float | None]) -> Answer:
     return distances, ids, astuple(stats)
 
 
-def _state_of(path: str) -> tuple[str, int, int]:
+def span_of(path: str) -> Span:
+    """Return where the ids of a file lie, read when the process first meets it as it is."""
+    state = _state_of(path)
+    if state not in _spans:
+        ids = ids_of(path)
+        _spans[state] = (int(ids.min()), int(ids.max())) if ids.size else (0, -1)
+    return Span(path, state, *_spans[state])
+
+
+def ids_of(path: str) -> NDArray[np.int64]:
+    """Return the ids of a file, without those of entries that were removed."""
+    return load_entries(path)[3].alive_ids()
+
+
+def mingled(spans: Iterable[Span]) -> list[list[Span]]:
+    """Return groups of two files or more whose ids lie among one another's; files that stand apart are left out."""
+    groups: list[list[Span]] = []
+    last = -1
+    for span in sorted((span for span in spans if span.first <= span.last), key=lambda span: span.first):
+        if span.first > last:
+            groups.append([])
+        groups[-1].append(span)
+        last = max(last, span.last)
+    return [group for group in groups if len(group) > 1]
+
+
+def refuse_shared(paths: Sequence[str], ids: Sequence[NDArray[np.int64]]) -> None:
+    """Raise InputError, naming two files, if an id is in several of them."""
+    together = np.sort(np.concatenate(ids))
+    twice = together[1:][together[1:] == together[:-1]]
+    holders = [path for path, own in zip(paths, ids, strict=True) if twice.size and (own == twice[0]).any()]
+    if len(holders) > 1:  # one alone is damaged, as its search will tell
+        raise InputError(
+            f"{holders[0]} and {holders[1]} both have an entry of id {twice[0]}: nobody could tell which one an answer "
+            f"means. Ids must differ in all shards: build_shards numbers them through, or give ids when they are built"
+        )
+
+
+def _state_of(path: str) -> State:
     """Return what tells a file from a changed one; nothing of the kind where there is no file."""
     try:
         found = os.stat(path)
