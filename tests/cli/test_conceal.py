@@ -143,7 +143,7 @@ def test_interrupted_work_goes_on_where_it_stopped(run_sfumato, tmp_path):
     assert facts["skipped"] > 0
     assert facts["skipped"] + facts["images"] == 30
     with sfumato.load(output) as archive:
-        assert len(archive) == 60
+        assert len(archive) == 30
 
 
 def test_labels_of_images(run_sfumato, photos, tmp_path):
