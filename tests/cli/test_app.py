@@ -8,7 +8,7 @@ import sfumato
 def test_help_teaches(run_sfumato, arguments):
     shown = run_sfumato(*arguments, "--help").stdout
     assert "Usage" in shown
-    if arguments in (["conceal"], ["decoys", "build"]):
+    if arguments in (["conceal"], ["decoys"], ["decoys", "build"]):
         assert "Example: sfumato" in shown
 
 
@@ -31,6 +31,69 @@ def test_every_command_has_an_example_and_a_place():
     assert not lacking
     named = [name for names in PANELS.values() for name in names]
     assert sorted({path[0] for path in found}) == sorted(named)
+
+
+def groups(group, path=()):
+    """Every group with its path, the application itself left out."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield (*path, name), command
+            yield from groups(command, (*path, name))
+
+
+def examples(text):
+    """The command lines of a help, without 'sfumato'."""
+    joined = " ".join(text.split())
+    lines = joined.split("Example: ")[1:]
+    return [part.strip().split()[1:] for line in lines for part in line.split("&&")]
+
+
+def test_every_group_has_an_example_of_its_own():
+    import typer
+
+    from sfumato.cli.app import app
+
+    found = dict(groups(typer.main.get_command(app)))
+    assert {path[0] for path in found} == {"decoys", "evaluate", "export", "index", "train"}
+    for path, group in found.items():
+        assert f"Example: sfumato {' '.join(path)} " in group.help
+        assert "Example" not in group.get_short_help_str(200)
+
+
+def test_every_example_is_a_command_that_can_be_typed():
+    import typer
+
+    from sfumato.cli.app import app
+
+    whole = typer.main.get_command(app)
+    texts = [command.help for _, command in (*commands(whole), *groups(whole))]
+    typed = [words for text in texts for words in examples(text)]
+    assert len(typed) > 40
+    for words in typed:
+        command, rest = whole, words
+        while hasattr(command, "commands"):
+            name, rest = rest[0], rest[1:]
+            command = command.commands[name]
+        assert command.make_context(" ".join(words), list(rest)).params  # refuses what it does not know
+
+
+def test_examples_of_groups_run(run_sfumato, photos, tmp_path):
+    import shutil
+
+    import typer
+
+    from sfumato.cli.app import app
+
+    shutil.copytree(photos, tmp_path / "photos")
+    run_sfumato("conceal", "photos/", "-o", "private.sfm.h5", cwd=tmp_path)
+    shutil.copy(tmp_path / "private.sfm.h5", tmp_path / "query.sfm.h5")
+    run_sfumato("match", "private.sfm.h5", "--exhaustive", "-o", "matches.h5", cwd=tmp_path)
+    found = dict(groups(typer.main.get_command(app)))
+    for name in ("export", "index"):
+        for words in examples(found[name,].help):
+            run_sfumato(*words, cwd=tmp_path)
+    assert (tmp_path / "hloc" / "features.h5").is_file()
+    assert (tmp_path / "nearest.csv").is_file()
 
 
 def test_shells_complete_commands_and_options(run_sfumato):

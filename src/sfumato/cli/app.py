@@ -76,44 +76,36 @@ def _options(
     )
 
 
-decoy_commands = typer.Typer(help="Decoy databases: real-looking descriptors that hide the clear ones.")
+def group(summary: str, *examples: str) -> typer.Typer:
+    """Return a group of commands; without a command it shows its help, which ends with examples."""
+    lines = "\n".join(f"Example: {example}" for example in examples)
+    return typer.Typer(help=f"{summary}\n\n{lines}", no_args_is_help=True)
 
 
-@decoy_commands.callback(no_args_is_help=True)
-def _decoy_options() -> None:
-    """Decoy databases: real-looking descriptors that hide the clear ones."""
-
-
-evaluate_commands = typer.Typer(help="Measure what concealing keeps, costs and hides: records, a table and a figure.")
-
-
-@evaluate_commands.callback(no_args_is_help=True)
-def _evaluate_options() -> None:
-    """Measure what concealing keeps, costs and hides: records, a table and a figure."""
-
-
-export_commands = typer.Typer(help="Files for other programs, and what an owner chooses to publish.")
-
-
-@export_commands.callback(no_args_is_help=True)
-def _export_options() -> None:
-    """Files for other programs, and what an owner chooses to publish."""
-
-
-index_commands = typer.Typer(help="Indexes of concealed features, asked for the nearest entries of others.")
-
-
-@index_commands.callback(no_args_is_help=True)
-def _index_options() -> None:
-    """Indexes of concealed features, asked for the nearest entries of others."""
-
-
-train_commands = typer.Typer(help="Networks that attack and encoders, learned from other people's photos.")
-
-
-@train_commands.callback(no_args_is_help=True)
-def _train_options() -> None:
-    """Networks that attack and encoders, learned from other people's photos."""
+decoy_commands = group(
+    "Decoy databases: real-looking descriptors that hide the clear ones.",
+    "sfumato decoys build photos/ -o decoys.npz --size 65536",
+    "sfumato conceal mine/ -o private.sfm.h5 --recipe sub-hybrid-2 --decoys decoys.npz",
+)
+evaluate_commands = group(
+    "Measure what concealing keeps, costs and hides: records, a table and a figure.",
+    "sfumato evaluate homography --recipes raw,sub-hybrid-2 -o results/",
+    "sfumato evaluate leakage photos/ --recipes raw,sub-hybrid-2 -o leakage/",
+)
+export_commands = group(
+    "Files for other programs, and what an owner chooses to publish.",
+    "sfumato export hloc private.sfm.h5 matches.h5 -o hloc/",
+)
+index_commands = group(
+    "Indexes of concealed features, asked for the nearest entries of others.",
+    "sfumato index build private.sfm.h5 -o x.index",
+    "sfumato index search x.index query.sfm.h5 -k 5 -o nearest.csv",
+)
+train_commands = group(
+    "Networks that attack and encoders, learned from other people's photos.",
+    "sfumato train inverter photos/ -o inverter.safetensors --minutes 15",
+    "sfumato train ninja --patches photos/ --lambda 1.0 -o ninja-sift-1.0.safetensors",
+)
 
 
 def explained(command: Callable[..., None], interrupted: str) -> Callable[..., None]:
