@@ -76,32 +76,32 @@ def _options(
     )
 
 
-def group(summary: str, *examples: str) -> typer.Typer:
+def command_group(summary: str, *examples: str) -> typer.Typer:
     """Return a group of commands; without a command it shows its help, which ends with examples."""
     lines = "\n".join(f"Example: {example}" for example in examples)
     return typer.Typer(help=f"{summary}\n\n{lines}", no_args_is_help=True)
 
 
-decoy_commands = group(
+decoy_commands = command_group(
     "Decoy databases: real-looking descriptors that hide the clear ones.",
     "sfumato decoys build photos/ -o decoys.npz --size 65536",
     "sfumato conceal mine/ -o private.sfm.h5 --recipe sub-hybrid-2 --decoys decoys.npz",
 )
-evaluate_commands = group(
+evaluate_commands = command_group(
     "Measure what concealing keeps, costs and hides: records, a table and a figure.",
     "sfumato evaluate homography --recipes raw,sub-hybrid-2 -o results/",
     "sfumato evaluate leakage photos/ --recipes raw,sub-hybrid-2 -o leakage/",
 )
-export_commands = group(
+export_commands = command_group(
     "Files for other programs, and what an owner chooses to publish.",
     "sfumato export hloc private.sfm.h5 matches.h5 -o hloc/",
 )
-index_commands = group(
+index_commands = command_group(
     "Indexes of concealed features, asked for the nearest entries of others.",
     "sfumato index build private.sfm.h5 -o x.index",
     "sfumato index search x.index query.sfm.h5 -k 5 -o nearest.csv",
 )
-train_commands = group(
+train_commands = command_group(
     "Networks that attack and encoders, learned from other people's photos.",
     "sfumato train inverter photos/ -o inverter.safetensors --minutes 15",
     "sfumato train ninja --patches photos/ --lambda 1.0 -o ninja-sift-1.0.safetensors",
