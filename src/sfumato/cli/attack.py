@@ -19,6 +19,7 @@ from sfumato.attack.pictures import paint_recovered, save_picture
 from sfumato.attack.score import WITHIN
 from sfumato.attack.table import ATTACKS
 from sfumato.cli.codebook import first_header
+from sfumato.cli.complete import ALL, one_of, several_of
 from sfumato.cli.options import AsJson, Quiet
 from sfumato.cli.output import printable, progress_bar
 from sfumato.concealment.decoyfile import load_decoys
@@ -40,7 +41,13 @@ from sfumato.whole import write_text
 def run(
     archive: Annotated[Path, typer.Argument(help="The archive of concealed features, e.g. private.sfm.h5.")],
     attack: Annotated[
-        str, typer.Option("--attack", "-a", help=f"Names with commas, or all that are possible: {', '.join(ATTACKS)}.")
+        str,
+        typer.Option(
+            "--attack",
+            "-a",
+            help=f"Names with commas, or all that are possible: {', '.join(ATTACKS)}.",
+            autocompletion=several_of(one_of((ALL, *ATTACKS))),
+        ),
     ] = "all",
     clear: Annotated[
         Path | None, typer.Option(help="Clear features, made by 'sfumato extract': to score, and for the oracle.")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.complete import complete_recipes
 from sfumato.cli.evaluate import words
 from sfumato.cli.options import AsJson, Quiet
 from sfumato.cli.output import human_size, printable, progress_bar, tell
@@ -33,7 +34,11 @@ def run(
         Path, typer.Option("--output", "-o", help="The page, a name that ends in .html; or a folder for report.html.")
     ] = Path("report"),
     recipes: Annotated[
-        str, typer.Option(help="What to compare, with commas. 'default' is the recipe used where nobody chooses.")
+        str,
+        typer.Option(
+            help="What to compare, with commas. 'default' is the recipe used where nobody chooses.",
+            autocompletion=complete_recipes,
+        ),
     ] = ",".join(PROTOCOL.recipes),
     models: Annotated[
         Path | None,

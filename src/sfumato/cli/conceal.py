@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.complete import complete_recipe
 from sfumato.cli.inspect import spent_by
 from sfumato.cli.options import (
     AsJson,
@@ -89,7 +90,8 @@ def run(
             "(docs/sealing.md). Or a lifting, kind and dimension, e.g. random-2, sub-hybrid-2, with -generated for "
             "decoys that no database has; or an encoder, ninja:FILE (made by 'sfumato train ninja'), ninja-sift-2.5 or "
             "compress-48 (bundled), alone or before one: compress-48+sub-hybrid-2-generated. subset-4:eps=10 has a "
-            "guarantee, at a price (a patent, US 12,462,057, claims its use for descriptors). See docs/recipes.md."
+            "guarantee, at a price (a patent, US 12,462,057, claims its use for descriptors). See docs/recipes.md.",
+            autocompletion=complete_recipe,
         ),
     ] = DEFAULTS.recipe,
     decoys: Annotated[

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.complete import complete_lifting
 from sfumato.cli.faceoptions import (
     DecoysPath,
     FaceExtractor,
@@ -43,7 +44,10 @@ def run(
     one: Id = None,
     recipe: Annotated[
         str | None,
-        typer.Option(help="For a new gallery: how to conceal. Default: hybrid-2 with decoys, random-2 without."),
+        typer.Option(
+            help="For a new gallery: how to conceal. Default: hybrid-2 with decoys, random-2 without.",
+            autocompletion=complete_lifting,
+        ),
     ] = None,
     decoys: DecoysPath = None,
     row: Row = None,

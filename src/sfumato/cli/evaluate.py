@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from sfumato.cli.options import AsJson, Descriptor, Detector, MaxFeatures, Quiet, Weights
+from sfumato.cli.options import AsJson, Descriptor, Detector, MaxFeatures, Quiet, Recipes, Weights
 from sfumato.cli.output import printable, progress_bar
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.errors import InputError
@@ -32,7 +32,6 @@ PROTOCOL, LOCAL = HomographyProtocol(), LocalParams()
 MAP, LOCALIZE = MapProtocol(), LocalizeProtocol()
 KEPT = "what was measured is kept in the output folder; run the same command again, without --overwrite, to go on"
 
-Recipes = Annotated[str, typer.Option(help="What to compare, e.g. raw,default,random-2,sub-hybrid-4.")]
 Seeds = Annotated[
     str, typer.Option(help="How many seeds of the liftings (3 means 0, 1 and 2), or which: a list, e.g. 7,8 or 7,")
 ]

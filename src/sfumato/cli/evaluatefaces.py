@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.evaluate import Output, Overwrite, Recipes, Seeds, read_seeds, report, words
-from sfumato.cli.options import AsJson, Quiet
+from sfumato.cli.evaluate import Output, Overwrite, Seeds, read_seeds, report, words
+from sfumato.cli.options import AsJson, Quiet, Recipes
 from sfumato.cli.output import printable, progress_bar
 from sfumato.concealment.decoys import Decoys
 from sfumato.errors import InputError

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.evaluate import DecoyFile, Output, Overwrite, Recipes, Seeds, read_seeds, report, words
-from sfumato.cli.options import AsJson, Descriptor, Quiet, Weights
+from sfumato.cli.evaluate import DecoyFile, Output, Overwrite, Seeds, read_seeds, report, words
+from sfumato.cli.options import AsJson, Descriptor, Quiet, Recipes, Weights
 from sfumato.cli.output import progress_bar
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.evaluate.patches import evaluate_patches, table_of

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.complete import complete_recipe
 from sfumato.cli.evaluate import DecoyFile, Output, Overwrite, report, words
 from sfumato.cli.options import AsJson, Quiet
 from sfumato.cli.output import progress_bar
@@ -57,7 +58,9 @@ def search(
     query_kind: Annotated[
         str, typer.Option(help="descriptors: ask with points (clear) or subspaces (lifted).")
     ] = DESCRIPTORS.kind_of_queries,
-    recipe: Annotated[str, typer.Option(help="descriptors: how the database is concealed.")] = DESCRIPTORS.recipe,
+    recipe: Annotated[
+        str, typer.Option(help="descriptors: how the database is concealed.", autocompletion=complete_recipe)
+    ] = DESCRIPTORS.recipe,
     decoys: DecoyFile = None,
     seed: Annotated[int, typer.Option(help="Of splits, pixels, lines and liftings.")] = 0,
     overwrite: Overwrite = False,

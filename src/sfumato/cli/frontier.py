@@ -8,6 +8,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from sfumato.cli.complete import complete_recipes
 from sfumato.cli.evaluate import DecoyFile, Output, Overwrite, Seeds, read_seeds, report, words
 from sfumato.cli.options import AsJson, Descriptor, Quiet, Weights
 from sfumato.cli.output import printable, progress_bar
@@ -42,7 +43,9 @@ def frontier(
     ] = None,
     room: Annotated[bool, typer.Option(help="Also map a room that is made up.")] = True,
     output: Output = Path("frontier"),
-    recipes: Annotated[str, typer.Option(help="What to compare with raw.")] = "sub-hybrid-2,sub-hybrid-4,default",
+    recipes: Annotated[
+        str, typer.Option(help="What to compare with raw.", autocompletion=complete_recipes)
+    ] = "sub-hybrid-2,sub-hybrid-4,default",
     seeds: Seeds = "1",
     keyed: Annotated[
         bool, typer.Option("--keyed", help="Releases are derived from a device key: a second one adds nothing.")

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from sfumato.cli.codebook import first_header
+from sfumato.cli.complete import one_of
 from sfumato.cli.match import counted
 from sfumato.cli.options import AsJson, Quiet
 from sfumato.cli.output import human_size, printable, progress_bar, tell
@@ -31,7 +32,7 @@ IndexFile = Annotated[Path, typer.Argument(help="The index, e.g. x.index.")]
 def build(
     archive: Annotated[Path, typer.Argument(help="The archive to index, e.g. private.sfm.h5.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The index to write, e.g. x.index.")],
-    kind: Annotated[str, typer.Option(help=f"One of {', '.join(KINDS)}.")] = "inverted",
+    kind: Annotated[str, typer.Option(help=f"One of {', '.join(KINDS)}.", autocompletion=one_of(KINDS))] = "inverted",
     points: Annotated[
         Path | None,
         typer.Option(help="For inverted: a decoys file to make the cells of. SIFT and RootSIFT need none."),

@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.evaluate import DecoyFile, Output, Overwrite, Recipes, Seeds, read_seeds, report, words
-from sfumato.cli.options import AsJson, Descriptor, Detector, Quiet, Weights
+from sfumato.cli.complete import ALL, one_of, several_of
+from sfumato.cli.evaluate import DecoyFile, Output, Overwrite, Seeds, read_seeds, report, words
+from sfumato.cli.options import AsJson, Descriptor, Detector, Quiet, Recipes, Weights
 from sfumato.cli.output import progress_bar
 from sfumato.evaluate.attackers import Toolbox
-from sfumato.evaluate.leakage import LeakageProtocol, table_of
+from sfumato.evaluate.intruder import VARIANTS
+from sfumato.evaluate.leakage import DIRECT, LeakageProtocol, table_of
 from sfumato.evaluate.leakagesheets import draw_sheets
 from sfumato.evaluate.leakageworkers import Order, count_workers, evaluate_on
 from sfumato.evaluate.sheets import draw_leakage
@@ -19,6 +21,7 @@ from sfumato.images.read import list_images
 from sfumato.images.samples import sample_paths
 
 PROTOCOL = LeakageProtocol()
+ATTACKS = (ALL, *VARIANTS, DIRECT)
 
 
 def leakage(
@@ -28,7 +31,11 @@ def leakage(
     output: Output = Path("leakage"),
     recipes: Recipes = ",".join(PROTOCOL.recipes),
     attacks: Annotated[
-        str, typer.Option(help="all, or a list, e.g. vertex,nearest,direct. 'sfumato attack --help' explains them.")
+        str,
+        typer.Option(
+            help="all, or a list, e.g. vertex,nearest,direct. 'sfumato attack --help' explains them.",
+            autocompletion=several_of(one_of(ATTACKS)),
+        ),
     ] = "all",
     seeds: Seeds = "1",
     limit: Annotated[int | None, typer.Option(help="Attack the first so many photos only.")] = None,

@@ -11,13 +11,25 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.complete import complete_recipes, one_of
 from sfumato.cli.output import printable
 from sfumato.concealment.randomness import is_weak
 from sfumato.errors import FileError
 from sfumato.features.local import DESCRIPTORS, DETECTORS
 
-Detector = Annotated[str, typer.Option(help=f"For photos: how keypoints are found; {' or '.join(DETECTORS)}.")]
-Descriptor = Annotated[str, typer.Option(help=f"For photos: one of {', '.join(DESCRIPTORS)}.")]
+Detector = Annotated[
+    str,
+    typer.Option(
+        help=f"For photos: how keypoints are found; {' or '.join(DETECTORS)}.", autocompletion=one_of(DETECTORS)
+    ),
+]
+Descriptor = Annotated[
+    str, typer.Option(help=f"For photos: one of {', '.join(DESCRIPTORS)}.", autocompletion=one_of(DESCRIPTORS))
+]
+Recipes = Annotated[
+    str,
+    typer.Option(help="What to compare, e.g. raw,default,random-2,sub-hybrid-4.", autocompletion=complete_recipes),
+]
 Weights = Annotated[
     Path | None,
     typer.Option(

@@ -7,8 +7,10 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from sfumato.cli.evaluate import DecoyFile, Output, Overwrite, Recipes, Seeds, read_seeds, report, words
-from sfumato.cli.options import AsJson, Descriptor, Quiet, Weights
+from sfumato.cli.complete import one_of, several_of
+from sfumato.cli.evaluate import DecoyFile, Output, Overwrite, Seeds, read_seeds, report, words
+from sfumato.cli.leakage import ATTACKS
+from sfumato.cli.options import AsJson, Descriptor, Quiet, Recipes, Weights
 from sfumato.cli.output import progress_bar
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.evaluate.attackers import Toolbox
@@ -34,7 +36,12 @@ def tradeoff(
     ] = None,
     output: Output = Path("tradeoff"),
     recipes: Recipes = "raw,random-2,sub-hybrid-2,sub-hybrid-4",
-    attacks: Annotated[str, typer.Option(help="all, or a list, e.g. vertex,nearest,decoder,direct.")] = "all",
+    attacks: Annotated[
+        str,
+        typer.Option(
+            help="all, or a list, e.g. vertex,nearest,decoder,direct.", autocompletion=several_of(one_of(ATTACKS))
+        ),
+    ] = "all",
     seeds: Seeds = "1",
     limit: Annotated[int | None, typer.Option(help="Attack the first so many photos only.")] = None,
     max_features: Annotated[int, typer.Option(help="Of each photo that is attacked.")] = 1000,

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sfumato.cli.complete import complete_recipe, one_of
 from sfumato.cli.invert import concealer_of
 from sfumato.cli.options import AsJson, ContrastThreshold, Descriptor, Detector, Quiet, Weights
 from sfumato.cli.output import human_size, progress_bar, tell
@@ -34,9 +35,18 @@ def inverter(
     photos: Annotated[list[Path], typer.Argument(help="Folders of photos of other people, a thousand or so.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, e.g. inverter.safetensors.")],
     architecture: Annotated[
-        str, typer.Option(help="patch (strongest for its cost, runs without torch), or unet, uresnet as in the papers.")
+        str,
+        typer.Option(
+            help="patch (strongest for its cost, runs without torch), or unet, uresnet as in the papers.",
+            autocompletion=one_of(ARCHITECTURES),
+        ),
     ] = "patch",
-    recipe: Annotated[str, typer.Option(help="raw for clear descriptors, or the recipe to invert directly.")] = "raw",
+    recipe: Annotated[
+        str,
+        typer.Option(
+            help="raw for clear descriptors, or the recipe to invert directly.", autocompletion=complete_recipe
+        ),
+    ] = "raw",
     decoys: Annotated[
         Path | None, typer.Option(help="For a recipe: the decoys, a public file. Default: the bundled ones, for SIFT.")
     ] = None,

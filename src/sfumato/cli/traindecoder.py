@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.complete import complete_recipe
 from sfumato.cli.invert import concealer_of
 from sfumato.cli.options import AsJson, ContrastThreshold, Descriptor, Detector, MaxFeatures, Quiet, Weights
 from sfumato.cli.output import human_size, progress_bar, tell
@@ -25,7 +26,11 @@ def run(
     photos: Annotated[list[Path], typer.Argument(help="Folders of photos of other people, a hundred or more.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, e.g. decoder.safetensors.")],
     recipe: Annotated[
-        str, typer.Option(help="How the attacked features were concealed; raw trains a control that has nothing to do.")
+        str,
+        typer.Option(
+            help="How the attacked features were concealed; raw trains a control that has nothing to do.",
+            autocompletion=complete_recipe,
+        ),
     ] = "sub-hybrid-2",
     decoys: Annotated[
         Path | None, typer.Option(help="The decoys that were used, a public file. Default: the bundled ones, for SIFT.")

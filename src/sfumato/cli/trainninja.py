@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sfumato.cli.complete import one_of
 from sfumato.cli.options import AsJson, ContrastThreshold, MaxFeatures, Quiet, Weights
 from sfumato.cli.output import human_size, progress_bar, tell
 from sfumato.errors import FileError, InputError, suggest
@@ -52,11 +53,17 @@ def run(
         str, typer.Option("--preset", help=f"{' or '.join(PRESETS)}; paper takes days.")
     ] = SMALL.preset,
     detector: Annotated[
-        str | None, typer.Option(help=f"For photos: {' or '.join(DETECTORS)}. Default: as the preset says.")
+        str | None,
+        typer.Option(
+            help=f"For photos: {' or '.join(DETECTORS)}. Default: as the preset says.", autocompletion=one_of(DETECTORS)
+        ),
     ] = None,
     descriptor: Annotated[
         str | None,
-        typer.Option(help=f"One of {', '.join(DESCRIPTORS)}. Default: what a file of pairs holds, else sift."),
+        typer.Option(
+            help=f"One of {', '.join(DESCRIPTORS)}. Default: what a file of pairs holds, else sift.",
+            autocompletion=one_of(DESCRIPTORS),
+        ),
     ] = None,
     weights: Weights = None,
     max_features: MaxFeatures = LOCAL.max_features,
