@@ -109,7 +109,11 @@ def oracle(neighbours: int = NEIGHBOURS, *, projected: bool = False, database: s
 
     def recover(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
         (searched, answers), clear = _database(features, knowledge, database), _known(knowledge.clear, "clear")
-        _refuse_other_dimension(answers, clear.shape[1], "answers")
+        if answers.shape[1] != clear.shape[1]:
+            raise InputError(
+                f"an oracle that answers with encoded descriptors needs an encoder of as many numbers: its answers have "
+                f"{answers.shape[1]}, clear descriptors {clear.shape[1]}; leave out oracle-encoded"
+            )
         if neighbours >= len(searched):  # of all of them the oracle names the nearest: no need to order them first
             distances, best = nearest(clear, answers, k=1)
             return _finish(features.subspaces, answers[best[:, 0]], distances[:, 0], projected)
@@ -141,6 +145,11 @@ def _database(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return what is searched, (V, n) in the space of the features, and what is answered, row by row."""
     public = _known(knowledge.public, "public")
+    if features.recipe.has_encoder and database == "base" and public.shape[1] != features.subspaces.ambient_dim:
+        raise InputError(
+            f"an attack that takes encoded descriptors for clear ones needs an encoder of as many numbers: these have "
+            f"{features.subspaces.ambient_dim}, clear ones {public.shape[1]}; leave out nearest-base and oracle-base"
+        )
     if not features.recipe.has_encoder or database == "base":
         _refuse_other_dimension(public, features.subspaces.ambient_dim, "public descriptors")
         return public, public
