@@ -236,7 +236,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
                         panel.plot([row["recall_1"]], [1e3 / row[time_of]], marker, color=colour, label=label)
             panel.set(yscale="log", xlabel="recall@1", ylabel="queries a second, one core", title=f"{kind}, {title}")
             panel.grid(alpha=0.3)
-            panel.legend(fontsize=6)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=3)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=100)
 

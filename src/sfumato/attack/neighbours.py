@@ -111,8 +111,8 @@ def oracle(neighbours: int = NEIGHBOURS, *, projected: bool = False, database: s
         (searched, answers), clear = _database(features, knowledge, database), _known(knowledge.clear, "clear")
         if answers.shape[1] != clear.shape[1]:
             raise InputError(
-                f"an oracle that answers with encoded descriptors needs an encoder of as many numbers: its answers have "
-                f"{answers.shape[1]}, clear descriptors {clear.shape[1]}; leave out oracle-encoded"
+                f"an oracle that answers with encoded descriptors needs an encoder of as many numbers: its answers "
+                f"have {answers.shape[1]}, clear descriptors {clear.shape[1]}; leave out oracle-encoded"
             )
         if neighbours >= len(searched):  # of all of them the oracle names the nearest: no need to order them first
             distances, best = nearest(clear, answers, k=1)

@@ -23,8 +23,8 @@ RANKED = 40
 RANKED_VOTED = 128
 """The same for all cells that vote."""
 
-LEFT = 6
-"""For each of those so many are left by their coarse codes."""
+LEFT, LEFT_OF_MANY = 12, 24
+"""For each of those so many are left by their coarse codes, where the nearest is wanted, and where more are."""
 
 VOTED = 0.25
 """For so many of the votes cast an entry is bounded, those with the most votes first."""
@@ -79,7 +79,7 @@ def look(
         looked = scan(part.compiled(), alive, *fine, m0, probes, linear, seen, lows, rows)
         return Likely(lows, rows, norms, int(looked))
     first, first_scales, _ = encode_queries(heads, COARSE)
-    coarse, left = (first.reshape(-1), first_scales), LEFT * kept
+    coarse, left = (first.reshape(-1), first_scales), kept * (LEFT if k == 1 else LEFT_OF_MANY)
     if voted:
         voting = np.zeros(len(part) + 64, np.uint8), np.empty(len(part), np.int32), np.empty(len(part), np.float32)
         looked = scan_voted(part.compiled(), alive, fine, coarse, m0, probes, vote_weights(voters), VOTED, voting,
