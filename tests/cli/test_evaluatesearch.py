@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from sfumato.images.samples import sample_image
+from sfumato.learn.pairfile import save_pairs
+from sfumato.learn.pairs import DescriptorPairs
+from sfumato.types.extractor import Extractor
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +52,18 @@ def test_descriptors_of_photos(run_sfumato, tmp_path):
                        alone=False)  # fmt: skip
     assert "2 records" in done.stdout
     assert (tmp_path / "out" / "search-descriptors.png").exists()
+
+
+def test_descriptors_of_a_network(run_sfumato, tmp_path):
+    """A file of pairs says what it holds: nothing has to be described again."""
+    rng = np.random.default_rng(0)
+    first = rng.standard_normal((60, 32)).astype(np.float32)
+    second = first + rng.normal(0, 0.1, first.shape).astype(np.float32)
+    pairs = DescriptorPairs(first, second, np.arange(60), np.zeros(60, np.int64), Extractor("hardtfeat-x"))
+    save_pairs(tmp_path / "pairs.npz", pairs)
+    done = run_sfumato("evaluate", "search", tmp_path / "pairs.npz", "--recipe", "random-2", "--queries", 20,
+                       "--efforts", "0.5", "--methods", "exact", "-o", tmp_path / "out", "-q", alone=False)  # fmt: skip
+    assert "1 record" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,9 @@ from sfumato.evaluate.facesearch import FaceSearchProtocol
 from sfumato.evaluate.facesubspaces import FaceProtocol, read_faces
 from sfumato.evaluate.repatchsearch import RepatchProtocol
 from sfumato.images.samples import sample_paths
-from sfumato.learn.pairs import PairParams, pairs_from_photos
-from sfumato.learn.pairsource import read_pairs
+from sfumato.learn.pairfile import load_pairs
+from sfumato.learn.pairs import DescriptorPairs, PairParams, pairs_from_photos
+from sfumato.learn.pairsource import is_pair_file, read_pairs
 
 DATASETS = ("repatch", "yale", "descriptors")
 FACES, REPATCH, DESCRIPTORS = FaceSearchProtocol(), RepatchProtocol(), DescriptorProtocol()
@@ -107,12 +108,19 @@ def search(
             queries=queries,
             seed=seed,
         )
-        pairs = pairs_from_photos(list(sample_paths().values()), PairParams()) if data is None else read_pairs(data)
+        pairs = _pairs(data)
         lifted = None if decoys is None else load_decoys(decoys)
         records = descriptorsearch.evaluate_descriptors(pairs, output, plan, lifted, progress=bar, overwrite=overwrite)
         table = descriptorsearch.table_of(records)
         figures += descriptorsearch.draw_recall(records, stem, f"{recipe}, {query_kind}")
     report(records, table, stem, figures, as_json=as_json)
+
+
+def _pairs(data: Path | None) -> DescriptorPairs:
+    """Return pairs of descriptors of any kind from a file, SIFT of photos or patches otherwise."""
+    if data is None:
+        return pairs_from_photos(list(sample_paths().values()), PairParams())
+    return load_pairs(data) if is_pair_file(data) else read_pairs(data)
 
 
 def _needed(data: Path | None) -> Path:
