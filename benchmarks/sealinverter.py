@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an inverter adds that was trained on what alignment gives: the strongest attack on seals that we know.
+
+    python benchmarks/sealinverter.py --json out.json            # needs the photos below SFUMATO_DATA, and torch
+
+Alignment gives descriptors with errors, and the bundled inverter learned from true ones. Here the attacker seals photos
+of others under keys of his own, reads them back by the best alignment there is (his own descriptors tell it), trains a
+patch inverter on what comes back, and paints with it what alignment gives for the photos attacked: as it is shipped, and
+told, which is an oracle that nobody has. "leakage" is (similarity - floor) / (clear - floor) of pictures, both by the
+bundled inverter as everywhere else; "own floor" is what the inverter paints of nothing, on the same scale: the part of
+its leakage that keypoints alone give away. Known pairs had so many descriptors sealed under the very key.
+"""
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import arguments, data_folder, finish, note, pinned_threads
+
+from sfumato.attack.alignment import AlignmentParams, learn_alignment, learn_told
+from sfumato.attack.knowledge import KnownPairs
+from sfumato.attack.knownpairs import read_codes
+from sfumato.attack.sealed import mirror_orders
+from sfumato.concealment.seal import BANDWIDTH, make_seal
+from sfumato.features.local import LocalParams, extract
+from sfumato.images.read import list_images, read_image
+from sfumato.images.samples import sample_paths
+from sfumato.learn.encoder import encode
+from sfumato.learn.inverter import floor_input, invert, load_inverter
+from sfumato.learn.metrics import picture_scores
+from sfumato.learn.representation import canonical_input
+from sfumato.learn.train_inverter import InverterTrainParams, train_patch_inverter
+from sfumato.types.clear import Features
+from sfumato.types.concealed import ConcealedFeatures, Subspaces
+from sfumato.types.recipe import Recipe
+
+BITS = 512
+Floats = np.ndarray
+Read = Callable[[Floats], Floats]
+
+
+def as_points(features: Features) -> ConcealedFeatures:
+    """Return features as they are, as points: what an inverter of released features takes."""
+    basis = np.zeros((len(features), 0, features.descriptors.shape[1]), np.float32)
+    return ConcealedFeatures(features.keypoints, Subspaces(features.descriptors, basis), Recipe.of("raw"))
+
+
+def own_readings(public: Floats, codes: int, keys: int, seed: int) -> Iterator[Read]:
+    """Return ways to seal under keys of the attacker's own and to read back by a told alignment, in turn for ever."""
+    made = []
+    for key in range(keys):
+        seal = make_seal(b"the attacker's key %d %d" % (seed, key), public.shape[1], BITS, BANDWIDTH)
+        rows = public[key * codes : (key + 1) * codes] if len(public) >= keys * codes else public[:codes]
+        back = learn_told(encode(seal, rows), rows, public, BANDWIDTH)
+        made.append(lambda given, seal=seal, back=back: back(encode(seal, given)))
+    return cycle(made)
+
+
+def train(photos: list[Path], public: Floats, codes: int, args: Any, place: Path) -> Any:
+    """Return a patch inverter of what alignment gives."""
+    readings = own_readings(public, codes, args.keys, args.seed)
+
+    def conceal(features: Features) -> ConcealedFeatures:
+        read = np.ascontiguousarray(next(readings)(features.descriptors), np.float32)
+        return as_points(Features(features.keypoints, read, features.extractor))
+
+    steps = {"patch_steps": 20, "refine_steps": 5} if args.small else {"patch_steps": args.steps, "refine_steps": 300}
+    params = InverterTrainParams(**steps, max_photos=200, refine_photos=60, seed=args.seed,
+                                 local=LocalParams(max_features=1000))  # fmt: skip
+    return train_patch_inverter(params, photos, place / "inverter.safetensors", concealer=conceal)
+
+
+def guesses_of(clear: Floats, public: Floats, seed: int) -> Iterator[tuple[str, Floats]]:
+    """Yield what alignment, a told one and known pairs take the descriptors behind the codes of one key for."""
+    seal = make_seal(b"benchmark key %d" % seed, clear.shape[1], BITS, BANDWIDTH)
+    codes = encode(seal, clear)
+    mirrored = [public[:8192][:, order] for order in mirror_orders()]
+    yield "alignment", learn_alignment(codes, public, BANDWIDTH, AlignmentParams(seed=seed), mirrored)(codes)
+    yield "told alignment", learn_told(codes, clear, public, BANDWIDTH)(codes)
+    known = KnownPairs(descriptors=public[:10_000], codes=encode(seal, public[:10_000]))
+    yield "known pairs 10000", read_codes(codes, known).descriptors
+
+
+def similarity(inverter: Any, rows: Floats | None, photos: list[tuple[Features, Floats]]) -> float:
+    """Return the mean similarity of what an inverter paints of rows, or of nothing, photo after photo."""
+    found, start = [], 0
+    for features, pixels in photos:
+        if rows is None:
+            inputs = np.tile(floor_input(inverter), (len(features), 1))
+        else:
+            part = np.ascontiguousarray(rows[start : start + len(features)], np.float32)
+            given = Features(features.keypoints, part, features.extractor)
+            inputs = part if inverter.frame is None else canonical_input(as_points(given).subspaces, inverter.frame)
+        painted = invert(inverter, features.keypoints, inputs, features.image_size)
+        found.append(picture_scores(painted, pixels)["ssim"])
+        start += len(features)
+    return float(np.mean(found))
+
+
+def load(args: Any) -> tuple[list[tuple[Features, Floats]], list[Path], Floats]:
+    """Return photos that are attacked, photos to learn from, and public descriptors."""
+    folder, rng = data_folder(), np.random.default_rng(args.seed)
+    if args.small or folder is None:
+        attacked = others = list(sample_paths().values())[:2]
+    else:
+        attacked = [path for _, path in list_images(folder / "photos/bsds500/val")][: args.photos]
+        others = [path for _, path in list_images(folder / "photos/bsds500/train")]
+    local = LocalParams(max_features=200 if args.small else 1000)
+    photos = [(extract(path, local), read_image(path).pixels) for path in attacked]
+    public = np.concatenate([extract(path, LocalParams(max_features=400)).descriptors for path in others])
+    return photos, others, public[rng.permutation(len(public))[: args.public]]
+
+
+def main() -> int:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--photos", type=int, default=20, help="photos whose features are released under one key")
+    parser.add_argument("--public", type=int, default=60_000, help="descriptors of other photos")
+    parser.add_argument("--keys", type=int, default=3, help="keys of the attacker's own")
+    parser.add_argument("--steps", type=int, default=1500, help="steps of the patch network")
+    args = parser.parse_args()
+    rows = []
+    with pinned_threads(1), tempfile.TemporaryDirectory() as place:
+        photos, others, public = load(args)
+        clear = np.concatenate([features.descriptors for features, _ in photos])
+        note("training the inverter")
+        trained, bundled = train(others, public, len(clear), args, Path(place)), load_inverter()
+        best, floor = similarity(bundled, clear, photos), similarity(bundled, None, photos)
+
+        def leakage(inverter: Any, guesses: Floats | None) -> float:
+            return (similarity(inverter, guesses, photos) - floor) / (best - floor)
+
+        for name, guesses in guesses_of(clear, public, args.seed):
+            for painter, inverter in (("bundled", bundled), ("trained on it", trained)):
+                shown = leakage(inverter, guesses)
+                rows.append({
+                    "attack": name, "inverter": painter, "leakage": shown, "own floor": leakage(inverter, None),
+                    "floor ssim": floor, "clear ssim": best,
+                })  # fmt: skip
+                note(f"{name}, {painter}: leakage {shown:.3f}")
+    sizes = {"photos": len(photos), "codes": len(clear), "public": len(public), "keys": args.keys, "steps": args.steps}
+    finish("sealinverter", args, sizes, rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
