@@ -5,8 +5,8 @@
 
 Alignment gives descriptors with errors, and the bundled inverter learned from true ones. Here the attacker seals photos
 of others under keys of his own, reads them back by the best alignment there is (his own descriptors tell it), trains a
-patch inverter on what comes back, and paints with it what alignment gives for the photos attacked: as it is shipped, and
-told, which is an oracle that nobody has. "leakage" is (similarity - floor) / (clear - floor) of pictures, both by the
+patch inverter on what comes back, and paints with it what alignment gives for the photos attacked: as it is shipped,
+and told, an oracle that nobody has. "leakage" is (similarity - floor) / (clear - floor) of pictures, both by the
 bundled inverter as everywhere else; "own floor" is what the inverter paints of nothing, on the same scale: the part of
 its leakage that keypoints alone give away. Known pairs had so many descriptors sealed under the very key.
 """
