@@ -23,7 +23,6 @@ from sfumato.report.standings import Standing, standings_of
 from sfumato.whole import write_text
 
 PROTOCOL = AuditProtocol()
-KEPT = "what was measured is kept beside the report; run the same command again to go on"
 
 
 def run(

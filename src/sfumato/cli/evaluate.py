@@ -30,7 +30,6 @@ from sfumato.whole import write_text
 
 PROTOCOL, LOCAL = HomographyProtocol(), LocalParams()
 MAP, LOCALIZE = MapProtocol(), LocalizeProtocol()
-KEPT = "what was measured is kept in the output folder; run the same command again, without --overwrite, to go on"
 
 Seeds = Annotated[
     str, typer.Option(help="How many seeds of the liftings (3 means 0, 1 and 2), or which: a list, e.g. 7,8 or 7,")

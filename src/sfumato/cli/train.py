@@ -27,7 +27,6 @@ from sfumato.learn.weights import load_weights, save_weights
 DEFAULTS = InverterTrainParams()
 IMAGES = ImageTrainParams()
 ARCHITECTURES = ("patch", "unet", "uresnet")
-KEPT = "what was learned is kept beside the output; run the same command again with --resume to go on"
 CHECKED = (1000, 2000)
 
 

@@ -19,7 +19,6 @@ from sfumato.learn.pace import told_flatness
 from sfumato.learn.train_decoder import train_decoder
 
 DEFAULTS = DecoderTrainParams()
-KEPT = "what was learned is kept beside the output; run the same command again with --resume to go on"
 
 
 def run(

@@ -29,7 +29,6 @@ from sfumato.types.extractor import Extractor
 LOCAL = PairParams().local
 PLAIN = tuple(name for name in DESCRIPTORS if name not in NETWORKS)
 """Descriptors that need no weights."""
-KEPT = "what was learned is kept beside the output; run the same command again with --resume to go on"
 
 
 def run(

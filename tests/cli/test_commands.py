@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+import subprocess
+import sys
+
+import pytest
+
+from sfumato.cli.commands import COMMANDS, GROUPS, PANELS, asked_for
+
+
+def test_every_command_is_there_once_and_has_its_place():
+    words = [command.words for command in COMMANDS]
+    assert len(set(words)) == len(words)
+    named = {name for names in PANELS.values() for name in names}
+    assert {command.group or command.name for command in COMMANDS} == named
+    assert {command.group for command in COMMANDS if command.group} == set(GROUPS)
+    assert all(callable(command.load()) for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["match", "x.h5", "--help"], ["match"]),
+        (["-v", "train", "ninja"], ["train ninja"]),
+        (["map", "evaluate"], ["map"]),
+        (["--version"], []),
+    ],
+)
+def test_only_what_is_asked_for_is_loaded(arguments, wanted):
+    assert [command.words for command in asked_for(arguments)] == wanted
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["train"], ["train", "--help"], ["mtch"], ["match-"], ["-x"]])
+def test_help_and_misspelt_commands_know_all(arguments):
+    assert asked_for(arguments) == COMMANDS
+
+
+def test_a_command_starts_without_the_others():
+    code = (
+        "import sys; sys.argv = ['sfumato', 'index', 'add', '--help']\n"
+        "from sfumato.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
+        "others = 'sfumato.evaluate', 'sfumato.learn.train', 'cv2'\n"
+        "loaded = [name for name in sys.modules if name.startswith(others)]\n"
+        "assert not loaded, loaded"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Usage: sfumato index add" in done.stdout
