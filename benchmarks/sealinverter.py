@@ -38,7 +38,6 @@ from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 from sfumato.types.recipe import Recipe
 
-BITS = 512
 Floats = np.ndarray
 Read = Callable[[Floats], Floats]
 
@@ -49,20 +48,20 @@ def as_points(features: Features) -> ConcealedFeatures:
     return ConcealedFeatures(features.keypoints, Subspaces(features.descriptors, basis), Recipe.of("raw"))
 
 
-def own_readings(public: Floats, codes: int, keys: int, seed: int) -> Iterator[Read]:
+def own_readings(public: Floats, codes: int, args: Any) -> Iterator[Read]:
     """Return ways to seal under keys of the attacker's own and to read back by a told alignment, in turn for ever."""
     made = []
-    for key in range(keys):
-        seal = make_seal(b"the attacker's key %d %d" % (seed, key), public.shape[1], BITS, BANDWIDTH)
-        rows = public[key * codes : (key + 1) * codes] if len(public) >= keys * codes else public[:codes]
-        back = learn_told(encode(seal, rows), rows, public, BANDWIDTH)
+    for key in range(args.keys):
+        seal = make_seal(b"the attacker's key %d %d" % (args.seed, key), public.shape[1], args.bits, args.bandwidth)
+        rows = public[key * codes : (key + 1) * codes] if len(public) >= args.keys * codes else public[:codes]
+        back = learn_told(encode(seal, rows), rows, public, args.bandwidth)
         made.append(lambda given, seal=seal, back=back: back(encode(seal, given)))
     return cycle(made)
 
 
 def train(photos: list[Path], public: Floats, codes: int, args: Any, place: Path) -> Any:
     """Return a patch inverter of what alignment gives."""
-    readings = own_readings(public, codes, args.keys, args.seed)
+    readings = own_readings(public, codes, args)
 
     def conceal(features: Features) -> ConcealedFeatures:
         read = np.ascontiguousarray(next(readings)(features.descriptors), np.float32)
@@ -74,13 +73,13 @@ def train(photos: list[Path], public: Floats, codes: int, args: Any, place: Path
     return train_patch_inverter(params, photos, place / "inverter.safetensors", concealer=conceal)
 
 
-def guesses_of(clear: Floats, public: Floats, seed: int) -> Iterator[tuple[str, Floats]]:
+def guesses_of(clear: Floats, public: Floats, args: Any) -> Iterator[tuple[str, Floats]]:
     """Yield what alignment, a told one and known pairs take the descriptors behind the codes of one key for."""
-    seal = make_seal(b"benchmark key %d" % seed, clear.shape[1], BITS, BANDWIDTH)
+    seal = make_seal(b"benchmark key %d" % args.seed, clear.shape[1], args.bits, args.bandwidth)
     codes = encode(seal, clear)
     mirrored = [public[:8192][:, order] for order in mirror_orders()]
-    yield "alignment", learn_alignment(codes, public, BANDWIDTH, AlignmentParams(seed=seed), mirrored)(codes)
-    yield "told alignment", learn_told(codes, clear, public, BANDWIDTH)(codes)
+    yield "alignment", learn_alignment(codes, public, args.bandwidth, AlignmentParams(seed=args.seed), mirrored)(codes)
+    yield "told alignment", learn_told(codes, clear, public, args.bandwidth)(codes)
     known = KnownPairs(descriptors=public[:10_000], codes=encode(seal, public[:10_000]))
     yield "known pairs 10000", read_codes(codes, known).descriptors
 
@@ -120,6 +119,8 @@ def main() -> int:
     parser.add_argument("--photos", type=int, default=20, help="photos whose features are released under one key")
     parser.add_argument("--public", type=int, default=60_000, help="descriptors of other photos")
     parser.add_argument("--keys", type=int, default=3, help="keys of the attacker's own")
+    parser.add_argument("--bits", type=int, default=512)
+    parser.add_argument("--bandwidth", type=float, default=BANDWIDTH)
     parser.add_argument("--steps", type=int, default=1500, help="steps of the patch network")
     args = parser.parse_args()
     rows = []
@@ -133,7 +134,7 @@ def main() -> int:
         def leakage(inverter: Any, guesses: Floats | None) -> float:
             return (similarity(inverter, guesses, photos) - floor) / (best - floor)
 
-        for name, guesses in guesses_of(clear, public, args.seed):
+        for name, guesses in guesses_of(clear, public, args):
             for painter, inverter in (("bundled", bundled), ("trained on it", trained)):
                 shown = leakage(inverter, guesses)
                 rows.append({
@@ -141,7 +142,9 @@ def main() -> int:
                     "floor ssim": floor, "clear ssim": best,
                 })  # fmt: skip
                 note(f"{name}, {painter}: leakage {shown:.3f}")
-    sizes = {"photos": len(photos), "codes": len(clear), "public": len(public), "keys": args.keys, "steps": args.steps}
+    recipe = f"sealed-{args.bits}" + ("" if args.bandwidth == BANDWIDTH else f":{args.bandwidth:g}")
+    sizes = {"recipe": recipe, "photos": len(photos), "codes": len(clear), "public": len(public), "keys": args.keys,
+             "steps": args.steps, "bandwidth": args.bandwidth}  # fmt: skip
     finish("sealinverter", args, sizes, rows)
     return 0
 

@@ -84,7 +84,7 @@ def test_recipes(tmp_path):
         conceal(features, "sealed-256")
     with pytest.warns(EvaluationOnlyWarning, match="seal"):
         assert conceal(features, "sealed-256", evaluation_seed=3).recipe.evaluation_seed == 3
-    chain = conceal(features, "ninja-sift-2.5+sealed-64:0.4", secret=KEY)
+    chain = conceal(features, "ninja-sift-2.5+sealed-64:0.2", secret=KEY)
     assert chain.recipe.space.startswith("ninja@")
     assert chain.subspaces.origin.shape == (4, 64)
 
@@ -158,7 +158,7 @@ def test_keys_that_can_be_tried_out():
         conceal(some(), "sealed-64", secret=b"passwordpassword1")
 
 
-@pytest.mark.parametrize("recipe", ["sealed-1025", "sealed-512:0.451", "sealed-64:9.9"])
+@pytest.mark.parametrize("recipe", ["sealed-513", "sealed-512:0.271", "sealed-64:9.9"])
 def test_seals_that_show_more_warn(recipe):
     with pytest.warns(WideSealWarning, match="measured to grow with bits and bandwidth") as caught:
         conceal(some(), recipe, secret=KEY)
@@ -166,7 +166,7 @@ def test_seals_that_show_more_warn(recipe):
 
 
 def test_seals_that_we_defend_do_not_warn():
-    for recipe in (DEFAULT_RECIPE, "sealed-1024", "sealed-512:0.45"):
+    for recipe in (DEFAULT_RECIPE, "sealed-384", "sealed-512:0.27"):
         conceal(some(), recipe, secret=KEY)
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sfumato.errors import FileError, InputError
+from sfumato.evaluate import frontierfile
 from sfumato.evaluate.frontierfile import (
     FrontierPoint,
     non_dominated,
@@ -71,3 +72,24 @@ def test_dominated_points_are_left_out_and_missing_attackers_beat_nobody():
     untried = replace(GOOD, recipe="untried", accuracy_share=1.0, leakage=0.0, trained=False, missing=("direct",))
     names = [point.recipe for point in non_dominated([raw, worse, GOOD, untried])]
     assert names == ["untried", GOOD.recipe, "raw"]
+
+
+def test_the_reference_takes_the_strongest_attack_that_was_measured(monkeypatch):
+    """What benchmarks/sealinverter.py measured counts where it shows more, for the very seal and no other recipe."""
+    kept = {point.name: point for point in reference_frontier()}
+    parse = frontierfile.json.loads
+
+    def stronger(text):
+        told = parse(text)
+        if told.get("suite") == "sealinverter":
+            told["rows"] = [{"attack": "alignment", "leakage": 0.41}, {"attack": "told alignment", "leakage": 0.9}]
+        return told
+
+    monkeypatch.setattr(frontierfile.json, "loads", stronger)
+    found = {point.name: point for point in reference_frontier()}
+    assert found["sealed-512"].leakage == 0.41
+    assert found["sealed-512"].leakage_by == "alignment, inverter trained on it"
+    assert not found["sealed-512"].is_private
+    assert {name: point.leakage for name, point in found.items() if name != "sealed-512"} == {
+        name: point.leakage for name, point in kept.items() if name != "sealed-512"
+    }

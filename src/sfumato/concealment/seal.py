@@ -23,13 +23,13 @@ from sfumato.errors import InputError, RecipeError, WideSealWarning
 from sfumato.learn.encoder import SEALED, WIDEST, Encoder
 from sfumato.types.recipe import CHECKSUM_DIGITS, Link, Recipe
 
-BANDWIDTH = 0.29
+BANDWIDTH = 0.25
 """Standard deviation of the kernel that codes tell, for descriptors of unit norm: true matches of SIFT lie within it
 or not far beyond, most others at four times of it."""
 
 FEWEST_BITS = 32
-MOST_BITS = 1024
-WIDEST_BANDWIDTH = 0.45
+MOST_BITS = 512
+WIDEST_BANDWIDTH = 0.27
 """Beyond either a seal warns: what attackers without the key got was measured to grow with both."""
 
 EVALUATION_KEY = b"the key of all evaluations, which protects nobody"

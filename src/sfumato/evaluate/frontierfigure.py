@@ -40,7 +40,8 @@ def draw_frontier(points: Sequence[FrontierPoint], stem: str | Path, title: str 
         axes.set_xlabel("worst leakage of any attack: 0 keypoints alone, 1 clear descriptors")
         axes.set_ylabel("matching accuracy at 3 px, share of raw")
         axes.set_xlim(min(-0.05, *(p.leakage - 0.05 for p in points)), max(1.1, *(p.leakage + 0.05 for p in points)))
-        axes.set_ylim(max(0.0, min(0.8, *(p.accuracy_share - 0.05 for p in points))), 1.05)
+        axes.set_ylim(max(0.0, min(0.8, *(p.accuracy_share - 0.05 for p in points))),
+                      max(1.05, *(p.accuracy_share + 0.05 for p in points)))  # fmt: skip
         axes.grid(color="#e8e8e8")
         axes.set_axisbelow(True)
         axes.set_title(title, fontsize=10)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How well concealed features are matched between images related by a homography (section 4.1.2 of the paper).
 
-Image 1 of each sequence is matched with each other one: mutual nearest, no threshold of distance. The accuracy of a
-pair is the share of its matches that are correct, 0 without matches; what is reported is the mean over pairs.
+Image 1 of each sequence is matched with each other one: mutual nearest, no threshold of distance but that of chance for
+seals. The accuracy of a pair is the share of its matches that are correct, 0 without matches; what is reported is the
+mean over pairs.
 
 Point-to-subspace leaves image 1 clear and lifts image k; subspace-to-subspace lifts both. Kinds with parts draw one
 part of the decoys for an image: two images draw the same with probability 1 / parts. Both cases are measured, and

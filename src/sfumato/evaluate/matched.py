@@ -166,7 +166,8 @@ class MatchedIntruder:
 def match_features(first: ConcealedFeatures, second: ConcealedFeatures) -> Matches:
     """Return the mutual nearest matches of two images, as a server finds them."""
     one, other = (side_of(features, "concealed features") for features in (first, second))
-    found = match_prepared(prepare(one.origin, one.basis), prepare(other.origin, other.basis), MatchParams())
+    prepared = prepare(one.origin, one.basis), prepare(other.origin, other.basis)
+    found = match_prepared(*prepared, MatchParams(), one.recipe)
     return Matches(found.indices, found.distances)
 
 

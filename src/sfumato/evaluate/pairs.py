@@ -133,7 +133,7 @@ class PairMatcher:
         return {
             "recipe": str(self.subject.recipe),
             "distance": self.subject.distance,
-            "matching": "mutual nearest",
+            "matching": self.subject.matching,
             "decoys": None if self._decoys is None else self._decoys.checksum,
             "draws": None if self.subject.seed is None else "evaluation seed",
             "parts": None if "" in self.shares else self._protocol.parts,
@@ -151,7 +151,7 @@ class PairMatcher:
             a = self._prepared_first(pair, first, parts[0])
             b = self._prepared(second, parts[1], lifted=True)
             warn_if_void(Side(a.origin, a.basis), Side(b.origin, b.basis))
-            matches = match_prepared(a, b, MatchParams(threads=self._protocol.threads))
+            matches = match_prepared(a, b, MatchParams(threads=self._protocol.threads), self.subject.recipe)
             points = (features.keypoints[matches.indices[:, i], :2] for i, features in enumerate((first, second)))
             found |= {
                 f"{case}indices": matches.indices,

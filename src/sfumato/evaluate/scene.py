@@ -85,7 +85,7 @@ class PosedScene:
         used = self._decoys if link is not None and link.decoy_count else None
         return {
             "recipe": str(subject.recipe),
-            "matching": "mutual nearest",
+            "matching": subject.matching,
             "decoys": None if used is None else used.checksum,
             "draws": None if subject.seed is None else "evaluation seed",
             **{**extractor.settings, "descriptor": extractor.name},
@@ -133,7 +133,7 @@ class PosedScene:
             a, b = (self._prepared(name, subject)[1] for name in keys[sample.key])
             b.frame = b.frame or a.frame  # one for all: each image is projected once
             warn_if_void(Side(a.origin, a.basis), Side(b.origin, b.basis))
-            matches = match_prepared(a, b, MatchParams(threads=self.threads))
+            matches = match_prepared(a, b, MatchParams(threads=self.threads), subject.recipe)
             return {"indices": matches.indices, "distances": matches.distances}
 
         return Task(

@@ -55,6 +55,11 @@ class Subject:
         """Whether each image draws one part of the decoys, so that two images may or may not share it."""
         return KINDS[self.recipe.kind].decoys == "part"
 
+    @property
+    def matching(self) -> str:
+        """What counts as a match, as records tell it."""
+        return f"mutual nearest{', nearer than chance' if self.recipe.is_sealed else ''}"
+
     def __str__(self) -> str:
         return f"{self.recipe} {self.distance}" + ("" if self.seed is None else f" seed {self.seed}")
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 
-CONCEALMENT = frozenset({"recipe", "distance", "decoys", "draws", "parts", "part_count"})
-"""Parameters that tell how something was concealed, and so differ from those of raw descriptors."""
+CONCEALMENT = frozenset({"recipe", "distance", "matching", "decoys", "draws", "parts", "part_count"})
+"""Parameters that tell how something was concealed, and matched for that, and so differ from those of raw ones."""
 
 
 @dataclass(frozen=True, slots=True)

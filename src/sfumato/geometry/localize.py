@@ -139,7 +139,7 @@ def find_points(
             continue
         check_comparable(own, view.side)
         warn_if_void(own, view.side)
-        indices = match_prepared(prepared, view.prepared, matching).indices
+        indices = match_prepared(prepared, view.prepared, matching, own.recipe).indices
         map_.frame = map_.frame or prepared.frame  # one for all: each image is projected once
         codes.append(indices[:, 0].astype(np.int64) * count + view.landmarks[indices[:, 1]])
     rows, landmarks = np.divmod(np.unique(np.concatenate(codes)), max(count, 1))

@@ -81,7 +81,7 @@ class ArchiveImages:
             raise InputError(f"images {pair[0]!r:.200} and {pair[1]!r:.200}: {cause}") from cause
         if len(a.prepared) == 0 or len(b.prepared) == 0:
             return Matches(np.zeros((0, 2), np.int32), np.zeros(0, np.float32))
-        matches = match_prepared(a.prepared, b.prepared, params)
+        matches = match_prepared(a.prepared, b.prepared, params, a.side.recipe)
         if a.prepared.frame is not None:
             self._frames.setdefault(a.prepared.origin.shape[1], a.prepared.frame)
         return matches

@@ -4,16 +4,18 @@
 Knows subspaces and points as arrays; never imports the clear types.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
+from sfumato.matching.chance import chance_limit
 from sfumato.matching.sides import check_pair, side_of, warn_if_void
 from sfumato.subspace.fast import Found, exact_distances, prepare, search, thread_count
 from sfumato.subspace.prepared import Prepared
+from sfumato.types.recipe import Recipe
 from sfumato.types.scene import Matches
 
 
@@ -70,8 +72,10 @@ def match(
     their dimensions may differ. The distance is the least distance of a point of one to a point of the other (Eq. 2).
     ``mutual``: each of two matched rows is the nearest of the other; otherwise every row of ``a`` gets its nearest.
     ``ratio``: the nearest must be at most so many times as far as the second nearest, from both sides if mutual.
-    ``max_distance``: and at most so far. ``threads``: None takes the cores there are. ``device``: a torch device such
-    as "cuda" does the products there; the result is the same.
+    ``max_distance``: and at most so far. By default sealed features, of which it is known, match only where they are
+    nearer than unrelated ones come by chance (``inf`` takes all), and of others every nearest counts. ``threads``: None
+    takes the cores there are. ``device``: a torch device such as "cuda" does the products there; the result is the
+    same.
 
     Raises InputError for sides of different spaces or descriptors. Warns (VoidDistanceWarning) where subspaces are so
     large that all of them meet.
@@ -84,7 +88,8 @@ def match(
     side0, side1 = side_of(a, "a"), side_of(b, "b")
     check_pair(side0, side1)
     warn_if_void(side0, side1)
-    return match_prepared(prepare(side0.origin, side0.basis), prepare(side1.origin, side1.basis), params)
+    prepared = prepare(side0.origin, side0.basis), prepare(side1.origin, side1.basis)
+    return match_prepared(*prepared, params, side0.recipe or side1.recipe)
 
 
 def nearest(
@@ -124,8 +129,13 @@ def nearest_prepared(
     return distances, np.pad(found.rows0, ((0, 0), (0, missing)), constant_values=-1)
 
 
-def match_prepared(a: Prepared, b: Prepared, params: MatchParams) -> Matches:
-    """Match two sides that were prepared before, so that many pairs of one image share the work."""
+def match_prepared(a: Prepared, b: Prepared, params: MatchParams, recipe: Recipe | None = None) -> Matches:
+    """Match two sides that were prepared before, so that many pairs of one image share the work.
+
+    ``recipe`` tells whether they are sealed: then, unless the params say how far, matches end where chance begins.
+    """
+    if params.max_distance is None:
+        params = replace(params, max_distance=chance_limit(recipe, max(len(a), len(b))))
     count = 1 if params.ratio is None else 2
     return select(run_search(a, b, (count, count if params.mutual else 0), params, limit_of(params)), params)
 
