@@ -61,7 +61,7 @@ FORBIDDEN = (
     "publish",
 )
 DYNAMIC = {"import_module", "__import__", "need", "run_module", "run_path"}
-MAY_BE_DYNAMIC = {"sfumato", "sfumato.errors"}
+MAY_BE_DYNAMIC = {"sfumato", "sfumato.errors", "sfumato.cli.commands"}
 
 
 class Package:

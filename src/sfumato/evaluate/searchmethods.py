@@ -84,7 +84,7 @@ AFFINE: Mapping[str, Method] = {
     for method in (
         Method("exact", "exact", is_exact=True),
         Method("inverted", "inverted", efforts=EXPONENTS),
-        Method("inverted, public points", "inverted", efforts=EXPONENTS, needs_points=True),
+        Method("inverted on public points", "inverted", efforts=EXPONENTS, needs_points=True),
         Method("grassmann", "grassmann", GrassmannParams(tables=50, probes=8)),
         Method("grassmann printed pi/8", "grassmann", GrassmannParams.published(math.pi / 8)),
         Method("projector flat", "projector", ProjectorParams(method="flat")),
