@@ -126,8 +126,8 @@ NOT_TESTED = (
 SEALED = (
     "Not tested, and possible without the key: a network over all codes of a photo and their keypoints at once, "
     "trained under keys of the attacker's own. Measured by the authors, not in this audit: an inverter trained on what "
-    "alignment gives (docs/results.md). Only a network on one code alone is ruled out. Many more codes of one key would "
-    "help an attacker."
+    "alignment gives (docs/results.md). Only a network on one code alone is ruled out. Many more codes of one key "
+    "would help an attacker."
 )
 """What might do better on sealed features and nobody tried."""
 
