@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--photos", type=int, default=20)
     parser.add_argument("--megapixels", type=float, default=12)
     args = parser.parse_args()
-    count, size = (2, 0.05) if args.small else (args.photos, args.megapixels)
+    count, size = (1, 0.03) if args.small else (args.photos, args.megapixels)
     options = ["--recipes", "default,raw", "--max-features", "50"] if args.small else []
     load = load_average()
     with tempfile.TemporaryDirectory() as name:

@@ -67,9 +67,10 @@ def train(photos: list[Path], public: Floats, codes: int, args: Any, place: Path
         read = np.ascontiguousarray(next(readings)(features.descriptors), np.float32)
         return as_points(Features(features.keypoints, read, features.extractor))
 
-    steps = {"patch_steps": 20, "refine_steps": 5} if args.small else {"patch_steps": args.steps, "refine_steps": 300}
-    params = InverterTrainParams(**steps, max_photos=200, refine_photos=60, seed=args.seed,
-                                 local=LocalParams(max_features=1000))  # fmt: skip
+    steps = {"patch_steps": args.steps, "refine_steps": 300, "local": LocalParams(max_features=1000)}
+    if args.small:
+        steps = {"patch_steps": 3, "refine_steps": 1, "hidden": 16, "local": LocalParams(max_features=100)}
+    params = InverterTrainParams(**steps, max_photos=200, refine_photos=60, seed=args.seed)
     return train_patch_inverter(params, photos, place / "inverter.safetensors", concealer=conceal)
 
 
@@ -78,7 +79,8 @@ def guesses_of(clear: Floats, public: Floats, args: Any) -> Iterator[tuple[str, 
     seal = make_seal(b"benchmark key %d" % args.seed, clear.shape[1], args.bits, args.bandwidth)
     codes = encode(seal, clear)
     mirrored = [public[:8192][:, order] for order in mirror_orders()]
-    yield "alignment", learn_alignment(codes, public, args.bandwidth, AlignmentParams(seed=args.seed), mirrored)(codes)
+    tries = AlignmentParams(seed=args.seed, starts=2, hops=3) if args.small else AlignmentParams(seed=args.seed)
+    yield "alignment", learn_alignment(codes, public, args.bandwidth, tries, mirrored)(codes)
     yield "told alignment", learn_told(codes, clear, public, args.bandwidth)(codes)
     known = KnownPairs(descriptors=public[:10_000], codes=encode(seal, public[:10_000]))
     yield "known pairs 10000", read_codes(codes, known).descriptors
@@ -123,6 +125,8 @@ def main() -> int:
     parser.add_argument("--bandwidth", type=float, default=BANDWIDTH)
     parser.add_argument("--steps", type=int, default=1500, help="steps of the patch network")
     args = parser.parse_args()
+    if args.small:
+        args.keys, args.public, args.bits = 1, 1500, 64
     rows = []
     with pinned_threads(1), tempfile.TemporaryDirectory() as place:
         photos, others, public = load(args)
