@@ -106,7 +106,8 @@ def load(args: Any) -> tuple[list[tuple[Features, Floats]], list[Path], Floats]:
     """Return photos that are attacked, photos to learn from, and public descriptors."""
     folder, rng = data_folder(), np.random.default_rng(args.seed)
     if args.small or folder is None:
-        attacked = others = list(sample_paths().values())[:2]
+        others = list(sample_paths().values())[:2]
+        attacked = others[:1]
     else:
         attacked = [path for _, path in list_images(folder / "photos/bsds500/val")][: args.photos]
         others = [path for _, path in list_images(folder / "photos/bsds500/train")]
@@ -138,11 +139,13 @@ def main() -> int:
         def leakage(inverter: Any, guesses: Floats | None) -> float:
             return (similarity(inverter, guesses, photos) - floor) / (best - floor)
 
+        painters = {"bundled": bundled, "trained on it": trained}
+        own = {painter: leakage(inverter, None) for painter, inverter in painters.items()}
         for name, guesses in guesses_of(clear, public, args):
-            for painter, inverter in (("bundled", bundled), ("trained on it", trained)):
+            for painter, inverter in painters.items():
                 shown = leakage(inverter, guesses)
                 rows.append({
-                    "attack": name, "inverter": painter, "leakage": shown, "own floor": leakage(inverter, None),
+                    "attack": name, "inverter": painter, "leakage": shown, "own floor": own[painter],
                     "floor ssim": floor, "clear ssim": best,
                 })  # fmt: skip
                 note(f"{name}, {painter}: leakage {shown:.3f}")
