@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an inverter adds that was trained on what alignment gives: the strongest attack on seals that we know.
+"""What more codes of one key, and an inverter trained on what alignment gives, add to the attack on seals.
 
-    python benchmarks/sealinverter.py --json out.json            # needs the photos below SFUMATO_DATA, and torch
+    python benchmarks/sealinverter.py --released 100 --json out.json    # needs the photos below SFUMATO_DATA, and torch
 
-Alignment gives descriptors with errors, and the bundled inverter learned from true ones. Here the attacker seals photos
-of others under keys of his own, reads them back by the best alignment there is (his own descriptors tell it), trains a
-patch inverter on what comes back, and paints with it what alignment gives for the photos attacked: as it is shipped,
-and told, an oracle that nobody has. "leakage" is (similarity - floor) / (clear - floor) of pictures, both by the
-bundled inverter as everywhere else; "own floor" is what the inverter paints of nothing, on the same scale: the part of
-its leakage that keypoints alone give away. Known pairs had so many descriptors sealed under the very key.
+``sfumato evaluate frontier`` attacks seals with the codes of the photos it paints. Here all photos of ``--released``
+are sealed under one key, and the first ``--photos`` of them painted: as alignment reads them; as one reads them that is
+told how the codes lie on other descriptors, an oracle that nobody has; and as somebody does who had 10,000 descriptors
+sealed under the very key. The inverter learned from readings under keys of the attacker's own (attack/readback.py).
+"leakage" is (similarity - floor) / (clear - floor) of pictures, both by the bundled inverter for clear
+descriptors as everywhere else; "own floor" is what an inverter paints of nothing, on the same scale: the part of its
+leakage that keypoints alone give away. "explained" is the share of the spread of descriptors that was read right.
 """
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from itertools import cycle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from common import arguments, data_folder, finish, note, pinned_threads
 from sfumato.attack.alignment import AlignmentParams, learn_alignment, learn_told
 from sfumato.attack.knowledge import KnownPairs
 from sfumato.attack.knownpairs import read_codes
+from sfumato.attack.readback import reader_of
 from sfumato.attack.sealed import mirror_orders
 from sfumato.concealment.seal import BANDWIDTH, make_seal
 from sfumato.features.local import LocalParams, extract
@@ -35,55 +36,33 @@ from sfumato.learn.metrics import picture_scores
 from sfumato.learn.representation import canonical_input
 from sfumato.learn.train_inverter import InverterTrainParams, train_patch_inverter
 from sfumato.types.clear import Features
-from sfumato.types.concealed import ConcealedFeatures, Subspaces
+from sfumato.types.concealed import as_points
 from sfumato.types.recipe import Recipe
 
 Floats = np.ndarray
-Read = Callable[[Floats], Floats]
 
 
-def as_points(features: Features) -> ConcealedFeatures:
-    """Return features as they are, as points: what an inverter of released features takes."""
-    basis = np.zeros((len(features), 0, features.descriptors.shape[1]), np.float32)
-    return ConcealedFeatures(features.keypoints, Subspaces(features.descriptors, basis), Recipe.of("raw"))
-
-
-def own_readings(public: Floats, codes: int, args: Any) -> Iterator[Read]:
-    """Return ways to seal under keys of the attacker's own and to read back by a told alignment, in turn for ever."""
-    made = []
-    for key in range(args.keys):
-        seal = make_seal(b"the attacker's key %d %d" % (args.seed, key), public.shape[1], args.bits, args.bandwidth)
-        rows = public[key * codes : (key + 1) * codes] if len(public) >= args.keys * codes else public[:codes]
-        back = learn_told(encode(seal, rows), rows, public, args.bandwidth)
-        made.append(lambda given, seal=seal, back=back: back(encode(seal, given)))
-    return cycle(made)
-
-
-def train(photos: list[Path], public: Floats, codes: int, args: Any, place: Path) -> Any:
+def train(photos: list[Path], public: Floats, args: Any, place: Path) -> Any:
     """Return a patch inverter of what alignment gives."""
-    readings = own_readings(public, codes, args)
-
-    def conceal(features: Features) -> ConcealedFeatures:
-        read = np.ascontiguousarray(next(readings)(features.descriptors), np.float32)
-        return as_points(Features(features.keypoints, read, features.extractor))
-
-    steps = {"patch_steps": args.steps, "refine_steps": 300, "local": LocalParams(max_features=1000)}
+    steps: dict[str, Any] = {"patch_steps": args.steps, "refine_steps": 300, "local": LocalParams(max_features=1000)}
     if args.small:
         steps = {"patch_steps": 3, "refine_steps": 1, "hidden": 16, "local": LocalParams(max_features=100)}
     params = InverterTrainParams(**steps, max_photos=200, refine_photos=60, seed=args.seed)
-    return train_patch_inverter(params, photos, place / "inverter.safetensors", concealer=conceal)
+    recipe = Recipe.of(f"sealed-{args.bits}:{args.bandwidth:g}")
+    reader = reader_of(recipe, public, seed=args.seed)
+    return train_patch_inverter(params, photos, place / "inverter.safetensors", concealer=reader)
 
 
-def guesses_of(clear: Floats, public: Floats, args: Any) -> Iterator[tuple[str, Floats]]:
-    """Yield what alignment, a told one and known pairs take the descriptors behind the codes of one key for."""
+def guesses_of(clear: Floats, painted: int, public: Floats, args: Any) -> Iterator[tuple[str, Floats]]:
+    """Yield what alignment, a told one and known pairs take the first descriptors behind the codes of a key for."""
     seal = make_seal(b"benchmark key %d" % args.seed, clear.shape[1], args.bits, args.bandwidth)
     codes = encode(seal, clear)
     mirrored = [public[:8192][:, order] for order in mirror_orders()]
     tries = AlignmentParams(seed=args.seed, starts=2, hops=3) if args.small else AlignmentParams(seed=args.seed)
-    yield "alignment", learn_alignment(codes, public, args.bandwidth, tries, mirrored)(codes)
-    yield "told alignment", learn_told(codes, clear, public, args.bandwidth)(codes)
+    yield "alignment", learn_alignment(codes, public, args.bandwidth, tries, mirrored)(codes[:painted])
+    yield "told alignment", learn_told(codes, clear, public, args.bandwidth)(codes[:painted])
     known = KnownPairs(descriptors=public[:10_000], codes=encode(seal, public[:10_000]))
-    yield "known pairs 10000", read_codes(codes, known).descriptors
+    yield "known pairs 10000", read_codes(codes[:painted], known).descriptors
 
 
 def similarity(inverter: Any, rows: Floats | None, photos: list[tuple[Features, Floats]]) -> float:
@@ -94,46 +73,49 @@ def similarity(inverter: Any, rows: Floats | None, photos: list[tuple[Features, 
             inputs = np.tile(floor_input(inverter), (len(features), 1))
         else:
             part = np.ascontiguousarray(rows[start : start + len(features)], np.float32)
-            given = Features(features.keypoints, part, features.extractor)
-            inputs = part if inverter.frame is None else canonical_input(as_points(given).subspaces, inverter.frame)
+            inputs = part if inverter.frame is None else canonical_input(as_points(part), inverter.frame)
         painted = invert(inverter, features.keypoints, inputs, features.image_size)
         found.append(picture_scores(painted, pixels)["ssim"])
         start += len(features)
     return float(np.mean(found))
 
 
-def load(args: Any) -> tuple[list[tuple[Features, Floats]], list[Path], Floats]:
-    """Return photos that are attacked, photos to learn from, and public descriptors."""
+def load(args: Any) -> tuple[list[tuple[Features, Floats]], Floats, list[Path], Floats]:
+    """Return photos that are painted, all descriptors sealed with theirs, photos to learn from, public descriptors."""
     folder, rng = data_folder(), np.random.default_rng(args.seed)
     if args.small or folder is None:
         others = list(sample_paths().values())[:2]
         attacked = others[:1]
     else:
-        attacked = [path for _, path in list_images(folder / "photos/bsds500/val")][: args.photos]
+        attacked = [path for _, path in list_images(folder / "photos/bsds500/val")]
+        attacked = (attacked + [path for _, path in list_images(folder / "photos/imagenet-samples")])[: args.released]
         others = [path for _, path in list_images(folder / "photos/bsds500/train")]
     local = LocalParams(max_features=200 if args.small else 1000)
-    photos = [(extract(path, local), read_image(path).pixels) for path in attacked]
+    photos = [(extract(path, local), read_image(path).pixels) for path in attacked[: args.photos]]
+    more = [extract(path, local).descriptors for path in attacked[args.photos :]]
+    sealed = np.concatenate([*(features.descriptors for features, _ in photos), *more])
     public = np.concatenate([extract(path, LocalParams(max_features=400)).descriptors for path in others])
-    return photos, others, public[rng.permutation(len(public))[: args.public]]
+    return photos, sealed, others, public[rng.permutation(len(public))[: args.public]]
 
 
 def main() -> int:
     parser = arguments(__doc__ or "")
-    parser.add_argument("--photos", type=int, default=20, help="photos whose features are released under one key")
+    parser.add_argument("--photos", type=int, default=20, help="photos that are painted")
+    parser.add_argument("--released", type=int, default=20, help="photos whose features are released under one key")
     parser.add_argument("--public", type=int, default=60_000, help="descriptors of other photos")
-    parser.add_argument("--keys", type=int, default=3, help="keys of the attacker's own")
     parser.add_argument("--bits", type=int, default=512)
     parser.add_argument("--bandwidth", type=float, default=BANDWIDTH)
     parser.add_argument("--steps", type=int, default=1500, help="steps of the patch network")
     args = parser.parse_args()
     if args.small:
-        args.keys, args.public, args.bits = 1, 1500, 64
+        args.public, args.bits = 1500, 64
     rows = []
     with pinned_threads(1), tempfile.TemporaryDirectory() as place:
-        photos, others, public = load(args)
+        photos, sealed, others, public = load(args)
         clear = np.concatenate([features.descriptors for features, _ in photos])
         note("training the inverter")
-        trained, bundled = train(others, public, len(clear), args, Path(place)), load_inverter()
+        trained, bundled = train(others, public, args, Path(place)), load_inverter()
+        spread = float(((clear - public.mean(axis=0)) ** 2).sum())
         best, floor = similarity(bundled, clear, photos), similarity(bundled, None, photos)
 
         def leakage(inverter: Any, guesses: Floats | None) -> float:
@@ -141,17 +123,18 @@ def main() -> int:
 
         painters = {"bundled": bundled, "trained on it": trained}
         own = {painter: leakage(inverter, None) for painter, inverter in painters.items()}
-        for name, guesses in guesses_of(clear, public, args):
+        for name, guesses in guesses_of(sealed, len(clear), public, args):
+            explained = 1 - float(((guesses - clear) ** 2).sum()) / spread
             for painter, inverter in painters.items():
                 shown = leakage(inverter, guesses)
                 rows.append({
-                    "attack": name, "inverter": painter, "leakage": shown, "own floor": own[painter],
-                    "floor ssim": floor, "clear ssim": best,
+                    "attack": name, "inverter": painter, "leakage": shown, "explained": explained,
+                    "own floor": own[painter], "floor ssim": floor, "clear ssim": best,
                 })  # fmt: skip
                 note(f"{name}, {painter}: leakage {shown:.3f}")
     recipe = f"sealed-{args.bits}" + ("" if args.bandwidth == BANDWIDTH else f":{args.bandwidth:g}")
-    sizes = {"recipe": recipe, "photos": len(photos), "codes": len(clear), "public": len(public), "keys": args.keys,
-             "steps": args.steps, "bandwidth": args.bandwidth}  # fmt: skip
+    sizes = {"recipe": recipe, "photos": len(photos), "released": args.released, "codes": len(sealed),
+             "public": len(public), "steps": args.steps, "bandwidth": args.bandwidth}  # fmt: skip
     finish("sealinverter", args, sizes, rows)
     return 0
 

@@ -90,6 +90,15 @@ def test_concealers_repeat_themselves_and_draw_anew(photos):
         assert not np.array_equal(second.subspaces.basis, first.subspaces.basis)
 
 
+def test_what_is_sealed_is_read_back_for_an_inverter(photos):
+    features = extract(photos / "a.png", max_features=80)
+    one, other = concealer_of("sealed-64", None, 3), concealer_of("sealed-64", None, 3)
+    first = one(features).subspaces
+    assert (first.dim, first.ambient_dim) == (0, 128)
+    np.testing.assert_array_equal(other(features).subspaces.origin, first.origin)
+    assert not np.array_equal(one(features).subspaces.origin, first.origin), "the next key"
+
+
 def test_a_picture_replaces_what_was_there(tmp_path):
     path = tmp_path / "a.png"
     path.write_text("old")

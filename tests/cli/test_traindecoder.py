@@ -63,6 +63,8 @@ def test_what_can_not_be_is_told(run_here, photos: Path, tmp_path: Path):
     assert "form must be auto, direct or search" in done.stderr
     done = run_here("train", "decoder", photos, "-o", tmp_path / "d.safetensors", "--recipe", "random-3x", code=1)
     assert "random-3x" in done.stderr
+    done = run_here("train", "decoder", photos, "-o", tmp_path / "d.safetensors", "--recipe", "default", code=1)
+    assert "no decoder learns from single sealed features" in done.stderr
     assert not list(tmp_path.iterdir())
 
 

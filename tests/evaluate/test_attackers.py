@@ -126,3 +126,13 @@ def test_a_photo_is_concealed_once_for_all_attacks():
     again = tools.releases.of(features, recipe, None, 0)
     assert again is not first
     np.testing.assert_array_equal(again.subspaces.origin, first.subspaces.origin)
+
+
+def test_inverters_of_readings_are_found_for_a_seal_of_any_key(make_painter):
+    reader = make_painter("sealed-64:0.3")
+    tools = Tools(painters=[make_painter(), reader])
+    assert tools.painters_of_readings("sift", "sealed-64:0.3@0123456789ab") == [reader]
+    for other in ("sealed-64:0.31@0123456789ab", "sealed-64@0123456789ab", "ninja-x@0123456789ab", "raw"):
+        assert not tools.painters_of_readings("sift", other)
+    assert not tools.painters_for("sift", "sealed-64:0.3@0123456789ab"), "no network sees through bits"
+    assert (reader.title, make_painter().title) == ("inverter trained on it", "patch")

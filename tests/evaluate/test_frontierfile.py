@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from sfumato.errors import FileError, InputError
-from sfumato.evaluate import frontierfile
 from sfumato.evaluate.frontierfile import (
     FrontierPoint,
     non_dominated,
@@ -13,6 +12,7 @@ from sfumato.evaluate.frontierfile import (
     reference_frontier,
     write_frontier,
 )
+from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
 
 GOOD = FrontierPoint("ninja-sift-2.5", 0.95, 0.9, 0.2, "direct", 0.005, 0.1, "decoder", True, (), {"accuracy": 0.4})
 
@@ -74,22 +74,8 @@ def test_dominated_points_are_left_out_and_missing_attackers_beat_nobody():
     assert names == ["untried", GOOD.recipe, "raw"]
 
 
-def test_the_reference_takes_the_strongest_attack_that_was_measured(monkeypatch):
-    """What benchmarks/sealinverter.py measured counts where it shows more, for the very seal and no other recipe."""
-    kept = {point.name: point for point in reference_frontier()}
-    parse = frontierfile.json.loads
-
-    def stronger(text):
-        told = parse(text)
-        if told.get("suite") == "sealinverter":
-            told["rows"] = [{"attack": "alignment", "leakage": 0.41}, {"attack": "told alignment", "leakage": 0.9}]
-        return told
-
-    monkeypatch.setattr(frontierfile.json, "loads", stronger)
-    found = {point.name: point for point in reference_frontier()}
-    assert found["sealed-512"].leakage == 0.41
-    assert found["sealed-512"].leakage_by == "alignment, inverter trained on it"
-    assert not found["sealed-512"].is_private
-    assert {name: point.leakage for name, point in found.items() if name != "sealed-512"} == {
-        name: point.leakage for name, point in kept.items() if name != "sealed-512"
-    }
+def test_the_reference_has_the_default_with_all_its_attackers():
+    found = {Recipe.of(point.recipe).links[-1].kind: point for point in reference_frontier()}["sealed"]
+    assert found.name == DEFAULT_RECIPE
+    assert found.trained
+    assert not found.missing

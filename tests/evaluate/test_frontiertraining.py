@@ -3,6 +3,8 @@
 
 import pytest
 
+from sfumato.concealment.seal import BANDWIDTH
+from sfumato.errors import InputError
 from sfumato.evaluate import frontiertraining
 from sfumato.evaluate.attackers import Toolbox, Tools
 from sfumato.evaluate.frontiertraining import Budget, concealer_of, missing_for, train_missing, wanted_for
@@ -35,7 +37,7 @@ def test_networks_are_found_by_what_a_recipe_is(make_painter):
 
 def test_draws_differ_from_call_to_call():
     features = extract(next(iter(sample_paths().values())), LOCAL)
-    again = concealer_of(Recipe.of("random-2"), None)
+    again = concealer_of(Recipe.of("random-2"), Tools())
     first, second = again(features), again(features)
     assert abs(first.subspaces.origin - second.subspaces.origin).max() > 0.01
 
@@ -45,7 +47,7 @@ def test_what_is_missing_is_trained_into_the_folder_of_models(tmp_path, monkeypa
     recipe, photos = Recipe.of("random-2"), list(sample_paths().values())[:4]
     tools, told = Tools(), []
     wanted = missing_for(recipe, "sift", tools)
-    files = train_missing(wanted[:1], photos, tmp_path, None, LEAST, report=told.append)
+    files = train_missing(wanted[:1], photos, tmp_path, tools, LEAST, report=told.append)
     assert told == ["training the decoder of random-2"]
     found = Toolbox(models=tmp_path).open()
     assert [str(one) for one in missing_for(recipe, "sift", found)] == ["inverter of random-2"]
@@ -60,10 +62,22 @@ def test_an_interrupted_training_leaves_no_network(tmp_path, monkeypatch):
     monkeypatch.setattr(frontiertraining, "_train_inverter", stop)
     wanted = wanted_for(Recipe.of("sub-hybrid-2"))[1:]
     with pytest.raises(KeyboardInterrupt):
-        train_missing(wanted, [], tmp_path, BUNDLED["sift"](), LEAST)
+        train_missing(wanted, [], tmp_path, Tools(decoys=BUNDLED["sift"]()), LEAST)
     assert not list(tmp_path.glob("*.safetensors"))
 
 
-def test_without_its_key_no_network_can_be_trained_on_a_seal():
-    assert missing_for(settled("sealed-64"), "sift", Tools()) == []
-    assert missing_for(settled("ninja-sift-2.5"), "sift", Tools())
+def test_a_seal_is_attacked_by_an_inverter_of_what_is_read_back_under_other_keys(make_painter):
+    (wanted,) = missing_for(settled("sealed-64"), "sift", Tools())
+    assert str(wanted) == f"inverter of sealed-64:{BANDWIDTH:g}"
+    there = Tools(painters=[make_painter(f"sealed-64:{BANDWIDTH:g}")])
+    assert not missing_for(settled("sealed-64"), "sift", there)
+    assert missing_for(settled("sealed-64:0.3"), "sift", there), "another bandwidth has other errors"
+
+
+def test_a_seal_is_read_back_with_public_descriptors():
+    features = extract(next(iter(sample_paths().values())), LOCAL)
+    recipe = Recipe.of("sealed-64")
+    with pytest.raises(InputError, match="--public"):
+        concealer_of(recipe, Tools())
+    read = concealer_of(recipe, Tools(public=BUNDLED["sift"]()))(features)
+    assert (len(read), read.subspaces.ambient_dim, read.subspaces.dim) == (len(features), 128, 0)

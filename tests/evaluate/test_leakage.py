@@ -160,3 +160,13 @@ def test_encoded_features_are_attacked_in_all_ways_that_are_for_them(
     )
     pairs = [(str(w.intruder.case.subject.recipe).split("@")[0], w.intruder.case.attack) for w in mixed.made[2:]]
     assert pairs == [("random-2", "vertex"), ("random-2", "nearest"), ("ninja:n", "nearest")]
+
+
+def test_readings_of_a_seal_are_painted_by_both_inverters(small_photos, make_painter, tmp_path):
+    tools = Tools(painters=[make_painter(), make_painter("sealed-64:0.9")], public=sfumato.load_decoys())
+    wanted = protocol("sealed-64:0.9", attacks=("told-alignment",))
+    records = evaluate_leakage(plan_leakage(small_photos, wanted, tools), tmp_path)
+    told = [(one.params["attack"], one.params["inverter"]) for one in records if one.params["recipe"] != "raw"]
+    trained = "inverter trained on it"
+    assert told == [("told-alignment", "patch"), ("told-alignment", trained), ("floor", trained)]
+    assert all(score(one, "leakage") is not None and not one.dropped for one in records)

@@ -10,7 +10,7 @@ from sfumato.concealment.encoders import encode_points, resolve
 from sfumato.evaluate.attackers import Tools
 from sfumato.evaluate.leakage import LeakageProtocol, evaluate_leakage, plan_leakage, table_of
 from sfumato.evaluate.leakagesheets import draw_sheets
-from sfumato.evaluate.staged import STAGED, as_points, encoder_part, staged_cases
+from sfumato.evaluate.staged import STAGED, encoder_part, staged_cases
 from sfumato.evaluate.subjects import choose_subjects
 from sfumato.features.local import LocalParams
 from sfumato.learn.encoder import save_encoder
@@ -82,7 +82,3 @@ def test_all_attacks_on_liftings_are_tried_and_only_there(chain, public, make_pa
         found = {STAGED[case.attack][0] for case in staged_cases(subject, "sift", tools)}
         assert bool(found) == count
         assert not count or found >= {"density", "nearest-projected", "intersection", "clusters", "oracle-sphere"}
-
-
-def test_points_are_what_an_encoder_releases():
-    assert as_points(np.eye(2, 5, dtype=np.float32)).dim == 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sfumato.errors import InputError, RankError, RecipeError
 from sfumato.subspace import reference
 from sfumato.types import clear
-from sfumato.types.concealed import ConcealedFeatures, Subspaces, canonical_rows, is_canonical
+from sfumato.types.concealed import ConcealedFeatures, Subspaces, as_points, canonical_rows, is_canonical
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
 
@@ -220,3 +220,7 @@ def test_the_concealed_side_has_no_field_of_a_clear_type():
         assert not types & set(hints.values())
         assert not types & set(cls.__mro__)
         assert "descriptors" not in {field.name for field in dataclasses.fields(cls)}
+
+
+def test_points_are_what_an_encoder_releases():
+    assert as_points(np.eye(2, 5, dtype=np.float32)).dim == 0

@@ -16,7 +16,7 @@ from sfumato.attack.knowledge import Knowledge, Recovered
 from sfumato.attack.neighbours import certainty
 from sfumato.attack.sphere import known_radius, nearest_on_sphere
 from sfumato.errors import InputError
-from sfumato.types.concealed import ConcealedFeatures, Subspaces
+from sfumato.types.concealed import ConcealedFeatures, Subspaces, as_points
 
 INSIDE = 3e-3
 """An entry this near to a subspace lies in it: ten times what float16 leaves, a hundredth of chance."""
@@ -73,7 +73,7 @@ def used_decoys(
 def usual_gap(database: NDArray[np.float32]) -> float:
     """Return how far entries of a database are from the next one, in the median of some."""
     some = database[:: max(1, len(database) // ENTRIES_ASKED)][:ENTRIES_ASKED]
-    points = Subspaces(some, np.zeros((len(some), 0, some.shape[1]), np.float32))
+    points = as_points(some)
     distances, _ = nearest_held(points, database, 2)
     return float(np.median(distances[:, -1]))
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from sfumato.attack.readback import reader_of
 from sfumato.cli.options import AsJson, Descriptor, Detector, Weights
 from sfumato.cli.output import tell
 from sfumato.concealment.decoyfile import load_decoys
@@ -23,6 +24,7 @@ from sfumato.learn.inverters import Concealer, invert_photo, open_inverter
 from sfumato.learn.metrics import GREY, picture_scores
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.recipe import Recipe
 from sfumato.whole import write_file
 
 LOCAL = LocalParams(max_features=1000)
@@ -75,8 +77,10 @@ def run(
 def concealer_of(recipe: str, decoys: Path | None, seed: int) -> Concealer | None:
     """Return how features are concealed for an inverter, or None for clear ones; each call draws anew from the seed.
 
-    Encoders are read here, once.
+    Encoders are read here, once. What is sealed is sealed under keys of the attacker's own, and read back.
     """
+    if Recipe.of(recipe).is_sealed:
+        return _reader_of(Recipe.of(recipe), decoys, seed)
     link = resolve(recipe).recipe
     if link.is_clear:
         return None
@@ -92,6 +96,19 @@ def concealer_of(recipe: str, decoys: Path | None, seed: int) -> Concealer | Non
             return conceal(features, link, known, evaluation_seed=next(calls))
 
     return conceal_again
+
+
+def _reader_of(recipe: Recipe, decoys: Path | None, seed: int) -> Concealer:
+    """Return how sealed features are read back by alignment with a file of public descriptors, or the bundled ones."""
+    made: list[Concealer] = []
+
+    def read_back(features: Features) -> ConcealedFeatures:
+        if not made:
+            known = bundled_decoys(features) if decoys is None else load_decoys(decoys)
+            made.append(reader_of(recipe, known.descriptors, seed=seed))
+        return made[0](features)
+
+    return read_back
 
 
 def write_picture(output: Path, seen: Any, beside: Any = None, *, grey: bool = False) -> None:

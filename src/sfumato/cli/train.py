@@ -88,7 +88,8 @@ def inverter(
 ) -> None:
     """Train a network that turns features back into pictures: what 'sfumato invert' and the leakage table attack with.
 
-    For a recipe the photos are concealed with it, anew at every step, and the network learns to see through it. Never
+    For a recipe the photos are concealed with it, anew at every step, and the network learns to see through it; for a
+    sealed one they are sealed under other keys and read back by alignment, as no network sees through bits. Never
     train on photos you measure with. Training needs the extra 'learn' (torch). If the loss still falls at the end, the
     command says so: an attacker that was not trained enough looks like privacy.
 

@@ -11,12 +11,13 @@ from sfumato.cli.complete import complete_recipe
 from sfumato.cli.invert import concealer_of
 from sfumato.cli.options import AsJson, ContrastThreshold, Descriptor, Detector, MaxFeatures, Quiet, Weights
 from sfumato.cli.output import human_size, progress_bar, tell
-from sfumato.errors import FileError
+from sfumato.errors import FileError, InputError
 from sfumato.features.local import LocalParams
 from sfumato.images.read import list_images
 from sfumato.learn.decoderdata import DecoderTrainParams
 from sfumato.learn.pace import told_flatness
 from sfumato.learn.train_decoder import train_decoder
+from sfumato.types.recipe import Recipe
 
 DEFAULTS = DecoderTrainParams()
 
@@ -61,6 +62,11 @@ def run(
         raise FileError(f"{output} is already there: choose another file, or --overwrite to replace it")
     if not output.parent.is_dir():
         raise FileError(f"{output.parent} is not a folder: make it first")
+    if Recipe.of(recipe).is_sealed:
+        raise InputError(
+            f"recipe {recipe}: no decoder learns from single sealed features, which the key turns at random; sfumato "
+            f"attack runs alignment on them, and sfumato train inverter learns from what that reads"
+        )
     local = LocalParams(
         detector=detector, descriptor=descriptor, weights=weights, max_features=max_features,
         contrast_threshold=contrast_threshold,

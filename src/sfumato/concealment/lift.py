@@ -35,7 +35,7 @@ from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, Recipe
 from sfumato.subspace.reference import canonical_origin, gram_schmidt
 from sfumato.types.arrays import frozen_array, whole_number
 from sfumato.types.clear import Features
-from sfumato.types.concealed import ConcealedFeatures, Subspaces
+from sfumato.types.concealed import ConcealedFeatures, Subspaces, as_points
 from sfumato.types.recipe import KINDS, Link, Recipe
 
 ATTEMPTS = 16
@@ -171,7 +171,7 @@ def _apply(
             raise InputError(f"labels have no effect on {resolved.recipe}: only hybrid-labels uses them")
         if resolved.recipe.is_clear:
             warnings.warn("recipe raw conceals nothing: for evaluations only", EvaluationOnlyWarning, stacklevel=3)
-        return Subspaces(points, np.zeros((len(points), 0, points.shape[1]), np.float32))
+        return as_points(points)
     if lifting.kind == "subset":
         if labels is not None:
             raise InputError(f"labels have no effect on {lifting}: only hybrid-labels uses them")

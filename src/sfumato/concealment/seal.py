@@ -23,7 +23,7 @@ from sfumato.errors import InputError, RecipeError, WideSealWarning
 from sfumato.learn.encoder import SEALED, WIDEST, Encoder
 from sfumato.types.recipe import CHECKSUM_DIGITS, Link, Recipe
 
-BANDWIDTH = 0.25
+BANDWIDTH = 0.24
 """Standard deviation of the kernel that codes tell, for descriptors of unit norm: true matches of SIFT lie within it
 or not far beyond, most others at four times of it."""
 
@@ -77,6 +77,16 @@ def bandwidth_of(link: Link) -> float:
 def unnamed(link: Link) -> Link:
     """Return a sealed link as one may write it: without a checksum, and without the bandwidth that holds anyway."""
     return replace(link, variant="" if bandwidth_of(link) == BANDWIDTH else link.named)
+
+
+def keyless(recipe: Recipe) -> Recipe:
+    """Return a sealed recipe without the name of its key, with its bandwidth: what seals of all keys have in common.
+
+    >>> str(keyless(Recipe.of("compress-48+sealed-512:0.3@0123456789ab")))
+    'compress-48+sealed-512:0.3'
+    """
+    link = recipe.links[-1]
+    return Recipe(links=(*recipe.links[:-1], replace(link, variant=f":{bandwidth_of(link):g}")))
 
 
 def seal_link(link: Link, recipe: Recipe, key: bytes | None, width: int) -> tuple[Encoder, Link]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sfumato.attack.decoder import load_decoder
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.seal import keyless
 from sfumato.errors import FileError, InputError
 from sfumato.evaluate.subjects import conceal_repeatably
 from sfumato.evaluate.task import digest_data
@@ -35,6 +36,8 @@ Kept = TypeVar("Kept")
 
 PATCH = "patch"
 """The inverter that works on one descriptor after another; the strongest for its cost."""
+TRAINED_ON_IT = "inverter trained on it"
+"""What an inverter of readings of sealed features is called, beside the attack that reads them."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
@@ -42,7 +45,8 @@ class Painter:
     """A trained inverter: ``paint`` takes keypoints (N, 4), rows (N, input_dim) and a size to a picture (H, W, 3).
 
     ``recipe`` is what the rows are: raw for clear descriptors, else the canonical form, in ``frame``, of what this
-    recipe releases. ``floor`` (input_dim,) is the row that tells nothing.
+    recipe releases, or of a seal of no key what is read back of it. ``floor`` (input_dim,) is the row that tells
+    nothing.
     """
 
     architecture: str
@@ -57,6 +61,11 @@ class Painter:
     def purpose(self) -> tuple[str, str, str]:
         """What it inverts, and how: of two for one purpose, only one can be meant."""
         return self.extractor_name, Recipe.of(self.recipe).identity, self.architecture
+
+    @property
+    def title(self) -> str:
+        """What it is called in results."""
+        return TRAINED_ON_IT if Recipe.of(self.recipe).is_sealed else self.architecture
 
     def __repr__(self) -> str:
         return f"Painter({self.architecture} for {self.recipe} {self.extractor_name})"
@@ -128,6 +137,11 @@ class Tools:
         """Return all inverters for what a recipe releases; how its encoders are called does not matter."""
         wanted = (extractor_name, Recipe.of(recipe).identity)
         return [one for one in self.painters if (one.extractor_name, Recipe.of(one.recipe).identity) == wanted]
+
+    def painters_of_readings(self, extractor_name: str, recipe: str) -> list[Painter]:
+        """Return the inverters for what is read back of a sealed recipe, under whatever key; none for others."""
+        given = Recipe.of(recipe)
+        return self.painters_for(extractor_name, str(keyless(given))) if given.is_sealed else []
 
     def decoder(self, extractor_name: str, recipe: str) -> tuple[str, Decode] | None:
         """Return the digest and the decoder for what a recipe releases; one of unknown descriptors fits all."""

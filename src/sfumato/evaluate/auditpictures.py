@@ -60,7 +60,7 @@ def seen_pictures(works: Works, folder: str | Path, names: Sequence[str]) -> Ite
         if case.attack in SCALE and case.painter.recipe != "raw":
             continue
         results = Results(folder, work.task())
-        network = case.painter.architecture
+        network = case.painter.title
         attack = case.attack if network == "patch" else f"{case.attack}, {network}"
         for sample in work.samples:
             if sample.key not in names:

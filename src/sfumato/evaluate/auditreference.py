@@ -6,11 +6,11 @@ photos: what it finds there is too good. Knows the reference frontier of the pac
 """
 
 import json
-import re
 from collections.abc import Iterable
 from importlib import resources
 from typing import Any
 
+from sfumato.concealment.seal import keyless
 from sfumato.evaluate.frontier import NOBODY
 from sfumato.evaluate.frontierfile import FrontierPoint, reference_frontier
 from sfumato.types.recipe import Recipe
@@ -22,18 +22,22 @@ DESCRIPTOR = "sift"
 
 def references_for(recipes: Iterable[str]) -> list[Record]:
     """Return one record for each sealed recipe that the reference frontier has, by whatever key it was measured."""
-    known = {without_key(one.recipe): one for one in reference_frontier() if one.leakage_by != NOBODY}
+    known = {
+        without_key(one.recipe): one
+        for one in reference_frontier()
+        if one.leakage_by != NOBODY and Recipe.of(one.recipe).is_sealed
+    }
     sealed = [name for name in dict.fromkeys(recipes) if name.split("+")[-1].startswith("sealed-")]
     return [_record(name, known[without_key(name)]) for name in sealed if without_key(name) in known]
 
 
 def without_key(recipe: str) -> str:
-    """Return a recipe without the checksum of the key it was sealed with; those of its encoders stay.
+    """Return a sealed recipe without the name of its key, with its bandwidth; those of its encoders stay.
 
-    >>> without_key("sealed-512@330fa2794d6c")
-    'sealed-512'
+    >>> without_key("sealed-512:0.3@330fa2794d6c")
+    'sealed-512:0.3'
     """
-    return re.sub("@[0-9a-f]+$", "", str(Recipe.of(recipe)))
+    return str(keyless(Recipe.of(recipe)))
 
 
 def _record(recipe: str, point: FrontierPoint) -> Record:

@@ -10,20 +10,16 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from sfumato.concealment.seal import bandwidth_of
 from sfumato.errors import FileError, InputError
-from sfumato.learn.encoder import SEALED
-from sfumato.types.recipe import Recipe
 from sfumato.types.record import Value
 from sfumato.whole import write_text
 
-TRAINED_ALIGNMENT = "alignment, inverter trained on it"
 FORMAT, VERSION = "sfumato frontier", 1
 LARGEST_BYTES = 16 << 20
 
@@ -126,30 +122,9 @@ def read_frontier(path: str | os.PathLike[str]) -> list[FrontierPoint]:
 
 
 def reference_frontier() -> list[FrontierPoint]:
-    """Return the points that come with the package, each by the strongest attack that was measured on it.
-
-    Of seals that is an inverter trained on what alignment gives, which no run of ``evaluate frontier`` trains: its
-    figures, as ``benchmarks/sealinverter.py`` wrote them, come with the package too. A told alignment does not count
-    there: nobody is told.
-    """
-    place = resources.files("sfumato.evaluate") / "data"
-    points = _parse((place / "frontier.json").read_text(encoding="utf-8"), "the frontier of the package")
-    told = json.loads((place / "sealinverter.json").read_text(encoding="utf-8"))
-    shown = max(row["leakage"] for row in told["rows"] if row["attack"] == "alignment")
-    return [
-        replace(point, leakage=shown, leakage_by=TRAINED_ALIGNMENT)
-        if _is_seal(point.name, told["sizes"]["recipe"]) and point.leakage < shown
-        else point
-        for point in points
-    ]
-
-
-def _is_seal(recipe: str, other: str) -> bool:
-    """Tell whether two recipes are one seal; one may name the bandwidth that holds anyway."""
-    one, two = (Recipe.of(name).links for name in (recipe, other))
-    if not one[-1].kind == two[-1].kind == SEALED or (one[:-1], one[-1].dim) != (two[:-1], two[-1].dim):
-        return False
-    return bandwidth_of(one[-1]) == bandwidth_of(two[-1])
+    """Return the points that come with the package."""
+    place = resources.files("sfumato.evaluate") / "data" / "frontier.json"
+    return _parse(place.read_text(encoding="utf-8"), "the frontier of the package")
 
 
 def write_frontier(

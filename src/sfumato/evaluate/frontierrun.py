@@ -160,7 +160,5 @@ def _train(order: FrontierOrder, recipe: Recipe, kind: str, report: Callable[[st
     tools = replace(tools, decoys=choose_decoys(subjects, extractor_of(order.local), tools.decoys))
     if models is None or not order.train_photos or not missing_for(recipe, kind, tools):
         return tools
-    train_missing(
-        missing_for(recipe, kind, tools), order.train_photos, models, tools.decoys, order.budget, report=report
-    )
+    train_missing(missing_for(recipe, kind, tools), order.train_photos, models, tools, order.budget, report=report)
     return replace(order.toolbox.open(), decoys=tools.decoys)

@@ -15,8 +15,9 @@ from importlib import resources
 from itertools import count
 from pathlib import Path
 
-from sfumato.concealment.decoys import Decoys
-from sfumato.errors import FileError
+from sfumato.attack.readback import reader_of
+from sfumato.concealment.seal import keyless
+from sfumato.errors import FileError, InputError
 from sfumato.evaluate.attackers import Tools
 from sfumato.evaluate.staged import encoder_part
 from sfumato.evaluate.subjects import conceal_repeatably
@@ -77,9 +78,14 @@ class Wanted:
 
 
 def wanted_for(recipe: Recipe) -> list[Wanted]:
-    """Return the networks that attack a recipe, resolved; none for raw, which needs no attacker."""
+    """Return the networks that attack a recipe, resolved; none for raw, which needs no attacker.
+
+    On what is sealed nothing can be trained without the key, but on what is read back of seals under other keys.
+    """
     if recipe.is_clear:
         return []
+    if recipe.is_sealed:
+        return [Wanted(INVERTER, keyless(recipe))]
     attacked = [recipe]
     if recipe.has_encoder and recipe.lifting is not None:
         attacked.append(encoder_part(recipe))
@@ -87,24 +93,21 @@ def wanted_for(recipe: Recipe) -> list[Wanted]:
 
 
 def missing_for(recipe: Recipe, kind: str, tools: Tools) -> list[Wanted]:
-    """Return the networks that attack a recipe of some kind of descriptor and are not at hand.
-
-    A sealed recipe misses none: without the key nothing can be trained on what it releases.
-    """
+    """Return the networks that attack a recipe of some kind of descriptor and are not at hand."""
 
     def is_there(one: Wanted) -> bool:
         if one.what == DECODER:
             return tools.decoder(kind, str(one.recipe)) is not None
         return bool(tools.painters_for(kind, str(one.recipe)))
 
-    return [] if recipe.is_sealed else [one for one in wanted_for(recipe) if not is_there(one)]
+    return [one for one in wanted_for(recipe) if not is_there(one)]
 
 
 def train_missing(
     missing: Iterable[Wanted],
     photos: Sequence[Path],
     models: Path,
-    decoys: Decoys | None,
+    tools: Tools,
     budget: Budget,
     *,
     report: Callable[[str], None] = log.info,
@@ -123,7 +126,7 @@ def train_missing(
         except OSError as cause:
             raise FileError(f"{place.parent}: can not be made: {cause.strerror or cause}") from cause
         report(f"training the {one}")
-        concealer = concealer_of(one.recipe, decoys)
+        concealer = concealer_of(one.recipe, tools)
         if one.what == DECODER:
             form = "direct" if one.recipe.has_encoder else budget.decoder_form
             _train_decoder(photos, place, concealer, replace(budget, decoder_form=form))
@@ -137,12 +140,19 @@ def train_missing(
     return made
 
 
-def concealer_of(recipe: Recipe, decoys: Decoys | None) -> Concealer:
-    """Return a function that conceals features with a recipe, with other draws at every call."""
+def concealer_of(recipe: Recipe, tools: Tools) -> Concealer:
+    """Return a function that conceals features with a recipe, with other draws at every call; or reads back a seal.
+
+    Raises InputError for a seal without public descriptors.
+    """
+    if recipe.is_sealed:
+        if tools.public_descriptors is None:
+            raise InputError(f"an attacker of {recipe} learns from public descriptors: give some with --public")
+        return reader_of(recipe, tools.public_descriptors)
     seeds = count(FIRST_DRAW)
 
     def conceal_again(features: Features) -> ConcealedFeatures:
-        return conceal_repeatably(features, recipe, decoys, seed=next(seeds))
+        return conceal_repeatably(features, recipe, tools.decoys, seed=next(seeds))
 
     return conceal_again
 

@@ -28,7 +28,7 @@ from sfumato.images.read import read_image
 from sfumato.learn.metrics import picture_scores
 from sfumato.learn.representation import canonical_input
 from sfumato.types.clear import Features
-from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.concealed import ConcealedFeatures, as_points
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
 from sfumato.types.record import Score, Value
@@ -104,7 +104,7 @@ class Intruder:
             "recipe": str(case.subject.recipe),
             "attack": case.attack,
             "knows": ", ".join(self.needs),
-            "inverter": case.painter.architecture,
+            "inverter": case.painter.title,
             "inverter_digest": case.painter.digest,
             "decoys": tools.decoys.checksum if lifted and tools.decoys is not None else None,
             "public": tools.public_digest if "public" in self.needs else None,
@@ -170,9 +170,14 @@ class Intruder:
         concealed = self._concealed(features, 0)
         if case.attack in VARIANTS:
             recovered = run_attack(ATTACKS[VARIANTS[case.attack][0]], concealed, self._knowledge(features))
-            return recovered, recovered.descriptors
+            return recovered, self._painted_rows(recovered.descriptors)
         frame = np.empty((0, 0)) if case.painter.frame is None else case.painter.frame
         return None, canonical_input(concealed.subspaces, frame)
+
+    def _painted_rows(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return recovered descriptors as the inverter takes them."""
+        frame = self.case.painter.frame
+        return rows if frame is None else canonical_input(as_points(rows), frame)
 
     def _concealed(self, features: Features, further: int) -> ConcealedFeatures:
         subject = self.case.subject

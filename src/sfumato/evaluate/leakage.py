@@ -182,7 +182,7 @@ def cases_of(subject: Subject, attacks: Sequence[str], kind: str, tools: Tools) 
     assert painter is not None
     known = tools.knowledge_about(kind, recipe)
     has_decoys = subject.recipe.lifting is not None and subject.recipe.lifting.decoy_count > 0
-    direct = tools.painters_for(kind, recipe)
+    direct, readers = tools.painters_for(kind, recipe), tools.painters_of_readings(kind, recipe)
     staged = staged_cases(subject, kind, tools)
     cases = [case for case in staged if not attacks or case.attack in attacks]
     unfit, foreign = unfit_for(subject.recipe, kind), set[str]()
@@ -209,7 +209,8 @@ def cases_of(subject: Subject, attacks: Sequence[str], kind: str, tools: Tools) 
         if missing and attacks:
             raise InputError(f"the attack {name} on {recipe} needs {' and '.join(missing)}")
         if not missing:
-            cases.append(Case(subject, name, painter))
+            cases += [Case(subject, name, one) for one in (painter, *readers)]
+    cases += [Case(subject, "floor", one) for one in readers]
     if attacks and foreign == set(attacks):
         raise InputError(f"of the attacks that were asked for, {', '.join(attacks)}, none is for {recipe}")
     return cases

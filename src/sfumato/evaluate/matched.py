@@ -21,7 +21,7 @@ from sfumato.evaluate.attackers import Tools
 from sfumato.evaluate.intruder import distance_scores
 from sfumato.evaluate.results import Results
 from sfumato.evaluate.runner import run
-from sfumato.evaluate.staged import LiftingUndone, as_points, encoder_part
+from sfumato.evaluate.staged import LiftingUndone, encoder_part
 from sfumato.evaluate.subjects import Subject, choose_subjects, conceal_repeatably
 from sfumato.evaluate.task import Figures, Prediction, Sample, Task, digest_data
 from sfumato.features.local import LocalParams, extract, extractor_of
@@ -30,7 +30,7 @@ from sfumato.matching.match import MatchParams, match_prepared
 from sfumato.matching.sides import side_of
 from sfumato.subspace.fast import prepare
 from sfumato.types.clear import Features
-from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.concealed import ConcealedFeatures, as_points
 from sfumato.types.record import Record, Score, Value
 from sfumato.types.scene import Matches
 

@@ -28,7 +28,7 @@ from sfumato.evaluate.task import Figures, Prediction, Sample, Task, digest_data
 from sfumato.evaluate.together import figure_by_figure, run_together
 from sfumato.evaluate.verification import equal_error_rate, receiver_curve, threshold_at
 from sfumato.types.arrays import frozen_array
-from sfumato.types.concealed import Subspaces
+from sfumato.types.concealed import Subspaces, as_points
 from sfumato.types.embeddings import Embeddings
 from sfumato.types.recipe import Recipe
 from sfumato.types.record import Record
@@ -135,7 +135,7 @@ def measure_protection(albums: Albums, recipe: Recipe, decoys: Decoys | None, *,
     old = lift_faces(enrolled, recipe, decoys, seed=2 * seed)
     new = lift_faces(newer, recipe, decoys, seed=2 * seed + 1)
     elsewhere = lift_faces(later, recipe, decoys, seed=2 * seed)
-    clear = Subspaces(later.values, np.zeros((len(later), 0, later.values.shape[1]), np.float32))
+    clear = as_points(later.values)
     threshold = threshold_at(receiver_curve(*_compared(elsewhere, new)), FALSE_ACCEPTS)
     own, others = _split(*_compared(old, new))
     met = unit_length(meeting_points([old, new]))

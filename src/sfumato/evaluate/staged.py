@@ -24,7 +24,7 @@ from sfumato.evaluate.subjects import Subject
 from sfumato.evaluate.task import Figures, Prediction, Sample
 from sfumato.learn.representation import canonical_input
 from sfumato.types.clear import Features
-from sfumato.types.concealed import ConcealedFeatures, Subspaces
+from sfumato.types.concealed import ConcealedFeatures, as_points
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
 from sfumato.types.record import Value
@@ -164,11 +164,6 @@ class StagedIntruder(Intruder):
             rows = np.arange(len(features), dtype=np.int32)
             known["releases"] = Companions(rows=rows, subspaces=self._concealed(features, SECOND).subspaces)
         return run_attack(ATTACKS[attack], undone.seen(self._concealed(features, 0)), Knowledge(**known))
-
-
-def as_points(rows: Floats) -> Subspaces:
-    """Return points (N, n) as what an encoder alone releases: subspaces of dimension 0."""
-    return Subspaces(rows, np.zeros((len(rows), 0, rows.shape[1]), np.float32))
 
 
 def _distances(found: Floats, truth: Floats) -> Floats:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import InputError
 from sfumato.subspace.fast import exact_distances, prepare
-from sfumato.types.concealed import Subspaces
+from sfumato.types.concealed import Subspaces, as_points
 
 Rows = NDArray[np.int64]
 Distance = Callable[[Rows, Rows], NDArray[np.float64]]
@@ -106,4 +106,4 @@ def _as_subspaces(side: Subspaces | ArrayLike) -> Subspaces:
     points = np.asarray(side, np.float32)
     if points.ndim != 2:
         raise InputError(f"expected Subspaces or points (N, n), got shape {points.shape}")
-    return Subspaces(points, np.zeros((len(points), 0, points.shape[1]), np.float32))
+    return as_points(points)

@@ -87,6 +87,11 @@ class Subspaces:
         return f"Subspaces({len(self)} of dimension {self.dim} in R^{self.ambient_dim})"
 
 
+def as_points(rows: NDArray[np.float32]) -> Subspaces:
+    """Return points (N, n) as what an encoder alone releases: subspaces of dimension 0."""
+    return Subspaces(rows, np.zeros((len(rows), 0, rows.shape[1]), np.float32))
+
+
 def is_canonical(origin: NDArray[np.float32], basis: NDArray[np.float32], tolerance: float = CANONICAL) -> bool:
     """Tell whether every basis is orthonormal and every origin orthogonal to it, to float32 precision.
 
