@@ -21,7 +21,7 @@ from sfumato.attack.knowledge import KnownPairs
 from sfumato.attack.knownpairs import read_codes
 from sfumato.attack.sealed import mirror_orders
 from sfumato.concealment.seal import make_seal
-from sfumato.evaluate.attackers import bundled_painter
+from sfumato.evaluate.painters import bundled_painter
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.read import list_images, read_image
 from sfumato.learn.encoder import encode

@@ -6,6 +6,8 @@ import pytest
 import sfumato
 from sfumato.device import ConcealParams, Outcome, conceal_to_archive, open_source, read_features
 from sfumato.errors import ArchiveError, DecoyError, FileError, RecipeError
+from sfumato.features.local import LocalParams
+from sfumato.images.samples import sample_paths
 from sfumato.learn.encoder import save_encoder
 
 
@@ -182,3 +184,19 @@ def test_a_new_key_is_made_when_something_is_to_be_sealed_and_not_for_what_is_se
     assert made == [KEY]
     with pytest.raises(RecipeError, match="needs the device key"):
         conceal_to_archive(open_source(hloc_file), tmp_path / "q.sfm.h5", ConcealParams())
+
+
+@pytest.mark.parametrize(("recipe", "frames", "kept"), [
+    ("sealed-64", None, False), ("sealed-64", True, True), ("random-2", None, True), ("random-2", False, False)
+])  # fmt: skip
+def test_sealed_archives_hold_positions_only_unless_asked(tmp_path, recipe, frames, kept):
+    source = open_source(sample_paths()["coffee"], params=LocalParams(max_features=50))
+    params = ConcealParams(recipe=recipe, frames=frames, secret=bytes(range(32)) if recipe == "sealed-64" else None)
+    conceal_to_archive(source, tmp_path / "p.sfm.h5", params)
+    clear = dict(source.features())
+    with sfumato.load(tmp_path / "p.sfm.h5") as archive:
+        for name in archive:
+            np.testing.assert_array_equal(archive[name].keypoints[:, :2], clear[name].keypoints[:, :2])
+            frame = archive[name].keypoints[:, 2:]
+            assert np.array_equal(frame, clear[name].keypoints[:, 2:]) == kept
+            assert kept or (frame == (1, 0)).all()

@@ -13,9 +13,9 @@ from typing import Any
 
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.decoys import Decoys, as_rootsift
-from sfumato.concealment.encoders import resolve_ahead
+from sfumato.concealment.encoders import before_seal, resolve_ahead
 from sfumato.concealment.lift import conceal
-from sfumato.concealment.seal import checked_key, is_made_under, sealing_key
+from sfumato.concealment.seal import checked_key, fingerprint, is_made_under, sealing_key
 from sfumato.errors import ArchiveError, DecoyError, InputError, RecipeError, SfumatoError
 from sfumato.features.sources import Source, open_source
 from sfumato.store import ArchiveWriter
@@ -26,18 +26,23 @@ from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
 
 Progress = Callable[[Iterable[Any]], Iterable[Any]]
 
+USUAL_WIDTH = 128
+"""How many numbers descriptors that we extract have; what others have is known when they are read."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConcealParams:
     """How an archive is made. ``secret`` and ``evaluation_seed`` as in ``sfumato.conceal``.
 
     ``new_secret`` stands in for a secret that is not there yet: it is called once, when the first features are to be
-    concealed, and never for an archive that somebody began under a key.
+    concealed, and never for an archive that somebody began under a key. ``frames``: whether sizes and angles of
+    keypoints are kept, from which alone much of a picture can be painted; None keeps them unless the recipe is sealed.
     """
 
     recipe: str = DEFAULT_RECIPE
     dtype: str = "float32"
     overwrite: bool = False
+    frames: bool | None = None
     evaluation_seed: int | None = None
     secret: bytes | None = field(default=None, repr=False)
     new_secret: Callable[[], bytes] | None = field(default=None, repr=False)
@@ -106,8 +111,9 @@ def conceal_to_archive(
             else:
                 hidden = _conceal_one(name, features, recipe, decoys, params, labels)
             made |= _refuse_mixture(output, made, _how_made(hidden))
+            keeps_frames = not recipe.is_sealed if params.frames is None else params.frames
             try:
-                writer.add(name, hidden)
+                writer.add(name, hidden if keeps_frames else hidden.positions_only())
             except InputError as problem:  # a name that no archive takes
                 outcome.unreadable[name] = str(problem)
                 continue
@@ -130,7 +136,17 @@ def _refuse_recipe(recipe: Recipe, params: ConcealParams) -> None:
         return
     key = checked_key(recipe, sealing_key(params.secret, params.evaluation_seed))
     if recipe.links[-1].checksum and not is_made_under(recipe, recipe, key):
-        raise RecipeError(f"recipe {recipe} was made with another device key: give that one, or leave out the @ part")
+        raise RecipeError(
+            f"recipe {recipe} was made with another device key than the given one, whose fingerprint is "
+            f"{_fingerprint(recipe, key)}: give the key it was made with, or leave out the @ part"
+        )
+
+
+def _fingerprint(recipe: Recipe, key: bytes) -> str:
+    """Return what a sealed recipe calls a key, and for how many numbers: no descriptor was read yet."""
+    before = before_seal(recipe)
+    width = USUAL_WIDTH if before is None else before.encoders[-1].output_dim
+    return f"{fingerprint(recipe, key, width)} for {width} numbers"
 
 
 def _begun_with(output: Path, writer: ArchiveWriter, recipe: Recipe, params: ConcealParams) -> set[str]:
@@ -144,11 +160,14 @@ def _begun_with(output: Path, writer: ArchiveWriter, recipe: Recipe, params: Con
     others = {
         _how_made(header) for header in there if not fits[header.recipe] or (key is None and not header.recipe.keyed)
     }
-    _refuse_mixture(output, others, f"{recipe} under {'a new' if key is None else 'the given'} device key")
+    under = "a new device key" if key is None else f"the given device key, fingerprint {_fingerprint(recipe, key)}"
+    advice = "give the key it was begun with (--secret-file, or secret=), choose another file"
+    _refuse_mixture(output, others, f"{recipe} under {under}", advice)
     if there and key is None:
         raise ArchiveError(
             f"{output} was begun with {' and '.join(sorted(made))}, and its device key is missing: put the key file "
-            f"back or name it with --secret-file; or choose another file, or --overwrite to start anew under a new key"
+            f"back or name it with --secret-file (secret= in Python); or choose another file, or --overwrite to start "
+            f"anew under a new key"
         )
     return made
 
@@ -182,11 +201,10 @@ def _how_made(image: ConcealedFeatures | Header) -> str:
     return f"{recipe} of {image.extractor.name}{draws}{decoys}"
 
 
-def _refuse_mixture(output: Path, made: set[str], new: str) -> set[str]:
+def _refuse_mixture(output: Path, made: set[str], new: str, advice: str = "choose another file") -> set[str]:
     if made - {new}:
         raise ArchiveError(
-            f"{output} was begun with {' and '.join(sorted(made))}, not {new}: choose another file, or --overwrite to "
-            f"start anew"
+            f"{output} was begun with {' and '.join(sorted(made))}, not {new}: {advice}, or --overwrite to start anew"
         )
     return {new}
 

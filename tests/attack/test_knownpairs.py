@@ -60,3 +60,16 @@ def test_few_pairs_are_still_some(rows):
     few = KnownPairs(descriptors=rows[:3], codes=codes[:3])
     assert read_codes(codes, few).descriptors.shape == (5, 24)
     assert "256 bits" in repr(few)
+
+
+def test_a_near_known_code_is_believed_and_others_are_mapped(rows):
+    """Copies among the pairs are read exactly, however many other pairs least squares would rather learn from."""
+    codes = sealed(rows, b"the owner's key", bandwidth=0.2)
+    near = rows[:40] + 0.002
+    known = KnownPairs(
+        descriptors=np.concatenate([rows[300:], near]),
+        codes=np.concatenate([codes[300:], sealed(near, b"the owner's key", 0.2)]),
+    )
+    found = read_codes(codes[:300], known).descriptors
+    errors = np.linalg.norm(found - rows[:300], axis=1)
+    assert np.median(errors[:40]) < 0.6 * np.median(errors[40:])

@@ -159,3 +159,35 @@ def test_the_commands_that_help_begins_with_run(run_sfumato, photos, tmp_path):
         assert re.match("sfumato ", words)
         run_sfumato(*words.split()[1:], cwd=tmp_path)
     assert (tmp_path / "matches.h5").exists()
+
+
+def test_usage_names_all_arguments_alike():
+    import re
+
+    import typer
+
+    from sfumato.cli.app import app
+
+    found = dict(commands(typer.main.get_command(app)))
+    name = r"[A-Z_]+(\.\.\.)?"
+    wrong = {}
+    for path, command in found.items():
+        pieces = command.collect_usage_pieces(typer.Context(command))
+        if pieces[0] != "[OPTIONS]" or not all(re.fullmatch(rf"{name}|\[{name}\]", one) for one in pieces[1:]):
+            wrong[path] = pieces
+    assert not wrong
+    usage = {path: found[path].collect_usage_pieces(typer.Context(found[path]))[1:] for path in found}
+    assert usage["conceal",] == ["SOURCE"]
+    assert usage["evaluate", "frontier"] == usage["audit",] == ["[PHOTOS]"]
+    assert usage["train", "pairs"] == ["PHOTOS..."]
+
+
+def test_paragraphs_of_help_are_left_to_the_terminal():
+    import typer
+
+    from sfumato.cli.app import app
+
+    for _, command in commands(typer.main.get_command(app)):
+        for paragraph in command.help.split("\n\n"):
+            lines = paragraph.splitlines()
+            assert len(lines) == 1 or all(line.startswith(("Example", " ", "- ")) for line in lines)

@@ -8,6 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 import sfumato
+from sfumato.attack.table import ATTACKS
+from sfumato.cli import attackgiven
 from sfumato.cli.app import app
 from sfumato.cli.attack import read_seeds
 from sfumato.concealment import encoders
@@ -83,7 +85,7 @@ def test_pictures_and_results_are_kept(run_here, folder, tmp_path):
         (("-a", "nearest"), "needs public descriptors"),
         (("--seeds", "x"), "seeds"),
         (("--public", "nowhere.npz"), "no such file"),
-        (("--clear", "nowhere.h5"), "is not there"),
+        (("--clear", "nowhere.h5"), "nowhere.h5 is not there: check the path\n"),
     ],
 )
 def test_one_line_says_what_is_wrong(run_here, folder, arguments, told):
@@ -184,3 +186,31 @@ def test_encoded_features_with_their_encoder_and_curves(run_here, photos, folder
         (private, ("-a", "density"), "not for features that went through an encoder and were not lifted"),
     ):
         assert message in run_here(archive, *option, "-q", code=1).stderr
+
+
+def test_where_no_attack_is_possible_it_says_what_is_missing(run_here, photos, tmp_path):
+    private = tmp_path / "p.sfm.h5"
+    words = ["conceal", photos, "-o", private, "--recipe", "ninja-sift-2.5", "-q", "--max-features", "20"]
+    assert CliRunner().invoke(app, [str(word) for word in words]).exit_code == 0
+    done = run_here(private, "-q", "--json", code=1)
+    assert json.loads(done.stdout) == {"attacks": [], "left out": {}}
+    assert "give --public for nearest" in done.stderr
+    assert "sfumato decoys build" in done.stderr
+
+
+def test_a_sealed_archive_is_attacked_with_the_bundled_decoys(run_here, photos, tmp_path, monkeypatch):
+    private, known = tmp_path / "p.sfm.h5", sfumato.load_decoys()
+    words = ["conceal", photos, "-o", private, "--recipe", "sealed-64", "-q", "--max-features", "60"]
+    assert (
+        CliRunner().invoke(app, [str(word) for word in words], env={"SFUMATO_KEY": str(tmp_path / "k")}).exit_code == 0
+    )
+    few = sfumato.Decoys(known.descriptors[:600], known.extractor, parts=1)
+    monkeypatch.setattr(attackgiven, "bundled_decoys", lambda header: few)
+    done = run_here(private, "-q")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["attack", "alignment"]
+    assert "the 600 bundled decoys as public descriptors" in done.stderr
+
+
+def test_attacks_are_explained(run_here):
+    lines = run_here("--list").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(ATTACKS)

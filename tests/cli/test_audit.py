@@ -63,6 +63,22 @@ def test_what_is_wrong_is_told(run_sfumato, tmp_path):
     assert not (tmp_path / "e.txt").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("--models", "gone"), 1, "gone: no such folder"),
+        (("--public", "gone.npz"), 1, "gone.npz: no such file"),
+        (("--workers", "0"), 2, "--workers"),
+        (("--recipes", "sub-hybrid-500"), 1, "lifted to dimension 127 at most"),
+        (("--recipes", "hybrid-labels-2"), 1, "needs labels"),
+    ],
+)
+def test_what_can_not_be_done_is_told_before_anything_is_made(run_sfumato, photos, tmp_path, arguments, code, told):
+    done = run_sfumato("audit", photos / "a.png", "-o", tmp_path / "page.html", *arguments, code=code)
+    assert told in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_page_or_a_folder_is_named(tmp_path):
     assert page_at(Path("demo")) == Path("demo/report.html")
     assert page_at(Path("my.html")) == Path("my.html")

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from sfumato.cli.commands import COMMANDS, GROUPS, PANELS, asked_for
+from sfumato.cli.commands import COMMANDS, GROUPS, PANELS, asked_for, flowed
 
 
 def test_every_command_is_there_once_and_has_its_place():
@@ -46,3 +46,20 @@ def test_a_command_starts_without_the_others():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "Usage: sfumato index add" in done.stdout
+
+
+def test_lines_of_a_paragraph_flow_and_examples_and_lists_stay():
+    text = """One line.
+
+    A paragraph that
+    goes on.
+    - a thing
+      of two lines
+
+    Example: first
+    Example: second
+    """
+    assert flowed(text) == (
+        "One line.\n\nA paragraph that goes on.\n- a thing\n  of two lines\n\nExample: first\nExample: second"
+    )
+    assert flowed("") == ""

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import sfumato
 from sfumato.cli.app import app
+from sfumato.concealment.seal import make_seal
 from sfumato.features.local import extract
 from sfumato.learn.encoder import save_encoder
 
@@ -177,7 +178,16 @@ def test_names_that_lists_can_not_hold_are_told_before(run_sfumato, photos, tmp_
     (line,) = done.stderr.splitlines()
     assert line.startswith("'#1.png', 'my photo.png': because of spaces")
     assert "before they are concealed for the first time" in line
+    assert "a second lifting reveals the first" in line
     assert "of 3 images concealed" in done.stdout
+    key = tmp_path / "key"
+    key.write_bytes(os.urandom(32))
+    key.chmod(0o600)
+    for recipe in ("sealed-64", "random-2"):  # under a key the same descriptor gives the same each time
+        given = ("--recipe", recipe, "--secret-file", key, "-o", tmp_path / f"{recipe}.sfm.h5")
+        (line,) = run_sfumato("conceal", tmp_path / "in", *given, "--max-features", 20).stderr.splitlines()
+        assert "give the photos other names first" in line
+        assert "lifting" not in line
 
 
 def test_rootsift_has_bundled_decoys_too(run_sfumato, photos, tmp_path):
@@ -254,10 +264,20 @@ def test_sealed_photos_of_one_key_match_and_of_another_do_not(run_sfumato, photo
     assert "device key" not in done.stderr
     with sfumato.load(tmp_path / "one.sfm.h5") as one, sfumato.load(tmp_path / "two.sfm.h5") as two:
         assert np.array_equal(one["a.png"].subspaces.origin, two["a.png"].subspaces.origin)
-    assert "device secret" in run_sfumato("inspect", tmp_path / "one.sfm.h5").stdout
+    assert (
+        "the device key gives the same descriptor the same bits"
+        in run_sfumato("inspect", tmp_path / "one.sfm.h5").stdout
+    )
     (tmp_path / "other.key").write_bytes(os.urandom(32))
     more = ("--secret-file", tmp_path / "other.key", "-o", tmp_path / "one.sfm.h5")
-    assert "was begun with" in run_sfumato(*sealed, *more, code=1).stderr
+    told = run_sfumato(*sealed, *more, code=1).stderr
+    assert "was begun with" in told
+    given = make_seal((tmp_path / "other.key").read_bytes(), 128, 128).checksum[:12]
+    assert f"the given device key, fingerprint {given} for 128 numbers" in told
+    assert "give the key it was begun with" in told
+    named = ("--recipe", "sealed-128@0123456789ab", "--secret-file", tmp_path / "other.key")
+    told = run_sfumato("conceal", photos, *named, "-o", tmp_path / "new.sfm.h5", code=1).stderr
+    assert f"whose fingerprint is {given} for 128 numbers" in told
 
 
 def test_a_recipe_with_a_guarantee_says_what_it_spends(photos, tmp_path, run_sfumato):
@@ -265,9 +285,9 @@ def test_a_recipe_with_a_guarantee_says_what_it_spends(photos, tmp_path, run_sfu
     given = ("conceal", photos, "-o", output, "--recipe", "subset-3:eps=2.50", "--max-features", "40", "-q")
     done = run_sfumato(*given)
     assert "concealed with subset-3:eps=2.5," in done.stdout
-    assert "privacy spent: eps 2.5 a descriptor, 100 an image, 100 over all releases of it" in done.stdout
+    assert "privacy spent: eps 2.5 a release of a descriptor; over all releases" in done.stdout
     shown = run_sfumato("inspect", output)
-    assert "eps 2.5 a descriptor, 100 an image" in shown.stdout
+    assert "up to 2.5 a descriptor and 100 a photo (40 features of 1 image)" in shown.stdout
     assert "dimension 2 in R^128" in shown.stdout
     with sfumato.load(output) as archive:
         assert {len(archive[name]) for name in archive} == {0, 40}
@@ -329,15 +349,15 @@ def test_copies_of_a_photo_are_counted_as_releases(photos, tmp_path, run_sfumato
     given = ("conceal", tmp_path / "in", "-o", tmp_path / "p.sfm.h5", "--recipe", "subset-4:eps=10")
     done = run_sfumato(*given, "--max-features", 50)
     for shown in (done.stdout, run_sfumato("inspect", tmp_path / "p.sfm.h5").stdout):
-        assert "eps 10 a descriptor, 500 an image, 1000 over all releases" in shown
-        assert "50 features, in this archive 2 times" in shown
+        assert "eps 10 a release of a descriptor" in shown
+        assert "up to 20 a descriptor and 1000 a photo (100 features of 2 images that share keypoints)" in shown
         assert "--overwrite replaced, are not known here and add to it" in shown
         assert "released once" not in shown
 
 
 def test_a_very_large_eps_is_an_ordinary_number(photos, tmp_path, run_sfumato):
     given = ("conceal", photos / "a.png", "-o", tmp_path / "p.sfm.h5", "--max-features", 10)
-    assert "eps 999 a descriptor" in run_sfumato(*given, "--recipe", "subset-4:eps=999").stdout
+    assert "eps 999 a release of a descriptor" in run_sfumato(*given, "--recipe", "subset-4:eps=999").stdout
 
 
 def test_a_wide_seal_warns_in_a_line(photos, tmp_path, run_sfumato):

@@ -7,6 +7,7 @@ import numpy as np
 import sfumato
 from sfumato.cli.inspect import describe_archive
 from sfumato.concealment.decoyfile import save_decoys
+from sfumato.concealment.seal import BANDWIDTH
 
 
 def archive_of(path, value=0.0):
@@ -77,3 +78,31 @@ def test_a_damaged_image_is_named_and_the_exit_code_tells(run_sfumato, tmp_path)
     done = run_sfumato("inspect", path, "--check", "--images", code=1)
     assert "checksum of its arrays is wrong" in done.stdout
     assert "1 images are damaged" in done.stderr
+
+
+def sealed(key, bits=64, **how):
+    rows = np.random.default_rng(0).normal(size=(20, 16))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    features = sfumato.Features(np.full((20, 4), 7.0), rows, sfumato.Extractor("sift"))
+    return sfumato.conceal(features, f"sealed-{bits}", secret=key, **how)
+
+
+def test_a_sealed_archive_says_so_with_its_bits_and_the_fingerprint_of_its_key(run_sfumato, tmp_path):
+    one = sealed(bytes(range(32)))
+    sfumato.save(tmp_path / "a.sfm.h5", {"a.jpg": one})
+    shown = run_sfumato("inspect", tmp_path / "a.sfm.h5").stdout
+    name = one.recipe.links[-1].checksum
+    assert f"64 bits a feature, bandwidth {BANDWIDTH:g}, under the device key with the fingerprint {name}" in shown
+    assert "none, sealed bits" in shown
+    assert "an encoder" not in shown
+    assert "warning" not in shown
+
+
+def test_seals_of_two_keys_in_an_archive_are_told(tmp_path):
+    one, other, longer = sealed(bytes(range(32))), sealed(bytes(range(1, 33))), sealed(bytes(range(32)), 128)
+    sfumato.save(tmp_path / "a.sfm.h5", {"a.jpg": one, "b.jpg": one, "c.jpg": other})
+    facts = describe_archive(tmp_path / "a.sfm.h5", images=False, check=False)
+    names = [hidden.recipe.links[-1].checksum for hidden in (one, other)]
+    assert facts["warning"].startswith(f"sealed under 2 keys, {names[0]} (2 images), {names[1]} (1 images): features")
+    sfumato.save(tmp_path / "b.sfm.h5", {"a.jpg": one, "b.jpg": longer})
+    assert "warning" not in describe_archive(tmp_path / "b.sfm.h5", images=False, check=False)

@@ -4,6 +4,8 @@ import json
 import cv2
 import pytest
 
+from sfumato.cli.leakage import PROTOCOL, RECIPES
+from sfumato.evaluate.intruder import VARIANTS
 from sfumato.images.samples import sample_image
 
 
@@ -50,3 +52,13 @@ def test_what_is_wrong_is_told(run_sfumato, photos, tmp_path):
 def test_help_teaches(run_sfumato):
     told = run_sfumato("evaluate", "leakage", "--help").stdout
     assert "Example: sfumato evaluate leakage" in told
+    told = " ".join(told.replace("│", " ").split())
+    assert "'sfumato attack --list' explains them" in told
+    assert "direct is an inverter trained" in told
+    explained = {line.split()[0] for line in run_sfumato("attack", "--list").stdout.splitlines()[1:]}
+    assert {name.removesuffix("+decoys") for name in VARIANTS} <= explained
+
+
+def test_the_default_recipe_is_measured_where_nobody_chooses():
+    assert "default" in RECIPES
+    assert set(PROTOCOL.recipes) < set(RECIPES)

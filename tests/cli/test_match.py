@@ -389,3 +389,23 @@ def test_defaults_are_those_of_the_library(run_sfumato, archive):
     assert MatchParams().mutual
     with sfumato.load(archive) as opened:
         assert len(choose_pairs(opened, Choice(sequential=2)).pairs) == 9
+
+
+def test_the_first_example_works_on_the_default_recipe_and_help_says_where_retrieval_does_not(run_sfumato, tmp_path):
+    import typer
+
+    from sfumato.cli.app import app
+
+    command = typer.main.get_command(app).commands["match"]
+    lines = [line for line in command.help.splitlines() if line.startswith("Example: ")]
+    points = np.random.default_rng(0).normal(size=(12, 16))
+    features = sfumato.Features(np.full((12, 4), 7.0), points / np.linalg.norm(points, axis=1, keepdims=True))
+    hidden = sfumato.conceal(features, "default", secret=bytes(range(32)))
+    assert hidden.recipe.is_sealed
+    sfumato.save(tmp_path / "private.sfm.h5", {"a.jpg": hidden, "b.jpg": hidden, "c.jpg": hidden})
+    run_sfumato(*lines[0].split()[2:], cwd=tmp_path)
+    assert "--retrieval" not in lines[0]
+    shown = " ".join(run_sfumato("match", "--help").stdout.replace("│", " ").split())
+    assert "not for sealed archives" in shown
+    refused = run_sfumato("match", tmp_path / "private.sfm.h5", "--retrieval", 1, "-o", tmp_path / "m.h5", code=1)
+    assert "only a holder of the key can seal them" in refused.stderr

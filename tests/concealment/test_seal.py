@@ -78,7 +78,8 @@ def test_recipes(tmp_path):
     assert hidden.subspaces.dim == 0
     again = conceal(features, hidden.recipe, secret=KEY)
     assert np.array_equal(again.subspaces.origin, hidden.subspaces.origin)
-    with pytest.raises(RecipeError, match="another device key"):
+    given = make_seal(OTHER, 128, 256).checksum[:12]
+    with pytest.raises(RecipeError, match=f"another device key than the given one, whose fingerprint is {given}"):
         conceal(features, hidden.recipe, secret=OTHER)
     with pytest.raises(RecipeError, match="needs the device key"):
         conceal(features, "sealed-256")

@@ -79,7 +79,7 @@ def small_room(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def make_painter():
     """A painter without a network: it fills the picture with a number read off the rows."""
-    from sfumato.evaluate.attackers import Painter
+    from sfumato.evaluate.painters import Painter
 
     def make(recipe="raw", architecture="patch", extractor_name="sift", *, dim=128):
         def paint(keypoints, rows, size):

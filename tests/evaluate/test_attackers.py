@@ -11,7 +11,8 @@ import sfumato
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.encoders import resolve
 from sfumato.errors import FileError, InputError
-from sfumato.evaluate.attackers import Toolbox, Tools, bundled_painter, load_models
+from sfumato.evaluate.attackers import Toolbox, Tools, load_models
+from sfumato.evaluate.painters import bundled_painter
 from sfumato.images.samples import sample_image
 from sfumato.learn.encoder import save_encoder
 from sfumato.types.extractor import Extractor

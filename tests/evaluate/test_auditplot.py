@@ -3,7 +3,7 @@
 
 from xml.etree import ElementTree as ET
 
-from sfumato.evaluate.auditplot import Point, draw_plot
+from sfumato.evaluate.auditplot import Point, draw_plot, free_height
 
 POINTS = [Point("raw", 1.0, 1.0), Point("ninja-x@0123456789ab", 0.7, 0.96), Point("random-2", 0.98, 0.99)]
 
@@ -19,6 +19,14 @@ def test_the_same_points_give_the_same_picture():
 
 def test_the_box_says_what_it_checks():
     assert b"two figures alone" in draw_plot(POINTS).content
+
+
+def test_words_lie_where_no_point_is():
+    default = [Point("sealed-512", 0.05, 1.12), Point("sealed-512", 0.05, 1.07), Point("raw", 1.0, 0.93)]
+    assert free_height(default, 0.93, 1.12) == 0.93, "the lower left corner: raw lies far to the right"
+    low = [Point("sealed-512", 0.05, 0.93), Point("other", 0.2, 1.0)]
+    assert free_height(low, 0.93, 1.12) == 1.12
+    assert free_height([], 0.93, 1.12) == 0.93
 
 
 def test_points_far_off_and_none_at_all_are_drawn():

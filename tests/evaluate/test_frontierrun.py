@@ -9,10 +9,12 @@ from sfumato.errors import InputError
 from sfumato.evaluate import frontierrun
 from sfumato.evaluate.attackers import Toolbox
 from sfumato.evaluate.frontier import locate
-from sfumato.evaluate.frontierrun import FrontierOrder, distinct, measure_frontier
+from sfumato.evaluate.frontierrun import ENOUGH_CODES, FrontierOrder, distinct, few_codes, measure_frontier
 from sfumato.evaluate.intruder import Intruder
 from sfumato.features.local import LocalParams
 from sfumato.images.folders import read_homography_folder
+from sfumato.types.recipe import Recipe
+from sfumato.types.record import Record, Score
 
 LOCAL = LocalParams(max_features=40)
 
@@ -73,3 +75,15 @@ def test_nobody_learns_from_what_is_attacked(order, small_photos):
         replace(order, train_photos=photos[1:])
     with pytest.raises(InputError, match="attacked and learned from"):
         replace(order, train_photos=photos, toolbox=Toolbox(models=photos[0].parent))
+
+
+def test_a_seal_that_was_attacked_with_few_codes_lacks_an_attacker():
+    def attacked(features, attack="told-alignment"):
+        return Record("leakage", (Score("features", features, "per image", 20),), {"attack": attack})
+
+    sealed = Recipe.of("sealed-512@0123456789ab")
+    (told,) = few_codes(sealed, [attacked(5.0), attacked(9000.0, "known-pairs")])
+    assert told.endswith("these photos have 100")
+    assert few_codes(sealed, [])
+    assert not few_codes(sealed, [attacked(ENOUGH_CODES / 20)])
+    assert not few_codes(Recipe.of("sub-hybrid-2"), [])

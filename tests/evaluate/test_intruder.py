@@ -65,6 +65,16 @@ def test_direct_inversion_sees_the_canonical_form(intrude, make_painter):
     assert 0 < figures["ssim"] < 1
 
 
+def test_keypoints_alone_show_no_descriptor(intrude, make_painter, monkeypatch):
+    one, other = (
+        intrude(recipe, "keypoints", make_painter(architecture="keypoints")) for recipe in ("raw", "random-2")
+    )
+    monkeypatch.setattr(Intruder, "_concealed", lambda *_: pytest.fail("nothing released is looked at"))
+    seen, again = one.predict(SAMPLE), other.predict(SAMPLE)
+    np.testing.assert_array_equal(seen["picture"], again["picture"])
+    assert not seen["distances"].size
+
+
 def test_a_photo_without_features_is_measured_too(intrude):
     for attack in ("clear", "floor"):
         one = intrude("raw", attack)
@@ -87,6 +97,14 @@ def test_a_summary_tells_means_deviations_and_leakage(intrude):
     assert scores["leakage"].value == pytest.approx(0.25)
     assert "leakage" not in {one.name for one in intrude("raw", "clear").summarise(figures, {})}
     assert intrude("raw", "clear").summarise({}, scale) == []
+
+
+def test_shares_are_of_features_and_not_of_photos(intrude):
+    few, many = {"within 0.1": 0.5, "features": 8.0, "ssim": 0.2}, {"within 0.1": 0.0, "features": 392.0, "ssim": 0.4}
+    scores = {one.name: one.value for one in intrude("raw", "clear").summarise({"a": few, "b": many}, {})}
+    assert scores["within 0.1"] == pytest.approx(0.01)
+    assert scores["ssim"] == pytest.approx(0.3)
+    assert intrude("raw", "clear").summarise({"a": few | {"features": 0.0}}, {})
 
 
 def test_pictures_are_kept_to_8_bits():

@@ -182,8 +182,10 @@ def test_an_archive_of_ours_is_already_concealed(tmp_path):
 
 
 def test_files_that_can_not_be_opened_are_named(tmp_path, write_hloc, hloc_image):
-    with pytest.raises(SourceError, match=r"none\.h5 is not there"):
+    with pytest.raises(SourceError, match=r"none\.h5 is not there: check the path$"):
         names_in_hloc(tmp_path / "none.h5")
+    with pytest.raises(SourceError, match="is a folder, not a file of features"):
+        names_in_hloc(tmp_path)
     (tmp_path / "feats-text.h5").write_text("no such thing")
     with pytest.raises(SourceError, match="not a complete HDF5 file"):
         names_in_hloc(tmp_path / "feats-text.h5")

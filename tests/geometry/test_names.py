@@ -32,5 +32,5 @@ def test_names_that_are_only_unusual(name):
 
 
 def test_nobody_is_told_to_rename_and_conceal_again():
-    assert "do not rename and conceal them again" in NAME_EARLIER
+    assert "do not rename and conceal them again if they were lifted" in NAME_EARLIER
     assert some([f"{i}\n" for i in range(7)]).endswith("'4\\n' and 2 more")

@@ -27,9 +27,10 @@ def make_attack():
 
 @pytest.fixture
 def make_reference():
-    def make(recipe, leakage, within=0.0, photos=200):
-        scores = (Score("leakage", leakage, samples=photos), Score("within 0.1", within, samples=photos))
-        return Record("reference", scores, {"recipe": recipe, "attack": "alignment", "descriptor": "sift"})
+    def make(recipe, leakage, within=0.0, photos=200, features=None, attack="alignment"):
+        scores = [Score("leakage", leakage, samples=photos), Score("within 0.1", within, samples=photos)]
+        scores += [] if features is None else [Score("features", features, samples=photos)]
+        return Record("reference", tuple(scores), {"recipe": recipe, "attack": attack, "descriptor": "sift"})
 
     return make
 

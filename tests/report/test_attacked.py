@@ -3,7 +3,7 @@
 
 import pytest
 
-from sfumato.report.attacked import attacks_on, reference_on, title_of
+from sfumato.report.attacked import attacks_on, bare_leakage, reference_on, title_of
 
 
 def test_attacks_come_strongest_first_and_uncounted_ones_last(records):
@@ -30,3 +30,18 @@ def test_a_reference_is_of_one_recipe(make_reference, records):
 def test_inverters_that_are_not_the_usual_one_are_named():
     assert title_of("direct", "unet") == "direct, unet"
     assert title_of("direct", "patch") == title_of("direct", None) == "direct"
+
+
+def test_a_title_is_an_attack_and_the_inverter_that_painted(make_attack):
+    (found,) = attacks_on(
+        "sealed-512", [make_attack("sealed-512", "alignment", 0.1, inverter="inverter trained on it")]
+    )
+    assert (found.plain, found.network, found.counts) == ("alignment", "inverter trained on it", True)
+
+
+def test_what_keypoints_show_is_known_among_the_scale_of_raw(make_attack, records):
+    bare = make_attack("raw", "keypoints", 0.17)
+    found = [(one.name, one.is_bare) for one in attacks_on("raw", [*records, bare])]
+    assert found == [("clear", False), ("keypoints", True), ("floor", False)]
+    assert bare_leakage([*records, bare]) == 0.17
+    assert bare_leakage(records) is None

@@ -63,7 +63,8 @@ def test_the_verdict_comes_first(records, pictures):
     title = re.search("<h1>(.*?)</h1>", page)
     assert title is not None
     assert (
-        title[1] == "Under the default recipe a server still sees 60 % of what clear features give away. Verdict: weak."
+        title[1]
+        == "Under the default recipe a server still sees 60 % of what clear features add to keypoints. Verdict: weak."
     )
     text = read(page).text
     assert "Not tested: a decoder trained to undo this very recipe." in text
@@ -75,11 +76,53 @@ def test_the_verdict_comes_first(records, pictures):
 def test_the_strip_shows_the_attack_that_the_card_names(records, pictures):
     page = make_page(records, pictures)
     tags = read(page).tags
-    assert "The strongest was <b>vertex+decoys</b>" in page
-    assert "Knowing less, <b>vertex</b> shows 97 %" in page
+    assert "The strongest attack, <b>vertex+decoys</b>, shows 100 %." in page
+    assert "Knowing less, <b>vertex</b>: 97 %" in page
     shown = [attributes["alt"] or "" for tag, attributes in tags if tag == "img"][:5]
-    assert [alt.split(", by the attack ")[-1] for alt in shown[1:4]] == ["clear", "vertex+decoys", "direct"]
-    assert "positions of keypoints alone" in shown[4]
+    named = [shown[1], *shown[3:]]
+    assert [alt.split(", by the attack ")[-1] for alt in named] == ["direct", "vertex+decoys", "clear"]
+    assert "from keypoints with a mean descriptor" in shown[2]
+
+
+def test_what_keypoints_alone_show_stands_beside_the_default(records, pictures, make_attack):
+    page = make_page(records, pictures)
+    assert "The zero of the scale</b>keypoints with a mean descriptor" in page
+    assert "From keypoints alone" not in page
+    assert "positions alone" not in page
+    seen = Picture(shows="seen", content=b"blind", media="image/webp", photo=PHOTO, recipe="raw", attack="keypoints")
+    page = make_page([*records, make_attack("raw", "keypoints", 0.17)], [*pictures, seen])
+    strip = page[page.index('class="strip"') : page.index("<h2>Verdict")]
+    assert "From keypoints alone</b>no descriptor: what no recipe hides" in strip
+    assert "zero of the scale" not in strip
+    assert base64.b64encode(b"blind").decode() in strip
+    text = read(page).text
+    assert "alone shows 17 % here, and no recipe is said to leak less." in text
+    assert "keypoints: an inverter trained to paint from keypoints alone, without any descriptor" in text
+    assert "no descriptor: what no recipe hides, mean 17 %" in text
+
+
+def test_an_attack_that_shows_less_than_keypoints_is_not_given_a_figure_below_its_picture(make_attack):
+    recipe = "sealed-512@330fa2794d6c"
+    seen = Picture(shows="seen", content=b"x", media="image/webp", photo="a", recipe=recipe, attack="alignment")
+    photo = Picture(shows="photo", content=b"x", media="image/webp", photo="a")
+    records = [sealed_audit(), make_attack("raw", "keypoints", 0.17), make_attack(recipe, "alignment", 0.05, 0.0)]
+    page = make_page(records, [photo, seen])
+    text = read(page).text
+    assert title(page) == "Under the default recipe no attack at hand showed more than keypoints do. Verdict: open."
+    assert "picture that leaks 17 %, from keypoints" in text
+    assert "alignmentmean: no more than keypoints show" in text
+    assert "0.05" in text
+
+
+def test_no_picture_is_said_to_show_nothing(make_attack):
+    recipe = "sealed-512@330fa2794d6c"
+    seen = Picture(shows="seen", content=b"x", media="image/webp", photo="a", recipe=recipe, attack="alignment")
+    photo = Picture(shows="photo", content=b"x", media="image/webp", photo="a")
+    text = read(make_page([sealed_audit(), make_attack(recipe, "alignment", -0.09)], [photo, seen])).text
+    assert "attack: alignment, no more than keypoints show" in text
+    assert "alignmentmean: no more than keypoints show" in text
+    assert "by that much a person may be recognised" in text
+    assert not [words for words in ("got nothing", "leaks nothing", "got anything", "gave nothing") if words in text]
 
 
 def test_nothing_acts_and_nothing_is_asked_for(records, pictures):
@@ -155,15 +198,15 @@ def title(page: str) -> str:
 
 def test_a_failed_attack_is_not_0_percent_and_its_figure_stays_in_the_table(make_attack):
     page = make_page([sealed_audit(), make_attack(SEALED, "alignment", -0.09, 0.0, features=900.0)])
-    assert title(page) == "Under the default recipe no attack at hand got anything of the picture. Verdict: open."
+    assert title(page) == "Under the default recipe no attack at hand showed more than keypoints do. Verdict: open."
     text = read(page).text
-    assert "picture that leaks no attack got anything" in text
+    assert "picture that leaks no more than keypoints show" in text
     assert "-0.09" in text
 
 
 def test_a_title_claims_no_more_than_the_verdict(make_attack):
     page = make_page([sealed_audit(), make_attack(SEALED, "alignment", 0.1, 0.0, features=900.0)])
-    assert "attacks got 10 % of what clear features give away: no evidence yet. Verdict: open." in title(page)
+    assert "attacks got 10 % of what clear features add to keypoints: no evidence yet. Verdict: open." in title(page)
 
 
 def test_the_page_says_which_figure_decided_and_shows_both(make_attack, make_reference):
@@ -171,7 +214,7 @@ def test_the_page_says_which_figure_decided_and_shows_both(make_attack, make_ref
     page = make_page(records)
     assert "still sees 23 %" in title(page)
     text = read(page).text
-    assert "measured by the authors with 200 photos under one key; your 3 photos alone gave nothing" in text
+    assert "measured with 200 photos under one key: 23 %, by alignment. Your 3 photos alone gave no more than" in text
     assert "alignment, by the authors" in text
     assert "0.234" in text
     assert "-0.09" in text
@@ -181,7 +224,7 @@ def test_the_page_says_which_figure_decided_and_shows_both(make_attack, make_ref
 def test_the_gap_of_sealed_recipes_is_on_the_page(make_attack):
     text = read(make_page([make_attack(SEALED, "alignment", 0.1), make_attack(SEALED, "known-pairs", 0.48)])).text
     assert text.count("a network over all codes of a photo") == 2
-    assert "got 48 % of the picture; an inverter trained under the key would do more" in text
+    assert "got 48 %; an inverter trained under the key would do more" in text
     assert "known-pairs had a holder of the key seal features for it" in text
     assert "An oracle: shown" not in text
 
@@ -203,6 +246,52 @@ def test_what_could_not_be_run_is_told_apart_from_photos_left_out(make_match, ma
     assert "got little" not in text
     assert title(page).startswith("What a server sees under the default recipe could not be measured on these photos.")
     assert '<p class="untested">Holds only against' in page
+
+
+def test_the_note_of_a_card_is_short_and_the_rest_is_folded_but_printed(make_attack):
+    page = make_page([sealed_audit(), make_attack(SEALED, "alignment", 0.1), make_attack(SEALED, "known-pairs", 0.48)])
+    card = page[page.index('<section class="card">') : page.index("</section>")]
+    assert '<p class="untested">Holds only against those without the key.</p>' in card
+    folded = card[card.index("<details>") : card.index("</details>")]
+    assert "a network over all codes of a photo" in folded
+    assert "The strongest here was <b>alignment</b>" in folded
+    assert len(card[card.index("<p>") : card.index("</p>")]) < 400
+    assert "details::details-content { content-visibility: visible" in page[page.index("@media print") :]
+
+
+def test_the_default_is_answered_first(records, pictures):
+    cards = re.findall("<header><h3>(.*?)</h3>", make_page(records, pictures))
+    assert cards == ["ninja-mine (the default)", "sub-hybrid-2", "clear features"]
+
+
+def test_titles_with_an_inverter_are_explained_and_have_their_picture(make_attack):
+    name = "told-alignment, inverter trained on it"
+    seen = Picture(shows="seen", content=b"x", media="image/webp", photo="a", recipe=SEALED, attack=name)
+    photo = Picture(shows="photo", content=b"x", media="image/webp", photo="a")
+    attack = make_attack(SEALED, "told-alignment", 0.27, inverter="inverter trained on it")
+    page = make_page([sealed_audit(), attack], [photo, seen])
+    assert f"from sealed-512, by the attack {name}" in page
+    assert page.count("painted by an inverter trained on such readings") == 2
+    assert "No inverter trained on what alignment gives" not in page
+
+
+def test_the_reference_says_what_its_attacker_knew(make_attack, make_reference):
+    records = [make_attack(SEALED, "told-alignment", -0.09, knows="public, told")]
+    page = make_page([*records, make_reference(SEALED, 0.234, attack="told-alignment")])
+    assert 'told-alignment, by the authors</td><td class="extra">public, told</td>' in page
+
+
+def test_shares_of_matches_are_said_to_be_means_of_pairs(records):
+    text = read(make_page(records)).text
+    assert "share that is right, mean of pairs" in text
+    assert "worked out for each pair and then averaged" in text
+
+
+def test_a_page_that_stands_alone_points_nowhere(records, pictures, make_attack, make_reference):
+    audit = Record(records[0].task, records[0].scores, {**records[0].params, "reference points": 8})
+    page = make_page([audit, *records[1:], make_attack(SEALED, "unheard-of", 0.1)], pictures)
+    assert "8 grey dots" in page
+    assert "docs/" not in page
 
 
 def test_captions_say_that_figures_are_means(records, pictures):

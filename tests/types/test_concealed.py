@@ -224,3 +224,14 @@ def test_the_concealed_side_has_no_field_of_a_clear_type():
 
 def test_points_are_what_an_encoder_releases():
     assert as_points(np.eye(2, 5, dtype=np.float32)).dim == 0
+
+
+def test_positions_alone_keep_their_place_and_nothing_else():
+    places = np.array([[3, 4, 5.5, 90], [1, 2, 7, 180]], np.float32)
+    given = ConcealedFeatures(
+        places, as_points(np.eye(2, 5, dtype=np.float32)), "ninja-x@0123456789ab", image_size=(9, 8)
+    )
+    found = given.positions_only()
+    np.testing.assert_array_equal(found.keypoints, [[3, 4, 1, 0], [1, 2, 1, 0]])
+    np.testing.assert_array_equal(given.keypoints, places)
+    assert (found.recipe, found.image_size, found.subspaces) == (given.recipe, (9, 8), given.subspaces)

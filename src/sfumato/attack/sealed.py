@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attacks on sealed features, asked as all attacks are: alignment without the key, known pairs with a holder of it.
+"""Attacks on sealed features, asked as all attacks are: alignment without the key, or what known pairs lead to.
 
 Alignment looks at all codes of a key at once. What it learned from a pool of them is kept for the next image of the
 same pool. Knows recipes and knowledge, not how the attacks work; a key is no knowledge and is never looked for.
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.attack.alignment import BLOCK, Coding, learn_alignment, learn_told
+from sfumato.attack.keyrecovery import read_with_key, recover_key
 from sfumato.attack.knowledge import Knowledge, Recovered
 from sfumato.attack.knownpairs import read_codes
 from sfumato.attack.lifted import carried_back
@@ -25,7 +26,9 @@ from sfumato.types.recipe import Recipe
 Floats = NDArray[np.float32]
 
 LARGEST_POOL, LARGEST_PUBLIC = 50_000, 60_000
-"""More codes or public descriptors are thinned out evenly: they add time, and little else."""
+"""More codes or public descriptors are thinned out evenly, for time and memory. What more codes would add was measured
+with a told alignment (docs/results.md): little, and not nothing."""
+FEWEST_FOR_A_KEY = 500
 KEPT = 4
 """Of how many recipes what was learned is kept, with the pools: photos are attacked one by one under all recipes."""
 HISTOGRAMS = (*UNTOLD, "sift", "rootsift")
@@ -83,6 +86,32 @@ def recover_pairs(features: ConcealedFeatures, knowledge: Knowledge) -> Recovere
     if pairs.codes.shape[1] != codes.shape[1]:
         raise InputError(f"the known codes have {pairs.codes.shape[1]} bits, the features {codes.shape[1]}")
     return read_codes(codes, pairs)
+
+
+def recover_by_key(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+    """Work out the key from known pairs, and read codes with it.
+
+    Raises InputError without pairs or public descriptors, or for features that are not sealed.
+    """
+    recipe, pairs, public = features.recipe, knowledge.pairs, knowledge.public
+    if not recipe.is_sealed or pairs is None or public is None:
+        raise InputError("a key is worked out of known pairs (pairs) of sealed features, and public descriptors")
+    if pairs.codes.shape[1] != features.subspaces.ambient_dim:
+        raise InputError(
+            f"the known codes have {pairs.codes.shape[1]} bits, the features {features.subspaces.ambient_dim}"
+        )
+    if len(pairs) < FEWEST_FOR_A_KEY:
+        raise InputError(f"a key is worked out of {FEWEST_FOR_A_KEY} known pairs or more, got {len(pairs)}")
+    before = knowledge.encoder or (lambda rows: rows)
+
+    def learn() -> Coding:
+        waves = recover_key(before(pairs.descriptors), pairs.codes, bandwidth_of(recipe))
+        likely = before(thinned(public, LARGEST_PUBLIC))
+        return lambda codes: read_with_key(codes, waves, likely)
+
+    found = _kept((pairs.codes, public, f"key of {recipe}"), learn)(features.subspaces.origin)
+    inside = Recovered(found, np.full(len(found), 0.5, np.float32))
+    return inside if len(recipe.encoders) == 1 else carried_back(inside, knowledge)
 
 
 def thinned(rows: Floats, most: int) -> Floats:

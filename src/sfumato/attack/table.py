@@ -20,7 +20,7 @@ from sfumato.attack.neighbours import (
 )
 from sfumato.attack.replay import recover_replay
 from sfumato.attack.reveal import recover_reveal
-from sfumato.attack.sealed import recover_alignment, recover_pairs, recover_told
+from sfumato.attack.sealed import recover_alignment, recover_by_key, recover_pairs, recover_told
 from sfumato.attack.tracks import recover_tracks
 from sfumato.attack.vertex import recover_vertex
 from sfumato.features.hloc import UNTOLD
@@ -107,6 +107,15 @@ ATTACKS: dict[str, Attack] = {
             helped_by=("encoder",),
         ),
         Attack("known-pairs", ("pairs",), _HOLDER, recover_pairs, sealed=("pairs",), only_sealed=True),
+        Attack(
+            "key-recovery",
+            ("public", "pairs"),
+            _HOLDER,
+            recover_by_key,
+            sealed=("public", "pairs"),
+            only_sealed=True,
+            helped_by=("encoder",),
+        ),
         Attack("replay", ("seeds", "decoys"), _REPLAYED, recover_replay, helped_by=("public",)),
     )
 }

@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from sfumato import __version__
 from sfumato.cli.commands import COMMANDS, GROUPS, PANELS, Command, asked_for
@@ -58,6 +59,21 @@ def explained(command: Callable[..., None], interrupted: str) -> Callable[..., N
     return wrapped
 
 
+class PlainCommand(TyperCommand):
+    """A command whose usage names all arguments alike: NAME, [NAME] for one that may be left out, NAME... for many."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._arguments = [one for one in self.params if one.param_type_name == "argument"]
+        for one in self._arguments:
+            one.metavar = one.metavar or str(one.name).upper()
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return what follows the command's name in its usage."""
+        names = [(f"{one.metavar}..." if one.nargs != 1 else f"{one.metavar}", one.required) for one in self._arguments]
+        return ["[OPTIONS]", *(name if is_required else f"[{name}]" for name, is_required in names)]
+
+
 def make_app(commands: Iterable[Command] = COMMANDS) -> typer.Typer:
     """Return an application of these commands; their modules are imported."""
     made = typer.Typer(
@@ -80,9 +96,10 @@ def make_app(commands: Iterable[Command] = COMMANDS) -> typer.Typer:
             groups[command.group] = make_group(*GROUPS[command.group])
             made.add_typer(groups[command.group], name=command.group, rich_help_panel=panel)
         if command.group:
-            groups[command.group].command(command.name)(explained(command.load(), command.interrupted))
+            add = groups[command.group].command(command.name, cls=PlainCommand, help=command.help)
         else:
-            made.command(command.name, rich_help_panel=panel)(explained(command.load(), command.interrupted))
+            add = made.command(command.name, cls=PlainCommand, help=command.help, rich_help_panel=panel)
+        add(explained(command.load(), command.interrupted))
     return made
 
 

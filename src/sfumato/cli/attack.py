@@ -13,29 +13,28 @@ import typer
 from sfumato.attack.curves import draw_curves
 from sfumato.attack.decoder import load_decoder
 from sfumato.attack.knowledge import Knowledge, Recovered
-from sfumato.attack.many import Materials, Outcome, archive_curves, attack_archive, refuse_other_kinds
+from sfumato.attack.many import Materials, Outcome, archive_curves, attack_archive
 from sfumato.attack.neighbours import NEIGHBOURS
 from sfumato.attack.pictures import paint_recovered, save_picture
 from sfumato.attack.score import WITHIN
 from sfumato.attack.table import ATTACKS
-from sfumato.cli.codebook import first_header
+from sfumato.cli.attackgiven import encoder_of, kinds_of, listed, point_decoder_of, public_of, why_nothing_ran
 from sfumato.cli.complete import ALL, one_of, several_of
 from sfumato.cli.options import AsJson, Quiet
 from sfumato.cli.output import printable, progress_bar
 from sfumato.concealment.decoyfile import load_decoys
-from sfumato.concealment.decoys import Decoys
-from sfumato.concealment.encoders import Resolved, before_seal, find_encoders
 from sfumato.errors import InputError
-from sfumato.features.hloc import UNTOLD, read_hloc, told_extractor
-from sfumato.learn.decoder import Decoder
-from sfumato.learn.encoder import load_encoder
+from sfumato.features.hloc import read_hloc, told_extractor
 from sfumato.matching.matchfile import load_matches
 from sfumato.store import Archive, load
-from sfumato.store.layout import Header
 from sfumato.types.concealed import ConcealedFeatures
-from sfumato.types.extractor import Extractor
-from sfumato.types.recipe import Recipe
 from sfumato.whole import write_text
+
+
+def _show_list(wanted: bool) -> None:
+    if wanted:
+        print("\n".join(aligned(listed())))
+        raise typer.Exit
 
 
 def run(
@@ -53,7 +52,11 @@ def run(
         Path | None, typer.Option(help="Clear features, made by 'sfumato extract': to score, and for the oracle.")
     ] = None,
     public: Annotated[
-        Path | None, typer.Option(help="Descriptors of other photos that the attacker has: a decoys file.")
+        Path | None,
+        typer.Option(
+            help="Descriptors of other photos that the attacker has: a decoys file. Default for sealed SIFT: the "
+            "bundled decoys."
+        ),
     ] = None,
     decoys: Annotated[
         Path | None, typer.Option(help="The decoys the features were concealed with, if the attacker knows them.")
@@ -84,6 +87,12 @@ def run(
     curves: Annotated[
         bool, typer.Option("--curves", help="Also draw how near the oracle comes over its number of neighbours, in -o.")
     ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--list", callback=_show_list, is_eager=True, help="Say what each attack needs and assumes, and exit."
+        ),
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -94,17 +103,19 @@ def run(
     many rows the attack is confident of. With -o a folder, pictures show what a server could see. Of encoded features
     (ninja, compress) the public descriptors go through the encoder too; the attacks ending in -base and -encoded do
     without one or the other. A lifting after an encoder is attacked in the encoder's space, and what is found is
-    carried back: distances are then given in both. Clear features, public descriptors and decoys of another kind than
-    the archive's are refused.
+    carried back: distances are then given in both. Sealed features are attacked by alignment with public descriptors,
+    which takes a minute or more. Clear features, public descriptors and decoys of another kind than the archive's are
+    refused. Exit code 1 if no attack was possible.
 
-    Example: sfumato attack private.sfm.h5 --attack vertex --clear clear.h5
+    Example: sfumato attack private.sfm.h5 --clear clear.h5
+    Example: sfumato attack lifted.sfm.h5 --attack vertex --clear clear.h5
     """
     names = None if attack.strip() == "all" else [name.strip() for name in attack.split(",") if name.strip()]
     if curves and (output is None or clear is None or public is None):
         raise InputError("--curves needs --public and --clear, and a folder with -o")
     with ExitStack() as files:
         opened = files.enter_context(load(archive))
-        others = None if public is None else load_decoys(public)
+        others = public_of(public, opened, names)
         database = None if decoys is None else load_decoys(decoys)
         kind = None if clear is None else told_extractor(clear) or "unknown"
         materials = Materials(
@@ -132,78 +143,11 @@ def run(
         )
         if curves and output is not None:
             draw_archive_curves(opened, materials, output)
-    report(outcomes, left_out, output, as_json=as_json)
+        report(outcomes, left_out, output, as_json=as_json)
+        if not outcomes:
+            raise InputError(f"{archive}: {why_nothing_ran(opened, materials.general.known, left_out)}")
     if left_out:
         raise typer.Exit(1)
-
-
-def kinds_of(
-    archive: Archive, *, public: Decoys | None, decoys: Decoys | None, clear: str | None
-) -> dict[str, Extractor]:
-    """Return which extractor public descriptors, decoys and clear features are of; say what can not be known.
-
-    Raises InputError if one of them is of another kind than the archive.
-    """
-    kinds = {name: given.extractor for name, given in (("public", public), ("decoys", decoys)) if given is not None}
-    if clear is not None:
-        kinds["clear"] = Extractor(clear)
-    header = first_header(archive)
-    if header is None:
-        return kinds
-    refuse_other_kinds(header.extractor, kinds)
-    for line in _doubts(header, decoys, clear):
-        print(printable(line), file=sys.stderr)
-    return kinds
-
-
-def _doubts(header: Header, decoys: Decoys | None, clear: str | None) -> list[str]:
-    """Return what to say about decoys that were not used, and clear features that may be of another kind."""
-    lines = []
-    if decoys is not None and header.recipe.decoys not in (None, decoys.checksum):
-        lines.append(
-            f"these are not the decoys the features were concealed with: {decoys.checksum}, used were "
-            f"{header.recipe.decoys}"
-        )
-    if clear is not None and {clear, header.extractor.name} & set(UNTOLD):
-        silent = "--clear" if clear in UNTOLD else "the archive"
-        lines.append(
-            f"the kind of the clear features is not known to be that of the concealed ones: {silent} does not say it; "
-            f"of another kind, the distances mean nothing"
-        )
-    return lines
-
-
-def encoder_of(archive: Archive, path: Path | None) -> Resolved | None:
-    """Return the encoders that the features of an archive went through: given, bundled, or None.
-
-    Raises InputError for an encoder that was not used.
-    """
-    header = first_header(archive)
-    if header is None or not header.recipe.has_encoder:
-        if path is not None:
-            raise InputError("--encoder is for features that went through an encoder, these did not")
-        return None
-    if header.recipe.is_sealed:
-        return before_seal(header.recipe)
-    found = find_encoders(header.recipe, [] if path is None else [load_encoder(path)])
-    if found is None:
-        print(printable(f"the encoder of {header.recipe} is not at hand: see --encoder"), file=sys.stderr)
-    return found
-
-
-def point_decoder_of(archive: Archive, path: Path) -> Decoder:
-    """Read a decoder for the encoders alone that the features of an archive went through.
-
-    Raises InputError if it is for something else.
-    """
-    found, header = load_decoder(path), first_header(archive)
-    trained = Recipe.of(str(found.facts.get("recipe", "raw")))
-    if header is not None and (trained.lifting is not None or trained.space != header.recipe.space):
-        raise InputError(
-            f"--point-decoder: this one was trained for {trained}, wanted is one for the encoders of {header.recipe} "
-            f"without the lifting"
-        )
-    return found
 
 
 def draw_archive_curves(archive: Archive, materials: Materials, output: Path) -> None:
@@ -253,13 +197,12 @@ def report(outcomes: list[Outcome], left_out: dict[str, str], output: Path | Non
     text = json.dumps({"attacks": rows, "left out": left_out}, indent=2, sort_keys=True)
     if output is not None:
         write_text(output / "attack.json", text + "\n", with_folder=True)
-    print(text if as_json else "\n".join(_table(rows)))
+    if as_json or rows:
+        print(text if as_json else "\n".join(_table(rows)))
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the lines of a table: attack, knowledge, and either distances or confidences."""
-    if not rows:
-        return ["no attack is possible with what is known: see --public, --decoys, --releases, --matches, --model"]
+    """Return the lines of a table of one row or more: attack, knowledge, and either distances or confidences."""
     scored = all("median" in row for row in rows)
     head = ["median", *(f"within {limit}" for limit in WITHIN)] if scored else ["features", "with a guess", "confident"]
     lifted = [f"lifted space {limit}" for limit in WITHIN] if any("lifted space" in row for row in rows) else []
@@ -273,5 +216,10 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
         inside = row.get("lifted space", {})
         values += [f"{100 * inside[f'within {limit}']:.1f} %" if inside else "-" for limit in WITHIN if lifted]
         lines.append([row["attack"], " + ".join(row["knowledge"]) or "-", *values])
+    return aligned(lines)
+
+
+def aligned(lines: list[list[str]]) -> list[str]:
+    """Return rows of cells as lines, column below column."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]

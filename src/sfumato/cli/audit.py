@@ -2,6 +2,7 @@
 """``sfumato audit``: from photos to one page that shows what a server could see of them."""
 
 import sys
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +15,9 @@ from sfumato.cli.options import AsJson, Quiet
 from sfumato.cli.output import human_size, printable, progress_bar, tell
 from sfumato.errors import InputError
 from sfumato.evaluate.attackers import Toolbox
-from sfumato.evaluate.audit import SAMPLES, AuditProtocol, run_audit
+from sfumato.evaluate.audit import SAMPLES, AuditProtocol, run_audit, with_public
+from sfumato.evaluate.leakage import LeakageProtocol
+from sfumato.evaluate.leakageworkers import Order
 from sfumato.features.local import LocalParams
 from sfumato.images.read import list_images
 from sfumato.images.samples import sample_paths
@@ -27,7 +30,7 @@ PROTOCOL = AuditProtocol()
 
 def run(
     photos: Annotated[
-        Path | None, typer.Argument(metavar="PHOTOS", help="A photo or a folder of photos. Default: sample photos.")
+        Path | None, typer.Argument(help="A photo or a folder of photos. Default: sample photos.")
     ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The page, a name that ends in .html; or a folder for report.html.")
@@ -52,7 +55,9 @@ def run(
     seed: Annotated[
         int, typer.Option(min=0, help="Of liftings and generated views, so that figures can be made again.")
     ] = 0,
-    workers: Annotated[int | None, typer.Option(help="Processes. Default: one a core, as far as memory goes.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes. Default: one a core, as far as memory goes.")
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -71,11 +76,13 @@ def run(
     given = (
         {name: samples[name] for name in SAMPLES if name in samples} if photos is None else dict(list_images(photos))
     )
+    toolbox = Toolbox(models=models, public=public)
+    check_ahead(given, protocol, toolbox)
     audit = run_audit(
         given,
         data,
         protocol,
-        Toolbox(models=models, public=public),
+        toolbox,
         workers=workers,
         stages=lambda title: progress_bar(title, None, quiet=quiet or as_json),
     )
@@ -96,6 +103,15 @@ def run(
         },
         as_json=as_json,
     )
+
+
+def check_ahead(photos: Mapping[str, Path], protocol: AuditProtocol, toolbox: Toolbox) -> None:
+    """Open what the attacker is given and try each recipe on a row, before a photo is read or a folder made.
+
+    Raises InputError, RecipeError or FileError for what would fail later.
+    """
+    attacks = LeakageProtocol(recipes=protocol.settled(), seeds=(protocol.seed,), local=protocol.local)
+    Order(photos=tuple(photos.items())[:1], protocol=attacks, toolbox=with_public(toolbox)).plan()
 
 
 def page_at(output: Path) -> Path:

@@ -4,6 +4,7 @@
 Modules are named here and imported when they are needed: a command starts without the libraries of all others.
 """
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -42,6 +43,30 @@ class Command:
     def load(self) -> Any:
         """Import the module, and return the function."""
         return getattr(import_module(f"sfumato.cli.{self.module}"), self.function)
+
+    @property
+    def help(self) -> str:
+        """What --help tells: the docstring of the function, as the terminal is to wrap it."""
+        return flowed(self.load().__doc__ or "")
+
+
+def flowed(text: str) -> str:
+    """Return a text with a line a paragraph; examples, and lines that are indented or of a list, stay as they are.
+
+    >>> flowed("It does this\\nand that.\\n\\nExample: a\\nExample: b")
+    'It does this and that.\\n\\nExample: a\\nExample: b'
+    """
+    lines: list[str] = []
+    for line in inspect.cleandoc(text).splitlines():
+        if lines and _flows(lines[-1]) and _flows(line):
+            lines[-1] += f" {line}"
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def _flows(line: str) -> bool:
+    return bool(line) and not line.startswith((" ", "- ", "* ", "Example"))
 
 
 COMMANDS = (

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from sfumato.cli.complete import complete_recipe
-from sfumato.cli.inspect import spent_by
 from sfumato.cli.options import (
     AsJson,
     ContrastThreshold,
@@ -28,12 +27,13 @@ from sfumato.cli.options import (
     read_secret,
 )
 from sfumato.cli.output import human_size, outcome_facts, printable, progress_bar, tell, warn_about
+from sfumato.cli.spent import spent_by
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.encoders import resolve_ahead
 from sfumato.device import ConcealParams, conceal_to_archive, open_source
 from sfumato.errors import InputError
 from sfumato.features.local import LocalParams
-from sfumato.geometry.names import NAME_EARLIER, fault, is_listable, some
+from sfumato.geometry.names import NAME_EARLIER, NAME_FIRST, fault, is_listable, some
 from sfumato.types.recipe import Recipe
 
 DEFAULTS, LOCAL = ConcealParams(), LocalParams()
@@ -65,14 +65,17 @@ def _new_key(path: Path) -> bytes:
     return read_secret(path)
 
 
-def warn_of_names(names: Iterable[str]) -> None:
-    """Say before anything is concealed which names will stand in the way later; nothing can change them then."""
+def warn_of_names(names: Iterable[str], *, is_drawn: bool) -> None:
+    """Say before anything is concealed which names will stand in the way later; nothing can change them then.
+
+    ``is_drawn``: liftings are drawn anew each time, so that concealing a photo again would reveal it.
+    """
     wrong = [name for name in names if fault(name) or not is_listable(name)]
     if wrong:
         print(
             printable(
                 f"{some(wrong)}: because of spaces, a # in front or control characters hloc's lists, and with them "
-                f"sfumato localize and export, can not hold such names; {NAME_EARLIER}"
+                f"sfumato localize and export, can not hold such names; {NAME_EARLIER if is_drawn else NAME_FIRST}"
             ),
             file=sys.stderr,
         )
@@ -114,6 +117,14 @@ def run(
     evaluation_seed: Annotated[
         int | None, typer.Option(help="Repeatable draws, for evaluations only: protects nobody.")
     ] = None,
+    frames: Annotated[
+        bool | None,
+        typer.Option(
+            "--frames/--no-frames",
+            help="Keep sizes and angles of keypoints. Nothing here needs them, and much of a picture can be painted "
+            "from them alone. Default: positions only where the recipe is sealed.",
+        ),
+    ] = None,
     float16: Annotated[bool, typer.Option("--float16", help="Half the size, see docs/format.md for the loss.")] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Start anew instead of adding what is missing.")
@@ -141,12 +152,13 @@ def run(
     if decoys is not None and not decoy_count(recipe):
         raise InputError(f"--decoys has no effect on {ahead}, which takes none: choose --recipe sub-hybrid-2 or so")
     opened = open_source(source, params=local, extractor=extractor, workers=workers)
-    warn_of_names(opened.names)
+    warn_of_names(opened.names, is_drawn=ahead.lifting is not None and secret_file is None)
     own = _own_key(ahead, evaluation_seed) if secret_file is None else (read_secret(secret_file), None)
     params = ConcealParams(
         recipe=recipe,
         dtype="float16" if float16 else "float32",
         overwrite=overwrite,
+        frames=frames,
         evaluation_seed=evaluation_seed,
         secret=own[0],
         new_secret=own[1],

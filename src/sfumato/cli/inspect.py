@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """sfumato inspect: what a file holds, in counts and sizes, never a value."""
 
-import hashlib
 import json
 import sys
 import zipfile
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -18,13 +16,16 @@ from sfumato.cli.inspectgallery import describe_gallery, holds_gallery
 from sfumato.cli.inspectindex import describe_index, holds_index
 from sfumato.cli.options import AsJson
 from sfumato.cli.output import human_size, printable, tell
+from sfumato.cli.spent import spent_in
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.decoys import collision_probability
 from sfumato.concealment.encoders import resolve
-from sfumato.concealment.subset import privacy_spent
+from sfumato.concealment.seal import bandwidth_of, keyless
 from sfumato.errors import ArchiveError, FileError
 from sfumato.learn.encoder import Encoder, load_encoder
 from sfumato.store import Archive, load
+from sfumato.store.layout import Header
+from sfumato.types.recipe import Recipe
 
 
 def run(
@@ -66,7 +67,7 @@ def describe_archive(path: Path, *, images: bool, check: bool) -> dict[str, Any]
     """Return the counts of an archive."""
     with load(path) as archive:
         summary = archive.summary()
-        spent = _spent(archive, summary.images)
+        spent = spent_in(archive, summary.images)
         damaged = dict(summary.damaged) | (_read_all(archive) if check else {})
     entries = summary.images
     counts = [entry.count for entry in entries]
@@ -79,7 +80,8 @@ def describe_archive(path: Path, *, images: bool, check: bool) -> dict[str, Any]
         "features per image": f"{min(counts)} to {max(counts)}, median {median(counts):.0f}" if counts else "none",
         "featureless images": sum(count == 0 for count in counts),
         "recipe": _tally(str(entry.recipe) for entry in entries),
-        "subspaces": _tally(_form(entry.dim, entry.ambient_dim) for entry in entries),
+        "subspaces": _tally(_form(entry) for entry in entries),
+        **_seals(entries),
         "extractor": _tally(entry.extractor.name for entry in entries),
         "settings": _tally(
             ", ".join(f"{key}={value}" for key, value in sorted(entry.extractor.settings.items())) for entry in entries
@@ -92,9 +94,9 @@ def describe_archive(path: Path, *, images: bool, check: bool) -> dict[str, Any]
     }
     if spent is not None:
         facts["privacy spent"] = spent
-    seeded = sum(entry.recipe.evaluation_seed is not None for entry in entries)
-    if seeded:
-        facts["warning"] = f"{seeded} images were made with an evaluation seed: anyone can repeat their draws"
+    warnings = _warnings(entries)
+    if warnings:
+        facts["warning"] = "; ".join(warnings)
     if check and not damaged:
         facts["checked"] = "every checksum is right"
     if damaged:
@@ -102,35 +104,6 @@ def describe_archive(path: Path, *, images: bool, check: bool) -> dict[str, Any]
     if images:
         facts["image list"] = {entry.name: f"{entry.count} features" for entry in entries}
     return facts
-
-
-def spent_by(path: Path) -> str | None:
-    """Return in words what an archive spends of its images' privacy; None for recipes without a guarantee."""
-    with load(path) as archive:
-        return _spent(archive, archive.summary().images)
-
-
-def _spent(archive: Archive, entries: Iterable[Any]) -> str | None:
-    """Say what was spent on the image that it cost most; images of equal keypoints are releases of one.
-
-    Every release is drawn on its own, also of copies of a photo. Images that can not be read are told elsewhere.
-    """
-    releases = Counter[tuple[Any, int, bytes]]()
-    for entry in entries:
-        if privacy_spent(entry.recipe, entry.count) is not None:
-            with suppress(ArchiveError):
-                places = hashlib.blake2b(archive[entry.name].keypoints.tobytes()).digest()
-                releases[entry.recipe, entry.count, places] += 1
-    found = [(privacy_spent(recipe, count, times), count, times) for (recipe, count, _), times in releases.items()]
-    dearest = max(found, key=lambda one: (one[0].over_releases, one[1]) if one[0] else (0.0, 0), default=None)
-    if dearest is None:
-        return None
-    spent, count, times = dearest
-    copies = f", in this archive {times} times" if times > 1 else ""
-    return (
-        f"{spent} (the image that it costs most: {count} features{copies}; releases in other archives, and in what "
-        f"--overwrite replaced, are not known here and add to it)"
-    )
 
 
 def _read_all(archive: Archive) -> dict[str, str]:
@@ -189,11 +162,43 @@ def _recipe_of(encoder: Encoder, path: Path) -> str:
     return str(resolve(f"ninja:{path}").recipe)
 
 
-def _form(dim: int, ambient_dim: int) -> str:
-    return f"dimension {dim} in R^{ambient_dim}" if dim else f"none, points of an encoder's space R^{ambient_dim}"
+def _form(entry: Header) -> str:
+    if entry.recipe.is_sealed:
+        return "none, sealed bits"
+    space = f"R^{entry.ambient_dim}"
+    return f"dimension {entry.dim} in {space}" if entry.dim else f"none, points of an encoder's space {space}"
 
 
-def _draws(recipe: Any) -> str:
+def _seals(entries: Iterable[Header]) -> dict[str, str]:
+    """Return how sealed images are sealed, in words; nothing where there are none."""
+    told = []
+    for recipe in (entry.recipe for entry in entries if entry.recipe.is_sealed):
+        link, key = recipe.links[-1], "device key" if recipe.keyed else "key of evaluations"
+        bits = f"{link.dim} bits a feature, bandwidth {bandwidth_of(link):g}"
+        told.append(f"{bits}, under the {key} with the fingerprint {link.checksum}")
+    return {"sealed": _tally(told)} if told else {}
+
+
+def _warnings(entries: Iterable[Header]) -> list[str]:
+    """Return what an owner should know: draws that anyone can repeat, and seals of more than one key."""
+    seeded, keys = 0, dict[tuple[str, str], dict[str, int]]()
+    for entry in entries:
+        seeded += entry.recipe.evaluation_seed is not None
+        if entry.recipe.is_sealed:
+            counts = keys.setdefault((str(keyless(entry.recipe)), entry.extractor.name), {})
+            name = entry.recipe.links[-1].checksum
+            counts[name] = counts.get(name, 0) + 1
+    warnings = [f"{seeded} images were made with an evaluation seed: anyone can repeat their draws"] if seeded else []
+    for counts in (counts for counts in keys.values() if len(counts) > 1):
+        told = ", ".join(f"{name} ({count} images)" for name, count in counts.items())
+        warnings.append(f"sealed under {len(counts)} keys, {told}: features of different keys never match")
+    return warnings
+
+
+def _draws(recipe: Recipe) -> str:
+    if recipe.is_sealed and recipe.evaluation_seed is None:
+        by = "the device key" if recipe.keyed else "a key of evaluations, which protects nobody"
+        return f"none: {by} gives the same descriptor the same bits"
     if recipe.lifting is None and not recipe.is_sealed:
         return "none: an encoder gives the same descriptor the same point"
     if recipe.evaluation_seed is not None:

@@ -16,9 +16,10 @@ from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.encoders import remember, resolve
 from sfumato.concealment.lift import conceal
 from sfumato.device import bundled_decoys
-from sfumato.errors import EvaluationOnlyWarning, FileError
+from sfumato.errors import EvaluationOnlyWarning, FileError, InputError
 from sfumato.features.local import LocalParams
 from sfumato.images.read import read_image
+from sfumato.learn.blind import load_blind
 from sfumato.learn.encoder import load_encoder
 from sfumato.learn.inverters import Concealer, invert_photo, open_inverter
 from sfumato.learn.metrics import GREY, picture_scores
@@ -36,6 +37,9 @@ def run(
     inverter: Annotated[
         Path | None, typer.Option(help="Made by 'sfumato train inverter'. Default: the bundled one, for clear SIFT.")
     ] = None,
+    keypoints_only: Annotated[
+        bool, typer.Option("--keypoints-only", help="What keypoints alone show, without any descriptor (SIFT's).")
+    ] = False,
     detector: Detector = LOCAL.detector,
     descriptor: Descriptor = LOCAL.descriptor,
     weights: Weights = None,
@@ -59,10 +63,14 @@ def run(
     the features as this recipe releases them. The score says how near the result is (structural similarity: 1 is the
     same, an even grey has about 0.35).
 
+    With --keypoints-only no descriptor is used at all: this is what every recipe that keeps keypoints shows.
+
     Example: sfumato invert photo.jpg -o seen.png --side-by-side
     """
     local = LocalParams(detector=detector, descriptor=descriptor, weights=weights, max_features=max_features)
-    opened = open_inverter(inverter)
+    if keypoints_only and inverter is not None:
+        raise InputError("--keypoints-only takes the bundled inverter of keypoints: leave out --inverter")
+    opened = load_blind() if keypoints_only else open_inverter(inverter)
     if encoder is not None:
         remember(load_encoder(encoder))
     image = read_image(photo)

@@ -21,19 +21,22 @@ from sfumato.images.read import list_images
 from sfumato.images.samples import sample_paths
 
 PROTOCOL = LeakageProtocol()
+RECIPES = tuple(dict.fromkeys((*PROTOCOL.recipes, "default")))
+"""Those of the paper, and the one that is used where nobody chooses."""
 ATTACKS = (ALL, *VARIANTS, DIRECT)
 
 
 def leakage(
     photos: Annotated[
-        Path | None, typer.Argument(metavar="PHOTOS", help="A photo or a folder of photos. Default: sample photos.")
+        Path | None, typer.Argument(help="A photo or a folder of photos. Default: sample photos.")
     ] = None,
     output: Output = Path("leakage"),
-    recipes: Recipes = ",".join(PROTOCOL.recipes),
+    recipes: Recipes = ",".join(RECIPES),
     attacks: Annotated[
         str,
         typer.Option(
-            help="all, or a list, e.g. vertex,nearest,direct. 'sfumato attack --help' explains them.",
+            help="all, or a list, e.g. vertex,nearest,direct. 'sfumato attack --list' explains them; NAME+decoys knows "
+            "the decoys too; direct is an inverter trained on what the very recipe releases (see --models).",
             autocompletion=several_of(one_of(ATTACKS)),
         ),
     ] = "all",

@@ -40,7 +40,11 @@ def run(
     ] = None,
     likely: Annotated[
         int | None,
-        typer.Option("--retrieval", help="Each image with the so many that look most like it, concealed as they are."),
+        typer.Option(
+            "--retrieval",
+            help="Each image with the so many that look most like it, concealed as they are. Needs a codebook of their "
+            "kind, which SIFT and RootSIFT have; not for sealed archives, as only who has the key could make one.",
+        ),
     ] = None,
     codebook: Annotated[
         Path | None,
@@ -82,7 +86,12 @@ def run(
     Pairs that are in the match file already are skipped; an interrupted run goes on where it stopped. The file is
     hloc's matches.h5 with the distances added: see docs/matches.md.
 
-    Example: sfumato match private.sfm.h5 --retrieval 20 -o matches.h5
+    Say which pairs: --exhaustive for up to some hundred images, --sequential for a video, --pairs for a list of your
+    own, and for many images that are not sealed --retrieval.
+
+    Example: sfumato match private.sfm.h5 --exhaustive -o matches.h5
+    Example: sfumato match video.sfm.h5 --sequential 10 -o matches.h5
+    Example: sfumato match lifted.sfm.h5 --retrieval 20 -o matches.h5
     """
     params = MatchParams(mutual=mutual, ratio=ratio, max_distance=max_distance, threads=threads, device=device)
     hidden = quiet or as_json

@@ -27,9 +27,7 @@ from sfumato.images.samples import sample_paths
 
 
 def tradeoff(
-    photos: Annotated[
-        Path | None, typer.Argument(metavar="PHOTOS", help="Photos to attack. Default: sample photos.")
-    ] = None,
+    photos: Annotated[Path | None, typer.Argument(help="Photos to attack. Default: sample photos.")] = None,
     pairs: Annotated[
         Path | None,
         typer.Option(help="Sequences laid out as HPatches or Oxford, to match. Default: generated ones."),

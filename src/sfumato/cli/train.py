@@ -16,7 +16,8 @@ from sfumato.cli.output import human_size, progress_bar, tell
 from sfumato.errors import FileError, InputError, suggest
 from sfumato.features.local import LocalParams
 from sfumato.images.read import list_images
-from sfumato.learn.inverters import figures
+from sfumato.learn.blind import HIDDEN, without_descriptors
+from sfumato.learn.inverters import Concealer, figures
 from sfumato.learn.pace import told_flatness
 from sfumato.learn.resume import part_of
 from sfumato.learn.stage import Stage
@@ -46,6 +47,9 @@ def inverter(
             help="raw for clear descriptors, or the recipe to invert directly.", autocompletion=complete_recipe
         ),
     ] = "raw",
+    keypoints_only: Annotated[
+        bool, typer.Option("--keypoints-only", help="For patch: learn what keypoints show without any descriptor.")
+    ] = False,
     decoys: Annotated[
         Path | None, typer.Option(help="For a recipe: the decoys, a public file. Default: the bundled ones, for SIFT.")
     ] = None,
@@ -96,6 +100,8 @@ def inverter(
     Example: sfumato train inverter photos/ -o inverter.safetensors --minutes 15
     """
     is_begun = any(part.is_file() for part in (*parts_of(output), part_of(output)))
+    if keypoints_only and (architecture != "patch" or recipe != "raw"):
+        raise InputError("--keypoints-only is for --architecture patch, and without --recipe: no descriptor is seen")
     _refuse(output, architecture, overwrite=overwrite or (resume and is_begun))
     local = LocalParams(
         detector=detector,
@@ -112,7 +118,10 @@ def inverter(
             minutes=minutes, patch_steps=steps, refine_steps=refine_steps or (steps and math.ceil(steps / 2)),
             seed=seed, max_photos=max_photos, refine_photos=refine_photos, local=local, start=start,
         )  # fmt: skip
-        facts = _train_patch(params, given, output, (recipe, decoys, check), quiet=hidden, resume=resume)
+        if keypoints_only:
+            params = replace(params, hidden=HIDDEN)
+        concealer = without_descriptors if keypoints_only else concealer_of(recipe, decoys, seed)
+        facts = _train_patch(params, given, output, (concealer, check), quiet=hidden, resume=resume)
     else:
         settings = ImageTrainParams(
             architecture=architecture, minutes=minutes, steps=steps, seed=seed, max_photos=max_photos, local=local,
@@ -123,7 +132,8 @@ def inverter(
         result = train_image_inverter(settings, given, output, concealer=concealer, progress=bar, resume=resume)
         facts = result.facts()
     facts |= {"output": str(output), "bytes": output.stat().st_size}
-    line = f"{architecture} inverter for {recipe} {descriptor} from {min(len(given), max_photos)} photos"
+    of = "keypoints of" if keypoints_only else recipe
+    line = f"{architecture} inverter for {of} {descriptor} from {min(len(given), max_photos)} photos"
     tell(f"{line}: {output} ({human_size(facts['bytes'])})", facts, as_json=as_json)
 
 
@@ -131,14 +141,13 @@ def _train_patch(
     params: InverterTrainParams,
     photos: list[Path],
     output: Path,
-    attacked: tuple[str, Path | None, Path | None],
+    attacked: tuple[Concealer | None, Path | None],
     *,
     quiet: bool,
     resume: bool,
 ) -> dict[str, Any]:
     """Train, check if asked to, and return what the file says about it."""
-    recipe, decoys, check = attacked
-    concealer = concealer_of(recipe, decoys, params.seed)
+    concealer, check = attacked
 
     def report(stage: Stage) -> None:
         if not quiet:

@@ -23,7 +23,7 @@ from sfumato.errors import InputError, RecipeError, WideSealWarning
 from sfumato.learn.encoder import SEALED, WIDEST, Encoder
 from sfumato.types.recipe import CHECKSUM_DIGITS, Link, Recipe
 
-BANDWIDTH = 0.24
+BANDWIDTH = 0.235
 """Standard deviation of the kernel that codes tell, for descriptors of unit norm: true matches of SIFT lie within it
 or not far beyond, most others at four times of it."""
 
@@ -106,11 +106,17 @@ def seal_link(link: Link, recipe: Recipe, key: bytes | None, width: int) -> tupl
         if _name(_seed(one, width, bits, bandwidth)).startswith(link.checksum):
             seal = make_seal(one, width, bits, bandwidth)
             return seal, replace(link, variant=f"{unnamed(link).variant}@{seal.checksum[:CHECKSUM_DIGITS]}")
-    checked_key(recipe, key)
+    given = fingerprint(recipe, checked_key(recipe, key), width)
     raise RecipeError(
-        f"recipe {recipe} was made with another device key, or for descriptors of other than {width} numbers: give the "
-        f"key it was made with, or leave out what follows the @"
+        f"recipe {recipe} was made with another device key than the given one, whose fingerprint is {given}, or for "
+        f"descriptors of other than {width} numbers: give the key it was made with, or leave out what follows the @"
     )
+
+
+def fingerprint(recipe: Recipe, key: bytes, width: int) -> str:
+    """Return what a sealed recipe calls a key, for rows of ``width`` numbers: what follows the @."""
+    link = recipe.links[-1]
+    return _name(_seed(key, width, link.dim or 0, bandwidth_of(link)))[:CHECKSUM_DIGITS]
 
 
 def checked_key(recipe: Recipe, key: bytes | None) -> bytes:

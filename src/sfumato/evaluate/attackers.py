@@ -19,12 +19,11 @@ from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.seal import keyless
 from sfumato.errors import FileError, InputError
+from sfumato.evaluate.painters import PAINTERS, PATCH, Painter, bundled_painters
 from sfumato.evaluate.subjects import conceal_repeatably
 from sfumato.evaluate.task import digest_data
 from sfumato.learn.checkpoint import load_checkpoint, load_tensors
 from sfumato.learn.encoder import is_encoder_file
-from sfumato.learn.imageinverter import invert_image, load_image_inverter
-from sfumato.learn.inverter import floor_input, invert, load_inverter
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 from sfumato.types.extractor import Extractor
@@ -33,42 +32,6 @@ from sfumato.types.recipe import Recipe
 Floats = NDArray[np.float32]
 Decode = Callable[[Subspaces], Floats]
 Kept = TypeVar("Kept")
-
-PATCH = "patch"
-"""The inverter that works on one descriptor after another; the strongest for its cost."""
-TRAINED_ON_IT = "inverter trained on it"
-"""What an inverter of readings of sealed features is called, beside the attack that reads them."""
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
-class Painter:
-    """A trained inverter: ``paint`` takes keypoints (N, 4), rows (N, input_dim) and a size to a picture (H, W, 3).
-
-    ``recipe`` is what the rows are: raw for clear descriptors, else the canonical form, in ``frame``, of what this
-    recipe releases, or of a seal of no key what is read back of it. ``floor`` (input_dim,) is the row that tells
-    nothing.
-    """
-
-    architecture: str
-    extractor_name: str
-    recipe: str
-    digest: str
-    frame: Floats | None
-    floor: Floats
-    paint: Callable[[Floats, Floats, tuple[int, int]], Floats]
-
-    @property
-    def purpose(self) -> tuple[str, str, str]:
-        """What it inverts, and how: of two for one purpose, only one can be meant."""
-        return self.extractor_name, Recipe.of(self.recipe).identity, self.architecture
-
-    @property
-    def title(self) -> str:
-        """What it is called in results."""
-        return TRAINED_ON_IT if Recipe.of(self.recipe).is_sealed else self.architecture
-
-    def __repr__(self) -> str:
-        return f"Painter({self.architecture} for {self.recipe} {self.extractor_name})"
 
 
 class Releases:
@@ -215,19 +178,6 @@ class Toolbox:
         return None if self.decoys is None else load_decoys(self.decoys)
 
 
-def bundled_painter() -> Painter:
-    """Return the inverter for clear SIFT that comes with the package."""
-    return next(one for one in bundled_painters() if one.recipe == "raw")
-
-
-def bundled_painters() -> list[Painter]:
-    """Return all inverters that come with the package: for clear SIFT, and for what bundled encoders make of it."""
-    from importlib import resources
-
-    with resources.as_file(resources.files("sfumato.learn") / "data") as place:
-        return [_patch_painter(path) for path in sorted(place.glob("inverter-*.safetensors"))]
-
-
 def load_models(folder: str | os.PathLike[str]) -> tuple[list[Painter], dict[tuple[str, str], tuple[str, Decode]]]:
     """Read all trained networks of a folder: inverters, and decoders by extractor and recipe with their digests.
 
@@ -262,33 +212,3 @@ def load_models(folder: str | os.PathLike[str]) -> tuple[list[Painter], dict[tup
         elif not path.name.endswith(".checkpoint.safetensors"):
             raise FileError(f"{path} is no inverter and no decoder: it holds {kind or 'no network of ours'!s:.80}")
     return painters, decoders
-
-
-def _patch_painter(path: Path) -> Painter:
-    inverter = load_inverter(path)
-    return Painter(
-        architecture=PATCH,
-        extractor_name=inverter.extractor_name,
-        recipe=inverter.recipe,
-        digest=digest_data(path),
-        frame=inverter.frame,
-        floor=floor_input(inverter),
-        paint=lambda keypoints, rows, size: invert(inverter, keypoints, rows, size),
-    )
-
-
-def _image_painter(path: Path) -> Painter:
-    inverter = load_image_inverter(path)
-    return Painter(
-        architecture=inverter.architecture,
-        extractor_name=inverter.extractor_name,
-        recipe=inverter.recipe,
-        digest=digest_data(path),
-        frame=inverter.frame,
-        floor=inverter.mean,
-        paint=lambda keypoints, rows, size: invert_image(inverter, keypoints, rows, size),
-    )
-
-
-PAINTERS: dict[Any, Callable[[Path], Painter]] = {"patch inverter": _patch_painter, "image inverter": _image_painter}
-"""Kinds of files, and what reads them."""

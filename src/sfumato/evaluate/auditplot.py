@@ -48,7 +48,8 @@ def draw_plot(points: Sequence[Point], reference: Sequence[Point] = ()) -> Pictu
             (-0.1, LEAST_USE), MOST_LEAKAGE + 0.1, top - LEAST_USE, color="#009E73", alpha=0.10, linewidth=0
         )
         axes.add_patch(goal)
-        axes.text(0.1, top - 0.02, AIM, color="#00694d", va="top", ha="center", fontsize=9)
+        height = free_height([*points, *reference], LEAST_USE + 0.03, top - 0.03)
+        axes.text(-0.085, height, AIM, color="#00694d", va="center", ha="left", fontsize=9)
         seen = [one for one in reference if one.use >= low]
         axes.plot(
             [one.leakage for one in seen], [one.use for one in seen], "o", color="#b8b4aa", markersize=5, zorder=1
@@ -60,7 +61,7 @@ def draw_plot(points: Sequence[Point], reference: Sequence[Point] = ()) -> Pictu
             axes.legend(loc="lower left", frameon=False)
         axes.set_xlim(-0.1, 1.1)
         axes.set_ylim(low, top)
-        axes.set_xlabel("what leaks to the strongest attack (0 positions alone, 1 all)")
+        axes.set_xlabel("what leaks to the strongest attack (0 mean descriptor, 1 clear)")
         axes.set_ylabel("matching accuracy / clear features")
         axes.grid(color="#eceae4")
         axes.set_axisbelow(True)
@@ -68,3 +69,10 @@ def draw_plot(points: Sequence[Point], reference: Sequence[Point] = ()) -> Pictu
         file = io.BytesIO()
         figure.savefig(file, format="svg", metadata={"Date": None}, transparent=True)
     return Picture(shows="plot", content=file.getvalue(), media="image/svg+xml")
+
+
+def free_height(points: Sequence[Point], low: float, high: float) -> float:
+    """Return the height within the aim at which words lie farthest from all points; the lowest where there are none."""
+    used = [one.use for one in points if one.leakage < MOST_LEAKAGE]
+    steps = [low + (high - low) * step / 20 for step in range(21)]
+    return max(steps, key=lambda height: round(min((abs(height - one) for one in used), default=0.0), 6))

@@ -16,6 +16,7 @@ from sfumato.errors import InputError
 from sfumato.evaluate.frontierfile import MOST_LEAKAGE, MOST_RECOVERED, FrontierPoint
 from sfumato.evaluate.leakage import SCALE, UNCOUNTED
 from sfumato.evaluate.matched import WAYS
+from sfumato.evaluate.painters import KEYPOINTS
 from sfumato.evaluate.pairs import score_name
 from sfumato.evaluate.tables import Cell, Group, Table, group_by_seed
 from sfumato.evaluate.tradeoff import BOTH_CONCEALED
@@ -104,11 +105,11 @@ def locate(measured: Measured, *, keyed: bool = False) -> list[FrontierPoint]:
 
 
 def attempts_on(identity: str, measured: Measured) -> list[Attempt]:
-    """Return all attacks on a recipe, by single photos and by matches."""
+    """Return all attacks on a recipe, by single photos and by matches; what keypoints show, every recipe does."""
     found = []
     for group in group_by_seed([*measured.leakage, *measured.matched]):
         attack = str(group.params.get("attack"))
-        if _identity(group) != identity or attack in SCALE or identity == "raw":
+        if (_identity(group) != identity and attack != KEYPOINTS) or attack in SCALE or identity == "raw":
             continue
         inverter = group.params.get("inverter", "patch")
         title = attack if inverter == "patch" else f"{attack}, {inverter}"

@@ -27,6 +27,10 @@ from sfumato.images.folders import HomographySequence, PosedImages
 from sfumato.types.recipe import Recipe
 from sfumato.types.record import Record
 
+ALIGNED = ("alignment", "told-alignment")
+ENOUGH_CODES = 16_000
+"""Codes of one key with which alignment finds its way, those of some twenty photos; with fewer it often fails."""
+
 Bar = Callable[[Sequence[Any]], Iterable[Any]]
 
 
@@ -139,12 +143,27 @@ def _attack(
     )
     missing = [str(one) for one in missing_for(recipe, kind, tools)]
     missing += [] if order.toolbox.public else ["public descriptors other than the decoys"]
+    missing += few_codes(recipe, leaks)
     return replace(
         so_far,
         leakage=[*so_far.leakage, *leaks],
         matched=[*so_far.matched, *matched],
         missing={**so_far.missing, recipe.identity: missing},
     )
+
+
+def few_codes(recipe: Recipe, leaks: Iterable[Record]) -> list[str]:
+    """Return what is missing where a seal was attacked with too few codes of its key to tell anything."""
+    if not recipe.is_sealed:
+        return []
+    codes = max((_features(one) for one in leaks if str(one.params.get("attack")) in ALIGNED), default=0)
+    wanted = f"an alignment of {ENOUGH_CODES:,} codes or more of one key: these photos have {codes:,}"
+    return [wanted] if codes < ENOUGH_CODES else []
+
+
+def _features(record: Record) -> int:
+    """Return how many features a record is about, of all photos together."""
+    return round(sum(score.value * score.samples for score in record.scores if score.name == "features"))
 
 
 def _train(order: FrontierOrder, recipe: Recipe, kind: str, report: Callable[[str], None]) -> Tools:

@@ -20,8 +20,9 @@ from sfumato.attack.sealed import thinned
 from sfumato.attack.table import ATTACKS
 from sfumato.concealment.encoders import before_seal, resolve
 from sfumato.errors import ImageError
-from sfumato.evaluate.attackers import Painter, Tools
+from sfumato.evaluate.attackers import Tools
 from sfumato.evaluate.intervals import leakage_interval
+from sfumato.evaluate.painters import KEYPOINTS, Painter
 from sfumato.evaluate.subjects import ClearFeatures, Subject
 from sfumato.evaluate.task import Figures, Prediction, Sample, short_digest
 from sfumato.images.read import read_image
@@ -67,6 +68,9 @@ def needs_on(attack: str, recipe: Recipe) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys((*found, *(("decoys",) if "decoys" in needs else ()))))
 
 
+SHARES = ("distance", *(f"within {limit:g}" for limit in WITHIN))
+OF_FEATURES = {f"{space}{name}" for space in ("", "lifted ") for name in SHARES}
+"""Scores that are means over the features of a photo."""
 UNITS = {"psnr": "dB", "psnr_rgb": "dB", "features": "per image"}
 
 
@@ -142,14 +146,22 @@ class Intruder:
         return {**figures, **distance_scores(prediction["distances"]), "features": float(prediction["features"][0])}
 
     def summarise(self, figures: Mapping[str, Figures], scale: Scale) -> list[Score]:
-        """Return the mean of each score over the photos, picture scores with deviation, and the leakage."""
+        """Return the mean of each score over the photos, picture scores with deviation, and the leakage.
+
+        Of distances it is the mean over all features: a photo with few of them decides little.
+        """
         names = list(dict.fromkeys(name for row in figures.values() for name in row))
         scores = []
         for name in names:
             values = [row[name] for row in figures.values() if name in row]
             if name.endswith("_rgb") and len(values) < len(figures):
                 continue  # of grey photos there is none: a mean over others would not be beside that in grey
-            scores.append(Score(name, fmean(values), UNITS.get(name, ""), len(values)))
+            weights = [row["features"] for row in figures.values() if name in row] if name in OF_FEATURES else None
+            scores.append(
+                Score(
+                    name, fmean(values, weights if weights and any(weights) else None), UNITS.get(name, ""), len(values)
+                )
+            )
             if len(values) > 1 and name in ("ssim", "psnr", "mae", "ssim_rgb", "psnr_rgb", "mae_rgb"):
                 scores.append(Score(f"{name} deviation", stdev(values), UNITS.get(name, ""), len(values)))
         similar = {key: row["ssim"] for key, row in figures.items() if "ssim" in row}
@@ -165,7 +177,7 @@ class Intruder:
         case = self.case
         if case.attack == "clear":
             return None, features.descriptors
-        if case.attack == "floor":
+        if case.attack in ("floor", KEYPOINTS):
             return None, np.broadcast_to(case.painter.floor, (len(features), len(case.painter.floor)))
         concealed = self._concealed(features, 0)
         if case.attack in VARIANTS:

@@ -19,6 +19,7 @@ from sfumato.concealment.encoders import resolve
 from sfumato.errors import InputError, suggest
 from sfumato.evaluate.attackers import Tools
 from sfumato.evaluate.intruder import SCORE_VERSION, VARIANTS, VERSION, Case, Intruder, Scale, needs_on
+from sfumato.evaluate.painters import KEYPOINTS
 from sfumato.evaluate.results import Results
 from sfumato.evaluate.runner import Measured, measure, note, run
 from sfumato.evaluate.staged import STAGED, StagedIntruder, staged_cases
@@ -33,7 +34,7 @@ RECIPES = ("raw", "random-2", "sub-hybrid-2", "sub-hybrid-4")
 SCALE = ("clear", "floor")
 """What leakage is measured on: the picture of the clear descriptors, and that of the keypoints alone."""
 
-UNCOUNTED = ("oracle", "known-pairs")
+UNCOUNTED = ("oracle", "known-pairs", "key-recovery")
 """Beginnings of the names of attacks that are shown and not counted: they know the answer, or had the key's holder seal
 for them."""
 
@@ -132,8 +133,8 @@ class Works:
                 run(work.task(), folder)
                 kept = Results(folder, work.task()).scores()
                 similar = {one.key: kept[one][0]["ssim"] for one in self.samples if one in kept}
-                scales[case.painter.architecture] = {**scales.get(case.painter.architecture, {}), case.attack: similar}
-        return [run(work.task(scales.get(work.intruder.case.painter.architecture)), folder) for work in self.made]
+                scales[case.painter.scale] = {**scales.get(case.painter.scale, {}), case.attack: similar}
+        return [run(work.task(scales.get(work.intruder.case.painter.scale)), folder) for work in self.made]
 
 
 def plan_leakage(photos: Mapping[str, Path], protocol: LeakageProtocol, tools: Tools) -> Works:
@@ -157,12 +158,13 @@ def plan_leakage(photos: Mapping[str, Path], protocol: LeakageProtocol, tools: T
 
 
 def choose_cases(subjects: Sequence[Subject], attacks: Sequence[str], kind: str, tools: Tools) -> list[Case]:
-    """Return every attack on every subject that the tools allow, first the scale: clear descriptors and the floor.
+    """Return every attack on every subject that the tools allow, after the scale and what keypoints alone show.
 
     Raises InputError if nothing at hand inverts these descriptors, or an attack that was asked for needs a tool that is
     missing.
     """
-    clear = [one for one in tools.painters if (one.extractor_name, one.recipe) == (kind, "raw")]
+    clear = [one for one in tools.painters_for(kind, "raw") if one.architecture != KEYPOINTS]
+    blind = [one for one in tools.painters_for(kind, "raw") if one.architecture == KEYPOINTS]
     if tools.painter(kind, "raw") is None:
         raise InputError(
             f"no inverter for clear {kind} is at hand: train one with sfumato train inverter --descriptor {kind}, and "
@@ -170,6 +172,7 @@ def choose_cases(subjects: Sequence[Subject], attacks: Sequence[str], kind: str,
         )
     raw = Subject(Recipe.of("raw"), POINTS, None)
     cases = [Case(raw, attack, painter) for painter in clear for attack in SCALE]
+    cases += [Case(raw, KEYPOINTS, painter) for painter in blind]
     for subject in subjects:
         if not subject.recipe.is_clear:
             cases += cases_of(subject, attacks, kind, tools)

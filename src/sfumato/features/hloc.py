@@ -219,8 +219,12 @@ def _opened(path: Path) -> Iterator[Any]:
     try:
         file = h5py.File(path, "r", locking="best-effort")
     except (OSError, RuntimeError, ValueError) as cause:
-        reason = "is not there" if not path.exists() else "is not a complete HDF5 file"
-        raise SourceError(f"{path} {reason}: {cause}") from cause
+        if not path.exists():
+            raise SourceError(f"{path} is not there: check the path") from cause
+        if isinstance(cause, PermissionError):
+            raise SourceError(f"{path} may not be read: check its permissions") from cause
+        what = "a folder, not" if path.is_dir() else "not a complete HDF5 file, and so not"
+        raise SourceError(f"{path} is {what} a file of features: hloc or sfumato extract makes one") from cause
     with file:
         yield file
 

@@ -11,9 +11,11 @@ from collections.abc import Iterable
 SHOWN = 5
 
 NAME_EARLIER = (
-    "photos must get other names before they are concealed for the first time; do not rename and conceal them again: "
-    "a second lifting reveals the first"
+    "photos must get other names before they are concealed for the first time; do not rename and conceal them again "
+    "if they were lifted: a second lifting reveals the first"
 )
+NAME_FIRST = "give the photos other names first"
+"""What to say before photos are concealed in a way that gives the same descriptor the same result each time."""
 
 
 def is_listable(name: str) -> bool:

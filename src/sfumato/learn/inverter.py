@@ -46,8 +46,14 @@ class Inverter:
     paint_params: PaintParams
     depth: int  # levels of the refinement, 0 without one
 
+    @property
+    def is_blind(self) -> bool:
+        """Whether it paints from keypoints alone: the one number of each row says nothing."""
+        return self.input_dim == 1
+
     def __repr__(self) -> str:
-        return f"Inverter({self.recipe} of {self.extractor_name}, {self.input_dim} numbers)"
+        of = "keypoints" if self.is_blind else self.recipe
+        return f"Inverter({of} of {self.extractor_name}, {self.input_dim} numbers)"
 
 
 def load_inverter(path: str | os.PathLike[str] | None = None) -> Inverter:

@@ -15,6 +15,7 @@ from sfumato.errors import InputError
 from sfumato.features.local import LocalParams, extract
 from sfumato.features.results import Progress, identity
 from sfumato.images.read import read_image
+from sfumato.learn.blind import nothing_of
 from sfumato.learn.checkpoint import load_checkpoint
 from sfumato.learn.imageinverter import KIND as IMAGE_KIND
 from sfumato.learn.imageinverter import ImageInverter, invert_image, load_image_inverter
@@ -55,6 +56,8 @@ def inputs_of(inverter: AnyInverter, features: Features, concealer: Concealer | 
     Raises InputError if it is for another kind of descriptor, or for a recipe and no concealer is given.
     """
     check_fits(inverter, features.extractor.name)
+    if isinstance(inverter, Inverter) and inverter.is_blind:
+        return nothing_of(len(features))
     if Recipe.of(inverter.recipe).is_clear:
         return features.descriptors
     if concealer is None or inverter.frame is None:

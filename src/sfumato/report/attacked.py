@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from sfumato.report.words import UNCOUNTED
+from sfumato.report.words import KEYPOINTS, UNCOUNTED
 from sfumato.types.record import Record, Value
 
 SCALE = ("clear", "floor")
@@ -24,13 +24,28 @@ class Attacked:
     photos: int = 0
 
     @property
+    def plain(self) -> str:
+        """The attack, without the inverter that painted what it gave."""
+        return self.name.partition(", ")[0]
+
+    @property
+    def network(self) -> str:
+        """The inverter, where it was not the usual one."""
+        return self.name.partition(", ")[2]
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it sees keypoints alone, which are the same under every recipe."""
+        return self.plain == KEYPOINTS
+
+    @property
     def counts(self) -> bool:
         """Whether a real attacker could do it: an oracle knows the answer, and a holder of the key has the key."""
         return not self.name.startswith(UNCOUNTED)
 
     @property
     def leakage(self) -> float | None:
-        """0 for what keypoints alone show, 1 for what clear descriptors show."""
+        """0 for what is painted of keypoints with one mean descriptor, 1 for what clear descriptors show."""
         return self.scores.get("leakage")
 
     @property
@@ -62,6 +77,12 @@ def reference_on(recipe: str, records: Iterable[Record]) -> Attacked | None:
         if record.task == "reference" and record.params.get("recipe") == recipe and record.scores:
             return Attacked(str(record.params.get("attack")), _knows(record), means_of([record]), _photos([record]))
     return None
+
+
+def bare_leakage(records: Iterable[Record]) -> float | None:
+    """Return the most that keypoints alone show of the photos, under whatever recipe that was measured."""
+    found = [one for one in records if one.task == "leakage" and one.params.get("attack") == KEYPOINTS]
+    return max((score.value for one in found for score in one.scores if score.name == "leakage"), default=None)
 
 
 def title_of(attack: str, inverter: Value) -> str:

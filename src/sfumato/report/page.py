@@ -11,7 +11,17 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 
 from sfumato.report.standings import Standing, standings_of
-from sfumato.report.words import LEVELS, NOT_TESTED, OPEN, REMAINS, attack_words, leak_words, percent
+from sfumato.report.words import (
+    KEYPOINTS,
+    LEVELS,
+    NOT_TESTED,
+    OPEN,
+    OUTLINES,
+    attack_words,
+    leak_words,
+    percent,
+    remains_words,
+)
 from sfumato.types.record import Picture, Record, Value
 
 TEMPLATE = "page.html.jinja"
@@ -37,7 +47,7 @@ def make_page(records: Sequence[Record], pictures: Iterable[Picture] = (), when:
     audit = next((one for one in records if one.task == "audit"), None)
     template = (resources.files("sfumato.report") / "data" / TEMPLATE).read_text(encoding="utf-8")
     engine = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    engine.filters |= {"percent": percent, "leak": leak_words, "figure": figure, "plain": plain_recipe}
+    engine.filters |= {"percent": percent, "leak": leak_words, "figure": figure, "plain": plain_recipe, "leaks": leaks}
     return engine.from_string(template).render(
         standings=standings,
         headline=headline(standings),
@@ -54,9 +64,10 @@ def make_page(records: Sequence[Record], pictures: Iterable[Picture] = (), when:
         levels=LEVELS,
         open_level=OPEN,
         attack_words=attack_words,
-        used_attacks=list(dict.fromkeys(one.name for s in standings if not s.is_clear for one in s.attacks)),
+        used_attacks=used_attacks(standings),
         not_tested=NOT_TESTED,
-        remains=REMAINS,
+        outlines=OUTLINES,
+        remains=remains_words(standings[0].bare),
     )
 
 
@@ -64,6 +75,12 @@ def used_columns(standings: Sequence[Standing]) -> dict[str, str]:
     """Return the columns of the table of attacks in which there is a figure."""
     told = {name for one in standings for attack in one.attacks for name in attack.scores}
     return {title: name for title, name in COLUMNS.items() if name in told}
+
+
+def used_attacks(standings: Sequence[Standing]) -> list[str]:
+    """Return the names of all attacks, each once; the scale that raw is measured on is none."""
+    found = (one for each in standings for one in each.attacks if not each.is_clear or one.is_bare)
+    return list(dict.fromkeys(one.name for one in found))
 
 
 class Album:
@@ -89,6 +106,11 @@ class Album:
         """Return the address of a picture; empty where there is none."""
         return self._held.get((shows, photo, recipe, attack), "")
 
+    def from_keypoints(self, photo: str) -> str:
+        """Return the address of what keypoints alone show of a photo, under whatever recipe that was painted."""
+        held = self._held.items()
+        return next((address for key, address in held if key[:2] == ("seen", photo) and key[3] == KEYPOINTS), "")
+
     def hero(self, standings: Sequence[Standing]) -> str:
         """Return the first photo of which there is a picture under every recipe; empty where there is none."""
         for photo in self.photos:
@@ -100,19 +122,18 @@ class Album:
 def headline(standings: Sequence[Standing]) -> str:
     """Return the verdict in one sentence: about the default recipe, or the one that leaks least."""
     concealed = [one for one in standings if not one.is_clear]
-    measured = [one for one in concealed if one.leakage is not None]
-    chosen = next((one for one in concealed if one.is_default), ([None, *concealed[:1], *measured])[-1])
+    chosen = next(iter(concealed), None)
     if chosen is None:
         return "Clear features show the picture to whoever holds them."
     name, word = "the default recipe" if chosen.is_default else plain_recipe(chosen.recipe), chosen.level.word
     if chosen.leakage is None:
         return f"What a server sees under {name} could not be measured on these photos. Verdict: {word}."
-    if chosen.leakage <= 0:
-        return f"Under {name} no attack at hand got anything of the picture. Verdict: {word}."
-    seen = percent(chosen.leakage)
+    if chosen.is_of_keypoints:
+        return f"Under {name} no attack at hand showed more than keypoints do. Verdict: {word}."
+    seen = f"{percent(chosen.leakage)} of what clear features add to keypoints"
     if chosen.level is OPEN:
-        return f"Under {name} attacks got {seen} of what clear features give away: no evidence yet. Verdict: {word}."
-    return f"Under {name} a server still sees {seen} of what clear features give away. Verdict: {word}."
+        return f"Under {name} attacks got {seen}: no evidence yet. Verdict: {word}."
+    return f"Under {name} a server still sees {seen}. Verdict: {word}."
 
 
 def left_out(records: Sequence[Record]) -> list[str]:
@@ -163,6 +184,16 @@ def figure(value: Value) -> str:
     if isinstance(value, str) and re.fullmatch("[0-9a-f]{24,}", value):
         return f"{value[:12]}…"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def leaks(leakage: float | None, bare: float | None = None) -> str:
+    """Return what an attack showed, as said below its picture.
+
+    >>> leaks(0.718), leaks(-0.09), leaks(None)
+    ('leaks 72 %', 'no more than keypoints show', 'not measured')
+    """
+    said = leak_words(leakage, bare)
+    return f"leaks {said}" if said.endswith("%") else said
 
 
 def plain_recipe(recipe: str) -> str:

@@ -6,12 +6,14 @@ picture and no page.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sfumato.errors import InputError
-from sfumato.report.attacked import Attacked, attacks_on, means_of, reference_on
+from sfumato.report.attacked import Attacked, attacks_on, bare_leakage, reference_on
+from sfumato.report.matching import matching_of, with_shares
 from sfumato.report.words import (
     ALIGNMENT,
     ENOUGH_CODES,
@@ -23,16 +25,19 @@ from sfumato.report.words import (
     OPEN,
     RECOVERED,
     TRAINED,
+    TRAINED_ON_IT,
+    UNREAD,
     Level,
+    attack_words,
     few_codes_words,
     leak_words,
     level_of,
+    reference_words,
     sealed_words,
     untested_words,
 )
 from sfumato.types.record import Record
 
-BOTH_CONCEALED = ("p-to-p", "s-to-s")
 NEAR = 0.05
 """Attacks this near to the strongest show about the same picture."""
 
@@ -41,7 +46,8 @@ NEAR = 0.05
 class Standing:
     """A recipe: its attacks, and what matching kept, in itself and as shares of raw.
 
-    ``reference`` is what the authors measured of it with many photos under one key; of sealed recipes only.
+    ``reference`` is what the authors measured of it with many photos under one key; of sealed recipes only. ``bare`` is
+    what keypoints alone showed of these photos.
     """
 
     recipe: str
@@ -49,6 +55,7 @@ class Standing:
     matching: Mapping[str, float] = field(hash=False)
     is_default: bool = False
     reference: Attacked | None = None
+    bare: float | None = None
 
     @property
     def name(self) -> str:
@@ -67,8 +74,8 @@ class Standing:
 
     @property
     def worst(self) -> Attacked | None:
-        """The attack that counts and shows most of the picture; of equal ones that which needs least."""
-        counted = [one for one in self.attacks if one.counts and one.leakage is not None]
+        """The attack on descriptors that counts and shows most of the picture; of equal ones that which needs least."""
+        counted = [one for one in self.attacks if one.counts and one.leakage is not None and not one.is_bare]
         return max(counted, key=lambda one: (round(one.leakage or 0.0, 3), -one.needs), default=None)
 
     @property
@@ -88,15 +95,27 @@ class Standing:
 
     @property
     def leakage(self) -> float | None:
-        """What the verdict rests on: the larger of this run's leakage and the reference's; None for none."""
-        known = [self.leakage_here, None if self.reference is None else self.reference.leakage]
-        return max((one for one in known if one is not None), default=None)
+        """What the verdict rests on: the largest of this run, the reference and keypoints; None if nothing ran here."""
+        here, there = self.leakage_here, self._reference_leakage
+        return None if here is None else max(one for one in (here, there, self.bare) if one is not None)
 
     @property
-    def rests_on_reference(self) -> bool:
-        """Whether the reference, and not this run, decided the leakage."""
-        here = self.leakage_here
-        return self.leakage is not None and (here is None or self.leakage > here)
+    def reference_is_larger(self) -> bool:
+        """Whether the reference shows more than anything in this run."""
+        known = [one for one in (self.leakage_here, self.bare) if one is not None]
+        return self._reference_leakage is not None and self._reference_leakage > max(known, default=-math.inf)
+
+    @property
+    def is_of_keypoints(self) -> bool:
+        """Whether no attack on descriptors showed more than keypoints alone."""
+        if self.is_clear or self.leakage is None:
+            return False
+        by_authors = self.reference is not None and self.reference_is_larger and self.reference.is_bare
+        return by_authors or self.leakage <= max(0.0, self.bare or 0.0)
+
+    @property
+    def _reference_leakage(self) -> float | None:
+        return None if self.reference is None else self.reference.leakage
 
     def recovered(self, within: str = "within 0.1") -> float | None:
         """Return the largest share of descriptors that an attack recovered within a distance; of raw all.
@@ -104,21 +123,27 @@ class Standing:
         Points of an encoder's space that were recovered from a lifting after it are told in the table and do not count
         here: the encoder alone would release them as they are.
         """
-        counted = [*(one for one in self.attacks if one.counts), *([self.reference] if self.reference else [])]
+        known = [self.reference] if self.reference and self.worst else []
+        counted = [*(one for one in self.attacks if one.counts), *known]
         found = [one.scores[within] for one in counted if within in one.scores]
         return 1.0 if self.is_clear else max(found, default=None)
 
     @property
     def has_enough(self) -> bool:
-        """Whether the strongest kind of attack was tried: a trained network, or an alignment of enough codes."""
+        """Whether the strongest kind of attack was tried: a network trained on it, of sealed codes on enough of them.
+
+        What the authors measured with enough stands in for that where anything at all was measured here.
+        """
         if not self.is_sealed:
-            return bool(self._names & set(TRAINED))
-        return self.reference is not None or self.codes >= ENOUGH_CODES
+            return bool({one.plain for one in self.attacks} & set(TRAINED))
+        if self.worst is None or self.reference is not None:
+            return self.worst is not None
+        return self.codes >= ENOUGH_CODES and any(one.network == TRAINED_ON_IT for one in self.attacks if one.counts)
 
     @property
     def codes(self) -> int:
         """How many codes of one key an alignment had."""
-        return max((one.codes for one in self.attacks if one.name.split(",")[0].endswith(ALIGNMENT)), default=0)
+        return max((one.codes for one in self.attacks if one.plain.endswith(ALIGNMENT)), default=0)
 
     @property
     def level(self) -> Level:
@@ -135,41 +160,50 @@ class Standing:
             return NOTHING_RAN
         if level not in (OPEN, level_of(leakage, 0.0, trained=True)):
             return RECOVERED
-        first = FAILED if leakage <= 0 else level.says
+        failed = self.is_of_keypoints
+        first = FAILED if failed else level.says
         if level is not OPEN:
             return first
         if self.is_sealed:
-            return f"{first if leakage <= 0 else LEVELS[0].says} {few_codes_words(self.codes)}"
-        return f"{FAILED} None of them was trained against it: this is no evidence." if leakage <= 0 else first
+            why = few_codes_words(self.codes) if self.codes < ENOUGH_CODES else f"{UNREAD} This is no evidence."
+            return f"{first if failed else LEVELS[0].says} {why}"
+        return f"{FAILED} None of them was trained against it: this is no evidence." if failed else first
 
     @property
     def rests_on(self) -> str:
-        """Which of two figures decided, this run's or the reference's; empty where there is one only."""
+        """Which figure decided, this run's, the reference's or that of keypoints; empty where there is one only."""
+        worst, known = self.worst, self.reference
+        there = "" if known is None else reference_words(known.leakage, known.name, known.photos, known.codes)
+        beside = f" Beside it stands {there}." if there else ""
+        if worst is None or self.is_clear:
+            return beside.strip()
+        by = f", by {worst.name}" if (worst.leakage or 0.0) > max(0.0, self.bare or 0.0) else ""
+        here = f"{worst.photos} photo{'s' * (worst.photos != 1)} alone gave {leak_words(worst.leakage, self.bare)}{by}"
+        if self.reference_is_larger:
+            return f"The verdict rests on {there}. Your {here}."
+        if self.is_of_keypoints and self.leakage == self.bare:
+            return f"The verdict rests on what keypoints alone show here, {leak_words(self.bare)}.{beside}"
+        return f"The verdict rests on this audit: your {here}.{beside}" if there else ""
+
+    @property
+    def reference_knows(self) -> str:
+        """What the attacker of the reference knew: as the same attack of this run, or in words."""
         if self.reference is None:
             return ""
-        measured = f"{self.reference.photos:,} photos" if self.reference.photos else "many photos"
-        there = f"measured by the authors with {measured} under one key"
-        mine = f"your {self.worst.photos} photo{'s' * (self.worst.photos != 1)} alone" if self.worst else "your photos"
-        here = f"gave {leak_words(self.leakage_here)}" if self.worst else "were too few to measure anything"
-        if self.rests_on_reference:
-            return f"The verdict rests on {leak_words(self.leakage)}, {there}; {mine} {here}."
-        return f"The verdict rests on this audit: {mine} {here}; {leak_words(self.reference.leakage)} was {there}."
+        same = (one.knows for one in self.attacks if one.plain == self.reference.plain and one.knows)
+        return ", ".join(self.reference.knows or next(same, ())) or attack_words(self.reference.name)
 
     @property
     def untested(self) -> str:
         """What might do better and was not tried."""
         if self.is_sealed:
-            with_key = [one.leakage for one in self.attacks if one.name.startswith(KEY_HOLDER)]
-            return sealed_words(self._names, with_key[0] if with_key else None)
-        return "" if self.is_clear else untested_words(self._names)
-
-    @property
-    def _names(self) -> set[str]:
-        return {one.name.split(",")[0] for one in self.attacks}
+            with_key = [one.leakage for one in self.attacks if one.plain == KEY_HOLDER and one.leakage is not None]
+            return sealed_words({one.name for one in self.attacks}, max(with_key, default=None), self.bare)
+        return "" if self.is_clear else untested_words({one.plain for one in self.attacks})
 
 
 def standings_of(records: Sequence[Record]) -> list[Standing]:
-    """Join the records by recipe, those that leak most first.
+    """Join the records by recipe: the default first, then from the least leaking to the most, raw last.
 
     Raises InputError if there is nothing to report, or records of different descriptors, photos or settings are mixed.
     """
@@ -182,7 +216,7 @@ def standings_of(records: Sequence[Record]) -> list[Standing]:
     refuse_mixed(measured)
     default = next((str(one.params.get("default")) for one in records if one.task == "audit"), "")
     recipes = list(dict.fromkeys(str(one.params.get("recipe")) for one in measured))
-    raw = matching_of("raw", measured)
+    raw, bare = matching_of("raw", measured), bare_leakage(measured)
     found = [
         Standing(
             recipe=one,
@@ -190,10 +224,13 @@ def standings_of(records: Sequence[Record]) -> list[Standing]:
             matching=with_shares(matching_of(one, measured), raw),
             is_default=one == default,
             reference=reference_on(one, records),
+            bare=bare,
         )
         for one in recipes
     ]
-    return sorted(found, key=lambda one: (not one.is_clear, -(9.0 if one.leakage is None else one.leakage)))
+    return sorted(
+        found, key=lambda one: (one.is_clear, not one.is_default, 9.0 if one.leakage is None else one.leakage)
+    )
 
 
 def refuse_mixed(records: Iterable[Record]) -> None:
@@ -208,24 +245,3 @@ def refuse_mixed(records: Iterable[Record]) -> None:
                 f"report: two records of {record.task}, {told.get('recipe')} are of different photos or settings: "
                 f"measure them into folders of their own, and make a page for each"
             )
-
-
-def matching_of(recipe: str, records: Iterable[Record]) -> dict[str, float]:
-    """Return the mean scores of matching a recipe with nothing clear on either side; empty where none was measured."""
-    group = [
-        record
-        for record in records
-        if record.task == "homography"
-        and record.params.get("recipe") == recipe
-        and record.params.get("distance") in BOTH_CONCEALED
-        and record.scores
-    ]
-    wanted = ("accuracy 3 px", "correct 3 px", "matches")
-    means = means_of(group) if group else {}
-    return {name: means[f"{name}, overall"] for name in wanted if f"{name}, overall" in means}
-
-
-def with_shares(own: Mapping[str, float], raw: Mapping[str, float]) -> dict[str, float]:
-    """Return scores of matching with their shares of those of raw."""
-    shares = {f"{name} / raw": own[name] / raw[name] for name in own if raw.get(name)}
-    return {**own, **shares}

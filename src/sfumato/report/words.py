@@ -6,17 +6,21 @@ Knows names of attacks and figures; not where they come from. No word here says 
 
 from dataclasses import dataclass
 
-UNCOUNTED = ("oracle", "known-pairs")
+KEYPOINTS = "keypoints"
+"""The attack by an inverter that is given no descriptor: no recipe hides what it paints, and none leaks less."""
+UNCOUNTED = ("oracle", "known-pairs", "key-recovery")
 """Beginnings of the names of attacks that are shown and do not count: an oracle is told the answer, and for known pairs
 a holder of the key sealed features of the attacker's."""
 KEY_HOLDER = "known-pairs"
 """The attack by who has the key of sealed features, or whom a device that has it obeys."""
 ALIGNMENT = "alignment"
 """The attack on sealed features by who has no key."""
-ENOUGH_CODES = 20_000
-"""Codes of one key with which alignment finds its way; with fewer it often fails, which says nothing."""
+ENOUGH_CODES = 16_000
+"""Codes of one key that an alignment should have, as many as the reference has; to fail with fewer says nothing."""
 TRAINED = ("direct", "decoder")
 """Attacks by a network that was trained on what the very recipe releases."""
+TRAINED_ON_IT = "inverter trained on it"
+"""What titles of attacks on sealed features end in where an inverter of such readings paints them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +34,18 @@ class Level:
 
 
 NONE = Level("no protection", "The features themselves are sent: whoever holds them can paint the picture.")
-OPEN = Level("open", "The attacks at hand got little, but none was trained against it: this is no evidence.")
+OPEN = Level(
+    "open", "The attacks at hand showed little but keypoints, and none was trained against it: this is no evidence."
+)
 NOTHING_RAN = (
     "Nothing was measured: no attack that counts could be run on these photos. This says nothing about the recipe."
 )
 FAILED = (
-    "No attack at hand got anything: what they painted is no nearer to the photo than what the positions of keypoints "
-    "alone show. That they failed does not mean that a better one would."
+    "No attack at hand showed more than keypoints do: the outlines in what they painted come from keypoints. That they "
+    "failed does not mean that a better one would."
 )
 LEVELS = (
-    Level("strong", "No attack in this audit got far beyond what the positions of keypoints show.", 0.3, 0.01),
+    Level("strong", "No attack got far beyond what keypoints show.", 0.3, 0.01),
     Level("better", "A server sees an impression of the picture, with much of the detail gone.", 0.5, 0.10),
     Level("weak", "A server can still paint most of the picture.", 0.8, 0.50),
     Level("broken", "A server can paint nearly the same picture as from clear features."),
@@ -66,7 +72,8 @@ def level_of(leakage: float | None, recovered: float | None, *, trained: bool) -
 
 ATTACK_WORDS = {
     "clear": "the inverter for clear features",
-    "floor": "keypoint positions alone, one constant descriptor: the floor",
+    "floor": "the inverter for clear features, given keypoints with one mean descriptor for all: the zero of the scale",
+    "keypoints": "an inverter trained to paint from keypoints alone, without any descriptor: what no recipe hides",
     "vertex": "searches the corners of the subspace; knows only that SIFT is a histogram: never negative, clamped",
     "vertex+decoys": "searches the corners of the subspace, and has the decoy database",
     "bounded": "knows that the network's last layer is bounded",
@@ -86,6 +93,7 @@ ATTACK_WORDS = {
     "alignment": "has descriptors of other people's photos, and lays all sealed features at once over them",
     "told-alignment": "lays all sealed features over others and is told how, which no attacker is: counted, as a bound",
     "known-pairs": "had thousands of features of its own sealed by a holder of the key: shown, not counted",
+    "key-recovery": "works the key itself out of such features, and reads all others with it: shown, not counted",
     "oracle": "is told which of the nearest public descriptors is the best: shown, not counted",
     "oracle-projected": "is told which of the nearest, projected on the subspace, is the best: shown, not counted",
     "oracle-sphere": "is told which of the nearest, projected on the subspace's sphere, is best: shown, not counted",
@@ -110,14 +118,16 @@ def attack_words(name: str) -> str:
     """
     plain, _, network = name.partition(", ")
     first, _, then = plain.partition(" then ")
-    said = ATTACK_WORDS.get(first, "is explained in docs/attacks.md")
+    said = ATTACK_WORDS.get(first, "an attack that this page has no words for")
     said = f"{said}, in the encoder's space; {STAGES.get(then, then)}" if then else said
+    if network == TRAINED_ON_IT:
+        return f"{said}; painted by an inverter trained on such readings"
     return f"{said} ({network})" if network else said
 
 
 NOT_TESTED = (
     "Inverters larger than ours, or that know typical pictures (diffusion models): they would fill in more.",
-    "Matched features and maps: who sees the same point several times recovers more of it (docs/threats.md).",
+    "Matched features and maps: who sees the same point several times recovers more of it.",
     "People who already know something of the scene, and other releases of the same photos.",
     "Photos at full size, more features a photo, and other descriptors than the one named below.",
 )
@@ -125,15 +135,18 @@ NOT_TESTED = (
 
 SEALED = (
     "Not tested, and possible without the key: a network over all codes of a photo and their keypoints at once, "
-    "trained under keys of the attacker's own. Measured by the authors, not in this audit: an inverter trained on what "
-    "alignment gives (docs/results.md). Only a network on one code alone is ruled out. Many more codes of one key "
-    "would help an attacker."
+    "trained under keys of the attacker's own. Only a network on one code alone is ruled out. Many more codes of one "
+    "key would help an attacker."
 )
 """What might do better on sealed features and nobody tried."""
+UNREAD = "No inverter trained on what alignment gives was run here: it sees more than the usual one."
+"""Said of sealed features where no such inverter was at hand."""
 
+OUTLINES = "Keypoints alone give outlines, and no recipe hides them: by that much a person may be recognised."
 REMAINS = (
-    "Positions, sizes and angles of keypoints stay visible under every recipe. They outline the scene; the floor shows "
-    "how much that alone gives away."
+    "No recipe hides where keypoints are, and they outline the scene. Archives of sealed features hold their positions "
+    "only, those of other recipes sizes and angles too; every attacker here is given all three. That 0 % is a zero to "
+    "measure from, not the least that can be seen."
 )
 
 
@@ -147,21 +160,30 @@ def untested_words(attacks: set[str]) -> str:
     return "Not tested: an inverter trained on this very recipe." if missing else ""
 
 
-def sealed_words(attacks: set[str], with_key: float | None) -> str:
-    """Return against whom sealed features do not hold and what nobody tried; ``with_key`` is what known pairs got."""
-    got = "was not measured" if with_key is None else f"got {leak_words(with_key)} of the picture"
+def sealed_words(attacks: set[str], with_key: float | None, bare: float | None = None) -> str:
+    """Return against whom sealed features do not hold and what nobody tried.
+
+    ``attacks`` are titles, with the inverters that painted; ``with_key`` is what known pairs got, ``bare`` what
+    keypoints alone show.
+    """
+    got = "was not measured" if with_key is None else f"got {leak_words(with_key, bare)}"
     told = (
-        f"Holds only against those without the key. An attacker for whom a holder of it sealed thousands of features "
-        f"({KEY_HOLDER}) {got}; an inverter trained under the key would do more, and was not run. {SEALED}"
+        f"Holds only against those without the key, and the key comes out of a thousand or two of known features: a "
+        f"sealed photo that the attacker has too, or can lay over a photo of the same place by its keypoints. Take a "
+        f"key for each place. Looking up near ones of 10,000 known features ({KEY_HOLDER}) {got}; key-recovery, which "
+        f"sees far more, is not run in audits. {SEALED}"
     )
-    return told if ALIGNMENT in attacks else f"{told} Nor was an alignment of all sealed features run."
+    if not any(one.endswith(f", {TRAINED_ON_IT}") for one in attacks):
+        told = f"{told} {UNREAD}"
+    aligned = any(one.split(",")[0] == ALIGNMENT for one in attacks)
+    return told if aligned else f"{told} Nor was an alignment of all sealed features run."
 
 
 def few_codes_words(codes: int) -> str:
     """Return why an attack on so few codes of a key is no evidence."""
     return (
         f"Here the attack had {codes:,} codes of one key; a server holds those of all photos. With fewer than "
-        f"{ENOUGH_CODES:,} it often fails for want of codes: this is no evidence."
+        f"{ENOUGH_CODES:,}, as many as the reference has, it often fails for want of codes: this is no evidence."
     )
 
 
@@ -178,10 +200,29 @@ def percent(share: float | None) -> str:
     return f"{round(100 * share)} %"
 
 
-def leak_words(leakage: float | None) -> str:
-    """Return a leakage for people: at or below the floor an attack failed, which is no measured 0 %.
+def leak_words(leakage: float | None, bare: float | None = None) -> str:
+    """Return a leakage for people: of no more than 0, or than keypoints alone show, is said no figure.
 
-    >>> leak_words(0.718), leak_words(-0.09), leak_words(None)
-    ('72 %', 'nothing', 'not measured')
+    >>> leak_words(0.718), leak_words(-0.09), leak_words(0.05, 0.17), leak_words(None)
+    ('72 %', 'no more than keypoints show', 'no more than keypoints show', 'not measured')
     """
-    return "nothing" if leakage is not None and leakage <= 0 else percent(leakage)
+    is_less = leakage is not None and leakage <= max(0.0, bare or 0.0)
+    return "no more than keypoints show" if is_less else percent(leakage)
+
+
+def remains_words(bare: float | None) -> str:
+    """Return what no recipe hides; ``bare`` is what an inverter made for keypoints alone shows, where it was run."""
+    is_more = bare is not None and bare > 0
+    more = f"shows {percent(bare)} here, and no recipe is said to leak less" if is_more else "sees more"
+    return f"{REMAINS} An inverter made for keypoints alone {more}."
+
+
+def reference_words(leakage: float | None, attack: str, photos: int, codes: int) -> str:
+    """Return what the authors measured, with how many photos and codes where that is known.
+
+    >>> reference_words(0.05, "alignment", 20, 16251)
+    'what the authors measured with 20 photos (16,251 codes) under one key: 5 %, by alignment'
+    """
+    given = f"{photos:,} photos" if photos else "many photos"
+    given += f" ({codes:,} codes)" if codes else ""
+    return f"what the authors measured with {given} under one key: {leak_words(leakage)}, by {attack}"

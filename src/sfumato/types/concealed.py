@@ -4,7 +4,7 @@
 Unrelated to the clear types on purpose: nothing here holds, imports or converts to a clear descriptor.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -150,6 +150,12 @@ class ConcealedFeatures:
         object.__setattr__(self, "keypoints", frozen_array(self.keypoints, "keypoints", (len(self.subspaces), 4)))
         object.__setattr__(self, "recipe", recipe)
         object.__setattr__(self, "image_size", checked_size(self.image_size))
+
+    def positions_only(self) -> "ConcealedFeatures":
+        """Return the features with sizes of 1 and angles of 0: matching and maps use neither, who paints uses both."""
+        places = self.keypoints.copy()
+        places[:, 2:] = 1, 0
+        return replace(self, keypoints=places)
 
     def __len__(self) -> int:
         return len(self.keypoints)

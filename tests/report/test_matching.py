@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What matching keeps: both sides concealed, and shares of raw."""
+
+from sfumato.report.matching import matching_of, with_shares
+
+
+def test_only_both_sides_concealed_are_taken(records):
+    assert matching_of("sub-hybrid-2", records)["correct 3 px"] == 60.0
+    assert matching_of("nobody's", records) == {}
+
+
+def test_shares_are_of_raw():
+    assert with_shares({"matches": 50.0, "odd": 1.0}, {"matches": 100.0}) == {
+        "matches": 50.0,
+        "odd": 1.0,
+        "matches / raw": 0.5,
+    }
