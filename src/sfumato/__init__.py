@@ -32,6 +32,7 @@ _HOMES = {
     "conceal": "concealment.lift",
     "encode": "learn.encoder",
     "extract": "features.local",
+    "key_for_place": "concealment.seal",
     "load": "store",
     "load_decoys": "concealment.decoyfile",
     "load_encoder": "learn.encoder",

@@ -18,7 +18,7 @@ conceal = partial(sfumato.conceal, evaluation_seed=1)
 def test_every_attack_is_there_under_its_name():
     names = "vertex bounded nearest nearest-base nearest-projected nearest-sphere oracle oracle-projected oracle-sphere"
     rest = "oracle-base oracle-encoded decoys clusters density intersection reveal tracks decoder regression"
-    sealed = "alignment told-alignment known-pairs replay"
+    sealed = "alignment told-alignment known-pairs key-recovery replay"
     assert list(ATTACKS) == [*names.split(), *rest.split(), *sealed.split()]
     assert all(attack.name == name and attack.assumes for name, attack in ATTACKS.items())
 
@@ -107,7 +107,7 @@ def test_sealed_features_leave_attacks_that_need_no_key(sift):
     assert applicable(hidden, known) == ()
     pairs = KnownPairs(descriptors=sift.descriptors, codes=hidden.subspaces.origin)
     every = replace(known, pool=hidden.subspaces.origin, pairs=pairs)
-    assert applicable(hidden, every) == ("alignment", "known-pairs")
+    assert applicable(hidden, every) == ("alignment", "known-pairs", "key-recovery")
     with pytest.raises(InputError, match="not for sealed"):
         run_attack(ATTACKS["nearest"], hidden, every)
     with pytest.raises(InputError, match="not for unsealed"):

@@ -370,3 +370,20 @@ def test_a_wide_seal_warns_in_a_line(photos, tmp_path, run_sfumato):
 def test_the_help_explains_the_default():
     shown = " ".join(run_here("conceal", "--help").output.replace("│", " ").split())
     assert "sealed-512: 512 bits under a device key" in shown
+
+
+def test_places_of_one_device_key_do_not_match(photos, tmp_path, run_sfumato):
+    (tmp_path / "k.key").write_bytes(bytes(range(32)))
+    (tmp_path / "k.key").chmod(0o600)
+    few = ("--max-features", 60, "--secret-file", tmp_path / "k.key", "--recipe", "sealed-64")
+    made = {}
+    for name, place in (("a", "kitchen"), ("b", "kitchen"), ("c", "hall"), ("d", None)):
+        path = tmp_path / f"{name}.sfm.h5"
+        run_sfumato("conceal", photos / "a.png", "-o", path, *few, *(("--place", place) if place else ()))
+        made[name] = json.loads(run_sfumato("inspect", path, "--json").stdout)["recipe"]
+    assert made["a"] == made["b"]
+    assert len(set(made.values())) == 3
+    done = run_sfumato(
+        "conceal", photos / "a.png", "-o", tmp_path / "e.sfm.h5", "--place", "hall", "--recipe", "random-2", code=1
+    )
+    assert "--place is for sealed recipes" in done.stderr

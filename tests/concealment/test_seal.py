@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+import warnings
+
 import numpy as np
 import pytest
 
 from sfumato.concealment.encoders import find_encoders, remember, resolve, resolve_ahead
 from sfumato.concealment.lift import conceal
-from sfumato.concealment.seal import BANDWIDTH, is_made_under, make_seal, sealing_key
+from sfumato.concealment.seal import BANDWIDTH, is_made_under, key_for_place, make_seal, sealing_key, warn_if_wide
 from sfumato.errors import EvaluationOnlyWarning, InputError, RecipeError, WeakSecretWarning, WideSealWarning
 from sfumato.evaluate.subjects import settled
 from sfumato.learn.encoder import encode, save_encoder
@@ -172,7 +174,7 @@ def test_seals_that_we_defend_do_not_warn():
 
 
 def test_the_usual_bandwidth_is_one_seal_however_it_is_written():
-    written = {str(resolve(f"sealed-64{form}", KEY).recipe) for form in ("", f":{BANDWIDTH}", f":{BANDWIDTH}0")}
+    written = {str(resolve(f"sealed-64{form}", KEY).recipe) for form in ("", f":{BANDWIDTH}", f":{BANDWIDTH:.3f}")}
     assert len(written) == 1
     assert written.pop().startswith("sealed-64@")
     assert str(resolve("sealed-64:0.40", KEY).recipe).startswith("sealed-64:0.4@")
@@ -197,3 +199,25 @@ def test_a_key_is_told_from_another_by_the_name_of_the_seal_whatever_the_width()
         assert not is_made_under(made, Recipe.of("sealed-64:0.4"), None)
         assert is_made_under(made, Recipe.of("sealed-64"), None)
     assert not is_made_under(Recipe.of("random-2"), Recipe.of("sealed-64"), KEY)
+
+
+def test_a_place_has_a_key_of_its_own():
+    kitchen = key_for_place(KEY, "kitchen")
+    assert kitchen == key_for_place(KEY, " kitchen ")
+    assert len({kitchen, key_for_place(KEY, "hall"), key_for_place(KEY[:-1] + b"x", "kitchen"), KEY}) == 4
+    assert len(kitchen) == 32
+    for wrong in ("", "  ", None):
+        with pytest.raises(InputError, match="needs a name"):
+            key_for_place(KEY, wrong)
+
+
+@pytest.mark.parametrize(("recipe", "kind", "says"), [
+    ("sealed-512", "rootsift", "for rootsift take"), ("sealed-512", "hardtfeat", "for hardtfeat take"),
+    ("sealed-512", "superpoint", "is not known"), ("sealed-512:0.18", "rootsift", None), ("sealed-512", "sift", None),
+    ("sealed-1024", "sift", "grow with bits"), ("sealed-512", "unknown", None), ("random-2", "superpoint", None),
+])  # fmt: skip
+def test_descriptors_that_lie_closer_together_need_narrower_seals(recipe, kind, says):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        warn_if_wide(Recipe.of(recipe), kind)
+    assert [says in str(one.message) for one in told] == [True] * (says is not None)

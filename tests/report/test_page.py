@@ -224,7 +224,7 @@ def test_the_page_says_which_figure_decided_and_shows_both(make_attack, make_ref
 def test_the_gap_of_sealed_recipes_is_on_the_page(make_attack):
     text = read(make_page([make_attack(SEALED, "alignment", 0.1), make_attack(SEALED, "known-pairs", 0.48)])).text
     assert text.count("a network over all codes of a photo") == 2
-    assert "got 48 %; an inverter trained under the key would do more" in text
+    assert "(known-pairs) got 48 %; key-recovery" in text
     assert "known-pairs had a holder of the key seal features for it" in text
     assert "An oracle: shown" not in text
 
@@ -251,7 +251,10 @@ def test_what_could_not_be_run_is_told_apart_from_photos_left_out(make_match, ma
 def test_the_note_of_a_card_is_short_and_the_rest_is_folded_but_printed(make_attack):
     page = make_page([sealed_audit(), make_attack(SEALED, "alignment", 0.1), make_attack(SEALED, "known-pairs", 0.48)])
     card = page[page.index('<section class="card">') : page.index("</section>")]
-    assert '<p class="untested">Holds only against those without the key.</p>' in card
+    assert (
+        '<p class="untested">Holds only against those who have neither the key nor a photo of what was sealed.</p>'
+        in card
+    )
     folded = card[card.index("<details>") : card.index("</details>")]
     assert "a network over all codes of a photo" in folded
     assert "The strongest here was <b>alignment</b>" in folded

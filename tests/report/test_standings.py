@@ -208,7 +208,7 @@ def test_failed_attacks_are_called_so_whatever_the_recipe(make_attack):
 def test_sealed_recipes_tell_what_a_key_was_worth_here(make_attack):
     records = [make_attack(SEALED, "alignment", 0.1), make_attack(SEALED, "known-pairs", 0.1)]
     (sealed,) = standings_of([*records, make_attack(SEALED, "known-pairs", 0.48, inverter=READER)])
-    assert "got 48 %; an inverter" in sealed.untested
+    assert "got 48 %; key-recovery" in sealed.untested
     assert "No inverter trained" not in sealed.untested
     (unread,) = standings_of(records)
     assert "No inverter trained on what alignment gives was run here" in unread.untested

@@ -62,11 +62,12 @@ def test_what_was_not_tried_is_told():
 
 def test_of_sealed_features_the_gap_and_what_a_key_is_worth_are_told():
     told = sealed_words({"alignment", "known-pairs"}, 0.48)
-    assert "got 48 %; an inverter trained under the key would do more, and was not run" in told
+    assert "(known-pairs) got 48 %; key-recovery" in told
+    assert "The key comes out of a thousand or two of known features" in told
     assert "a network over all codes of a photo" in told
     assert "No inverter trained on what alignment gives was run here" in told
     assert "No inverter" not in sealed_words({"alignment", "alignment, inverter trained on it"}, 0.48)
-    assert "got no more than keypoints show; an inverter" in sealed_words({"alignment"}, -0.1)
+    assert "got no more than keypoints show; key-recovery" in sealed_words({"alignment"}, -0.1)
     assert "clear features" not in told
     assert "Nor was an alignment" not in told
     assert "was not measured" in sealed_words(set(), None)

@@ -142,13 +142,14 @@ def _fitted(rows: Floats, signs: Floats, directions: Floats, rng: np.random.Gene
     """Return directions and phases fitted to all known codes by logistic regression, from the best phase of a scan."""
     turned = rows @ directions.T
     scan = np.linspace(0, 2 * np.pi, PHASES, endpoint=False, dtype=np.float32)
-    phases = scan[np.argmax([(signs * np.cos(turned + phase)).mean(axis=0) for phase in scan], axis=0)].copy()
+    best = np.argmax([(signs * np.cos(turned + phase)).mean(axis=0) for phase in scan], axis=0)
+    phases: Floats = scan[best].astype(np.float32)
     steps, turns = Adam(directions.shape), Adam(phases.shape)
     for number in range(ROW_STEPS):
         some = rng.integers(len(rows), size=min(BATCH, len(rows)))
         slope = _bit_slope(rows[some] @ directions.T + phases, signs[some]) / np.float32(len(some))
         rate = ROW_RATE * (1 - number / ROW_STEPS) + 0.002
-        directions -= steps.step(slope.T @ rows[some], rate)
+        directions -= steps.step((slope.T @ rows[some]).astype(np.float32), rate)
         phases -= turns.step(slope.sum(axis=0, dtype=np.float32), rate)
     return Waves(directions, phases)
 
@@ -156,7 +157,7 @@ def _fitted(rows: Floats, signs: Floats, directions: Floats, rng: np.random.Gene
 def _bit_slope(turned: Floats, signs: Floats) -> Floats:
     """Return the slope of log(1 + exp(-s b cos t)) in t, for bits b and angles t (N, B)."""
     wrong = 1 / (1 + np.exp(SHARPNESS * signs * np.cos(turned)))
-    slope: Floats = SHARPNESS * signs * np.sin(turned) * wrong
+    slope: Floats = (SHARPNESS * signs * np.sin(turned) * wrong).astype(np.float32)
     return slope
 
 

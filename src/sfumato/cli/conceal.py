@@ -30,6 +30,7 @@ from sfumato.cli.output import human_size, outcome_facts, printable, progress_ba
 from sfumato.cli.spent import spent_by
 from sfumato.concealment.decoyfile import load_decoys
 from sfumato.concealment.encoders import resolve_ahead
+from sfumato.concealment.seal import key_for_place
 from sfumato.device import ConcealParams, conceal_to_archive, open_source
 from sfumato.errors import InputError
 from sfumato.features.local import LocalParams
@@ -37,6 +38,8 @@ from sfumato.geometry.names import NAME_EARLIER, NAME_FIRST, fault, is_listable,
 from sfumato.types.recipe import Recipe
 
 DEFAULTS, LOCAL = ConcealParams(), LocalParams()
+Key = tuple[bytes | None, Callable[[], bytes] | None]
+"""A key, or how it will be made; neither where none is needed."""
 
 
 def decoy_count(recipe: str) -> int:
@@ -45,12 +48,23 @@ def decoy_count(recipe: str) -> int:
     return 0 if lifting is None else lifting.decoy_count
 
 
-def _own_key(recipe: Recipe, evaluation_seed: int | None) -> tuple[bytes | None, Callable[[], bytes] | None]:
+def _own_key(recipe: Recipe, evaluation_seed: int | None) -> Key:
     """Return for a sealed recipe the key of this user, or how it will be made if there is none."""
     if evaluation_seed is not None or not recipe.is_sealed:
         return None, None
     path = own_key_path()
     return (read_secret(path), None) if path.exists() else (None, partial(_new_key, path))
+
+
+def _for_place(own: Key, recipe: Recipe, place: str) -> Key:
+    """Return the key of a place instead of the device's; raise InputError where nothing is sealed."""
+    key, new = own
+    if not recipe.is_sealed or (key is None and new is None):
+        raise InputError(f"--place is for sealed recipes under a device key: {recipe} is not sealed under one here")
+    if key is not None:
+        return key_for_place(key, place), None
+    assert new is not None
+    return None, lambda: key_for_place(new(), place)
 
 
 def _new_key(path: Path) -> bytes:
@@ -114,6 +128,13 @@ def run(
             "made at first use); with others the same descriptor then always gets the same subspace."
         ),
     ] = None,
+    place: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a sealed archive: seal under a key of its own for this place, made of the device key. Features of "
+            "two places do not match, and who breaks one has not broken the other (docs/sealing.md)."
+        ),
+    ] = None,
     evaluation_seed: Annotated[
         int | None, typer.Option(help="Repeatable draws, for evaluations only: protects nobody.")
     ] = None,
@@ -154,6 +175,8 @@ def run(
     opened = open_source(source, params=local, extractor=extractor, workers=workers)
     warn_of_names(opened.names, is_drawn=ahead.lifting is not None and secret_file is None)
     own = _own_key(ahead, evaluation_seed) if secret_file is None else (read_secret(secret_file), None)
+    if place is not None:
+        own = _for_place(own, ahead, place)
     params = ConcealParams(
         recipe=recipe,
         dtype="float16" if float16 else "float32",

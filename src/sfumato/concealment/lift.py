@@ -100,7 +100,8 @@ def conceal(
     points = features.descriptors if isinstance(features, Features) else frozen_array(features, "points", (None, None))
     if points.shape[1] == 0:
         raise InputError("points: need at least one dimension")
-    resolved = _resolve(Recipe.of(recipe), secret, evaluation_seed, points.shape[1])
+    kind = features.extractor.name if isinstance(features, Features) else "unknown"
+    resolved = _resolve(Recipe.of(recipe), secret, evaluation_seed, (kind, points.shape[1]))
     if isinstance(features, Features):
         _refuse_other_kind(features, resolved, decoys)
     chain, lifting = resolved.recipe, resolved.recipe.lifting
@@ -119,14 +120,14 @@ def conceal(
     return ConcealedFeatures(features.keypoints, subspaces, noted, features.extractor, features.image_size)
 
 
-def _resolve(recipe: Recipe, secret: bytes | None, evaluation_seed: int | None, width: int) -> Resolved:
-    """Find the encoders; to seal, a key or an evaluation seed must be passed, whatever seal the recipe names."""
+def _resolve(recipe: Recipe, secret: bytes | None, evaluation_seed: int | None, given: tuple[str, int]) -> Resolved:
+    """Find the encoders for a kind and width of descriptors; to seal, a key or an evaluation seed must be passed."""
     key = sealing_key(secret, evaluation_seed)
     if recipe.is_sealed:
         checked_key(recipe, key)
         if secret is not None:
-            warn_if_wide(recipe, stacklevel=4)
-    return resolve(recipe, key, width)
+            warn_if_wide(recipe, given[0], stacklevel=4)
+    return resolve(recipe, key, given[1])
 
 
 def _refuse_other_kind(features: Features, resolved: Resolved, decoys: Decoys | None) -> None:

@@ -31,6 +31,8 @@ FEWEST_BITS = 32
 MOST_BITS = 512
 WIDEST_BANDWIDTH = 0.27
 """Beyond either a seal warns: what attackers without the key got was measured to grow with both."""
+CLOSER = {"sift": 1.0, "rootsift": 0.78, "hardtfeat": 0.7}
+"""How far apart unrelated descriptors of a kind lie, of the distance of SIFT's: seals must be as much narrower."""
 
 EVALUATION_KEY = b"the key of all evaluations, which protects nobody"
 """Stands here for anyone to read: a recipe that names a seal of it is sealed without being given a key."""
@@ -42,6 +44,20 @@ def sealing_key(secret: bytes | None, evaluation_seed: int | None) -> bytes | No
     if secret is not None or evaluation_seed is None:
         return secret
     return SEEDED + b"%d" % evaluation_seed
+
+
+def key_for_place(key: bytes, place: str) -> bytes:
+    """Return a key of its own for a place, made of a device key: what is sealed under one never matches another.
+
+    A key comes out of a thousand or two of descriptors that are known with their codes. Who photographed one place, or
+    has a photo that was sealed there, then reads that place and no other.
+
+    Raises InputError for no name.
+    """
+    if not isinstance(place, str) or not place.strip():
+        raise InputError("a place needs a name, the same on all devices whose features are to match there")
+    hashed = hashlib.blake2b(key, digest_size=32).digest()
+    return hashlib.blake2b(place.strip().encode(), key=hashed, person=b"sfumato place", digest_size=32).digest()
 
 
 def is_public(key: bytes) -> bool:
@@ -157,16 +173,21 @@ def is_made_under(made: Recipe, wanted: Recipe, key: bytes | None) -> bool:
     return any(_name(_seed(key, width, *sizes)).startswith(link.checksum) for width in range(1, WIDEST + 1))
 
 
-def warn_if_wide(recipe: Recipe, stacklevel: int = 3) -> None:
-    """Warn of a seal that shows more than those that we measured and defend."""
-    link = recipe.links[-1]
-    if recipe.is_sealed and ((link.dim or 0) > MOST_BITS or bandwidth_of(link) > WIDEST_BANDWIDTH):
-        warnings.warn(
-            f"recipe {recipe}: what attackers without the key get was measured to grow with bits and bandwidth; take "
-            f"at most {MOST_BITS} bits and a bandwidth of at most {WIDEST_BANDWIDTH} (docs/sealing.md)",
-            WideSealWarning,
-            stacklevel=stacklevel,
+def warn_if_wide(recipe: Recipe, kind: str = "sift", stacklevel: int = 3) -> None:
+    """Warn of a seal that shows more of a kind of descriptor than those that we measured and defend."""
+    link, closer = recipe.links[-1], CLOSER.get(kind, 1.0)
+    if not recipe.is_sealed:
+        return
+    told = ""
+    if (link.dim or 0) > MOST_BITS or bandwidth_of(link) > WIDEST_BANDWIDTH * closer:
+        told = (
+            f"what attackers without the key get was measured to grow with bits and bandwidth; for {kind} take at most "
+            f"{MOST_BITS} bits and a bandwidth of {BANDWIDTH * closer:.2g} (docs/sealing.md)"
         )
+    elif kind not in (*CLOSER, "unknown"):
+        told = f"seals were measured on {', '.join(CLOSER)}; what they show of {kind} is not known (docs/sealing.md)"
+    if told:
+        warnings.warn(f"recipe {recipe}: {told}", WideSealWarning, stacklevel=stacklevel)
 
 
 def _check_sizes(bits: int, bandwidth: float) -> None:
