@@ -4,9 +4,9 @@
 import numpy as np
 import pytest
 
-from sfumato.errors import ImageError
 from sfumato.evaluate.attackers import Tools
-from sfumato.evaluate.intruder import Case, Intruder, decode_picture, distance_scores, encode_picture
+from sfumato.evaluate.intruder import Case, Intruder
+from sfumato.evaluate.seen import decode_picture
 from sfumato.evaluate.subjects import BUNDLED, ClearFeatures, Subject
 from sfumato.evaluate.task import Sample
 from sfumato.features.local import LocalParams, extract, extractor_of
@@ -105,19 +105,3 @@ def test_shares_are_of_features_and_not_of_photos(intrude):
     assert scores["within 0.1"] == pytest.approx(0.01)
     assert scores["ssim"] == pytest.approx(0.3)
     assert intrude("raw", "clear").summarise({"a": few | {"features": 0.0}}, {})
-
-
-def test_pictures_are_kept_to_8_bits():
-    picture = np.random.default_rng(0).uniform(-0.1, 1.1, (11, 13, 3)).astype(np.float32)
-    back = decode_picture(encode_picture(picture)) / 255
-    assert np.abs(back - np.clip(picture, 0, 1)).max() <= 0.5 / 255 + 1e-6
-    with pytest.raises(ImageError, match="damaged"):
-        decode_picture(np.zeros(7, np.uint8))
-
-
-def test_distances_as_shares():
-    assert distance_scores(np.empty(0)) == {}
-    assert distance_scores(np.array([0.01, 0.05, 0.2, 0.9])) == {
-        "distance": pytest.approx(0.29), "median": pytest.approx(0.125),
-        "within 0.02": 0.25, "within 0.1": 0.5, "within 0.3": 0.75,
-    }  # fmt: skip

@@ -20,7 +20,7 @@ from sfumato.evaluate.attackers import Toolbox
 from sfumato.evaluate.auditphotos import Ready, ReadyParams, make_ready
 from sfumato.evaluate.auditpictures import SHOWN_PHOTOS, collect_pictures
 from sfumato.evaluate.auditplot import Point, draw_plot
-from sfumato.evaluate.auditreference import references_for
+from sfumato.evaluate.auditreference import DESCRIPTOR, references_for
 from sfumato.evaluate.frontierfile import reference_frontier
 from sfumato.evaluate.homography import evaluate_homography, plan_homography
 from sfumato.evaluate.leakage import LeakageProtocol, Works, counts
@@ -113,7 +113,7 @@ def run_audit(
     works = worth_running(order.plan())
     attacked = evaluate_on(count_workers(workers, works), order, works, place, progress=stages("attacking"))
     pictures = collect_pictures(works, plan_homography(views, pairing), ready, place)
-    references = references_for(recipes)
+    references = references_for(recipes) if protocol.local.descriptor == DESCRIPTOR else []
     pictures.append(draw_plot(points_of(matched, [*attacked, *references]), reference := reference_points()))
     told = about(photos, ready, protocol, len(reference), time.perf_counter() - start)
     keep(told, place, short_digest(told.data, dict(told.params), told.seed))

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from sfumato.errors import FileError
 from sfumato.evaluate.auditphotos import Ready, encode
 from sfumato.evaluate.homography import HomographyPlan
-from sfumato.evaluate.intruder import decode_picture
 from sfumato.evaluate.leakage import SCALE, Works
 from sfumato.evaluate.pairs import pairs_of
 from sfumato.evaluate.results import Results
+from sfumato.evaluate.seen import decode_picture
 from sfumato.images.folders import HomographySequence
 from sfumato.images.read import read_image
 from sfumato.types.record import Picture

@@ -37,7 +37,7 @@ def draw_frontier(points: Sequence[FrontierPoint], stem: str | Path, title: str 
         axes.plot([p.leakage for p in best], [p.accuracy_share for p in best], color="#999999", linewidth=1, zorder=1)
         for number, point in enumerate(points):
             _draw_point(axes, point, number)
-        axes.set_xlabel("worst leakage of any attack: 0 keypoints alone, 1 clear descriptors")
+        axes.set_xlabel("worst leakage of any attack: 0 a mean descriptor, 1 clear descriptors")
         axes.set_ylabel("matching accuracy at 3 px, share of raw")
         axes.set_xlim(min(-0.05, *(p.leakage - 0.05 for p in points)), max(1.1, *(p.leakage + 0.05 for p in points)))
         axes.set_ylim(max(0.0, min(0.8, *(p.accuracy_share - 0.05 for p in points))),

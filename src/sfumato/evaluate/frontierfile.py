@@ -33,7 +33,7 @@ class FrontierPoint:
     """A recipe on the frontier.
 
     ``accuracy_share`` and ``correct_share``: matching accuracy at 3 px and correct matches of a pair, as shares of
-    raw's. ``leakage``: the most that any attack shows of the pictures, 0 for keypoints alone, 1 for clear descriptors.
+    raw's. ``leakage``: the most that any attack shows of the pictures, 0 for one mean descriptor, 1 for clear ones.
     ``recovered_01`` and ``recovered_03``: the largest shares of descriptors that an attack recovers within 0.1 and 0.3,
     and ``recovered_by`` the attack that does so within 0.1. ``trained``: whether an inverter and a decoder that were
     trained on this very recipe were among the attackers; ``missing`` names attackers that were not. ``figures`` are

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.attack.knowledge import Companions, Knowledge, KnownPairs, Recovered, run_attack
-from sfumato.attack.score import WITHIN
 from sfumato.attack.sealed import thinned
 from sfumato.attack.table import ATTACKS
 from sfumato.concealment.encoders import before_seal, resolve
@@ -23,10 +22,9 @@ from sfumato.errors import ImageError
 from sfumato.evaluate.attackers import Tools
 from sfumato.evaluate.intervals import leakage_interval
 from sfumato.evaluate.painters import KEYPOINTS, Painter
+from sfumato.evaluate.seen import OF_FEATURES, distance_scores, encode_picture, picture_figures
 from sfumato.evaluate.subjects import ClearFeatures, Subject
 from sfumato.evaluate.task import Figures, Prediction, Sample, short_digest
-from sfumato.images.read import read_image
-from sfumato.learn.metrics import picture_scores
 from sfumato.learn.representation import canonical_input
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures, as_points
@@ -68,9 +66,6 @@ def needs_on(attack: str, recipe: Recipe) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys((*found, *(("decoys",) if "decoys" in needs else ()))))
 
 
-SHARES = ("distance", *(f"within {limit:g}" for limit in WITHIN))
-OF_FEATURES = {f"{space}{name}" for space in ("", "lifted ") for name in SHARES}
-"""Scores that are means over the features of a photo."""
 UNITS = {"psnr": "dB", "psnr_rgb": "dB", "features": "per image"}
 
 
@@ -252,42 +247,3 @@ class Intruder:
 
 def _descriptors(features: Features) -> NDArray[np.float32]:
     return features.descriptors.copy()
-
-
-def picture_figures(photo: Path, encoded: NDArray[np.uint8]) -> dict[str, float]:
-    """Return how near a kept picture comes to a photo."""
-    figures = picture_scores(decode_picture(encoded), read_image(photo).pixels)
-    for name in ("psnr", "psnr_rgb"):
-        if name in figures:
-            figures[name] = min(figures[name], 100.0)  # of equal pictures it is infinite, which is no figure
-    return figures
-
-
-def distance_scores(distances: NDArray[np.floating[Any]]) -> dict[str, float]:
-    """Return mean and median distance to the clear descriptors and the shares within some; nothing for none."""
-    if not distances.size:
-        return {}
-    shares = {f"within {limit:g}": float((distances <= limit).mean()) for limit in WITHIN}
-    return {"distance": float(distances.mean()), "median": float(np.median(distances)), **shares}
-
-
-def encode_picture(picture: NDArray[np.floating[Any]]) -> NDArray[np.uint8]:
-    """Return a picture (H, W, 3) of values 0 to 1 as the bytes of a PNG file of 8 bits."""
-    import cv2
-
-    pixels = np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8)
-    done, encoded = cv2.imencode(".png", pixels[:, :, ::-1])
-    if not done:
-        raise ImageError("OpenCV can not encode this picture")
-    return np.asarray(encoded, np.uint8).ravel()
-
-
-def decode_picture(encoded: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the picture (H, W, 3) uint8, red-green-blue, that ``encode_picture`` wrote."""
-    import cv2
-
-    pixels: Any = cv2.imdecode(np.ascontiguousarray(encoded), cv2.IMREAD_COLOR)
-    if pixels is None:
-        raise ImageError("a kept picture is damaged: run the evaluation again with --overwrite")
-    found: NDArray[np.uint8] = np.ascontiguousarray(pixels[:, :, ::-1])
-    return found

@@ -32,7 +32,7 @@ from sfumato.types.record import Record
 
 RECIPES = ("raw", "random-2", "sub-hybrid-2", "sub-hybrid-4")
 SCALE = ("clear", "floor")
-"""What leakage is measured on: the picture of the clear descriptors, and that of the keypoints alone."""
+"""What leakage is measured on: the picture of the clear descriptors, and that of a mean one at each keypoint."""
 
 UNCOUNTED = ("oracle", "known-pairs", "key-recovery")
 """Beginnings of the names of attacks that are shown and not counted: they know the answer, or had the key's holder seal

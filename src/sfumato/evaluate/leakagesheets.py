@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, ImageError
-from sfumato.evaluate.intruder import decode_picture
 from sfumato.evaluate.leakage import SCALE, Work, Works, counts
 from sfumato.evaluate.results import Results
+from sfumato.evaluate.seen import decode_picture
 from sfumato.evaluate.sheets import Column, draw_sheet
 from sfumato.evaluate.staged import POINTS
 from sfumato.images.read import read_image
 
 PHOTOS = 6
-TITLES = {"clear": "from clear descriptors", "floor": "from keypoints alone"}
+TITLES = {"clear": "from clear descriptors", "floor": "from a mean descriptor"}
 
 
 def draw_sheets(works: Works, folder: str | Path, descriptor: str, photos: int = PHOTOS) -> list[Path]:

@@ -18,9 +18,9 @@ from sfumato.attack.companions import companions_from_matches
 from sfumato.attack.knowledge import Knowledge, Recovered, run_attack
 from sfumato.attack.table import ATTACKS
 from sfumato.evaluate.attackers import Tools
-from sfumato.evaluate.intruder import distance_scores
 from sfumato.evaluate.results import Results
 from sfumato.evaluate.runner import run
+from sfumato.evaluate.seen import distance_scores
 from sfumato.evaluate.staged import LiftingUndone, encoder_part
 from sfumato.evaluate.subjects import Subject, choose_subjects, conceal_repeatably
 from sfumato.evaluate.task import Figures, Prediction, Sample, Task, digest_data

@@ -62,7 +62,7 @@ def draw_sheet(path: str | Path, columns: Sequence[Column]) -> Path:
 def draw_leakage(records: Iterable[Record], stem: str | Path, title: str = "") -> tuple[Path, Path]:
     """Draw the leakage of every attack with its interval, one line each, recipes told by colour and marker.
 
-    0 is what keypoints alone show, 1 what clear descriptors show. Returns the two files, PNG and SVG.
+    0 is what a mean descriptor at each keypoint shows, 1 what clear ones do. Returns the two files, PNG and SVG.
 
     Raises InputError where no record has a leakage.
     """
@@ -84,7 +84,7 @@ def draw_leakage(records: Iterable[Record], stem: str | Path, title: str = "") -
         axes.invert_yaxis()
         axes.axvline(0, color="#999999", linewidth=0.8)
         axes.axvline(1, color="#999999", linewidth=0.8)
-        axes.set_xlabel("leakage: 0 keypoints alone, 1 clear descriptors")
+        axes.set_xlabel("leakage: 0 a mean descriptor, 1 clear descriptors")
         axes.grid(axis="x", color="#e8e8e8")
         axes.set_axisbelow(True)
         if title:

@@ -19,7 +19,8 @@ from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.encoders import Resolved, encode_decoys, encode_points, resolve
 from sfumato.errors import ImageError
 from sfumato.evaluate.attackers import Tools
-from sfumato.evaluate.intruder import SECOND, VARIANTS, Case, Intruder, distance_scores, encode_picture, picture_figures
+from sfumato.evaluate.intruder import SECOND, VARIANTS, Case, Intruder
+from sfumato.evaluate.seen import distance_scores, encode_picture, picture_figures
 from sfumato.evaluate.subjects import Subject
 from sfumato.evaluate.task import Figures, Prediction, Sample
 from sfumato.learn.representation import canonical_input

@@ -101,7 +101,7 @@ def draw_tradeoff(standings: Sequence[Standing], stem: str | Path, title: str = 
             axes.plot([least, leaked], [one.accuracy] * 2, color=colour, linewidth=0.8)
             label = f"{re.sub('@[0-9a-f]+', '', one.recipe)} ({by})"
             axes.plot([leaked], [one.accuracy], MARKERS[number % len(MARKERS)], color=colour, label=label)
-        axes.set_xlabel("leakage: 0 keypoints alone, 1 clear descriptors (worst attack; thin line: down to the least)")
+        axes.set_xlabel("leakage: 0 a mean descriptor, 1 clear ones (worst attack; thin line: down to the least)")
         axes.set_ylabel("mean matching accuracy at 3 px")
         axes.grid(color="#e8e8e8")
         axes.set_axisbelow(True)

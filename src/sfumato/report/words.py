@@ -170,8 +170,8 @@ def sealed_words(attacks: set[str], with_key: float | None, bare: float | None =
     told = (
         f"Holds only against those who have neither the key nor a photo of what was sealed. The key comes out of a "
         f"thousand or two of known features: of a sealed photo that the attacker has too, or of one of the same place "
-        f"that he lays over it by its keypoints. Take a key for each place. Looking up near ones of 10,000 known features ({KEY_HOLDER}) {got}; key-recovery, which "
-        f"sees far more, is not run in audits. {SEALED}"
+        f"that he lays over it by its keypoints. Take a key for each place. Looking up near ones of 10,000 known "
+        f"features ({KEY_HOLDER}) {got}; key-recovery, which sees far more, is not run in audits. {SEALED}"
     )
     if not any(one.endswith(f", {TRAINED_ON_IT}") for one in attacks):
         told = f"{told} {UNREAD}"
