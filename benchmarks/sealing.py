@@ -20,14 +20,14 @@ from sfumato.attack.alignment import AlignmentParams, learn_alignment, learn_tol
 from sfumato.attack.knowledge import KnownPairs
 from sfumato.attack.knownpairs import read_codes
 from sfumato.attack.sealed import mirror_orders
-from sfumato.concealment.seal import make_seal
+from sfumato.concealment.seal import BANDWIDTH, make_seal
 from sfumato.evaluate.painters import bundled_painter
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.read import list_images, read_image
 from sfumato.learn.encoder import encode
 from sfumato.learn.metrics import picture_scores
 
-SETTINGS = ((512, 0.29), (384, 0.29), (1024, 0.29), (512, 0.25), (512, 0.45))
+SETTINGS = ((512, BANDWIDTH), (512, 0.29), (384, 0.29), (1024, 0.29), (512, 0.45))
 PAIRS = (1_000, 10_000)
 Floats = np.ndarray
 

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from sfumato.evaluate.attackers import Tools
-from sfumato.evaluate.intruder import Case, Intruder
+from sfumato.evaluate.intruder import KNOWN_PAIRS, Case, Intruder
 from sfumato.evaluate.seen import decode_picture
-from sfumato.evaluate.subjects import BUNDLED, ClearFeatures, Subject
+from sfumato.evaluate.subjects import BUNDLED, ClearFeatures, Subject, settled
 from sfumato.evaluate.task import Sample
 from sfumato.features.local import LocalParams, extract, extractor_of
 from sfumato.types.recipe import Recipe
@@ -73,6 +73,16 @@ def test_keypoints_alone_show_no_descriptor(intrude, make_painter, monkeypatch):
     seen, again = one.predict(SAMPLE), other.predict(SAMPLE)
     np.testing.assert_array_equal(seen["picture"], again["picture"])
     assert not seen["distances"].size
+
+
+def test_known_pairs_are_the_same_arrays_each_time(intrude):
+    """Who works out a key from them does it once, and not for every photo."""
+    recipe, public = settled("sealed-64"), BUNDLED["sift"]().descriptors
+    one = intrude(str(recipe), "known-pairs")
+    first, again = (one._known_pairs(recipe, public) for _ in range(2))
+    assert first.codes is again.codes
+    assert first.descriptors is again.descriptors
+    assert len(first) == KNOWN_PAIRS
 
 
 def test_a_photo_without_features_is_measured_too(intrude):

@@ -60,9 +60,9 @@ class Releases:
 
 
 class Pools:
-    """All codes that were released under one key, made once for all photos; of the few recipes used last."""
+    """Codes that were released or are known under one key, made once for all photos; of the few recipes used last."""
 
-    KEPT = 4
+    KEPT = 8
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, str], Floats] = {}

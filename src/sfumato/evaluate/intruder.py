@@ -43,7 +43,6 @@ SECOND = 1_000_003
 
 KNOWN_PAIRS = 10_000
 """How many descriptors the holder of a key has sealed for an attacker."""
-
 WITH_DECOYS = ("vertex", "bounded", "density")
 """Attacks that also work without the decoys, and better with them."""
 
@@ -214,6 +213,12 @@ class Intruder:
 
         return self.tools.pools.of(recipe, self._pool_name, codes)
 
+    def _known_pairs(self, recipe: Recipe, public: NDArray[np.float32]) -> KnownPairs:
+        """Return public descriptors with their codes, made once: attacks know them again, and learn once."""
+        pools, name = self.tools.pools, f"{KNOWN_PAIRS} known pairs"
+        rows = pools.of(Recipe.of("raw"), name, lambda: thinned(public, KNOWN_PAIRS).copy())
+        return KnownPairs(descriptors=rows, codes=pools.of(recipe, name, lambda: resolve(recipe)(rows)))
+
     def _knowledge(self, features: Features) -> Knowledge:
         """Return what this attack needs, and nothing else."""
         tools, known = self.tools, dict[str, Any]()
@@ -240,8 +245,7 @@ class Intruder:
             clear = tools.pools.of(Recipe.of("raw"), self._pool_name, lambda: self._of_all_photos(_descriptors))
             known["told"] = KnownPairs(descriptors=clear, codes=self._pool(recipe))
         if "pairs" in self.needs and tools.public_descriptors is not None:
-            paired = thinned(tools.public_descriptors, KNOWN_PAIRS)
-            known["pairs"] = KnownPairs(descriptors=paired, codes=resolve(recipe)(paired))
+            known["pairs"] = self._known_pairs(recipe, tools.public_descriptors)
         return Knowledge(**known)
 
 
