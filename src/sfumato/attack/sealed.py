@@ -27,7 +27,7 @@ Floats = NDArray[np.float32]
 
 LARGEST_POOL, LARGEST_PUBLIC = 50_000, 60_000
 """More codes or public descriptors are thinned out evenly, for time and memory. What more codes would add was measured
-with a told alignment (docs/results.md): little, and not nothing."""
+with a told alignment (docs/results.md): nothing that was seen, up to 80,000."""
 FEWEST_FOR_A_KEY = 500
 KEPT = 4
 """Of how many recipes what was learned is kept, with the pools: photos are attacked one by one under all recipes."""
