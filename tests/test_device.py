@@ -147,6 +147,7 @@ def test_an_encoder_that_can_not_be_used_is_told_before_anything_is_read(hloc_fi
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
 
 
+@pytest.mark.filterwarnings("ignore::sfumato.errors.WideSealWarning")
 def test_descriptors_of_any_width_are_sealed(hloc_file, tmp_path):
     path, params = tmp_path / "p.sfm.h5", ConcealParams(secret=KEY)
     outcome = conceal_to_archive(open_source(hloc_file), path, params)
@@ -163,6 +164,7 @@ def test_descriptors_of_any_width_are_sealed(hloc_file, tmp_path):
             conceal_to_archive(open_source(hloc_file), path, ConcealParams(recipe=recipe, secret=OTHER))
 
 
+@pytest.mark.filterwarnings("ignore::sfumato.errors.WideSealWarning")
 def test_a_new_key_is_made_when_something_is_to_be_sealed_and_not_for_what_is_sealed_already(hloc_file, tmp_path):
     made = []
 

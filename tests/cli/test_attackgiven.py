@@ -5,6 +5,8 @@ import pytest
 import sfumato
 from sfumato.cli.attackgiven import listed, public_of, why_nothing_ran
 
+pytestmark = pytest.mark.filterwarnings("ignore::sfumato.errors.WideSealWarning")
+
 KEY = bytes(range(32))
 
 

@@ -20,7 +20,7 @@ def photos(tmp_path_factory):
 def test_from_photos_to_a_table_and_pictures(run_sfumato, photos, tmp_path):
     call = ("evaluate", "leakage", photos, "-o", tmp_path / "out", "--max-features", "80")
     done = run_sfumato(*call, "--recipes", "raw,sub-hybrid-2", "--attacks", "vertex,nearest")
-    assert "4 records" in done.stdout
+    assert "5 records" in done.stdout
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "leakage", "leakage-sift.csv", "leakage-sift.md", "leakage-sift.png", "leakage-sift.svg",
         "leakage-sift-sub-hybrid-2.jpg",

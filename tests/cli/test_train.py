@@ -142,13 +142,12 @@ def test_an_inverter_for_an_encoder(run_here, pictures, tmp_path, make_encoder, 
 
 
 def test_an_inverter_of_keypoints_alone(run_here, pictures, tmp_path):
-    path = tmp_path / "blind.safetensors"
-    few = ("--steps", "2", "--refine-steps", "1", "--max-features", "60")
-    done = run_here("train", "inverter", pictures, "-o", path, "--keypoints-only", *few)
-    assert "patch inverter for keypoints of sift" in done.stdout
-    photo = next(pictures.glob("*.png"))
-    run_here("invert", photo, "-o", tmp_path / "seen.png", "--inverter", path, "--max-features", "60")
-    run_here("invert", photo, "-o", tmp_path / "bundled.png", "--keypoints-only", "--max-features", "60")
-    for wrong in (("train", "inverter", pictures, "-o", tmp_path / "x.safetensors", "--recipe", "random-2"),
-                  ("invert", photo, "-o", tmp_path / "y.png", "--inverter", path)):  # fmt: skip
-        assert "--keypoints-only" in run_here(*wrong, "--keypoints-only", code=1).stderr
+    path, photo = tmp_path / "blind.safetensors", next(pictures.glob("*.png"))
+    few = ("--steps", "2", "--refine-steps", "1", "--max-features", "60", "--keypoints-only")
+    assert "patch inverter for keypoints of sift" in run_here(pictures, "-o", path, *few).stdout
+    wrong = run_here(pictures, "-o", tmp_path / "x.safetensors", "--recipe", "random-2", *few, code=1)
+    assert "--keypoints-only is for" in wrong.stderr
+    given = ["invert", str(photo), "-o", str(tmp_path / "seen.png"), "--max-features", "60"]
+    for more, code in ((["--inverter", str(path)], 0), (["--keypoints-only"], 0),
+                       (["--keypoints-only", "--inverter", str(path)], 1)):  # fmt: skip
+        assert CliRunner().invoke(app, [*given, *more]).exit_code == code

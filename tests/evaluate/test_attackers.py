@@ -44,7 +44,7 @@ def test_bundled_inverters_fit_the_bundled_encoders(name):
 def test_an_own_model_takes_the_place_of_the_bundled_one(bundled_file, tmp_path):
     shutil.copy(bundled_file, tmp_path / "mine.safetensors")
     painters = Toolbox(models=tmp_path).open().painters
-    assert [one.recipe for one in painters].count("raw") == 1
+    assert [(one.recipe, one.architecture) for one in painters].count(("raw", "patch")) == 1
     assert len(painters) == len(Toolbox().open().painters)
 
 

@@ -84,7 +84,7 @@ def test_one_photo_and_clear_features_alone_are_an_audit(small_photos, place):
     photos = {"coffee.png": small_photos["coffee.png"]}
     alone = run_audit(photos, place, AuditProtocol(recipes=("raw",), side=120, local=SMALL.local), workers=1)
     assert {one.params.get("recipe") for one in alone.records[1:]} == {"raw"}
-    assert [one.shows for one in alone.pictures] == ["photo", "seen", "seen", "matches", "plot"]
+    assert [one.shows for one in alone.pictures] == ["photo", "seen", "seen", "seen", "matches", "plot"]
 
 
 def test_points_leave_out_what_was_not_measured(audit):

@@ -73,10 +73,10 @@ def test_the_same_on_any_number_of_workers(order, tmp_path):
     shared = evaluate_on(2, order, works, tmp_path / "2", progress=progress)
     assert told(shared) == told(alone)
     assert kept(tmp_path / "2") == kept(tmp_path / "1")
-    assert len(kept(tmp_path / "1")) == 15
-    assert seen == [15, 15]
+    assert len(kept(tmp_path / "1")) == 18
+    assert seen == [18, 18]
     lines = [path.read_text().splitlines() for path in (tmp_path / "2").rglob("scores.jsonl")]
-    assert [len(one) for one in lines] == [3] * 5
+    assert [len(one) for one in lines] == [3] * 6
 
 
 def test_a_worker_that_dies(order, tmp_path, in_this_process, monkeypatch):
@@ -93,14 +93,14 @@ def test_a_worker_that_dies(order, tmp_path, in_this_process, monkeypatch):
     with pytest.raises(WorkerError, match="a worker died; what was finished is kept"):
         evaluate_on(2, order, works, tmp_path)
     done = len(kept(tmp_path))
-    assert 0 < done < 15
+    assert 0 < done < 18
     monkeypatch.setattr(leakageworkers, "measure_photo", work)
     predicted = []
     intruder = type(works.made[0].intruder)
     predict = intruder.predict
     monkeypatch.setattr(intruder, "predict", lambda self, one: predicted.append(one) or predict(self, one))
     assert not any(record.dropped for record in evaluate_on(2, order, works, tmp_path))
-    assert len(predicted) == 15 - done
+    assert len(predicted) == 18 - done
     assert all(set(works.samples) == set(Results(tmp_path, work.task()).scores()) for work in works.made)
 
 

@@ -54,6 +54,8 @@ def weigh(use: Iterable[Record], leakage: Iterable[Record]) -> list[Standing]:
         attack, value = str(group.params.get("attack")), group.mean("leakage")
         if value is not None and attack not in SCALE:
             leaks.setdefault(_recipe(group), {})[_title(group)] = value
+    bare = leaks.pop("raw", {})  # what keypoints alone show, and every recipe with them
+    leaks = {recipe: {**found, **bare} for recipe, found in leaks.items()}
     standings = []
     for group in group_by_seed(matched):
         accuracy = group.mean(score_name("accuracy 3 px", "overall"))
