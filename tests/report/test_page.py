@@ -121,7 +121,7 @@ def test_no_picture_is_said_to_show_nothing(make_attack):
     text = read(make_page([sealed_audit(), make_attack(recipe, "alignment", -0.09)], [photo, seen])).text
     assert "attack: alignment, no more than keypoints show" in text
     assert "alignmentmean: no more than keypoints show" in text
-    assert "by that much a person may be recognised" in text
+    assert "give outlines in which a person may be recognised" in text
     assert not [words for words in ("got nothing", "leaks nothing", "got anything", "gave nothing") if words in text]
 
 

@@ -142,7 +142,10 @@ SEALED = (
 UNREAD = "No inverter trained on what alignment gives was run here: it sees more than the usual one."
 """Said of sealed features where no such inverter was at hand."""
 
-OUTLINES = "Keypoints alone give outlines, and no recipe hides them: by that much a person may be recognised."
+OUTLINES = (
+    "Keypoints alone, by place, size and angle, give outlines in which a person may be recognised. Archives of sealed "
+    "features leave sizes and angles out; the attackers here were given them all the same."
+)
 REMAINS = (
     "No recipe hides where keypoints are, and they outline the scene. Archives of sealed features hold their positions "
     "only, those of other recipes sizes and angles too; every attacker here is given all three. That 0 % is a zero to "
