@@ -134,11 +134,11 @@ NOT_TESTED = (
 """What no audit of this kind runs, whatever the recipe."""
 
 SEALED = (
-    "Not tested, and possible without the key: a network over all codes of a photo and their keypoints at once, "
-    "trained under keys of the attacker's own. Only a network on one code alone is ruled out. Many more codes of one "
-    "key would help an attacker."
+    "Only a network on one code alone is ruled out. The authors tried a network over all codes of a photo and their "
+    "keypoints at once, trained under keys of the attacker's own: a small one, which painted no more than keypoints "
+    "show. A larger one may do better."
 )
-"""What might do better on sealed features and nobody tried."""
+"""What might do better on sealed features."""
 UNREAD = "No inverter trained on what alignment gives was run here: it sees more than the usual one."
 """Said of sealed features where no such inverter was at hand."""
 
