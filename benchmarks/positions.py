@@ -89,6 +89,8 @@ def main() -> int:
             "told alignment": (reader_of(Recipe.of("default"), public), read, bundled_reader(args)),
             "clear descriptors": (None, clear, usual),
         }
+        if args.small:
+            made = {"nothing": made["nothing"]}
         for name, (concealer, guesses, framed) in made.items():
             shown = similarity(train(others, concealer, args), guesses, flat)
             with_frames = similarity(framed, guesses, photos)

@@ -118,7 +118,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=1500, help="steps of the patch network")
     args = parser.parse_args()
     if args.small:
-        args.public, args.bits = 1500, 64
+        args.public, args.bits = 600, 64
     rows = []
     with pinned_threads(1), tempfile.TemporaryDirectory() as place:
         photos, sealed, others, public = load(args)

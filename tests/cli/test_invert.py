@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from sfumato.attack import readback
 from sfumato.cli.app import app
 from sfumato.cli.invert import concealer_of, write_picture
 from sfumato.errors import FileError
@@ -90,7 +91,8 @@ def test_concealers_repeat_themselves_and_draw_anew(photos):
         assert not np.array_equal(second.subspaces.basis, first.subspaces.basis)
 
 
-def test_what_is_sealed_is_read_back_for_an_inverter(photos):
+def test_what_is_sealed_is_read_back_for_an_inverter(photos, monkeypatch):
+    monkeypatch.setattr(readback, "LARGEST_PUBLIC", 1500)
     features = extract(photos / "a.png", max_features=80)
     one, other = concealer_of("sealed-64", None, 3), concealer_of("sealed-64", None, 3)
     first = one(features).subspaces

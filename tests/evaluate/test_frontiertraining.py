@@ -3,6 +3,7 @@
 
 import pytest
 
+from sfumato.attack import readback
 from sfumato.concealment.seal import BANDWIDTH
 from sfumato.errors import InputError
 from sfumato.evaluate import frontiertraining
@@ -74,7 +75,8 @@ def test_a_seal_is_attacked_by_an_inverter_of_what_is_read_back_under_other_keys
     assert missing_for(settled("sealed-64:0.3"), "sift", there), "another bandwidth has other errors"
 
 
-def test_a_seal_is_read_back_with_public_descriptors():
+def test_a_seal_is_read_back_with_public_descriptors(monkeypatch):
+    monkeypatch.setattr(readback, "LARGEST_PUBLIC", 1500)
     features = extract(next(iter(sample_paths().values())), LOCAL)
     recipe = Recipe.of("sealed-64")
     with pytest.raises(InputError, match="--public"):
