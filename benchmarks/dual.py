@@ -21,8 +21,8 @@ from common import arguments, finish, interleaved, load_average, note, pinned_th
 
 import sfumato
 from sfumato.subspace import plan, reference
-from sfumato.subspace.complement import complement_basis
 from sfumato.subspace.fast import Found, prepare, search
+from sfumato.subspace.reference import complement_basis
 
 DIMENSIONS = (2, 4, 8, 16, 32, 64, 80, 96, 112, 120)
 BOTH = (1, 1)

@@ -18,10 +18,10 @@ from common import arguments, data_folder, finish, interleaved, load_average, no
 
 from sfumato.concealment.faces import build_face_decoys, conceal_embeddings
 from sfumato.errors import EvaluationOnlyWarning
-from sfumato.faces.identify import Identifier
-from sfumato.features.embeddingfile import read_embeddings
-from sfumato.types.embeddings import Embeddings, unit_rows
-from sfumato.types.templates import ConcealedTemplates
+from sfumato.faces.decide import Identifier
+from sfumato.features.embeddings import read_embeddings
+from sfumato.types.clear import Embeddings, unit_rows
+from sfumato.types.concealed import ConcealedTemplates
 
 DECOYS = 2000
 NOISE = 0.02

@@ -23,16 +23,16 @@ from common import arguments, finish, note
 from recoveries.scene import Mapped, Scene, map_scene
 
 import sfumato
-from sfumato.attack.companions import companions_from_model
-from sfumato.attack.knowledge import Knowledge
-from sfumato.attack.tracks import recover_tracks
-from sfumato.evaluate.sheets import Column, draw_sheet
-from sfumato.images.folders.posed import read_posed_folder
+from sfumato.attacks.knowledge import Knowledge
+from sfumato.attacks.liftings.releases import recover_tracks
+from sfumato.attacks.run import companions_from_model
+from sfumato.experiments.data.folders import read_posed_folder
+from sfumato.experiments.data.room import make_room
+from sfumato.experiments.frontier.sheets import Column, draw_sheet
 from sfumato.images.read import list_images, read_image
-from sfumato.images.room import make_room
 from sfumato.images.samples import sample_image
-from sfumato.learn.inverter import Inverter, floor_input, invert, load_inverter
-from sfumato.learn.metrics import as_grey
+from sfumato.inversion.metrics import as_grey
+from sfumato.inversion.patches import Inverter, floor_input, invert, load_inverter
 
 RECIPES = ("sub-hybrid-2", "sub-hybrid-4", "sub-hybrid-8")
 SAMPLES = ("chelsea", "astronaut", "coffee", "rocket", "clock")

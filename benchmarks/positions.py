@@ -19,17 +19,17 @@ import numpy as np
 from common import arguments, data_folder, finish, note, photo_descriptors, pinned_threads
 from sealinverter import bundled_reader, similarity
 
-from sfumato.attack.alignment import learn_told
-from sfumato.attack.readback import reader_of
+from sfumato.attacks.seals.alignment import learn_told
+from sfumato.concealment.encoder import encode
 from sfumato.concealment.seal import BANDWIDTH, make_seal
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.read import list_images, read_image
 from sfumato.images.samples import sample_paths
-from sfumato.learn import patchdata
-from sfumato.learn.blind import load_blind, without_descriptors
-from sfumato.learn.encoder import encode
-from sfumato.learn.inverter import load_inverter
-from sfumato.learn.train_inverter import InverterTrainParams, train_patch_inverter
+from sfumato.inversion.load import load_blind, without_descriptors
+from sfumato.inversion.patches import load_inverter
+from sfumato.training import photos as patchdata
+from sfumato.training.inverter import InverterTrainParams, train_patch_inverter
+from sfumato.training.photos import reader_of
 from sfumato.types.clear import Features
 from sfumato.types.recipe import Recipe
 

@@ -18,9 +18,9 @@ import numpy as np
 from common import arguments, data_folder, finish, interleaved, note, pinned_threads, sift_like
 
 import sfumato
+from sfumato.auditing.matching import count_correct, pairs_of, transfer_errors
 from sfumato.errors import EvaluationOnlyWarning
-from sfumato.evaluate.pairs import count_correct, pairs_of, transfer_errors
-from sfumato.images.folders import read_homography_folder
+from sfumato.experiments.data.folders import read_homography_folder
 from sfumato.matching.sets import WAYS, match_sets, read_sets
 
 RECIPES = (

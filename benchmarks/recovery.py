@@ -23,14 +23,12 @@ from recoveries.plot import draw
 from recoveries.scene import Scene, attack_scene, posed_scene, room_scene
 
 import sfumato
-from sfumato.attack.companions import companions_from_archive
-from sfumato.attack.curves import oracle_curve
-from sfumato.attack.density import recover_density
-from sfumato.attack.intersection import meet, recover_intersection
-from sfumato.attack.knowledge import Companions, Knowledge
-from sfumato.attack.neighbours import nearest_public, row_blocks
-from sfumato.attack.score import WITHIN, summarise_distances
-from sfumato.attack.tracks import scene_points
+from sfumato.attacks.knowledge import Companions, Knowledge
+from sfumato.attacks.liftings.density import recover_density
+from sfumato.attacks.liftings.neighbours import nearest_public, row_blocks
+from sfumato.attacks.liftings.oracle_curves import oracle_curve
+from sfumato.attacks.liftings.releases import meet, recover_intersection, scene_points
+from sfumato.attacks.run import WITHIN, companions_from_archive, summarise_distances
 from sfumato.errors import EvaluationOnlyWarning
 from sfumato.geometry.maps import select_rows
 from sfumato.subspace.reference import project

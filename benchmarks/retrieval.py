@@ -20,12 +20,11 @@ import numpy as np
 from common import arguments, data_folder, finish, note
 
 import sfumato
-from sfumato.cli.codebook import codebook_of
+from sfumato.codebooks import codebook_of
 from sfumato.errors import EvaluationOnlyWarning
-from sfumato.images.room import make_room
+from sfumato.experiments.data.room import make_room
 from sfumato.images.samples import sample_image
-from sfumato.matching.codebook import Codebook, load_codebook
-from sfumato.matching.retrieval import RetrievalParams, nearest_images, sign
+from sfumato.matching.retrieval import Codebook, RetrievalParams, load_codebook, nearest_images, sign
 
 RECIPES = ("raw", "random-2", "sub-hybrid-2", "sub-hybrid-4")
 PLACES = (5, 10, 20)

@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 from common import arguments, data_folder, finish, note, pinned_threads, sift_like
 
-from sfumato.attack.alignment import AlignmentParams, learn_alignment, learn_told
-from sfumato.attack.knowledge import KnownPairs
-from sfumato.attack.knownpairs import read_codes
-from sfumato.attack.sealed import mirror_orders
+from sfumato.attacks.knowledge import KnownPairs
+from sfumato.attacks.seals.alignment import AlignmentParams, learn_alignment, learn_told
+from sfumato.attacks.seals.attacks import mirror_orders
+from sfumato.attacks.seals.known_pairs import read_codes
+from sfumato.auditing.toolbox import bundled_painter
+from sfumato.concealment.encoder import encode
 from sfumato.concealment.seal import BANDWIDTH, make_seal
-from sfumato.evaluate.painters import bundled_painter
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.read import list_images, read_image
-from sfumato.learn.encoder import encode
-from sfumato.learn.metrics import picture_scores
+from sfumato.inversion.metrics import picture_scores
 
 SETTINGS = ((512, BANDWIDTH), (512, 0.29), (384, 0.29), (1024, 0.29), (512, 0.45))
 PAIRS = (1_000, 10_000)

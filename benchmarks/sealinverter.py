@@ -6,7 +6,7 @@
 ``sfumato evaluate frontier`` attacks seals with the codes of the photos it paints. Here all photos of ``--released``
 are sealed under one key, and the first ``--photos`` of them painted: as alignment reads them; as one reads them that is
 told how the codes lie on other descriptors, an oracle that nobody has; and as somebody does who had 10,000 descriptors
-sealed under the very key. The inverter learned from readings under keys of the attacker's own (attack/readback.py); for
+sealed under the very key. The inverter learned from readings under keys of the attacker's own (training/photos.py); for
 the default it is the bundled one.
 "leakage" is (similarity - floor) / (clear - floor) of pictures, both by the bundled inverter for clear
 descriptors as everywhere else; "own floor" is what an inverter paints of nothing, on the same scale: the part of its
@@ -23,20 +23,20 @@ from typing import Any
 import numpy as np
 from common import arguments, data_folder, finish, note, pinned_threads
 
-from sfumato.attack.alignment import AlignmentParams, learn_alignment, learn_told
-from sfumato.attack.knowledge import KnownPairs
-from sfumato.attack.knownpairs import read_codes
-from sfumato.attack.readback import reader_of
-from sfumato.attack.sealed import mirror_orders
+from sfumato.attacks.knowledge import KnownPairs
+from sfumato.attacks.seals.alignment import AlignmentParams, learn_alignment, learn_told
+from sfumato.attacks.seals.attacks import mirror_orders
+from sfumato.attacks.seals.known_pairs import read_codes
+from sfumato.concealment.encoder import encode
 from sfumato.concealment.seal import BANDWIDTH, make_seal
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.read import list_images, read_image
 from sfumato.images.samples import sample_paths
-from sfumato.learn.encoder import encode
-from sfumato.learn.inverter import floor_input, invert, load_inverter
-from sfumato.learn.metrics import picture_scores
-from sfumato.learn.representation import canonical_input
-from sfumato.learn.train_inverter import InverterTrainParams, train_patch_inverter
+from sfumato.inversion.canonical import canonical_input
+from sfumato.inversion.metrics import picture_scores
+from sfumato.inversion.patches import floor_input, invert, load_inverter
+from sfumato.training.inverter import InverterTrainParams, train_patch_inverter
+from sfumato.training.photos import reader_of
 from sfumato.types.clear import Features
 from sfumato.types.concealed import as_points
 from sfumato.types.recipe import Recipe
@@ -58,7 +58,7 @@ def train(photos: list[Path], public: Floats, args: Any, place: Path) -> Any:
 def bundled_reader(args: Any) -> Any:
     """Return the inverter of readings that comes with the package, if it is of this very seal; else None."""
     wanted = str(Recipe.of(f"sealed-{args.bits}:{args.bandwidth:g}"))
-    with resources.as_file(resources.files("sfumato.learn") / "data") as place:
+    with resources.as_file(resources.files("sfumato.inversion") / "data") as place:
         found = [load_inverter(path) for path in sorted(place.glob("inverter-sealed-*.safetensors"))]
     return next((one for one in found if one.recipe == wanted), None)
 

@@ -19,13 +19,13 @@ import numpy as np
 from common import arguments, data_folder, finish, note, photo_descriptors, pinned_threads
 from sealinverter import similarity
 
-from sfumato.attack.keyrecovery import Waves, read_with_key, recover_key
+from sfumato.attacks.seals.key import Waves, read_with_key, recover_key
+from sfumato.concealment.encoder import encode
 from sfumato.concealment.seal import BANDWIDTH, make_seal
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.read import list_images, read_image
 from sfumato.images.samples import sample_paths
-from sfumato.learn.encoder import encode
-from sfumato.learn.inverter import load_inverter
+from sfumato.inversion.patches import load_inverter
 from sfumato.types.clear import Features
 
 Floats = np.ndarray

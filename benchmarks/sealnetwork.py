@@ -22,14 +22,14 @@ from common import arguments, data_folder, finish, note, pinned_threads
 from sealinverter import similarity
 from torch import nn
 
-from sfumato.attack.knownpairs import unlike_none
+from sfumato.attacks.seals.known_pairs import unlike_none
 from sfumato.concealment.seal import BANDWIDTH
 from sfumato.errors import SfumatoError
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.read import list_images, read_image
 from sfumato.images.samples import sample_paths
-from sfumato.learn.inverter import load_inverter
-from sfumato.learn.train_inverter import InverterTrainParams, train_patch_inverter
+from sfumato.inversion.patches import load_inverter
+from sfumato.training.inverter import InverterTrainParams, train_patch_inverter
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures, as_points
 from sfumato.types.recipe import Recipe

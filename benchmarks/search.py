@@ -25,12 +25,12 @@ import numpy as np
 from common import arguments, data_folder, finish, load_average, note, photo_descriptors, pinned_threads, sift_like
 
 import sfumato
+from sfumato.auditing.matching import pairs_of
 from sfumato.errors import EvaluationOnlyWarning
-from sfumato.evaluate.pairs import pairs_of
-from sfumato.images.folders import read_homography_folder
-from sfumato.images.keypointwarp import same_keypoints
-from sfumato.learn.pairs import LocalParams, PairParams, pairs_from_photos
+from sfumato.experiments.data.folders import read_homography_folder
 from sfumato.search.exact import ExactIndex, ExactParams
+from sfumato.training.pairs import LocalParams, PairParams, pairs_from_photos
+from sfumato.training.views import same_keypoints
 
 SINGLE = 40
 EFFORTS = {"points": (0.0, 0.08, 0.12, 0.15), "real points": (0.12, 0.15), "sub-hybrid-2": (0.38, 0.42, 0.45, 0.48)}

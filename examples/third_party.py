@@ -23,10 +23,10 @@ from sfumato.concealment.faces import build_face_decoys
 from sfumato.faces.calibrate import CalibrateParams, calibrate_gallery
 from sfumato.faces.enroll import EnrollParams, enroll
 from sfumato.faces.gallery import Gallery
-from sfumato.faces.galleryfile import load_gallery
+from sfumato.faces.gallery_file import load_gallery
 from sfumato.faces.probe import make_probe
-from sfumato.faces.thirdparty import pack_probe, pack_template, serve
-from sfumato.types.embeddings import Embeddings
+from sfumato.faces.third_party import pack_probe, pack_template, serve
+from sfumato.types.clear import Embeddings
 from sfumato.types.extractor import Extractor
 
 DIMS = 128

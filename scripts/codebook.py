@@ -11,10 +11,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from sfumato.cli.codebook import codebook_of
-from sfumato.concealment.decoyfile import load_decoys
+from sfumato.codebooks import codebook_of
+from sfumato.concealment.decoy_file import load_decoys
 from sfumato.concealment.decoys import as_rootsift
-from sfumato.matching.codebook import SIZE, save_codebook
+from sfumato.matching.retrieval import SIZE, save_codebook
 
 FOLDER = Path(__file__).resolve().parent.parent / "src" / "sfumato" / "matching" / "data"
 

@@ -9,12 +9,18 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import fmean
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+
+import sfumato
+from sfumato.auditing.task import Sample, Task
+from sfumato.images.samples import sample_image
+from sfumato.types.record import Score
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -52,7 +58,7 @@ def shared_data() -> Path:
 @pytest.fixture(scope="session")
 def make_encoder() -> Callable[..., Any]:
     """Make an encoder that was never trained: orthogonal weights, a ReLU after every other layer."""
-    from sfumato.learn.encoder import Encoder
+    from sfumato.concealment.encoder import Encoder
 
     def make(seed: int = 0, dims: tuple[int, ...] = (128, 256, 128), name: str = "sift", **card: object) -> Encoder:
         rng, layers = np.random.default_rng(seed), []
@@ -76,3 +82,172 @@ def places() -> ModuleType:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+# ---------------------------------------------------------------- what tests of the audit and of experiments share
+
+
+class Counting:
+    """A task on numbers that counts how often each step is called."""
+
+    def __init__(self) -> None:
+        self.predicted: list[str] = []
+        self.scored: list[str] = []
+        self.broken: dict[str, Exception | BaseException] = {}
+
+    def predict(self, sample: Sample):
+        self.predicted.append(sample.key)
+        if sample.key in self.broken:
+            raise self.broken[sample.key]
+        return {"doubled": np.array([2 * int(sample.digest)]), "names": np.array(["a", "b"])}
+
+    def score(self, sample: Sample, prediction):
+        self.scored.append(sample.key)
+        return {"value": float(prediction["doubled"][0])}
+
+    def task(self, samples="abc", **changes) -> Task:
+        made = [Sample(key, str(ord(key))) if isinstance(key, str) else key for key in samples]
+        given = {"params": {"factor": 2}, "seed": 5, **changes}
+        return Task(name="doubling", samples=made, predict=self.predict, score=self.score, summarise=mean_of, **given)
+
+    def calls(self) -> tuple[str, str]:
+        """What was called since the last time this was asked."""
+        told = "".join(self.predicted), "".join(self.scored)
+        self.predicted, self.scored = [], []
+        return told
+
+
+def mean_of(figures):
+    return [Score("mean", fmean(row["value"] for row in figures.values()), samples=len(figures))] if figures else []
+
+
+@pytest.fixture
+def counting() -> Counting:
+    return Counting()
+
+
+@pytest.fixture(scope="session")
+def small_sequences(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two generated sequences of two pairs each."""
+    from sfumato.experiments.data.generated import make_homography_folder
+
+    folder = tmp_path_factory.mktemp("sequences")
+    return make_homography_folder(folder / "made", np.random.default_rng(3), photos=("coffee",), others=2)
+
+
+@pytest.fixture
+def files_below() -> Callable[[Path], dict[str, bytes]]:
+    def read(folder: Path) -> dict[str, bytes]:
+        paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+        return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def small_room(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five posed pictures of a made-up room."""
+    from sfumato.experiments.data.generated import make_room_folder
+
+    folder = tmp_path_factory.mktemp("room") / "made"
+    return make_room_folder(folder, np.random.default_rng(0), views=5, width=480, height=360, step=8)
+
+
+@pytest.fixture(scope="session")
+def make_painter():
+    """A painter without a network: it fills the picture with a number read off the rows."""
+    from sfumato.auditing.toolbox import Painter
+
+    def make(recipe="raw", architecture="patch", extractor_name="sift", *, dim=128):
+        def paint(keypoints, rows, size):
+            assert rows.shape == (len(keypoints), dim)
+            picture = np.full((size[1], size[0], 3), 0.5, np.float32)
+            if len(rows):
+                columns = np.clip(keypoints[:, 0].astype(int), 0, size[0] - 1)
+                picture[:, columns] = np.clip(np.abs(rows).mean(axis=1) * 5, 0, 1)[None, :, None]
+            return picture
+
+        return Painter(
+            architecture=architecture,
+            extractor_name=extractor_name,
+            recipe=recipe,
+            digest=f"{recipe} {architecture}",
+            frame=None if recipe == "raw" else np.eye(128, dtype=np.float32),
+            floor=np.full(dim, 0.02, np.float32),
+            paint=paint,
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def small_photos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Three small photos, the last without features."""
+    import cv2
+
+    from sfumato.images.samples import sample_image
+
+    folder = tmp_path_factory.mktemp("photos")
+    for name in ("coffee", "chelsea"):
+        cv2.imwrite(str(folder / f"{name}.png"), cv2.resize(sample_image(name).pixels[:, :, ::-1], (160, 120)))
+    cv2.imwrite(str(folder / "wall.png"), np.full((40, 60, 3), 128, np.uint8))
+    return {path.name: path for path in sorted(folder.iterdir())}
+
+
+@pytest.fixture(scope="session")
+def made_faces():
+    """Embeddings of made-up people: two kinds of people, told by one direction, several photos of each."""
+    from sfumato.types.clear import Embeddings
+
+    def make(people=40, photos=3, dim=64, noise=0.4, seed=0):
+        rng = np.random.default_rng(seed)
+        kinds = np.arange(people) % 2
+        centres = rng.normal(size=(people, dim)) / np.sqrt(dim)
+        centres[:, 0] += np.where(kinds, 0.6, -0.6)
+        rows = np.repeat(centres, photos, axis=0) + noise * rng.normal(size=(people * photos, dim)) / np.sqrt(dim)
+        names = tuple(f"person{number}_{photo:04d}" for number in range(people) for photo in range(1, photos + 1))
+        return Embeddings(rows, names), np.repeat(kinds, photos)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def strangers(made_faces):
+    """Decoys of other made-up people, with their kinds as labels."""
+    from sfumato.concealment.decoys import Decoys
+
+    faces, kinds = made_faces(people=60, photos=1, seed=99)
+    return Decoys(faces.values, labels=kinds)
+
+
+@pytest.fixture(scope="session")
+def sift():
+    """SIFT of a sample photo, 150 features."""
+    return sfumato.extract(sample_image("coffee"), max_features=150)
+
+
+@pytest.fixture(scope="session")
+def rootsift():
+    return sfumato.extract(sample_image("coffee"), max_features=150, descriptor="rootsift")
+
+
+@pytest.fixture(scope="session")
+def decoys():
+    return sfumato.load_decoys()
+
+
+@pytest.fixture(scope="session")
+def gaussian():
+    """Points of the unit sphere with no structure at all."""
+    rows = np.random.default_rng(3).normal(size=(60, 128))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return sfumato.Features(np.zeros((60, 4)), rows, sfumato.Extractor("unknown"))
+
+
+@pytest.fixture
+def encoder(make_encoder):
+    """An encoder of SIFT, resolved as a recipe, that this process remembers."""
+    from sfumato.concealment.resolve import remember, resolve
+
+    made = remember(make_encoder(5))
+    return resolve(f"ninja:made@{made.checksum[:12]}")

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import sfumato
+from sfumato.concealment.encoder import save_encoder
 from sfumato.device import ConcealParams, Outcome, conceal_to_archive, open_source, read_features
 from sfumato.errors import ArchiveError, DecoyError, FileError, RecipeError
 from sfumato.features.local import LocalParams
 from sfumato.images.samples import sample_paths
-from sfumato.learn.encoder import save_encoder
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from sfumato.errors import FileError, InputError
 from sfumato.features.sources import open_source
 from sfumato.geometry.model import read_model
 from sfumato.publish import export_clear, publish_points, select_points, write_public
-from sfumato.store.publicpoints import load_public
+from sfumato.store.public_points import load_public
+from sfumato.types.concealed import PublicPoints
 from sfumato.types.extractor import Extractor
-from sfumato.types.public import PublicPoints
 
 
 @pytest.fixture(scope="module")

@@ -9,15 +9,14 @@ from pathlib import Path
 import numpy as np
 
 import sfumato
-from sfumato.attack.companions import companions_from_matches, companions_from_model
-from sfumato.attack.knowledge import Knowledge
-from sfumato.attack.reveal import recover_reveal
-from sfumato.attack.tracks import recover_tracks
+from sfumato.attacks.knowledge import Knowledge
+from sfumato.attacks.liftings.releases import recover_reveal, recover_tracks
+from sfumato.attacks.run import companions_from_matches, companions_from_model
 from sfumato.errors import EvaluationOnlyWarning
+from sfumato.experiments.data.folders import read_posed_folder
+from sfumato.experiments.data.room import make_room
 from sfumato.geometry.mapping import MapParams, triangulate_map
 from sfumato.geometry.model import Model, read_model
-from sfumato.images.folders.posed import read_posed_folder
-from sfumato.images.room import make_room
 from sfumato.matching.pairs import exhaustive
 
 

@@ -2,7 +2,7 @@
 """What a device writes in the clear, and only when it is told to: public points of a map, features for its own hloc.
 
 Nothing a server runs imports this module; a test follows the imports and says so. Reading what was published is for
-``sfumato.store.publicpoints``.
+``sfumato.store.public_points``.
 """
 
 import os
@@ -16,13 +16,13 @@ import numpy as np
 
 from sfumato.errors import FileError, InputError, SfumatoError
 from sfumato.features.sources import Source
+from sfumato.files.atomic import Sink
 from sfumato.geometry.hloc import FEATURES_FILE, HlocImage, HlocOutcome, new_files, refuse_names, write_features
 from sfumato.geometry.model import Model, read_model, refuse_other_keypoints
 from sfumato.geometry.outputs import PUBLIC, refuse_existing
-from sfumato.matching.sink import Sink
-from sfumato.store.publicpoints import DESCRIPTORS, HEADER, POINTS, Entry, digest_rows, header_text
+from sfumato.store.public_points import DESCRIPTORS, HEADER, POINTS, Entry, digest_rows, header_text
 from sfumato.types.clear import Features
-from sfumato.types.public import PublicPoints
+from sfumato.types.concealed import PublicPoints
 
 Progress = Callable[[Iterable[Any]], Iterable[Any]]
 SHOWN = 5

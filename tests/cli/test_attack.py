@@ -8,15 +8,15 @@ import pytest
 from typer.testing import CliRunner
 
 import sfumato
-from sfumato.attack.table import ATTACKS
-from sfumato.cli import attackgiven
+from sfumato.attacks.registry import ATTACKS
+from sfumato.cli import attack
 from sfumato.cli.app import app
 from sfumato.cli.attack import read_seeds
-from sfumato.concealment import encoders
+from sfumato.concealment import resolve
 from sfumato.concealment.decoys import as_rootsift
+from sfumato.concealment.encoder import save_encoder
 from sfumato.errors import InputError
 from sfumato.features.hloc import KIND
-from sfumato.learn.encoder import save_encoder
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ def test_encoded_features_with_their_encoder_and_curves(run_here, photos, folder
     curves = json.loads((out / "curves.json").read_text())
     assert set(curves) == {"paired", "clear database", "encoded database"}
     assert (out / "curves.png").stat().st_size > 1000
-    monkeypatch.setattr(encoders, "_known", type(encoders._known)())
+    monkeypatch.setattr(resolve, "_known", type(resolve._known)())
     done = run_here(*given)
     assert "is not at hand: see --encoder" in done.stderr
     assert "oracle-base" in done.stdout
@@ -205,7 +205,7 @@ def test_a_sealed_archive_is_attacked_with_the_bundled_decoys(run_here, photos, 
         CliRunner().invoke(app, [str(word) for word in words], env={"SFUMATO_KEY": str(tmp_path / "k")}).exit_code == 0
     )
     few = sfumato.Decoys(known.descriptors[:600], known.extractor, parts=1)
-    monkeypatch.setattr(attackgiven, "bundled_decoys", lambda header: few)
+    monkeypatch.setattr(attack, "bundled_decoys", lambda header: few)
     done = run_here(private, "-q")
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["attack", "alignment"]
     assert "the 600 bundled decoys as public descriptors" in done.stderr

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from sfumato.faces.enroll import EnrollParams, enroll
-from sfumato.faces.galleryfile import load_gallery
-from sfumato.types.embeddings import Embeddings
+from sfumato.faces.gallery_file import load_gallery
+from sfumato.types.clear import Embeddings
 
 
 @pytest.fixture

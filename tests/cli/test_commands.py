@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from sfumato.cli.commands import COMMANDS, GROUPS, PANELS, asked_for, flowed
+from sfumato.cli.app import COMMANDS, GROUPS, PANELS, asked_for, flowed
 
 
 def test_every_command_is_there_once_and_has_its_place():

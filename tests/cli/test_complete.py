@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from sfumato.cli.complete import complete_lifting, complete_recipe, complete_recipes, one_of, recipe_names, several_of
+from sfumato.cli.options import complete_lifting, complete_recipe, complete_recipes, one_of, recipe_names, several_of
 from sfumato.types.recipe import KINDS, Recipe
 
 COMPLETED = {"recipe", "recipes", "descriptor", "detector", "architecture", "kind", "metric", "attack", "attacks"}

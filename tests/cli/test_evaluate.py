@@ -7,12 +7,12 @@ import shutil
 import numpy as np
 import pytest
 
+from sfumato.auditing.runner import load_records
 from sfumato.cli import evaluate
 from sfumato.cli.evaluate import read_seeds, words
 from sfumato.errors import InputError
-from sfumato.evaluate import generated
-from sfumato.evaluate.generated import make_homography_folder, make_room_folder
-from sfumato.evaluate.results import load_records
+from sfumato.experiments.data import generated
+from sfumato.experiments.data.generated import make_homography_folder, make_room_folder
 
 
 @pytest.fixture(scope="module")

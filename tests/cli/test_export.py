@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 import sfumato
 from sfumato.cli.app import app
-from sfumato.matching.matchfile import load_matches
+from sfumato.matching.match_archive import match_to_file
+from sfumato.matching.match_file import load_matches
 from sfumato.matching.pairs import exhaustive
-from sfumato.matching.tofile import match_to_file
-from sfumato.store.publicpoints import load_public
+from sfumato.store.public_points import load_public
 
 
 @pytest.fixture

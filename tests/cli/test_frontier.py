@@ -4,8 +4,8 @@ import csv
 import cv2
 import numpy as np
 
-from sfumato.evaluate.frontierfile import read_frontier
-from sfumato.evaluate.generated import make_homography_folder, make_room_folder
+from sfumato.auditing.reference import read_frontier
+from sfumato.experiments.data.generated import make_homography_folder, make_room_folder
 from sfumato.images.samples import sample_image
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from sfumato.faces.calibrate import CalibrateParams, calibrate_gallery
 from sfumato.faces.enroll import EnrollParams, enroll
-from sfumato.types.embeddings import Embeddings
+from sfumato.types.clear import Embeddings
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from sfumato.attack import readback
 from sfumato.cli.app import app
 from sfumato.cli.invert import concealer_of, write_picture
 from sfumato.errors import FileError
 from sfumato.features.local import extract
 from sfumato.images.read import read_image
+from sfumato.training import photos as readback
 
 
 @pytest.fixture

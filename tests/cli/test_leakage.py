@@ -4,8 +4,8 @@ import json
 import cv2
 import pytest
 
-from sfumato.cli.leakage import PROTOCOL, RECIPES
-from sfumato.evaluate.intruder import VARIANTS
+from sfumato.auditing.attack_task import VARIANTS
+from sfumato.cli.evaluate import LEAKAGE_PROTOCOL, RECIPES
 from sfumato.images.samples import sample_image
 
 
@@ -61,4 +61,4 @@ def test_help_teaches(run_sfumato):
 
 def test_the_default_recipe_is_measured_where_nobody_chooses():
     assert "default" in RECIPES
-    assert set(PROTOCOL.recipes) < set(RECIPES)
+    assert set(LEAKAGE_PROTOCOL.recipes) < set(RECIPES)

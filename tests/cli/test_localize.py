@@ -8,13 +8,12 @@ from typer.testing import CliRunner
 
 import sfumato
 from sfumato.cli.app import app
-from sfumato.cli.localize import choose_shortlist
+from sfumato.cli.map import choose_shortlist
 from sfumato.errors import InputError
-from sfumato.geometry.cameras import write_cameras
+from sfumato.geometry.cameras import pose_error, read_poses, write_cameras
 from sfumato.geometry.localize import LocalizeParams
 from sfumato.geometry.maps import load_map, save_landmarks
 from sfumato.geometry.model import read_model
-from sfumato.geometry.poses import pose_error, read_poses
 from sfumato.publish import select_points, write_public
 from sfumato.types.scene import Camera
 

@@ -15,11 +15,11 @@ import pytest
 import typer
 
 import sfumato
-from sfumato.cli.map import LARGEST_EXHAUSTIVE, read_given, run
+from sfumato.cli.map import LARGEST_EXHAUSTIVE, map_, read_given
 from sfumato.errors import EvaluationOnlyWarning, FileError, InputError, SfumatoError
 from sfumato.geometry.cameras import write_cameras
 from sfumato.geometry.mapping import MapParams
-from sfumato.geometry.modelfolder import MAP_FILES, MODEL_FILES, PUBLIC_POINTS
+from sfumato.geometry.model_folder import MAP_FILES, MODEL_FILES, PUBLIC_POINTS
 from sfumato.types.scene import Camera
 
 CAMERA = Camera("PINHOLE", 640, 480, (800.0, 800.0, 320.0, 240.0))
@@ -114,7 +114,7 @@ def test_matches_made_before_give_the_same_bytes(run_sfumato, archive, cameras, 
 
 
 def test_without_cameras_it_guesses_and_says_so(archive, tmp_path, capsys):
-    run(archive, tmp_path / "model", shared=True, mapper="global")
+    map_(archive, tmp_path / "model", shared=True, mapper="global")
     assert "of 5 guessed as 1.2 times the longer side" in capsys.readouterr().err
     made = pycolmap.Reconstruction(str(tmp_path / "model"))
     assert made.num_cameras() == 1
@@ -125,12 +125,12 @@ def test_photos_are_asked_for_their_focal_length(archive, tmp_path, photos, caps
     (tmp_path / "photos" / "db").mkdir(parents=True)
     for name in NAMES[:2]:
         (tmp_path / "photos" / name).write_bytes((photos / "deep" / "b.jpg").read_bytes())
-    run(archive, tmp_path / "model", photos=tmp_path / "photos")
+    map_(archive, tmp_path / "model", photos=tmp_path / "photos")
     errors = capsys.readouterr().err
     assert errors.count("no focal length of db/") == 3
     assert "guessed" in errors
     with pytest.raises(InputError, match="give one of the two"):
-        run(archive, tmp_path / "other", photos=tmp_path, cameras=tmp_path)
+        map_(archive, tmp_path / "other", photos=tmp_path, cameras=tmp_path)
 
 
 def test_photos_may_be_links(archive, tmp_path, photos, capsys):
@@ -149,7 +149,7 @@ def test_names_that_lead_elsewhere_are_left_out(archive, cameras, tmp_path, caps
             tmp_path / "b.sfm.h5", {**{name: opened[name] for name in NAMES}, "a\x1b[2J.jpg": opened[NAMES[0]]}
         )
     with pytest.raises(typer.Exit):
-        run(tmp_path / "b.sfm.h5", tmp_path / "model", cameras)
+        map_(tmp_path / "b.sfm.h5", tmp_path / "model", cameras)
     told = capsys.readouterr()
     assert "skipped a\\x1b[2J.jpg: no map can hold this name: it holds control characters" in told.err
     assert told.out.startswith("5 of 5 images registered")
@@ -158,18 +158,18 @@ def test_names_that_lead_elsewhere_are_left_out(archive, cameras, tmp_path, caps
 def test_a_wrong_focal_length_is_told(archive, tmp_path, capsys):
     wrong = Camera("PINHOLE", 640, 480, (400.0, 400.0, 320.0, 240.0))
     write_cameras(tmp_path / "wrong.txt", dict.fromkeys(NAMES, wrong))
-    run(archive, tmp_path / "model", tmp_path / "wrong.txt")
+    map_(archive, tmp_path / "model", tmp_path / "wrong.txt")
     told = capsys.readouterr()
     assert "of 5 images do not fit" in told.err
     assert "the cameras are in doubt" in told.out
-    run(archive, tmp_path / "other", tmp_path / "wrong.txt", as_json=True)
+    map_(archive, tmp_path / "other", tmp_path / "wrong.txt", as_json=True)
     assert "do not fit" in json.loads(capsys.readouterr().out)["cameras in doubt"]
 
 
 def test_the_time_includes_the_matching(archive, cameras, tmp_path, capsys, monkeypatch):
     clock = iter(range(0, 10_000, 100))
     monkeypatch.setattr("sfumato.cli.map.time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    run(archive, tmp_path / "model", cameras)
+    map_(archive, tmp_path / "model", cameras)
     assert "100.0 s)" in capsys.readouterr().out
 
 
@@ -177,9 +177,9 @@ def test_a_map_that_is_there_is_refused(archive, cameras, mapped, tmp_path):
     shutil.copytree(mapped[0], tmp_path / "model")
     before = (tmp_path / "model" / "images.bin").stat().st_ino
     with pytest.raises(FileError, match="--overwrite"):  # before it is seen that there is no archive
-        run(tmp_path / "none.sfm.h5", tmp_path / "model", cameras)
+        map_(tmp_path / "none.sfm.h5", tmp_path / "model", cameras)
     assert (tmp_path / "model" / "images.bin").stat().st_ino == before
-    run(archive, tmp_path / "model", cameras, overwrite=True)
+    map_(archive, tmp_path / "model", cameras, overwrite=True)
     assert (tmp_path / "model" / "images.bin").stat().st_ino != before
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
@@ -202,7 +202,7 @@ def test_a_damaged_image_is_named_and_the_others_are_mapped(archive, cameras, ma
     content[content.index(raw[:64])] ^= 1
     (tmp_path / "b.sfm.h5").write_bytes(content)
     with pytest.raises(typer.Exit) as ended:
-        run(tmp_path / "b.sfm.h5", tmp_path / "model", cameras, matches=matches if matched else None)
+        map_(tmp_path / "b.sfm.h5", tmp_path / "model", cameras, matches=matches if matched else None)
     assert ended.value.exit_code == 1
     told = capsys.readouterr()
     assert "skipped db/4.jpg: can not read image" in told.err
@@ -212,7 +212,7 @@ def test_a_damaged_image_is_named_and_the_others_are_mapped(archive, cameras, ma
 def test_matches_of_other_features_are_refused(cameras, matches, tmp_path):
     other = make_archive(tmp_path / "other.sfm.h5", points=140)
     with pytest.raises(FileError, match="holds matches of other features"):
-        run(other, tmp_path / "model", cameras, matches=matches)
+        map_(other, tmp_path / "model", cameras, matches=matches)
 
 
 def test_many_images_need_a_list_of_pairs(tmp_path):
@@ -222,13 +222,13 @@ def test_many_images_need_a_list_of_pairs(tmp_path):
     count = LARGEST_EXHAUSTIVE + 1
     sfumato.save(tmp_path / "a.sfm.h5", {f"{i}.jpg": hidden for i in range(count)})
     with pytest.raises(InputError, match=f"{count} images make 1830 pairs: .*--retrieval 20"):
-        run(tmp_path / "a.sfm.h5", tmp_path / "model")
+        map_(tmp_path / "a.sfm.h5", tmp_path / "model")
 
 
 def test_an_archive_that_does_not_say_how_large_its_images_are(tmp_path):
     sizeless = make_archive(tmp_path / "a.sfm.h5", images=2, size=None)
     with pytest.raises(InputError, match=r"how large 2 of its images are, such as 'db/0.jpg': .*--cameras"):
-        run(sizeless, tmp_path / "model")
+        map_(sizeless, tmp_path / "model")
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_an_archive_that_does_not_say_how_large_its_images_are(tmp_path):
 )
 def test_mistakes(archive, tmp_path, options, message):
     with pytest.raises(SfumatoError, match=message):
-        run(archive, tmp_path / "model", **options)
+        map_(archive, tmp_path / "model", **options)
     assert not [*tmp_path.iterdir()]
 
 
@@ -251,10 +251,10 @@ def test_cameras_of_another_size_or_image(archive, tmp_path):
     path = tmp_path / "cameras.txt"
     write_cameras(path, dict.fromkeys(NAMES, Camera("PINHOLE", 480, 640, (800.0, 800.0, 240.0, 320.0))))
     with pytest.raises(InputError, match=r"'db/0.jpg' is 640 x 480, its camera 480 x 640"):
-        run(archive, tmp_path / "model", path)
+        map_(archive, tmp_path / "model", path)
     write_cameras(path, dict.fromkeys(NAMES[:3], CAMERA))
     with pytest.raises(InputError, match="2 of 5 images have no camera"):
-        run(archive, tmp_path / "model", path)
+        map_(archive, tmp_path / "model", path)
 
 
 BLOCKED = """

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.cli.codebook import codebook_of
 from sfumato.cli.match import Choice, choose_pairs
-from sfumato.matching.codebook import make_codebook
+from sfumato.codebooks import codebook_of
 from sfumato.matching.journal import Journal
 from sfumato.matching.match import MatchParams
-from sfumato.matching.matchfile import load_matches
+from sfumato.matching.match_file import load_matches
+from sfumato.matching.retrieval import make_codebook
 
 NAMES = [f"db/{i}.jpg" for i in range(6)]
 PAIRS = list(itertools.combinations(NAMES, 2))
@@ -258,7 +258,7 @@ def test_an_old_file_is_not_shown_as_a_result(run_sfumato, archive, tmp_path):
 STOPPED = """
 import os, signal, sys
 from sfumato.cli import main
-from sfumato.matching.sink import Sink
+from sfumato.files.atomic import Sink
 
 real = Sink.truncate
 def truncate(self, size=None):
@@ -287,7 +287,7 @@ def test_ctrl_c_while_the_file_is_written(run_sfumato, archive, tmp_path):
 BLOCKED = """
 import signal, sys
 from sfumato.cli import main
-from sfumato.matching.images import ArchiveImages
+from sfumato.matching.many import ArchiveImages
 
 real, count = ArchiveImages.match, 0
 def match(self, pair, params):

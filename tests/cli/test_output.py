@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from sfumato.cli.output import human_size, printable, progress_bar
+from sfumato.cli.options import human_size, printable, progress_bar
 
 
 @pytest.mark.parametrize(

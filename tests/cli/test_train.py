@@ -6,11 +6,11 @@ import pytest
 from typer.testing import CliRunner
 
 from sfumato.cli.app import app
+from sfumato.concealment.encoder import save_encoder
 from sfumato.images.samples import sample_image
-from sfumato.learn.encoder import save_encoder
-from sfumato.learn.inverter import load_inverter
-from sfumato.learn.inverters import open_inverter
-from sfumato.learn.train_inverter import InverterTrainParams
+from sfumato.inversion.load import open_inverter
+from sfumato.inversion.patches import load_inverter
+from sfumato.training.inverter import InverterTrainParams
 
 pytest.importorskip("torch")
 

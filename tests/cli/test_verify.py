@@ -4,12 +4,12 @@ import json
 import numpy as np
 import pytest
 
-from sfumato.concealment.decoyfile import save_decoys
+from sfumato.concealment.decoy_file import save_decoys
 from sfumato.concealment.faces import build_face_decoys
 from sfumato.faces.calibrate import CalibrateParams, calibrate_gallery
 from sfumato.faces.enroll import EnrollParams, enroll
-from sfumato.features.embeddingfile import save_embeddings
-from sfumato.types.embeddings import Embeddings
+from sfumato.features.embeddings import save_embeddings
+from sfumato.types.clear import Embeddings
 
 
 @pytest.fixture(scope="module")

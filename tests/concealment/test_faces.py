@@ -11,7 +11,7 @@ from sfumato.concealment.faces import (
 )
 from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, RecipeError
 from sfumato.subspace.reference import closest_points, point_squared_distances, squared_distances
-from sfumato.types.embeddings import Embeddings
+from sfumato.types.clear import Embeddings
 from sfumato.types.extractor import Extractor
 
 ARCFACE = Extractor("arcface")

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.attack.decoyremoval import share_found
-from sfumato.concealment.decoyfile import encode_bytes
+from sfumato.attacks.liftings.decoys import share_found
+from sfumato.concealment.decoy_file import encode_bytes
 from sfumato.concealment.decoys import Decoys, as_rootsift, whole_pool
-from sfumato.concealment.generated import bytes_each, generate
+from sfumato.concealment.draw_decoys import bytes_each, generate
 from sfumato.errors import DecoyError
 from sfumato.types.extractor import Extractor
 

@@ -4,12 +4,12 @@ import warnings
 import numpy as np
 import pytest
 
-from sfumato.concealment.encoders import find_encoders, remember, resolve, resolve_ahead
-from sfumato.concealment.lift import conceal
+from sfumato.auditing.subjects import settled
+from sfumato.concealment.conceal import conceal
+from sfumato.concealment.encoder import encode, save_encoder
+from sfumato.concealment.resolve import find_encoders, remember, resolve, resolve_ahead
 from sfumato.concealment.seal import BANDWIDTH, is_made_under, key_for_place, make_seal, sealing_key, warn_if_wide
 from sfumato.errors import EvaluationOnlyWarning, InputError, RecipeError, WeakSecretWarning, WideSealWarning
-from sfumato.evaluate.subjects import settled
-from sfumato.learn.encoder import encode, save_encoder
 from sfumato.types.clear import Features
 from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sfumato.faces.galleryfile import changing
-from sfumato.faces.thresholds import Threshold
-from sfumato.types.embeddings import Embeddings
+from sfumato.faces.compare import Threshold
+from sfumato.faces.gallery_file import changing
+from sfumato.types.clear import Embeddings
 from sfumato.types.extractor import Extractor
 
 DIMS = 64

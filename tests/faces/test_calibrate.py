@@ -7,8 +7,8 @@ from sfumato.errors import FileError, InputError
 from sfumato.faces.calibrate import CalibrateParams, calibrate, calibrate_gallery, stranger_pairs
 from sfumato.faces.compare import pair_distances
 from sfumato.faces.enroll import EnrollParams, enroll
-from sfumato.faces.galleryfile import load_gallery
-from sfumato.types.embeddings import Embeddings
+from sfumato.faces.gallery_file import load_gallery
+from sfumato.types.clear import Embeddings
 from sfumato.types.recipe import Recipe
 
 

@@ -7,8 +7,8 @@ from sfumato.errors import DecoyError, FileError, InputError
 from sfumato.faces.calibrate import CalibrateParams, calibrate_gallery
 from sfumato.faces.enroll import EnrollParams, RenewParams, enroll, renew, revoke
 from sfumato.faces.gallery import are_parallel
-from sfumato.faces.galleryfile import load_gallery
-from sfumato.types.embeddings import Embeddings
+from sfumato.faces.gallery_file import load_gallery
+from sfumato.types.clear import Embeddings
 
 
 def test_a_gallery_begins_with_its_first_people(photos, tmp_path):

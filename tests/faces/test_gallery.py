@@ -4,9 +4,9 @@ import pytest
 
 from sfumato.concealment.faces import build_face_decoys, conceal_embeddings, conceal_parallel
 from sfumato.errors import EvaluationOnlyWarning, InputError
+from sfumato.faces.compare import choose_threshold
 from sfumato.faces.gallery import Gallery
-from sfumato.faces.thresholds import choose_threshold
-from sfumato.types.embeddings import Embeddings
+from sfumato.types.clear import Embeddings
 from sfumato.types.extractor import Extractor
 
 

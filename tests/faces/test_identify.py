@@ -5,8 +5,8 @@ import pytest
 from sfumato.concealment.faces import conceal_embeddings
 from sfumato.errors import InputError
 from sfumato.faces.compare import distances
-from sfumato.faces.identify import Identifier
-from sfumato.subspace import few
+from sfumato.faces.decide import Identifier
+from sfumato.subspace import small_batch
 
 
 def test_the_nearest_are_those_of_the_definition(photos):
@@ -25,9 +25,9 @@ def test_the_nearest_are_those_of_the_definition(photos):
 def test_few_probes_among_many_find_the_same(photos, monkeypatch):
     templates, probes = conceal_embeddings(photos(range(60)), "random-2"), photos(range(0, 60, 20), seed=3).values
     whole = Identifier(templates).search(probes, 5)
-    monkeypatch.setattr(few, "FEWEST_SUBSPACES", 10)
+    monkeypatch.setattr(small_batch, "FEWEST_SUBSPACES", 10)
     asked = Identifier(templates)
-    monkeypatch.delattr("sfumato.faces.identify.nearest_prepared")
+    monkeypatch.delattr("sfumato.faces.decide.nearest_prepared")
     for one, other in zip(whole, asked.search(probes, 5), strict=True):
         assert np.array_equal(one, other)
 

@@ -5,11 +5,11 @@ import pytest
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.faces import conceal_embeddings
 from sfumato.errors import DecoyError, InputError
-from sfumato.faces import likeness
+from sfumato.faces import enroll
+from sfumato.faces.compare import Threshold
+from sfumato.faces.enroll import point_threshold, refuse_decoys, refuse_different, refuse_similar
 from sfumato.faces.gallery import Gallery
-from sfumato.faces.likeness import point_threshold, refuse_decoys, refuse_different, refuse_similar
-from sfumato.faces.thresholds import Threshold
-from sfumato.types.embeddings import Embeddings
+from sfumato.types.clear import Embeddings
 
 
 def threshold(comparison, distance=0.5):
@@ -55,7 +55,7 @@ def test_a_face_the_old_template_rejects_is_different(gallery, photos):
 
 
 def test_decoys_are_other_people(photos, monkeypatch):
-    monkeypatch.setattr(likeness, "AT_ONCE", 2)
+    monkeypatch.setattr(enroll, "AT_ONCE", 2)
     faces, others = photos(range(5)), photos(range(100, 140))
     refuse_decoys(faces, None)
     refuse_decoys(faces, Decoys(others.values))

@@ -6,7 +6,7 @@ from sfumato.concealment.faces import build_face_decoys, conceal_embeddings, spl
 from sfumato.errors import DecoyError, InputError
 from sfumato.faces.gallery import Gallery
 from sfumato.faces.probe import make_probe
-from sfumato.types.embeddings import Embeddings
+from sfumato.types.clear import Embeddings
 from sfumato.types.extractor import Extractor
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from sfumato.errors import FileError, ImageError, InputError, MissingDependency
-from sfumato.faces import read
-from sfumato.faces.read import Faces, one_face, read_faces
-from sfumato.features.embeddingfile import save_embeddings
-from sfumato.types.embeddings import Embeddings
+from sfumato.faces import probe
+from sfumato.faces.probe import Faces, one_face, read_faces
+from sfumato.features.embeddings import save_embeddings
+from sfumato.types.clear import Embeddings
 from sfumato.types.extractor import Extractor
 
 
@@ -25,7 +25,7 @@ class Reader:
 
 @pytest.fixture
 def pictures(tmp_path, monkeypatch):
-    monkeypatch.setattr(read, "FaceReader", Reader)
+    monkeypatch.setattr(probe, "FaceReader", Reader)
     for name, value in (("a.png", 200), ("b.png", 10), ("c.png", 220)):
         assert cv2.imwrite(str(tmp_path / name), np.full((20, 20, 3), value, np.uint8))
     return tmp_path

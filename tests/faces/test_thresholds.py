@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import InputError
-from sfumato.faces.thresholds import Threshold, choose_threshold
+from sfumato.faces.compare import Threshold, choose_threshold
 
 
 def choose(impostors, rate):

@@ -12,10 +12,10 @@ from hypothesis.extra.numpy import arrays
 
 import sfumato
 from sfumato.errors import FileError, ImageError, InputError
+from sfumato.experiments.data.folders import read_homography_folder
 from sfumato.features import local
 from sfumato.features.local import DESCRIPTORS, LocalParams, extract
 from sfumato.features.networks import NETWORKS
-from sfumato.images.folders import read_homography_folder
 from sfumato.images.homography import warp_points
 from sfumato.images.read import to_grey
 from sfumato.images.samples import sample_image

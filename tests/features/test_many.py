@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from sfumato.errors import FileError, ImageError, InputError, SfumatoError
-from sfumato.features import many
+from sfumato.features import sources
 from sfumato.features.local import LocalParams, extract
-from sfumato.features.many import extract_many
+from sfumato.features.sources import extract_many
 from sfumato.images.read import list_images, read_image
 from sfumato.images.samples import sample_image
 from sfumato.types.clear import Features
@@ -116,14 +116,14 @@ def test_giving_up_leaves_what_waits_for_memory(photos, monkeypatch):
         leaving.wait(60)
         return SfumatoError("enough")
 
-    class Pool(many.ThreadPoolExecutor):
+    class Pool(sources.ThreadPoolExecutor):
         def shutdown(self, *args, **options):
             leaving.set()
             super().shutdown(*args, **options)
 
-    monkeypatch.setattr(many, "extract", slow)
-    monkeypatch.setattr(many, "ThreadPoolExecutor", Pool)
-    monkeypatch.setattr(many, "PIXELS_AT_ONCE", 1)
+    monkeypatch.setattr(sources, "extract", slow)
+    monkeypatch.setattr(sources, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(sources, "PIXELS_AT_ONCE", 1)
     broken_first = sorted(photos, key=lambda item: item[0] != "3b.jpg")
     results = extract_many(broken_first, workers=4)
     assert next(results)[0] == "3b.jpg"
@@ -136,7 +136,7 @@ def test_what_is_not_the_images_fault_is_raised(photos, monkeypatch):
     def fail(image, params):
         raise MemoryError("none left")
 
-    monkeypatch.setattr(many, "extract", fail)
+    monkeypatch.setattr(sources, "extract", fail)
     with pytest.raises(MemoryError, match="none left"):
         list(extract_many(photos, workers=2))
     assert not extract_threads()
@@ -167,9 +167,9 @@ def test_large_pictures_wait_for_one_another(photos, monkeypatch):
             under_way.remove(int(np.prod(image.size)))
         return SfumatoError("enough")
 
-    monkeypatch.setattr(many, "extract", slow)
+    monkeypatch.setattr(sources, "extract", slow)
     for limit in (largest // 2, largest * 2):
-        monkeypatch.setattr(many, "PIXELS_AT_ONCE", limit)
+        monkeypatch.setattr(sources, "PIXELS_AT_ONCE", limit)
         most.clear()
         assert len(list(extract_many(photos, workers=6))) == len(photos)
         assert all(sum(together) <= limit or len(together) == 1 for together in most)
@@ -186,7 +186,7 @@ def test_ctrl_c_ends_the_work(tmp_path, photos):
     """A process that is interrupted in the middle ends by itself, with KeyboardInterrupt."""
     program = """
 import sys
-from sfumato.features.many import extract_many
+from sfumato.features.sources import extract_many
 from sfumato.images.read import list_images
 items = list_images(sys.argv[1])
 def forever():

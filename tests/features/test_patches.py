@@ -4,8 +4,8 @@ import threading
 import numpy as np
 import pytest
 
-from sfumato.features import patches as module
-from sfumato.features.patches import describe_patches, patch_batches
+from sfumato.features import networks as module
+from sfumato.features.networks import describe_patches, patch_batches
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("kornia.feature")

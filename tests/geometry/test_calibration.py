@@ -2,9 +2,8 @@
 import pycolmap
 import pytest
 
-from sfumato.geometry import calibration
-from sfumato.geometry.calibration import doubt_cameras
-from sfumato.geometry.mapping import MapParams, build_map
+from sfumato.geometry import mapping
+from sfumato.geometry.mapping import MapParams, build_map, doubt_cameras
 from sfumato.types.scene import Camera
 
 
@@ -48,7 +47,7 @@ def test_a_check_that_fails_costs_no_map(mapped, monkeypatch):
     def fail(reconstruction, threads):
         raise RuntimeError("ceres gave up")
 
-    monkeypatch.setattr(calibration, "_adjusted", fail)
+    monkeypatch.setattr(mapping, "_adjusted", fail)
     outcome = mapped(800.0)
     assert outcome.folder is not None
     assert "could not be checked: ceres gave up" in outcome.doubt

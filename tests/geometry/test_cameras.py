@@ -13,8 +13,7 @@ from sfumato.geometry.cameras import (
     to_colmap,
     write_cameras,
 )
-from sfumato.types.cameramodels import CAMERA_MODELS
-from sfumato.types.scene import Camera
+from sfumato.types.scene import CAMERA_MODELS, Camera
 
 CAMERAS = {
     "db/2.jpg": Camera("SIMPLE_RADIAL", 640, 480, (700.0, 320.0, 240.0, -0.1)),

@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from sfumato.geometry.chance import chance_of_fit, log_false_alarms, squared_sampson_errors
+from sfumato.geometry.verify import chance_of_fit, log_false_alarms, squared_sampson_errors
 
 SIDEWAYS = np.array([[0.0, 0, 0], [0, 0, -1], [0, 1, 0]])
 """A camera moved to the right: matches are in the same row."""

@@ -14,14 +14,13 @@ import pytest
 import sfumato
 from sfumato.errors import FileError, InputError
 from sfumato.features.hloc import names_in_hloc, read_hloc
-from sfumato.geometry.cameras import read_cameras, write_cameras
+from sfumato.geometry.cameras import read_cameras, read_poses, write_cameras, write_poses
 from sfumato.geometry.database import write_database
 from sfumato.geometry.hloc import export_hloc, match_arrays
-from sfumato.geometry.library import load_pycolmap
-from sfumato.geometry.poses import read_poses, write_poses
+from sfumato.geometry.pycolmap import load_pycolmap
 from sfumato.matching.match import MatchParams
-from sfumato.matching.matchfile import load_matches
-from sfumato.matching.matchwriter import MatchWriter
+from sfumato.matching.match_file import load_matches
+from sfumato.matching.match_writer import MatchWriter
 from sfumato.matching.pairs import read_pairs
 from sfumato.types.scene import Camera, Matches, Pose
 

@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.concealment.encoders import remember
+from sfumato.concealment.resolve import remember
 from sfumato.errors import EvaluationOnlyWarning, InputError, VoidDistanceWarning
+from sfumato.experiments.data.folders import read_posed_folder
+from sfumato.geometry.cameras import pose_error
 from sfumato.geometry.localize import Localized, LocalizeParams, find_points, localize
 from sfumato.geometry.mapping import triangulate_map
 from sfumato.geometry.maps import Map, select_rows
 from sfumato.geometry.model import read_model
-from sfumato.geometry.poses import pose_error
-from sfumato.images.folders.posed import read_posed_folder
-from sfumato.types.concealed import ConcealedFeatures, Subspaces
-from sfumato.types.public import PublicPoints
+from sfumato.types.concealed import ConcealedFeatures, PublicPoints, Subspaces
 from sfumato.types.scene import Camera, Matches
 
 

@@ -10,11 +10,11 @@ import pytest
 
 import sfumato
 from sfumato.errors import FileError, InputError
+from sfumato.experiments.data.folders import read_posed_folder
 from sfumato.geometry.cameras import default_camera
 from sfumato.geometry.mapping import MapParams, build_map, triangulate_map
-from sfumato.geometry.modelfolder import MODEL_FILES
+from sfumato.geometry.model_folder import MODEL_FILES
 from sfumato.geometry.statistics import compare_with_truth
-from sfumato.images.folders.posed import read_posed_folder
 from sfumato.matching.pairs import sequential
 from sfumato.types.scene import Camera, Matches
 

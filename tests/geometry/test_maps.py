@@ -8,7 +8,7 @@ import sfumato
 from sfumato.errors import ArchiveError, FileError
 from sfumato.geometry.maps import LANDMARKS, Map, load_map, save_landmarks
 from sfumato.geometry.model import read_model
-from sfumato.types.public import PublicPoints
+from sfumato.types.concealed import PublicPoints
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 import sfumato
 from sfumato.errors import FileError
-from sfumato.geometry.cameras import default_camera, write_cameras
+from sfumato.geometry.cameras import default_camera, write_cameras, write_poses
 from sfumato.geometry.outputs import (
     HLOC_FEATURES,
     HLOC_MATCHES,
@@ -19,9 +19,8 @@ from sfumato.geometry.outputs import (
     parts_of_map,
     refuse_existing,
 )
-from sfumato.geometry.poses import write_poses
 from sfumato.publish import write_public
-from sfumato.types.public import PublicPoints
+from sfumato.types.concealed import PublicPoints
 from sfumato.types.scene import Pose
 
 KINDS = {

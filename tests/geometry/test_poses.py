@@ -8,20 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.errors import FileError
-from sfumato.geometry.cameras import to_colmap
-from sfumato.geometry.database import PIXEL_CENTRE
-from sfumato.geometry.poses import (
+from sfumato.geometry.cameras import (
     angle_between,
     from_rigid,
     nearest_rotation,
     pose_error,
     quaternion_of,
     read_poses,
+    to_colmap,
     to_rigid,
     write_poses,
 )
-from sfumato.types.rotations import rotation_of
-from sfumato.types.scene import Camera, Pose
+from sfumato.geometry.database import PIXEL_CENTRE
+from sfumato.types.scene import Camera, Pose, rotation_of
 
 
 def any_pose(seed):

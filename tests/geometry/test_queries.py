@@ -6,13 +6,13 @@ import pytest
 
 import sfumato
 from sfumato.errors import FileError, InputError
+from sfumato.geometry.cameras import pose_error, read_poses
 from sfumato.geometry.localize import LocalizeParams
 from sfumato.geometry.maps import Map
 from sfumato.geometry.model import read_model
-from sfumato.geometry.poses import pose_error, read_poses
 from sfumato.geometry.queries import check_output, localize_queries, save_outcome, summarise
 from sfumato.geometry.shortlist import every_image
-from sfumato.types.public import PublicPoints
+from sfumato.types.concealed import PublicPoints
 from sfumato.types.scene import Camera
 
 

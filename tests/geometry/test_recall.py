@@ -4,7 +4,7 @@ import math
 import pytest
 
 from sfumato.errors import InputError
-from sfumato.geometry.recall import THRESHOLDS, median_errors, recalls
+from sfumato.geometry.statistics import THRESHOLDS, median_errors, recalls
 
 
 def test_both_limits_must_hold_and_a_lost_query_counts():

@@ -6,10 +6,9 @@ from sfumato.errors import FileError, InputError
 from sfumato.geometry.maps import Map
 from sfumato.geometry.model import Model
 from sfumato.geometry.shortlist import SMALL_MAP, bundled_codebook, by_pairs, by_votes, every_image, read_shortlists
-from sfumato.matching.codebook import Codebook
-from sfumato.types.concealed import ConcealedFeatures, Subspaces
+from sfumato.matching.retrieval import Codebook
+from sfumato.types.concealed import ConcealedFeatures, PublicPoints, Subspaces
 from sfumato.types.extractor import Extractor
-from sfumato.types.public import PublicPoints
 from sfumato.types.scene import Landmarks
 
 

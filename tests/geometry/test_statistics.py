@@ -3,8 +3,7 @@ import numpy as np
 import pycolmap
 import pytest
 
-from sfumato.geometry.cameras import to_colmap
-from sfumato.geometry.poses import from_rigid, to_rigid
+from sfumato.geometry.cameras import from_rigid, to_colmap, to_rigid
 from sfumato.geometry.statistics import (
     MOST_PAIRS,
     MapStatistics,
@@ -15,8 +14,7 @@ from sfumato.geometry.statistics import (
     relative_error,
     statistics_of,
 )
-from sfumato.types.rotations import rotation_of
-from sfumato.types.scene import Camera, Pose
+from sfumato.types.scene import Camera, Pose, rotation_of
 
 CAMERA = Camera("PINHOLE", 640, 480, (800.0, 790.0, 322.5, 238.5))
 

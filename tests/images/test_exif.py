@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import ImageError
-from sfumato.images.exif import focal_from_exif
+from sfumato.images.read import focal_from_exif
 
 
 def photo(path, focal_35mm=None, size=(300, 200)):

@@ -6,7 +6,7 @@ import pytest
 
 import sfumato
 from sfumato.errors import ArchiveError, InputError
-from sfumato.matching.images import ArchiveImages
+from sfumato.matching.many import ArchiveImages
 from sfumato.matching.match import MatchParams
 
 

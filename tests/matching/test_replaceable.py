@@ -7,11 +7,10 @@ import pytest
 
 import sfumato
 from sfumato.errors import FileError
-from sfumato.matching.journal import MARK
-from sfumato.matching.matchwriter import MatchWriter
+from sfumato.matching.journal import MARK, parts_of, refuse_inputs, refuse_irreplaceable
+from sfumato.matching.match_archive import match_to_file
+from sfumato.matching.match_writer import MatchWriter
 from sfumato.matching.pairs import exhaustive
-from sfumato.matching.replaceable import parts_of, refuse_inputs, refuse_irreplaceable
-from sfumato.matching.tofile import match_to_file
 
 
 @pytest.fixture

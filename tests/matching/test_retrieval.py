@@ -8,11 +8,12 @@ import sfumato
 from sfumato.errors import EvaluationOnlyWarning, InputError
 from sfumato.images.homography import make_pair
 from sfumato.images.samples import sample_image
-from sfumato.matching.codebook import Codebook, load_codebook
 from sfumato.matching.retrieval import (
+    Codebook,
     RetrievalParams,
     Signatures,
     candidates,
+    load_codebook,
     nearest_images,
     shortlist,
     sign,

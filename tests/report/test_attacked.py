@@ -3,7 +3,7 @@
 
 import pytest
 
-from sfumato.report.attacked import attacks_on, bare_leakage, reference_on, title_of
+from sfumato.report.verdict import attacks_on, bare_leakage, reference_on, title_of
 
 
 def test_attacks_come_strongest_first_and_uncounted_ones_last(records):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What matching keeps: both sides concealed, and shares of raw."""
 
-from sfumato.report.matching import matching_of, with_shares
+from sfumato.report.verdict import matching_of, with_shares
 
 
 def test_only_both_sides_concealed_are_taken(records):

@@ -87,7 +87,7 @@ def test_a_failed_attack_is_no_measured_figure():
 
 
 def test_every_attack_has_words():
-    from sfumato.evaluate.intruder import VARIANTS
+    from sfumato.auditing.attack_task import VARIANTS
 
     pairs_only = {"reveal", "tracks", "replay"}  # the audit has no matches, maps or seeds
     assert set(VARIANTS) - pairs_only <= set(ATTACK_WORDS)

@@ -6,7 +6,7 @@ import sfumato
 from sfumato.errors import FileError, InputError
 from sfumato.search.build import KINDS, checked_params, kind_class, load_entries
 from sfumato.search.exact import ExactIndex, ExactParams
-from sfumato.search.indexfile import read_arrays, write_arrays
+from sfumato.search.file import read_arrays, write_arrays
 
 
 def test_kinds_have_their_names():

@@ -4,8 +4,7 @@ import pytest
 
 import sfumato
 from sfumato.errors import FileError, InputError
-from sfumato.search.entries import Entries
-from sfumato.search.queries import read_given
+from sfumato.search.entries import Entries, read_given
 
 
 def given(count, m, n=5, seed=0):

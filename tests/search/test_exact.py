@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 import sfumato
+from sfumato.search.entries import angles
 from sfumato.search.exact import ExactIndex, merge_answers, rough_angles
-from sfumato.search.metrics import angles
 
 
 def test_the_answer_is_that_of_the_reference_for_mixed_dimensions(lift_points):

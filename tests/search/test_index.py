@@ -4,8 +4,8 @@ import pytest
 
 import sfumato
 from sfumato.errors import InputError
+from sfumato.search.entries import checked_effort, checked_k
 from sfumato.search.index import SearchStats, best_of_each
-from sfumato.search.queries import checked_effort, checked_k
 
 KINDS = ("exact", "inverted")
 

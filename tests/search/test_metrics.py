@@ -5,7 +5,7 @@ from scipy.linalg import subspace_angles
 
 import sfumato
 from sfumato.errors import InputError
-from sfumato.search.metrics import angles, checked_metric, pair_distances
+from sfumato.search.entries import angles, checked_metric, pair_distances
 
 
 def bases(rng, count, m, n=9):

@@ -4,7 +4,7 @@ import pytest
 
 import sfumato
 from sfumato.errors import InputError
-from sfumato.search.queries import Block, read_given
+from sfumato.search.entries import Block, read_given
 
 
 def subspaces(count, m, n=6, seed=0):

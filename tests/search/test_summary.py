@@ -4,9 +4,8 @@ import pytest
 
 import sfumato
 from sfumato.errors import FileError
-from sfumato.search.archives import index_images, remove_images
+from sfumato.search.archives import index_images, remove_images, summarise
 from sfumato.search.build import KINDS, build
-from sfumato.search.summary import summarise
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sfumato.store import encode
+from sfumato.store import hdf5
 from sfumato.store.layout import Header, digest_arrays, encode_name
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 from sfumato.types.extractor import Extractor
@@ -62,15 +62,15 @@ def forge_archive(path: Path, name: str, features: ConcealedFeatures, **changes:
     sizes = {"count": count, "dim": dim, "ambient_dim": ambient_dim, "recipe": features.recipe}
     dtype = {"dtype": {1: "bits", 2: "float16", 4: "float32"}[arrays[1].itemsize]}
     header = forge_header(honest, **{**sizes, **dtype, "data": digest_arrays(arrays), **changes})
-    start = encode.SUPERBLOCK_SIZE
-    head, places, end = encode.block_head(header, start)
-    tail, root, size = encode.tail({encode_name(name): start}, end)
+    start = hdf5.SUPERBLOCK_SIZE
+    head, places, end = hdf5.block_head(header, start)
+    tail, root, size = hdf5.tail({encode_name(name): start}, end)
     raw = bytearray(size)
     raw[start : start + len(head)] = head
     for array, place in zip(arrays, places, strict=True):
         raw[place : place + array.nbytes] = array.tobytes()
     raw[end:] = tail
-    raw[:start] = encode.superblock(size, root)
+    raw[:start] = hdf5.superblock(size, root)
     path.write_bytes(raw)
 
 

@@ -22,7 +22,7 @@ from sfumato.cli.inspect import describe_archive
 from sfumato.device import ConcealParams, conceal_to_archive
 from sfumato.errors import ArchiveError, InputError
 from sfumato.store import ArchiveWriter, load, save
-from sfumato.store.bits import pack, packed_width, unpack
+from sfumato.store.layout import pack, packed_width, unpack
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from sfumato.errors import InputError
-from sfumato.store import encode, image
-from sfumato.store.decode import Source
+from sfumato.store import archive, hdf5
+from sfumato.store.hdf5_reader import Source
 from sfumato.types.concealed import is_canonical
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
 
-START = encode.SUPERBLOCK_SIZE
+START = hdf5.SUPERBLOCK_SIZE
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def forged(tmp_path: Path, forge: Callable[..., None], features: Callable[..., A
 )
 def test_float32_comes_back_bit_for_bit(forged: Any, features: Any, same: Any, count: int, more: dict[str, Any]):
     given = features(count=count, **more)
-    back = image.read_image(forged(given), START, "a.jpg")
+    back = archive.read_image(forged(given), START, "a.jpg")
     same(back, given)
     for array in (back.keypoints, back.subspaces.origin, back.subspaces.basis):
         assert not array.flags.writeable
@@ -52,7 +52,7 @@ def test_float32_comes_back_bit_for_bit(forged: Any, features: Any, same: Any, c
 def test_float16_comes_back_canonical_and_near(forged: Any, features: Any):
     given = features(count=50, dim=4, ambient_dim=128)
     origin, basis = given.subspaces.origin.astype("<f2"), given.subspaces.basis.astype("<f2")
-    back = image.read_image(forged(given, origin=origin, basis=basis), START, "a.jpg")
+    back = archive.read_image(forged(given, origin=origin, basis=basis), START, "a.jpg")
     assert back.subspaces.basis.dtype == np.float32
     assert is_canonical(back.subspaces.origin, back.subspaces.basis)
     outside = given.subspaces.basis - np.einsum(
@@ -73,7 +73,7 @@ def test_values_that_are_not_finite_are_refused(forged: Any, features: Any, arra
     spoilt = getattr(owner, array).copy()
     spoilt.reshape(-1)[-1] = value
     with pytest.raises(InputError, match="not finite"):
-        image.read_image(forged(given, **{array: spoilt}), START, "a.jpg")
+        archive.read_image(forged(given, **{array: spoilt}), START, "a.jpg")
 
 
 @pytest.mark.parametrize("dtype", ["<f4", "<f2"])
@@ -92,9 +92,9 @@ def test_what_is_not_canonical_is_refused(forged: Any, features: Any, dtype: str
     else:
         origin[2] += 0.05 * basis[2, 0]
     source = forged(given, origin=origin.astype(dtype), basis=basis.astype(dtype))
-    assert image.read_header(source, START, "a.jpg")[0].count == 5
+    assert archive.read_header(source, START, "a.jpg")[0].count == 5
     with pytest.raises(InputError, match="orthonormal"):
-        image.read_image(source, START, "a.jpg")
+        archive.read_image(source, START, "a.jpg")
 
 
 @pytest.mark.parametrize(
@@ -112,20 +112,20 @@ def test_what_is_not_canonical_is_refused(forged: Any, features: Any, dtype: str
 )
 def test_a_header_that_breaks_a_rule_is_refused(forged: Any, changes: dict[str, Any], words: str):
     with pytest.raises(InputError, match=words):
-        image.read_header(forged(**changes), START)
+        archive.read_header(forged(**changes), START)
 
 
 def test_a_huge_dimension_of_nothing_is_refused(forged: Any, features: Any):
     empty = {"keypoints": np.zeros((0, 4), "<f4"), "origin": np.zeros((0, 2**40), "<f4")}
     source = forged(features(count=0), **empty, basis=np.zeros((0, 2, 2**40), "<f4"))
     with pytest.raises(InputError, match="outside what an archive holds"):
-        image.read_header(source, START)
+        archive.read_header(source, START)
 
 
 def spoil_shape(raw: bytes, before: tuple[int, ...], after: tuple[int, ...]) -> bytes:
     """Swap a shape for another of the same size; checksums of HDF5 are not what we rely on."""
-    assert raw.count(encode.dataspace(before)) == 1
-    return raw.replace(encode.dataspace(before), encode.dataspace(after))
+    assert raw.count(hdf5.dataspace(before)) == 1
+    return raw.replace(hdf5.dataspace(before), hdf5.dataspace(after))
 
 
 @pytest.mark.parametrize(
@@ -135,26 +135,26 @@ def spoil_shape(raw: bytes, before: tuple[int, ...], after: tuple[int, ...]) -> 
 def test_shapes_that_do_not_agree_are_refused(forged: Any, before: tuple[int, ...], after: tuple[int, ...]):
     source = forged(spoil=lambda raw: spoil_shape(raw, before, after))
     with pytest.raises(InputError, match="expected"):
-        image.read_header(source, START)
+        archive.read_header(source, START)
 
 
 def test_types_that_do_not_agree_are_refused(forged: Any):
     def spoil(raw: bytes) -> bytes:
-        at = raw.rfind(encode.FLOATS["<f4"])
-        raw = raw[:at] + encode.FLOATS["<f2"] + raw[at + 20 :]
+        at = raw.rfind(hdf5.FLOATS["<f4"])
+        raw = raw[:at] + hdf5.FLOATS["<f2"] + raw[at + 20 :]
         return spoil_shape(raw, (5, 2, 16), (5, 4, 16))
 
     with pytest.raises(InputError, match="one type"):
-        image.read_header(forged(spoil=spoil), START)
+        archive.read_header(forged(spoil=spoil), START)
 
 
 def test_a_changed_array_is_noticed(forged: Any, features: Any):
     basis = features().subspaces.basis.tobytes()
     flipped = bytes([basis[0] ^ 1]) + basis[1:]
     source = forged(spoil=lambda raw: raw.replace(basis, flipped))
-    image.read_header(source, START, "a.jpg")
+    archive.read_header(source, START, "a.jpg")
     with pytest.raises(InputError, match="checksum of its arrays"):
-        image.read_image(source, START, "a.jpg")
+        archive.read_image(source, START, "a.jpg")
 
 
 @pytest.mark.parametrize(
@@ -171,12 +171,12 @@ def test_a_changed_array_is_noticed(forged: Any, features: Any):
 def test_a_changed_header_is_noticed(forged: Any, before: bytes, after: bytes):
     source = forged(spoil=lambda raw: raw.replace(before, after))
     with pytest.raises(InputError):
-        image.read_header(source, START)
+        archive.read_header(source, START)
 
 
 def test_another_image_under_this_name_is_noticed(forged: Any):
     with pytest.raises(InputError, match=r"another image, 'a.jpg'"):
-        image.read_header(forged(), START, "b.jpg")
+        archive.read_header(forged(), START, "b.jpg")
 
 
 def test_an_attribute_of_the_wrong_kind_is_refused(forged: Any):
@@ -186,25 +186,25 @@ def test_an_attribute_of_the_wrong_kind_is_refused(forged: Any):
         return raw.replace(b"\x05\x00\x08\x00\x04\x00\x00data\0", b"\x05\x00\x08\x00\x04\x00\x00dada\0")
 
     with pytest.raises(InputError, match=r"missing: \['data'\].*too many: \['dada'\]"):
-        image.read_header(forged(spoil=spoil), START)
+        archive.read_header(forged(spoil=spoil), START)
 
 
 def test_blocks_are_read_only_in_the_form_a_writer_gives_them(forged: Any, features: Any):
-    header, end = image.read_block(forged(), START)
+    header, end = archive.read_block(forged(), START)
     assert header.name == "a.jpg"
     assert end % 8 == 0
-    head, _, _ = encode.block_head(header, START)
+    head, _, _ = hdf5.block_head(header, START)
     wrong = head[:-1] + bytes([head[-1] ^ 1])  # HDF5's own checksum, or padding behind it
     with pytest.raises(InputError, match="HDF5 headers are damaged"):
-        image.read_block(forged(spoil=lambda raw: raw.replace(head, wrong)), START)
+        archive.read_block(forged(spoil=lambda raw: raw.replace(head, wrong)), START)
     basis = features().subspaces.basis.tobytes()
     with pytest.raises(InputError, match="checksum of its arrays"):
-        image.read_block(forged(spoil=lambda raw: raw.replace(basis, basis[::-1])), START)
+        archive.read_block(forged(spoil=lambda raw: raw.replace(basis, basis[::-1])), START)
 
 
 def test_a_header_that_says_everything(forged: Any, features: Any):
     given = features(extractor=Extractor("disk", {"é": "ü"}))
-    header, datasets = image.read_header(forged(given), START)
+    header, datasets = archive.read_header(forged(given), START)
     assert replace(header) == header
     assert (header.name, header.count, header.dim, header.ambient_dim) == ("a.jpg", 5, 2, 16)
     assert header.extractor == given.extractor

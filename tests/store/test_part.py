@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from sfumato.errors import ArchiveError
-from sfumato.store import encode, part
+from sfumato.files import atomic
+from sfumato.store import hdf5, writer
+from sfumato.store.archive import load
 from sfumato.store.layout import Header, digest_arrays
-from sfumato.store.part import Part
-from sfumato.store.read import load
+from sfumato.store.writer import Part
 
 COUNT = 6
 
@@ -34,7 +35,7 @@ def add(target: Part, name: str, features: Any) -> None:
 @pytest.fixture
 def left(tmp_path: Path, features: Callable[..., Any]) -> tuple[Path, list[int]]:
     """What an interrupted run left: six images, and where each of them ends."""
-    path, ends = tmp_path / "a.part", [encode.SUPERBLOCK_SIZE]
+    path, ends = tmp_path / "a.part", [hdf5.SUPERBLOCK_SIZE]
     unfinished = Part(path)
     unfinished.discard()
     for i in range(COUNT):
@@ -59,7 +60,7 @@ def names(*numbers: int) -> list[str]:
 def test_everything_is_salvaged(left: tuple[Path, list[int]]):
     path, ends = left
     before = path.read_bytes()
-    assert before.startswith(part.MARK)
+    assert before.startswith(writer.MARK)
     assert salvaged(path) == names(*range(COUNT))
     assert path.read_bytes().ljust(ends[-1], b"\0") == before.ljust(ends[-1], b"\0")
 
@@ -119,7 +120,7 @@ def test_a_broken_image_larger_than_the_search_window(
     left: tuple[Path, list[int]], features: Any, monkeypatch: pytest.MonkeyPatch
 ):
     path, ends = left
-    monkeypatch.setattr(part, "WINDOW", 64)
+    monkeypatch.setattr(writer, "WINDOW", 64)
     raw = bytearray(path.read_bytes())
     raw[ends[3] + 40] ^= 0xFF
     path.write_bytes(raw)
@@ -141,7 +142,7 @@ def test_an_archive_that_can_not_be_opened_is_rescued(left: tuple[Path, list[int
         load(target)
     shutil.copy(target, path)
     assert salvaged(path) == names(*range(COUNT))
-    assert path.read_bytes().startswith(part.MARK)
+    assert path.read_bytes().startswith(writer.MARK)
 
 
 def test_two_images_of_one_name_count_once(left: tuple[Path, list[int]], features: Any):
@@ -156,9 +157,9 @@ def test_two_images_of_one_name_count_once(left: tuple[Path, list[int]], feature
 @pytest.mark.parametrize("size", [0, 1, 20, 48])
 def test_a_file_without_an_image_is_a_fresh_start(tmp_path: Path, size: int):
     path = tmp_path / "a.part"
-    path.write_bytes(part.MARK[:size])
+    path.write_bytes(writer.MARK[:size])
     assert salvaged(path) == []
-    assert path.read_bytes() == part.MARK
+    assert path.read_bytes() == writer.MARK
 
 
 @pytest.mark.parametrize("content", [b"my notes", b"sfumato", b"\x89PNG" + bytes(60)])
@@ -202,7 +203,7 @@ def test_discarding_says_so(left: tuple[Path, list[int]], caplog: pytest.LogCapt
         again.discard()
     again.close()
     assert "discarding" in caplog.text
-    assert path.read_bytes() == part.MARK
+    assert path.read_bytes() == writer.MARK
 
 
 def test_a_second_writer_is_refused(tmp_path: Path):
@@ -215,7 +216,7 @@ def test_a_second_writer_is_refused(tmp_path: Path):
 
 def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path):
     script = (
-        "import sys, time; from pathlib import Path; from sfumato.store.part import Part\n"
+        "import sys, time; from pathlib import Path; from sfumato.store.writer import Part\n"
         "part = Part(Path(sys.argv[1])); print('locked', flush=True); time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "a.part")], stdout=subprocess.PIPE)
@@ -232,7 +233,7 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path):
 def test_a_lock_on_a_file_that_was_moved_away_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Another writer finishes, and moves the file to its place, between our opening and our locking it."""
     path, moved, tried = tmp_path / "a.part", tmp_path / "a.h5", []
-    lock = part._lock
+    lock = atomic._lock
 
     def late(fd: int, name: Path) -> None:
         if not tried:
@@ -240,13 +241,13 @@ def test_a_lock_on_a_file_that_was_moved_away_does_not_count(tmp_path: Path, mon
         tried.append(fd)
         lock(fd, name)
 
-    monkeypatch.setattr(part, "_lock", late)
+    monkeypatch.setattr(atomic, "_lock", late)
     ours = Part(path)
     ours.discard()
     ours.close()
     assert len(tried) == 2
     assert moved.read_bytes() == b""
-    assert path.read_bytes() == part.MARK
+    assert path.read_bytes() == writer.MARK
 
 
 def test_a_file_system_without_locks_is_used_with_a_warning(
@@ -297,7 +298,7 @@ def test_a_write_that_is_cut_short_is_continued(tmp_path: Path, features: Any, m
 
 
 def test_an_archive_has_room_for_so_many_names_only(tmp_path: Path, features: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(part, "LARGEST_HEADER", part.MARGIN + 100)
+    monkeypatch.setattr(writer, "LARGEST_HEADER", writer.MARGIN + 100)
     crowded = Part(tmp_path / "a.part")
     crowded.discard()
     add(crowded, "a" * 50, features())

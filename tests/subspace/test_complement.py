@@ -4,7 +4,8 @@
 import numpy as np
 import pytest
 
-from sfumato.subspace import complement, reference
+from sfumato.subspace import reference
+from sfumato.subspace import reference as complement
 
 
 def orthonormal(rng: np.random.Generator, count: int, m: int, n: int) -> np.ndarray:

@@ -427,7 +427,8 @@ def test_numbers_of_threads():
 
 def test_arrays_of_either_kind_share_one_compiled_form():
     """Read-only or not: compiling takes seconds."""
-    from sfumato.subspace import bounds, decide, sweep
+    from sfumato.subspace.kernels import bounds, sweep
+    from sfumato.subspace.kernels import sweep as decide
 
     sides = gaussian(np.random.default_rng(12), (2, 2), 32)
     compiled = (sweep.sweep_rows, sweep.sweep_columns, bounds.fill, decide.decide)
@@ -441,7 +442,8 @@ def test_arrays_of_either_kind_share_one_compiled_form():
 
 ONCE_MORE = """
 import numpy as np
-from sfumato.subspace import bounds, decide, fast, panels, sweep
+from sfumato.subspace import fast
+from sfumato.subspace.kernels import bounds, panels, sweep
 rng = np.random.default_rng(0)
 sides = []
 for _ in range(2):
@@ -451,7 +453,7 @@ for _ in range(2):
         array.flags.writeable = False
     sides.append(fast.prepare(*arrays))
 fast.search(*sides, (1, 1), head=16, threads=1)
-for function in (bounds.fill, sweep.sweep_rows, sweep.sweep_columns, decide.decide, panels._round):
+for function in (bounds.fill, sweep.sweep_rows, sweep.sweep_columns, sweep.decide, panels._round):
     stats = function.stats
     print(function.__name__, sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 """

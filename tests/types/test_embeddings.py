@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import InputError
-from sfumato.types.embeddings import Embeddings, people_of
+from sfumato.types.clear import Embeddings, people_of
 from sfumato.types.extractor import Extractor
 
 

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from sfumato.errors import InputError
+from sfumato.types.concealed import PublicPoints
 from sfumato.types.extractor import Extractor
-from sfumato.types.public import PublicPoints
 
 
 def test_values_are_checked_detached_and_read_only():

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import InputError
-from sfumato.types.rotations import rotation_of, unit_rotation
+from sfumato.types.scene import rotation_of, unit_rotation
 
 HALF = np.sqrt(0.5)
 

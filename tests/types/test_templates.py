@@ -3,8 +3,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import InputError
-from sfumato.types.concealed import Subspaces
-from sfumato.types.templates import ConcealedTemplates
+from sfumato.types.concealed import ConcealedTemplates, Subspaces
 
 
 def planes(count: int) -> Subspaces:

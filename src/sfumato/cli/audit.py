@@ -9,26 +9,26 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.complete import complete_recipes
+from sfumato.auditing.leakage import LeakageProtocol, Order
+from sfumato.auditing.reference import DESCRIPTOR, references_for
+from sfumato.auditing.run import SAMPLES, AuditProtocol, run_audit, with_public
+from sfumato.auditing.runner import load_records
+from sfumato.auditing.toolbox import Toolbox
 from sfumato.cli.evaluate import words
-from sfumato.cli.options import AsJson, Quiet
-from sfumato.cli.output import human_size, printable, progress_bar, tell
-from sfumato.errors import InputError
-from sfumato.evaluate.attackers import Toolbox
-from sfumato.evaluate.audit import SAMPLES, AuditProtocol, run_audit, with_public
-from sfumato.evaluate.leakage import LeakageProtocol
-from sfumato.evaluate.leakageworkers import Order
+from sfumato.cli.options import AsJson, Quiet, complete_recipes, human_size, printable, progress_bar, tell
+from sfumato.errors import FileError, InputError
 from sfumato.features.local import LocalParams
+from sfumato.files.atomic import write_text
 from sfumato.images.read import list_images
 from sfumato.images.samples import sample_paths
 from sfumato.report.page import make_page, not_run
-from sfumato.report.standings import Standing, standings_of
-from sfumato.whole import write_text
+from sfumato.report.verdict import Standing, standings_of
+from sfumato.types.record import Record
 
 PROTOCOL = AuditProtocol()
 
 
-def run(
+def audit(
     photos: Annotated[
         Path | None, typer.Argument(help="A photo or a folder of photos. Default: sample photos.")
     ] = None,
@@ -137,3 +137,56 @@ def facts_of(one: Standing) -> dict[str, str | float | None]:
         "recovered": one.recovered(),
     }
     return found if one.reference is None else {**found, "leakage_here": one.leakage_here, "rests_on": one.rests_on}
+
+
+# ----------------------------------------------------------------
+# ``sfumato report``: records of evaluations as one page, without measuring anything
+
+
+def report(
+    records: Annotated[
+        list[Path],
+        typer.Argument(metavar="RECORDS", help="Folders that evaluations wrote, or single records (.json)."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
+    as_json: AsJson = False,
+) -> None:
+    """Make one page of records: verdicts, tables and how they were made, without pictures.
+
+    Takes what sfumato evaluate leakage, homography and tradeoff wrote, so that figures over many photos can be read and
+    sent around without the photos. sfumato audit makes the page with pictures.
+
+    Example: sfumato report leakage/ evaluation/ -o report.html
+    """
+    found = [record for place in records for record in read_records(place)]
+    text = make_page(with_references(found), when=date.today().isoformat())
+    write_text(output, text, with_folder=True)
+    recipes = [one.name for one in standings_of(found)]
+    tell(
+        f"{output} ({human_size(len(text))}): {len(found)} records of {', '.join(recipes)}",
+        {"page": str(output), "records": len(found), "recipes": recipes},
+        as_json=as_json,
+    )
+
+
+def with_references(records: list[Record]) -> list[Record]:
+    """Return records with what the package knows of their sealed recipes, unless an audit has brought that along."""
+    told = {str(one.params.get("recipe")) for one in records if one.task == "reference"}
+    recipes = [
+        str(one.params.get("recipe"))
+        for one in records
+        if one.task in ("leakage", "homography") and one.params.get("descriptor") == DESCRIPTOR
+    ]
+    return [*records, *references_for(one for one in recipes if one not in told)]
+
+
+def read_records(place: Path) -> list[Record]:
+    """Read all records below a folder, or a single one; FileError names what is none."""
+    if place.is_dir():
+        return load_records(place)
+    try:
+        return [Record.from_json(place.read_text(encoding="utf-8"))]
+    except OSError as cause:
+        raise FileError(f"{place}: can not be read: {cause.strerror or cause}") from cause
+    except (InputError, UnicodeDecodeError) as cause:
+        raise FileError(f"{place}: not a record of sfumato evaluate: {cause}") from cause

@@ -7,8 +7,6 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from sfumato.cli.faceoptions import Network, labels_in, labels_of
-from sfumato.cli.faceoptions import read as read_faces_shown
 from sfumato.cli.options import (
     AsJson,
     ContrastThreshold,
@@ -17,14 +15,22 @@ from sfumato.cli.options import (
     ExtractorName,
     Labels,
     MaxFeatures,
+    Network,
     Quiet,
     Weights,
     Workers,
+    human_size,
+    labels_in,
+    labels_of,
+    outcome_facts,
+    progress_bar,
     read_labels,
+    tell,
+    warn_about,
 )
-from sfumato.cli.output import human_size, outcome_facts, progress_bar, tell, warn_about
-from sfumato.concealment.cluster import DEFAULT_SIZE, build_decoys, draw_descriptors
-from sfumato.concealment.decoyfile import save_decoys
+from sfumato.cli.options import read as read_faces_shown
+from sfumato.concealment.build_decoys import DEFAULT_SIZE, build_decoys, draw_descriptors
+from sfumato.concealment.decoy_file import save_decoys
 from sfumato.concealment.decoys import DEFAULT_PARTS, Decoys
 from sfumato.concealment.faces import FaceDecoysParams, build_face_decoys
 from sfumato.device import Outcome, open_source, read_features

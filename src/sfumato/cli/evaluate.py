@@ -10,23 +10,40 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from sfumato.cli.options import AsJson, Descriptor, Detector, MaxFeatures, Quiet, Recipes, Weights
-from sfumato.cli.output import printable, progress_bar
-from sfumato.concealment.decoyfile import load_decoys
+from sfumato.auditing.attack_task import VARIANTS
+from sfumato.auditing.leakage import DIRECT, LeakageProtocol, Order, count_workers, evaluate_on, leakage_table
+from sfumato.auditing.matching import HomographyProtocol, draw_accuracy, evaluate_homography, homography_table
+from sfumato.auditing.subjects import DISTANCES, PARTS
+from sfumato.auditing.tables import Table
+from sfumato.auditing.toolbox import Toolbox
+from sfumato.cli.options import (
+    ALL,
+    AsJson,
+    Descriptor,
+    Detector,
+    MaxFeatures,
+    Quiet,
+    Recipes,
+    Weights,
+    one_of,
+    printable,
+    progress_bar,
+    several_of,
+)
+from sfumato.concealment.decoy_file import load_decoys
 from sfumato.errors import InputError
-from sfumato.evaluate import localization, mapping
-from sfumato.evaluate.generated import make_homography_folder, make_room_folder
-from sfumato.evaluate.homography import draw_accuracy, evaluate_homography, table_of
-from sfumato.evaluate.localization import LocalizeProtocol, evaluate_localization
-from sfumato.evaluate.mapping import MapProtocol, evaluate_map
-from sfumato.evaluate.pairs import HomographyProtocol
-from sfumato.evaluate.scene import Progress
-from sfumato.evaluate.subjects import DISTANCES, PARTS
-from sfumato.evaluate.tables import Table
+from sfumato.experiments.data.folders import PosedImages, read_homography_folder, read_posed_folder
+from sfumato.experiments.data.generated import make_homography_folder, make_room_folder
+from sfumato.experiments.frontier.sheets import draw_leakage, draw_sheets
+from sfumato.experiments.maps import localization, mapping
+from sfumato.experiments.maps.localization import LocalizeProtocol, evaluate_localization
+from sfumato.experiments.maps.mapping import MapProtocol, evaluate_map
+from sfumato.experiments.maps.scene import Progress
 from sfumato.features.local import LocalParams
-from sfumato.images.folders import PosedImages, read_homography_folder, read_posed_folder
+from sfumato.files.atomic import write_text
+from sfumato.images.read import list_images
+from sfumato.images.samples import sample_paths
 from sfumato.types.record import Record
-from sfumato.whole import write_text
 
 PROTOCOL, LOCAL = HomographyProtocol(), LocalParams()
 MAP, LOCALIZE = MapProtocol(), LocalizeProtocol()
@@ -102,7 +119,7 @@ def homography(
     stem = output / f"homography-{descriptor}"
     drawn = [record for record in records if record.scores]
     figures = draw_accuracy(drawn, stem, f"Matching accuracy, {descriptor}") if drawn else ()
-    report(records, table_of(records), stem, figures, as_json=as_json)
+    report(records, homography_table(records), stem, figures, as_json=as_json)
 
 
 def map_(
@@ -148,7 +165,7 @@ def map_(
             names = ", ".join(result.unregistered)
             print(printable(f"{result.record.params['recipe']}: not in the map: {names}"), file=sys.stderr)
     records = [result.record for result in results]
-    report(records, mapping.table_of(records), output / f"map-{descriptor}", (), as_json=as_json)
+    report(records, mapping.map_table(records), output / f"map-{descriptor}", (), as_json=as_json)
 
 
 def localize(
@@ -189,7 +206,7 @@ def localize(
         progress=stages(quiet or as_json),
         overwrite=overwrite,
     )
-    report(records, localization.table_of(records), output / f"localize-{descriptor}", (), as_json=as_json)
+    report(records, localization.localization_table(records), output / f"localize-{descriptor}", (), as_json=as_json)
 
 
 def posed_images(data: Path | None, output: Path) -> PosedImages:
@@ -250,3 +267,83 @@ def read_seeds(text: str) -> tuple[int, ...]:
     if len(numbers) != 1 or not 1 <= numbers[0] <= 1000:
         raise InputError(f"--seeds: expected 1 to 1000 seeds, or a list with commas, got {text!r:.80}")
     return tuple(range(numbers[0]))
+
+
+# ----------------------------------------------------------------
+# sfumato evaluate leakage: what every attack gets out of concealed features, in records, a table and pictures
+
+
+LEAKAGE_PROTOCOL = LeakageProtocol()
+RECIPES = tuple(dict.fromkeys((*LEAKAGE_PROTOCOL.recipes, "default")))
+"""Those of the paper, and the one that is used where nobody chooses."""
+ATTACKS = (ALL, *VARIANTS, DIRECT)
+
+
+def leakage(
+    photos: Annotated[
+        Path | None, typer.Argument(help="A photo or a folder of photos. Default: sample photos.")
+    ] = None,
+    output: Output = Path("leakage"),
+    recipes: Recipes = ",".join(RECIPES),
+    attacks: Annotated[
+        str,
+        typer.Option(
+            help="all, or a list, e.g. vertex,nearest,direct. 'sfumato attack --list' explains them; NAME+decoys knows "
+            "the decoys too; direct is an inverter trained on what the very recipe releases (see --models).",
+            autocompletion=several_of(one_of(ATTACKS)),
+        ),
+    ] = "all",
+    seeds: Seeds = "1",
+    limit: Annotated[int | None, typer.Option(help="Attack the first so many photos only.")] = None,
+    max_features: Annotated[
+        int, typer.Option(help="Keep the strongest of each photo.")
+    ] = LEAKAGE_PROTOCOL.local.max_features,
+    detector: Detector = LEAKAGE_PROTOCOL.local.detector,
+    descriptor: Descriptor = LEAKAGE_PROTOCOL.local.descriptor,
+    weights: Weights = None,
+    decoys: DecoyFile = None,
+    public: Annotated[
+        Path | None,
+        typer.Option(help="A decoys file of yet other photos: what the attacker searches. Default: the decoys."),
+    ] = None,
+    models: Annotated[
+        Path | None,
+        typer.Option(help="A folder of inverters and decoders made by sfumato train. Default: the bundled inverters."),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Processes of this machine. Default: one a core and a photo, as far as the memory goes: each takes "
+            "0.5 GB, and four times what decoys and public descriptors hold."
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure what an attacker gets out of concealed features: descriptors and pictures.
+
+    Each photo is concealed under each recipe and attacked in every way that the public descriptors, decoys and trained
+    networks at hand allow. Reported are distances to the clear descriptors, and how near the painted picture comes to
+    the photo: leakage is 0 for what the keypoints alone show and 1 for what clear descriptors show.
+
+    Example: sfumato evaluate leakage photos/ --recipes raw,random-2,sub-hybrid-2 --public public.npz -o leakage/
+    """
+    protocol = LeakageProtocol(
+        recipes=words(recipes),
+        attacks=() if attacks == "all" else words(attacks),
+        seeds=read_seeds(seeds),
+        local=LocalParams(detector=detector, descriptor=descriptor, weights=weights, max_features=max_features),
+    )
+    named = sample_paths() if photos is None else dict(list_images(photos))
+    toolbox = Toolbox(decoys=decoys, public=public, models=models)
+    order = Order(photos=tuple(named.items())[:limit], protocol=protocol, toolbox=toolbox)
+    works = order.plan()
+    count = count_workers(workers, works)
+    bar = progress_bar("attacking", None, quiet=quiet or as_json)
+    records = evaluate_on(count, order, works, output, progress=bar, overwrite=overwrite)
+    stem = output / f"leakage-{descriptor}"
+    drawn = [record for record in records if any(score.name == "leakage" for score in record.scores)]
+    figures = [*draw_leakage(drawn, stem, f"Leakage, {descriptor}")] if drawn else []
+    figures += draw_sheets(works, output, descriptor)
+    report(records, leakage_table(records), stem, figures, as_json=as_json)

@@ -18,13 +18,16 @@ from sfumato.cli.options import (
     Quiet,
     Weights,
     Workers,
+    human_size,
+    printable,
+    progress_bar,
+    tell,
 )
-from sfumato.cli.output import human_size, printable, progress_bar, tell
 from sfumato.errors import InputError
 from sfumato.features.local import LocalParams
 from sfumato.features.sources import Source, open_source
 from sfumato.geometry.hloc import HlocOutcome, export_hloc
-from sfumato.matching.matchfile import load_matches
+from sfumato.matching.match_file import load_matches
 from sfumato.publish import export_clear, publish_points
 from sfumato.store import load
 

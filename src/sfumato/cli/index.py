@@ -9,20 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from sfumato.cli.codebook import first_header
-from sfumato.cli.complete import one_of
 from sfumato.cli.match import counted
-from sfumato.cli.options import AsJson, Quiet
-from sfumato.cli.output import human_size, printable, progress_bar, tell
-from sfumato.concealment.decoyfile import load_decoys
+from sfumato.cli.options import AsJson, Quiet, human_size, one_of, printable, progress_bar, tell
+from sfumato.codebooks import first_header
+from sfumato.concealment.decoy_file import load_decoys
 from sfumato.device import bundled_decoys
 from sfumato.errors import DecoyError, FileError, InputError
+from sfumato.files.atomic import locked, write_text
 from sfumato.search.archives import Answer, add_images, index_images, place_of, remove_images, search_images, votes
 from sfumato.search.build import KINDS, load
 from sfumato.search.index import Index
 from sfumato.store import load as load_archive
-from sfumato.store.locking import locked
-from sfumato.whole import write_text
 
 SHOWN = 3
 

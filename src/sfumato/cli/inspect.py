@@ -12,23 +12,119 @@ from typing import Annotated, Any
 
 import typer
 
-from sfumato.cli.inspectgallery import describe_gallery, holds_gallery
-from sfumato.cli.inspectindex import describe_index, holds_index
-from sfumato.cli.options import AsJson
-from sfumato.cli.output import human_size, printable, tell
-from sfumato.cli.spent import spent_in
-from sfumato.concealment.decoyfile import load_decoys
+from sfumato.cli.options import AsJson, human_size, printable, tell
+from sfumato.concealment.decoy_file import load_decoys
 from sfumato.concealment.decoys import collision_probability
-from sfumato.concealment.encoders import resolve
+from sfumato.concealment.encoder import Encoder, load_encoder
+from sfumato.concealment.resolve import resolve
 from sfumato.concealment.seal import bandwidth_of, keyless
+from sfumato.concealment.subset import spent_in
 from sfumato.errors import ArchiveError, FileError
-from sfumato.learn.encoder import Encoder, load_encoder
+from sfumato.faces.compare import Threshold
+from sfumato.faces.gallery_file import KINDS, load_gallery
+from sfumato.search.archives import summarise
+from sfumato.search.file import is_index_file
 from sfumato.store import Archive, load
 from sfumato.store.layout import Header
 from sfumato.types.recipe import Recipe
 
+# ----------------------------------------------------------------
+# sfumato inspect, for a gallery: how many people, how they were concealed and told apart; no name, never a value
 
-def run(
+
+def holds_gallery(path: Path) -> bool:
+    """Tell whether a file has the arrays of a gallery, right or not; if it can not be opened, whether its name says so.
+
+    So a damaged gallery is told as such, where anybody can know.
+    """
+    import h5py
+
+    try:
+        with h5py.File(path, "r", locking="best-effort") as file:
+            return set(file) == set(KINDS)
+    except (OSError, RuntimeError, ValueError, LookupError, TypeError, SystemError):
+        return path.is_file() and "gallery" in path.name.lower() and not path.name.endswith(".sfm.h5")
+
+
+def describe_gallery(path: Path, *, check: bool) -> dict[str, Any]:
+    """Return the counts of a gallery; its checksums are compared in any case, ``check`` says so."""
+    gallery = load_gallery(path)
+    subspaces, again = gallery.templates.subspaces, sum(count > 1 for count in gallery.releases.values())
+    facts: dict[str, Any] = {
+        "file": str(path),
+        "kind": "gallery of concealed faces",
+        "templates": len(gallery),
+        "revoked": len(gallery.revoked),
+        "recipe": str(gallery.recipe),
+        "subspaces": f"dimension {subspaces.dim} in R^{subspaces.ambient_dim}",
+        "extractor": gallery.templates.extractor.name,
+        "draws": "device secret" if gallery.recipe.keyed else "operating system",
+        "decoys": gallery.recipe.decoys or "none",
+        "thresholds": {one.comparison: _gallery_facts(one) for one in gallery.thresholds},
+        "bytes": path.stat().st_size,
+    }
+    if again:
+        facts["warning"] = f"{again} people were released more than once: two releases of a face meet near it"
+    if check:
+        facts["checked"] = "every checksum is right"
+    return facts
+
+
+def _gallery_facts(one: Threshold) -> str:
+    """Return a threshold in words, with the data that its rate was measured on."""
+    return (
+        f"up to {one.distance:.4g}, false-accept rate {one.measured_rate:.3g} (wanted {one.wanted_rate:.3g}), measured "
+        f"on {one.impostor_pairs} pairs of {one.people} people"
+    )
+
+
+# ----------------------------------------------------------------
+# sfumato inspect, for the file of an index: counts, dimensions and settings, never a value of an entry
+
+
+SUFFIX = ".index"
+
+
+def holds_index(path: Path) -> bool:
+    """Tell whether a file is an index, or is called one, so that a damaged one is told as such."""
+    return is_index_file(path) or (path.suffix == SUFFIX and path.is_file())
+
+
+def describe_index(path: Path, *, images: bool, check: bool) -> dict[str, Any]:
+    """Return the counts of an index; with ``check`` everything in it is read and verified."""
+    found = summarise(path, check=check)
+    facts: dict[str, Any] = {
+        "file": str(path),
+        "kind": "index of concealed features",
+        "search": found.kind,
+        "metric": found.metric,
+        "params": ", ".join(f"{name}={_index_facts(value)}" for name, value in found.params.items()) or "none",
+        "entries": found.entries,
+        "removed": found.removed,
+        "dimensions": found.dim,
+        "subspaces": ", ".join(f"{count} {_index_form(dim)}" for dim, count in found.subspaces.items()) or "none",
+        "images": len(found.images) if found.images else "not named",
+        "ids": f"{found.first_id} to {found.last_id}" if found.entries else "none",
+        "extractor": found.extractor or "not stated",
+        "encoder": "none" if found.space in ("", "clear") else found.space,
+        "bytes": found.size_bytes,
+    }
+    if check:
+        facts["checked"] = "every checksum is right, every entry a subspace, no id there twice"
+    if images:
+        facts["image list"] = {name: f"{count} features" for name, count in found.images.items()}
+    return facts
+
+
+def _index_facts(value: Any) -> Any:
+    return "default" if value is None else value
+
+
+def _index_form(dim: int) -> str:
+    return f"of dimension {dim}" if dim else "points"
+
+
+def inspect(
     path: Annotated[
         Path,
         typer.Argument(

@@ -9,29 +9,27 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from sfumato.attack.readback import reader_of
-from sfumato.cli.options import AsJson, Descriptor, Detector, Weights
-from sfumato.cli.output import tell
-from sfumato.concealment.decoyfile import load_decoys
-from sfumato.concealment.encoders import remember, resolve
-from sfumato.concealment.lift import conceal
+from sfumato.cli.options import AsJson, Descriptor, Detector, Weights, tell
+from sfumato.concealment.conceal import conceal
+from sfumato.concealment.decoy_file import load_decoys
+from sfumato.concealment.encoder import load_encoder
+from sfumato.concealment.resolve import remember, resolve
 from sfumato.device import bundled_decoys
 from sfumato.errors import EvaluationOnlyWarning, FileError, InputError
 from sfumato.features.local import LocalParams
+from sfumato.files.atomic import write_file
 from sfumato.images.read import read_image
-from sfumato.learn.blind import load_blind
-from sfumato.learn.encoder import load_encoder
-from sfumato.learn.inverters import Concealer, invert_photo, open_inverter
-from sfumato.learn.metrics import GREY, picture_scores
+from sfumato.inversion.load import Concealer, invert_photo, load_blind, open_inverter
+from sfumato.inversion.metrics import GREY, picture_scores
+from sfumato.training.photos import reader_of
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.recipe import Recipe
-from sfumato.whole import write_file
 
 LOCAL = LocalParams(max_features=1000)
 
 
-def run(
+def invert(
     photo: Annotated[Path, typer.Argument(help="The photo whose features are taken.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The picture to write, .png or .jpg.")],
     inverter: Annotated[

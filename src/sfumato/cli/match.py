@@ -13,24 +13,23 @@ from typing import Annotated, Any
 
 import typer
 
-from sfumato.cli.codebook import codebook_for
-from sfumato.cli.options import AsJson, Quiet
-from sfumato.cli.output import human_size, printable, progress_bar, tell
+from sfumato.cli.options import AsJson, Quiet, human_size, printable, progress_bar, tell
+from sfumato.codebooks import codebook_for
 from sfumato.errors import InputError
 from sfumato.matching.executors import TlsFiles, dask_cluster, local_processes
+from sfumato.matching.journal import refuse_inputs
 from sfumato.matching.many import IN_FLIGHT
 from sfumato.matching.match import MatchParams
+from sfumato.matching.match_archive import MatchOutcome, check_device, match_to_file
 from sfumato.matching.pairs import exhaustive, read_pairs, sequential
-from sfumato.matching.replaceable import refuse_inputs
 from sfumato.matching.retrieval import RetrievalParams, Shortlist, shortlist
-from sfumato.matching.tofile import MatchOutcome, check_device, match_to_file
 from sfumato.store import Archive, load
 
 DEFAULTS = MatchParams()
 Progress = Callable[[Iterable[Any]], Iterable[Any]]
 
 
-def run(
+def match(
     archive: Annotated[Path, typer.Argument(help="The archive, e.g. private.sfm.h5.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The match file to write, e.g. matches.h5.")],
     pairs: Annotated[Path | None, typer.Option(help="A file with two image names a line, as hloc writes it.")] = None,

@@ -11,16 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sfumato.concealment.cluster import Progress, build_decoys, draw_descriptors
+from sfumato.concealment.build_decoys import Progress, build_decoys, draw_descriptors
+from sfumato.concealment.conceal import conceal
 from sfumato.concealment.decoys import DEFAULT_PARTS, Decoys
-from sfumato.concealment.lift import conceal
 from sfumato.errors import DecoyError, InputError
-from sfumato.types.clear import Features
-from sfumato.types.concealed import Subspaces
-from sfumato.types.embeddings import Embeddings
+from sfumato.types.clear import Embeddings, Features
+from sfumato.types.concealed import ConcealedTemplates, Subspaces
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
-from sfumato.types.templates import ConcealedTemplates
 
 
 def conceal_embeddings(

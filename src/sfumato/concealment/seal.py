@@ -18,9 +18,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from sfumato.concealment.encoder import SEALED, WIDEST, Encoder
 from sfumato.concealment.randomness import SHORTEST_SECRET, normal, uniform
 from sfumato.errors import InputError, RecipeError, WideSealWarning
-from sfumato.learn.encoder import SEALED, WIDEST, Encoder
 from sfumato.types.recipe import CHECKSUM_DIGITS, Link, Recipe
 
 BANDWIDTH = 0.235

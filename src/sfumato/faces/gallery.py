@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError, suggest
-from sfumato.faces.thresholds import Threshold
+from sfumato.faces.compare import Threshold
 from sfumato.types.arrays import whole_number
-from sfumato.types.concealed import Subspaces
+from sfumato.types.concealed import ConcealedTemplates, Subspaces
 from sfumato.types.extractor import Extractor, is_label
 from sfumato.types.recipe import Recipe
-from sfumato.types.templates import ConcealedTemplates
 
 PARALLEL = 1e-4
 """How far the directions of a replacement may be from those it replaces, as the sine of an angle."""

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from sfumato.errors import InputError, suggest
 from sfumato.features.harris import find_corners
-from sfumato.features.networks import NETWORKS, PatchNetwork, load_network
-from sfumato.features.patches import describe_patches
+from sfumato.features.networks import NETWORKS, PatchNetwork, describe_patches, load_network
 from sfumato.images.read import read_image, to_grey, told_by_cv
-from sfumato.images.settings import Range, refuse_unknown, settle_numbers
+from sfumato.types.arrays import Range, refuse_unknown, settle_numbers
 from sfumato.types.clear import Features, Image
 from sfumato.types.extractor import Extractor, Setting
 

@@ -6,14 +6,141 @@ Parameters are COLMAP's throughout: its order, and its principal point, for whic
 """
 
 import os
-from collections.abc import Mapping
-from typing import Any
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, suggest
-from sfumato.geometry.library import load_pycolmap
-from sfumato.geometry.lists import SHOWN, numbers, read_list, write_list
-from sfumato.types.cameramodels import CAMERA_MODELS
-from sfumato.types.scene import Camera
+from sfumato.files.atomic import write_text
+from sfumato.geometry.pycolmap import load_pycolmap
+from sfumato.types.scene import CAMERA_MODELS, Camera, Pose, unit_rotation
+
+# ----------------------------------------------------------------
+# Names of images: which of them text lists can not hold, and which no map should
+# Knows texts only. Nothing renames an image inside an archive, on purpose;
+# so names are looked at before photos are concealed.
+
+
+NAMES_SHOWN = 5
+
+NAME_EARLIER = (
+    "photos must get other names before they are concealed for the first time; do not rename and conceal them again "
+    "if they were lifted: a second lifting reveals the first"
+)
+NAME_FIRST = "give the photos other names first"
+"""What to say before photos are concealed in a way that gives the same descriptor the same result each time."""
+
+
+def is_listable(name: str) -> bool:
+    """Tell whether a list of hloc's can hold a name: no spaces, and no # in front."""
+    return name.split() == [name] and not name.startswith("#")
+
+
+def unlistable(names: Iterable[str]) -> list[str]:
+    """Return the names that hloc's lists can not hold."""
+    return [name for name in names if not is_listable(name)]
+
+
+def fault(name: str) -> str:
+    """Return why a name must not go where others take it for a path, or an empty text.
+
+    >>> fault("deep/er/a b.jpg"), fault("a/../b.jpg")
+    ('', 'it leaves its folder')
+    """
+    if name.startswith("/"):
+        return "it is absolute"
+    if ".." in name.split("/"):
+        return "it leaves its folder"
+    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
+        return "it holds control characters"
+    return ""
+
+
+def some(names: list[str]) -> str:
+    """Return the first of several names, as they may be shown, and how many more there are."""
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(f"{name!r:.80}" for name in names[:NAMES_SHOWN]) + more
+
+
+# ----------------------------------------------------------------
+# Text files with an image a line, as hloc and COLMAP keep cameras and poses: ``name word word ...``
+# Knows lines and names; what the words mean is for ``cameras`` and ``poses`` to say.
+
+
+PROBLEMS_SHOWN = 8
+LARGEST = 2**28
+"""Bytes of a list; a million images take less."""
+
+Value = TypeVar("Value")
+
+
+def read_list(path: str | os.PathLike[str], what: str, parse: Callable[[list[str]], Value]) -> dict[str, Value]:
+    """Read ``what`` of each image; empty lines and lines that begin with # are comments.
+
+    ``parse`` takes the words after the name and raises InputError for wrong ones.
+
+    Raises FileError naming every wrong line at once.
+    """
+    path, found, problems = Path(path), dict[str, Value](), []
+    lines: dict[str, int] = {}
+    for number, line in enumerate(_text(path, what).split("\n"), 1):
+        name, *words = line.split() or ["#"]
+        if name.startswith("#"):
+            continue
+        if name in lines:
+            problems.append(f"line {number}: {name!r:.200} was named before, in line {lines[name]}")
+            continue
+        lines[name] = number
+        try:
+            found[name] = parse(words)
+        except InputError as problem:
+            problems.append(f"line {number}: {problem}")
+    if problems:
+        more = f"; and {len(problems) - PROBLEMS_SHOWN} more" if len(problems) > PROBLEMS_SHOWN else ""
+        raise FileError(f"{path}: can not read the {what}: {'; '.join(problems[:PROBLEMS_SHOWN])}{more}")
+    return found
+
+
+def write_list(path: str | os.PathLike[str], rows: Mapping[str, Iterable[str]], comment: str = "") -> None:
+    """Write an image a line, in the order given, under a comment if there is one; whole or not at all.
+
+    Raises InputError for names that such a file can not hold, FileError if it can not be written.
+    """
+    wrong = unlistable(rows)
+    if wrong:
+        raise InputError(f"names with spaces, or that begin with #, can not be listed: {some(wrong)}; {NAME_EARLIER}")
+    head = f"# {comment}\n" if comment else ""
+    text = head + "".join(f"{' '.join([name, *row])}\n" for name, row in rows.items())
+    write_text(path, text)
+
+
+def numbers(words: Iterable[str], what: str) -> tuple[float, ...]:
+    """Return words as numbers, or raise InputError naming the first that is none."""
+    result = []
+    for word in words:
+        try:
+            result.append(float(word))
+        except ValueError as cause:
+            raise InputError(f"{what}: {word!r:.40} is not a number") from cause
+    return tuple(result)
+
+
+def _text(path: Path, what: str) -> str:
+    try:
+        if path.stat().st_size > LARGEST:
+            raise FileError(f"{path} has more than {LARGEST} bytes: this is no list of {what}")
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as cause:
+        raise FileError(f"{path} is not a text in UTF-8: this is no list of {what}") from cause
+    except FileError:
+        raise
+    except OSError as cause:
+        raise FileError(f"{path}: can not read the {what} ({cause.strerror or cause}); check the path") from cause
+
 
 GUESSED_FOCAL = 1.2
 """COLMAP's guess of a focal length: so many times the longer side of the image."""
@@ -40,7 +167,7 @@ def read_cameras(path: str | os.PathLike[str]) -> dict[str, Camera]:
 
     Raises FileError naming every wrong line at once.
     """
-    cameras = read_list(path, "cameras", _parse)
+    cameras = read_list(path, "cameras", _parse_camera)
     if not cameras:
         raise FileError(f"{path} names no camera: a line is 'name MODEL width height parameters...'")
     return cameras
@@ -76,10 +203,10 @@ def refuse_other_sizes(cameras: Mapping[str, Camera], sizes: Mapping[str, tuple[
         if size is not None and name in cameras and size != (cameras[name].width, cameras[name].height)
     ]
     if wrong:
-        more = f"; and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+        more = f"; and {len(wrong) - PROBLEMS_SHOWN} more" if len(wrong) > PROBLEMS_SHOWN else ""
         many = "1 camera is of an image" if len(wrong) == 1 else f"{len(wrong)} cameras are of images"
         raise InputError(
-            f"{many} of another size: {'; '.join(wrong[:SHOWN])}{more}. "
+            f"{many} of another size: {'; '.join(wrong[:PROBLEMS_SHOWN])}{more}. "
             f"Scale focal length and principal point with the image"
         )
 
@@ -105,10 +232,96 @@ def from_colmap(camera: Any) -> Camera:
     return Camera(str(camera.model_name), int(camera.width), int(camera.height), tuple(map(float, camera.params)))
 
 
-def _parse(words: list[str]) -> Camera:
+def _parse_camera(words: list[str]) -> Camera:
     if len(words) < 4:
         raise InputError("expected 'name MODEL width height parameters...', names without spaces")
     model, width, height, *params = words
     if not (width.isascii() and width.isdigit() and height.isascii() and height.isdigit()):
         raise InputError(f"expected a width and a height in whole pixels, got {width!r:.20} and {height!r:.20}")
     return check_camera(Camera(model, int(width), int(height), numbers(params, "parameters")))
+
+
+# ----------------------------------------------------------------
+# Poses: lists of them as hloc writes its results, COLMAP's own object and back, and how far one is from another
+# A pose is cam_from_world. Lists and COLMAP's text files hold quaternions as w x y z; pycolmap's arrays hold x y z w.
+
+
+def read_poses(path: str | os.PathLike[str]) -> dict[str, Pose]:
+    """Read a list ``name qw qx qy qz tx ty tz`` of cam_from_world poses, as hloc writes its results.
+
+    An empty list is one in which nothing was localized. Raises FileError naming every wrong line at once.
+    """
+    return read_list(path, "poses", _parse_pose)
+
+
+def write_poses(path: str | os.PathLike[str], poses: Mapping[str, Pose]) -> None:
+    """Write poses in hloc's form, sorted by name, without any comment: its readers know none."""
+    rows = {
+        name: [repr(float(x)) for x in (*quaternion_of(pose.rotation), *pose.translation)]
+        for name, pose in sorted(poses.items())
+    }
+    write_list(path, rows)
+
+
+def to_rigid(pose: Pose) -> Any:
+    """Return a pose as a ``pycolmap.Rigid3d``."""
+    pycolmap = load_pycolmap()
+    return pycolmap.Rigid3d(pycolmap.Rotation3d(np.array(pose.rotation)), np.array(pose.translation))
+
+
+def from_rigid(rigid: Any) -> Pose:
+    """Return a ``pycolmap.Rigid3d`` cam_from_world as a Pose."""
+    matrix = np.asarray(rigid.matrix(), np.float64)
+    return Pose(nearest_rotation(matrix[:, :3]), matrix[:, 3])
+
+
+def pose_error(pose: Pose, truth: Pose) -> tuple[float, float]:
+    """Return how far the camera's centre is from the true one, in the world's unit, and by how many degrees it turns.
+
+    >>> stands = Pose(np.eye(3), np.zeros(3))
+    >>> pose_error(Pose(np.eye(3), np.array([3.0, 4.0, 0.0])), stands)
+    (5.0, 0.0)
+    """
+    metres = float(np.linalg.norm(pose.center - truth.center))
+    return metres, angle_between(pose.rotation, truth.rotation)
+
+
+def angle_between(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    """Return the angle in degrees by which one rotation (3, 3) differs from another; exact for small ones too."""
+    turn = first @ second.T
+    sine = np.linalg.norm([turn[2, 1] - turn[1, 2], turn[0, 2] - turn[2, 0], turn[1, 0] - turn[0, 1]])
+    return float(np.rad2deg(np.arctan2(sine, np.trace(turn) - 1)))
+
+
+def quaternion_of(rotation: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the quaternion w x y z, with w of 0 or more, of a rotation (3, 3)."""
+    r = np.asarray(rotation, np.float64)
+    # The outer product of the quaternion with itself, times 4: its longest column is known best.
+    table = np.array(
+        [
+            [1 + r[0, 0] + r[1, 1] + r[2, 2], r[2, 1] - r[1, 2], r[0, 2] - r[2, 0], r[1, 0] - r[0, 1]],
+            [r[2, 1] - r[1, 2], 1 + r[0, 0] - r[1, 1] - r[2, 2], r[0, 1] + r[1, 0], r[0, 2] + r[2, 0]],
+            [r[0, 2] - r[2, 0], r[0, 1] + r[1, 0], 1 - r[0, 0] + r[1, 1] - r[2, 2], r[1, 2] + r[2, 1]],
+            [r[1, 0] - r[0, 1], r[0, 2] + r[2, 0], r[1, 2] + r[2, 1], 1 - r[0, 0] - r[1, 1] + r[2, 2]],
+        ]
+    )
+    column = table[:, int(np.argmax(np.diag(table)))]
+    unit: NDArray[np.float64] = column / np.linalg.norm(column)
+    return -unit if unit[0] < 0 else unit
+
+
+def nearest_rotation(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the rotation (3, 3) nearest to a matrix that is one but for rounding."""
+    left, _, right = np.linalg.svd(matrix)
+    turn = np.diag([1.0, 1.0, float(np.sign(np.linalg.det(left @ right)))])
+    nearest: NDArray[np.float64] = left @ turn @ right
+    return nearest
+
+
+def _parse_pose(words: list[str]) -> Pose:
+    if len(words) != 7:
+        raise InputError(f"expected 'name qw qx qy qz tx ty tz', names without spaces; there are {len(words)} numbers")
+    values = np.array(numbers(words, "pose"))
+    if not np.isfinite(values).all():
+        raise InputError("expected a quaternion of length 1 and a finite translation")
+    return Pose(unit_rotation(values[:4]), values[4:])

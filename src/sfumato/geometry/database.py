@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, suggest
-from sfumato.geometry.cameras import to_colmap
-from sfumato.geometry.library import load_pycolmap, silenced
-from sfumato.geometry.names import NAME_EARLIER, fault, some
-from sfumato.matching.matchfile import group_name
+from sfumato.geometry.cameras import NAME_EARLIER, fault, some, to_colmap
+from sfumato.geometry.pycolmap import load_pycolmap, silenced
+from sfumato.matching.match_file import group_name
 from sfumato.matching.pairs import SHOWN, Pair
 from sfumato.types.arrays import frozen_array
 from sfumato.types.scene import Camera, Matches

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, SfumatoError
-from sfumato.geometry.names import NAME_EARLIER, fault, some, unlistable
+from sfumato.files.atomic import Sink
+from sfumato.geometry.cameras import NAME_EARLIER, fault, some, unlistable
 from sfumato.geometry.outputs import HLOC_FEATURES, HLOC_MATCHES, HLOC_PAIRS, Inputs, refuse_existing
-from sfumato.matching.matchfile import MATCHES, SCORES, MatchFile, group_name, scores_of
-from sfumato.matching.sink import Sink
+from sfumato.matching.match_file import MATCHES, SCORES, MatchFile, group_name, scores_of
 from sfumato.store import Archive
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.scene import Matches

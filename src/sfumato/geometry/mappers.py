@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.errors import InputError, suggest
-from sfumato.geometry.library import load_pycolmap
-from sfumato.geometry.poses import to_rigid
+from sfumato.geometry.cameras import to_rigid
+from sfumato.geometry.pycolmap import load_pycolmap
 from sfumato.geometry.verify import VerifyParams
 from sfumato.types.scene import Pose
 

@@ -18,15 +18,14 @@ from numpy.typing import NDArray
 
 from sfumato.errors import ArchiveError, FileError, InputError
 from sfumato.geometry.model import Model, read_model, refuse_other_keypoints, same_places
-from sfumato.geometry.modelfolder import LANDMARKS
-from sfumato.matching.sides import Side, side_of
+from sfumato.geometry.model_folder import LANDMARKS
+from sfumato.matching.match import Side, side_of
 from sfumato.store import Archive, ArchiveWriter, load
-from sfumato.store.publicpoints import PublicPointsFile, load_public
+from sfumato.store.public_points import PublicPointsFile, load_public
 from sfumato.subspace.fast import prepare
 from sfumato.subspace.prepared import Frame, Prepared
-from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.concealed import ConcealedFeatures, PublicPoints
 from sfumato.types.extractor import Extractor
-from sfumato.types.public import PublicPoints
 
 Source = Mapping[str, ConcealedFeatures] | Mapping[str, PublicPoints]
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.errors import FileError
-from sfumato.geometry.modelfolder import MAP_FILES
-from sfumato.geometry.poses import read_poses
+from sfumato.geometry.cameras import read_poses
+from sfumato.geometry.model_folder import MAP_FILES
 from sfumato.geometry.shortlist import read_shortlists
-from sfumato.matching.replaceable import is_match_file, refuse_inputs
-from sfumato.store.publicpoints import load_public
+from sfumato.matching.journal import is_match_file, refuse_inputs
+from sfumato.store.public_points import load_public
 
 LARGEST_TABLE = 2**30
 

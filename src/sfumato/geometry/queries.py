@@ -14,16 +14,14 @@ from statistics import median
 from typing import Any
 
 from sfumato.errors import ArchiveError, FileError, InputError, suggest
-from sfumato.geometry.cameras import default_camera, refuse_other_sizes
+from sfumato.files.atomic import write_text
+from sfumato.geometry.cameras import NAME_EARLIER, default_camera, is_listable, refuse_other_sizes, some, write_poses
 from sfumato.geometry.localize import Localized, LocalizeParams, localize
 from sfumato.geometry.maps import Map
-from sfumato.geometry.names import NAME_EARLIER, is_listable, some
 from sfumato.geometry.outputs import POSES, TABLE, Inputs, parts_of_map, refuse_existing
-from sfumato.geometry.poses import write_poses
 from sfumato.geometry.shortlist import Shortlist
 from sfumato.store import Archive
 from sfumato.types.scene import Camera, Pose
-from sfumato.whole import write_text
 
 
 @dataclass(slots=True)

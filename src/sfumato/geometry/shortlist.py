@@ -11,8 +11,7 @@ from typing import Any
 
 from sfumato.errors import FileError, InputError
 from sfumato.geometry.maps import Map
-from sfumato.matching.codebook import Codebook, load_codebook
-from sfumato.matching.retrieval import candidates, sign
+from sfumato.matching.retrieval import Codebook, candidates, load_codebook, sign
 from sfumato.types.arrays import whole_number
 from sfumato.types.concealed import ConcealedFeatures
 

@@ -7,14 +7,14 @@ generator. Coordinates are those of keypoints (``sfumato.types.clear``): the cen
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import InputError
-from sfumato.images.settings import Range, refuse_unknown, settle_numbers
-from sfumato.types.arrays import frozen_array
+from sfumato.types.arrays import Range, frozen_array, refuse_unknown, settle_numbers
 from sfumato.types.clear import Image
 
 Array = NDArray[np.float64]
@@ -184,3 +184,29 @@ def _blur(pixels: Array, sigma: float) -> Array:
 
     blurred: Array = gaussian_filter(pixels, sigma, axes=(0, 1), mode="nearest")
     return blurred
+
+
+Kind = Literal["illumination", "viewpoint", "other"]
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class HomographySequence:
+    """Pictures of one flat scene; ``homographies[k]`` (3, 3) takes pixels of ``paths[0]`` to ``paths[k + 1]``."""
+
+    name: str
+    kind: Kind
+    paths: tuple[Path, ...]
+    homographies: tuple[NDArray[np.float64], ...]
+
+    def __post_init__(self) -> None:
+        if len(self.paths) != len(self.homographies) + 1:
+            raise InputError(
+                f"sequence {self.name}: {len(self.paths)} pictures need {len(self.paths) - 1} homographies, "
+                f"got {len(self.homographies)}"
+            )
+        checked = tuple(frozen_array(matrix, "homography", (3, 3), np.float64) for matrix in self.homographies)
+        object.__setattr__(self, "paths", tuple(self.paths))
+        object.__setattr__(self, "homographies", checked)
+
+    def __repr__(self) -> str:
+        return f"HomographySequence({self.name!r}, {self.kind}, {len(self.paths)} images)"

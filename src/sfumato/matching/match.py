@@ -4,19 +4,116 @@
 Knows subspaces and points as arrays; never imports the clear types.
 """
 
+import warnings
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import InputError
-from sfumato.matching.chance import chance_limit
-from sfumato.matching.sides import check_pair, side_of, warn_if_void
+from sfumato.errors import InputError, VoidDistanceWarning
 from sfumato.subspace.fast import Found, exact_distances, prepare, search, thread_count
 from sfumato.subspace.prepared import Prepared
+from sfumato.types.arrays import frozen_array
+from sfumato.types.concealed import ConcealedFeatures, Subspaces
+from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
 from sfumato.types.scene import Matches
+
+# ----------------------------------------------------------------
+# What may be matched: concealed features, subspaces, or points given as plain arrays
+# Never imports the clear types: clear descriptors come as arrays, on the device that made them.
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Side:
+    """One side of a comparison: ``origin`` (N, n), ``basis`` (N, m, n) float32, and where they come from."""
+
+    origin: NDArray[np.float32]
+    basis: NDArray[np.float32]
+    extractor: Extractor | None = None
+    recipe: Recipe | None = None
+
+
+def side_of(value: Any, name: str) -> Side:
+    """Return concealed features, subspaces, or points (N, n) as a side."""
+    if isinstance(value, ConcealedFeatures):
+        return Side(value.subspaces.origin, value.subspaces.basis, value.extractor, value.recipe)
+    if isinstance(value, Subspaces):
+        return Side(value.origin, value.basis)
+    if hasattr(value, "descriptors") or not (hasattr(value, "__array__") or isinstance(value, list | tuple)):
+        raise InputError(
+            f"{name}: expected ConcealedFeatures, Subspaces or points of shape (N, n), got {type(value).__name__}; "
+            f"of clear features give the descriptors"
+        )
+    points = frozen_array(value, name, (None, None))
+    if points.shape[1] == 0:
+        raise InputError(f"{name}: points need at least one dimension")
+    return Side(points, np.zeros((len(points), 0, points.shape[1]), np.float32))
+
+
+def check_pair(a: Side, b: Side) -> None:
+    """Refuse sides that live in different spaces: of other dimensions, of other descriptors, or of other encoders.
+
+    Of plain arrays it is not known through which encoders they went: whoever gives them must know.
+    """
+    if a.extractor is not None and b.extractor is not None and not a.extractor.matches(b.extractor):
+        raise InputError(f"a and b hold different descriptors: {a.extractor.name} and {b.extractor.name}")
+    if a.recipe is not None and b.recipe is not None and a.recipe.space != b.recipe.space:
+        raise InputError(f"these features live in different spaces: {tell_space(a)} and {tell_space(b)}")
+    if a.origin.shape[1] != b.origin.shape[1]:
+        raise InputError(f"a and b live in different spaces: {a.origin.shape[1]} and {b.origin.shape[1]} dimensions")
+
+
+def tell_space(side: Side) -> str:
+    """Return in words where a side lives: the encoders it went through, or none."""
+    links = () if side.recipe is None else side.recipe.encoders
+    return "+".join(str(link) for link in links) or "no encoder"
+
+
+def warn_if_void(a: Side, b: Side) -> None:
+    """Warn where subspaces are so large that all of them meet."""
+    dims, n = (a.basis.shape[1], b.basis.shape[1]), a.origin.shape[1]
+    if min(dims) and sum(dims) >= n:
+        warnings.warn(
+            f"subspaces of dimension {dims[0]} and {dims[1]} meet in R^{n}: their distance is 0 whatever they stand "
+            f"for; compare points with subspaces, or lift to fewer dimensions",
+            VoidDistanceWarning,
+            stacklevel=3,
+        )
+
+
+# ----------------------------------------------------------------
+# How near two sealed features must be to be a match: nearer than unrelated ones come by chance
+# Bits of unrelated descriptors agree like throws of a coin, so that it is known how near the nearest of many comes
+# though
+# none is right. Of clear or lifted features nothing of the kind is known: there every nearest counts, as ever.
+
+
+FALSE_ALARMS = 0.1
+"""A feature is matched where at most so many unrelated ones would be expected as near, of all there are."""
+
+
+def chance_limit(recipe: Recipe | None, count: int) -> float | None:
+    """Return the distance up to which two sealed features match, one of ``count`` candidates; None for other recipes.
+
+    >>> round(chance_limit(Recipe.of("sealed-512"), 2000), 3), chance_limit(Recipe.of("random-2"), 2000)
+    (1.285, None)
+    """
+    if recipe is None or not recipe.is_sealed:
+        return None
+    return _limit(int(recipe.links[-1].dim or 0), max(1, count))
+
+
+@lru_cache(maxsize=4096)
+def _limit(bits: int, count: int) -> float:
+    from scipy.special import bdtr
+
+    differing = np.arange(bits + 1)
+    rare = bdtr(differing, bits, 0.5) * count <= FALSE_ALARMS  # so few bits differ, or fewer
+    most = int(rare.sum()) - 1
+    return float(np.sqrt(4 * (most + 0.5) / bits)) if most >= 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,10 +241,10 @@ def run_search(a: Prepared, b: Prepared, keep: tuple[int, int], params: MatchPar
     """Search with the compiled kernels, or on a torch device."""
     if params.device is None:
         return search(a, b, keep, threads=params.threads, limit=limit)
-    from sfumato.subspace import torchtiles
+    from sfumato.subspace import torch_search
 
     sides = (a.origin, a.basis, b.origin, b.basis)
-    parts = torchtiles.search(*sides, keep, device=params.device, limit=limit, exact=exact_distances(a, b))
+    parts = torch_search.search(*sides, keep, device=params.device, limit=limit, exact=exact_distances(a, b))
     return Found(*parts)
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from importlib import resources
 
-from sfumato.report.standings import Standing, standings_of
+from sfumato.report.verdict import Standing, standings_of
 from sfumato.report.words import (
     KEYPOINTS,
     LEVELS,

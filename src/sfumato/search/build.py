@@ -10,11 +10,9 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from sfumato.errors import FileError, InputError, SfumatoError, suggest
-from sfumato.search.entries import Entries
+from sfumato.search.entries import METRICS, Entries, checked_metric, read_given
+from sfumato.search.file import ADVICE, part_of, read_arrays
 from sfumato.search.index import Index
-from sfumato.search.indexfile import ADVICE, part_of, read_arrays
-from sfumato.search.metrics import METRICS, checked_metric
-from sfumato.search.queries import read_given
 
 KINDS = ("exact", "inverted", "grassmann", "projector")
 
@@ -110,15 +108,15 @@ def kind_class(kind: Any) -> type[Index]:
 
         return ExactIndex
     if kind == "inverted":
-        from sfumato.search.inverted import InvertedIndex
+        from sfumato.search.inverted.index import InvertedIndex
 
         return InvertedIndex
     if kind == "grassmann":
-        from sfumato.search.grassmann import GrassmannIndex
+        from sfumato.search.grassmann.index import GrassmannIndex
 
         return GrassmannIndex
     if kind == "projector":
-        from sfumato.search.projector import ProjectorIndex
+        from sfumato.search.projector.index import ProjectorIndex
 
         return ProjectorIndex
     close = suggest(kind, KINDS) if isinstance(kind, str) else ""

@@ -5,28 +5,263 @@ A row is a number an entry keeps for life: 0 to ``total`` - 1 in the order of ad
 are passed over. Subspaces are held as given, not copied, or mapped from a file. Knows nothing about how they are found.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sfumato.errors import FileError, InputError
-from sfumato.search.metrics import pair_distances
-from sfumato.search.queries import Block, Given, Source
+from sfumato.errors import FileError, InputError, suggest
+from sfumato.matching.match import Side, side_of
+from sfumato.subspace.fast import INDISTINCT, load_kernels
 from sfumato.subspace.prepared import read_only
-from sfumato.types.arrays import frozen_array
+from sfumato.types.arrays import frozen_array, whole_number
+from sfumato.types.concealed import ConcealedFeatures, Subspaces
 from sfumato.types.extractor import Extractor
 
+# ----------------------------------------------------------------
+# What may be indexed and asked for: concealed features, subspaces, points, or a list of these of any dimensions
+# Never imports the clear types: clear descriptors come as arrays, on the device that made them.
+
+
 Floats = NDArray[np.float32]
+
+LARGEST_K = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Block:
+    """Subspaces of one dimension m: ``origin`` (N, n), ``basis`` (N, m, n), ``places`` (N,) in what was given."""
+
+    origin: Floats
+    basis: Floats
+    places: NDArray[np.int64]
+
+    @property
+    def dim(self) -> int:
+        """The dimension m of each subspace."""
+        return int(self.basis.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.origin)
+
+    def __repr__(self) -> str:
+        return f"Block({len(self)} of dimension {self.dim} in R^{self.origin.shape[1]})"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Of which descriptors subspaces are, and through which encoders they went."""
+
+    extractor: Extractor
+    space: str
+
+    def check(self, other: "Source | None") -> None:
+        """Refuse descriptors of another kind or encoder. Of plain arrays nothing is known."""
+        if other is None:
+            return
+        if not self.extractor.matches(other.extractor):
+            raise InputError(
+                f"the index holds descriptors of {self.extractor.name}, these are of {other.extractor.name}"
+            )
+        if self.space != other.space:
+            raise InputError(f"the index lives in the space {self.space!r:.80}, these in {other.space!r:.80}")
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Given:
+    """Subspaces as given: a block for each dimension, how many there are, the dimension n, where they come from."""
+
+    blocks: tuple[Block, ...]
+    count: int
+    dim: int
+    source: Source | None = None
+
+
+def read_given(value: Any, name: str, metric: str = "distance") -> Given:
+    """Return ``value`` in blocks of one dimension m each, ready for a metric.
+
+    Raises InputError for parts of different spaces; for the metric angle also for zero vectors and for subspaces that
+    do not pass through 0.
+    """
+    if _is_list(value):
+        sides = [side_of(part, f"{name}[{number}]") for number, part in enumerate(value)]
+    else:
+        sides = [side_of(value, name)]
+    dims = {side.origin.shape[1] for side in sides}
+    if len(dims) != 1:
+        raise InputError(f"{name}: expected subspaces of one space, got {sorted(dims)} dimensions")
+    starts = np.concatenate([[0], np.cumsum([len(side.origin) for side in sides])]).astype(np.int64)
+    if metric == "angle":
+        sides = [_linear(side, name, int(start)) for side, start in zip(sides, starts, strict=False)]
+    blocks = [
+        _merge([(side, int(start)) for side, start in zip(sides, starts, strict=False) if side.basis.shape[1] == m])
+        for m in sorted({side.basis.shape[1] for side in sides})
+    ]
+    return Given(tuple(blocks), int(starts[-1]), dims.pop(), _source(sides, name))
+
+
+def _is_list(value: Any) -> bool:
+    """Tell a list of parts from a list of points."""
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+        return False
+    first = value[0]
+    return isinstance(first, Subspaces | ConcealedFeatures) or getattr(first, "ndim", 0) == 2
+
+
+def _merge(parts: list[tuple[Side, int]]) -> Block:
+    """Return sides of one dimension m as a block; one alone is not copied."""
+    places = [np.arange(start, start + len(side.origin)) for side, start in parts]
+    if len(parts) == 1:
+        return Block(parts[0][0].origin, parts[0][0].basis, places[0])
+    origin = np.concatenate([side.origin for side, _ in parts])
+    return Block(origin, np.concatenate([side.basis for side, _ in parts]), np.concatenate(places))
+
+
+def _linear(side: Side, name: str, start: int) -> Side:
+    """Return linear subspaces as they are, and points as the lines from 0 through them."""
+    lengths = np.sqrt(np.einsum("ni,ni->n", side.origin, side.origin, dtype=np.float64))
+    if side.basis.shape[1]:
+        affine = np.flatnonzero(lengths > 1e-6)
+        if affine.size:
+            raise InputError(
+                f"{name}: the metric angle is for subspaces through 0, {affine.size} pass beside it, the first is "
+                f"number {start + affine[0]}; use the metric distance"
+            )
+        return Side(np.zeros_like(side.origin), side.basis, side.extractor, side.recipe)
+    zero = np.flatnonzero(lengths < 1e-30)
+    if zero.size:
+        raise InputError(
+            f"{name}: a zero vector has no angle to anything; {zero.size} are zero, the first is number "
+            f"{start + zero[0]}"
+        )
+    lines = (side.origin / lengths[:, None]).astype(np.float32)[:, None]
+    return Side(np.zeros_like(side.origin), lines, side.extractor, side.recipe)
+
+
+def _source(sides: list[Side], name: str) -> Source | None:
+    """Return where all sides come from; InputError where they differ."""
+    found: Source | None = None
+    for number, side in enumerate(sides):
+        if side.extractor is None or side.recipe is None:
+            continue
+        mine = Source(side.extractor, side.recipe.space)
+        if found is None:
+            found = mine
+        elif not found.extractor.matches(mine.extractor) or found.space != mine.space:
+            raise InputError(
+                f"{name}[{number}] holds descriptors of {mine.extractor.name} in the space {mine.space!r:.80}, others "
+                f"of {found.extractor.name} in {found.space!r:.80}: make an index for each"
+            )
+    return found
+
+
+def checked_k(k: Any) -> int:
+    """Return k as a plain integer of 1 or more."""
+    wanted = whole_number(k, "k")
+    if not 1 <= wanted <= LARGEST_K:
+        raise InputError(f"k: expected a whole number of 1 or more, below 2 ** 31, got {wanted}")
+    return wanted
+
+
+def checked_effort(effort: Any) -> float | None:
+    """Return an effort from 0 to 1, or None for the default of the kind."""
+    if effort is None:
+        return None
+    if isinstance(effort, bool) or not isinstance(effort, int | float | np.integer | np.floating):
+        raise InputError(f"effort: expected a number from 0 to 1, or None, got {effort!r:.80}")
+    if not 0 <= effort <= 1:
+        raise InputError(f"effort: expected a number from 0 to 1, got {effort!r:.80}")
+    return float(effort)
+
+
+# ----------------------------------------------------------------
+# What near means: the least distance of affine subspaces, or the principal angles of linear ones. In float64
+# Knows arrays only. Equation numbers of "angle" are those of the Grassmannian hashing paper.
+
+
+METRICS = {
+    "distance": "the least distance of a point of one subspace to a point of the other; points are of dimension 0",
+    "angle": "the root of the sum of the squared principal angles, in radians, of linear subspaces; points are lines",
+}
+
+AT_ONCE = 65_536
+"""Pairs whose angles are computed at once."""
+
+
+def checked_metric(name: Any) -> str:
+    """Return the name of a metric; InputError with a suggestion for an unknown one."""
+    if not isinstance(name, str) or name not in METRICS:
+        close = suggest(name, METRICS) if isinstance(name, str) else ""
+        raise InputError(f"metric: expected one of {', '.join(METRICS)}, got {name!r:.80}{close}")
+    return name
+
+
+def pair_distances(
+    metric: str,
+    first: tuple[Floats, Floats],
+    second: tuple[Floats, Floats],
+    i: NDArray[np.int64],
+    j: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Return the distances of pairs (i, j) of rows of two sides, each an origin (N, n) and a basis (N, m, n)."""
+    if metric == "angle":
+        result = np.empty(len(i))
+        for start in range(0, len(i), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            result[part] = angles(first[1][i[part]], second[1][j[part]])
+        return result
+    return np.sqrt(squared_pairs(first, second, i, j))
+
+
+def squared_pairs(
+    first: tuple[Floats, Floats], second: tuple[Floats, Floats], i: NDArray[np.int64], j: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return squared least distances of pairs; what float32 rounding leaves of 0 counts as 0, as in matching."""
+    if len(i) == 0:
+        return np.zeros(0)
+    load_kernels()
+    from sfumato.subspace.kernels.pairs import exact_pairs
+
+    sides = [read_only(part) for part in (*first, *second)]
+    squared = exact_pairs(sides[0], sides[1], sides[2], sides[3], i, j)
+    if first[1].shape[1] == second[1].shape[1] == 0:
+        return squared
+    lengths = (np.einsum("ni,ni->n", side[rows], side[rows], dtype=np.float64) for side, rows in
+               ((first[0], i), (second[0], j)))  # fmt: skip
+    return np.where(squared <= INDISTINCT**2 * np.maximum(*lengths), 0.0, squared)
+
+
+def angles(basis0: Floats, basis1: Floats) -> NDArray[np.float64]:
+    """Return dist_G (N,) of linear subspaces (N, m0, n) and (N, m1, n), pair by pair (Eq. 1 and 2).
+
+    The angles are those of the smaller subspace, min(m0, m1) of them, from their cosines (the singular values of the
+    products of the bases) and their sines (those of what is left of the smaller outside the larger): an angle near 0
+    has no digits in its cosine.
+    """
+    small, large = (np.asarray(basis, np.float64) for basis in (basis0, basis1))
+    if small.shape[1] > large.shape[1]:
+        small, large = large, small
+    if small.shape[1] == 0 or len(small) == 0:
+        return np.zeros(len(small))
+    products = np.matmul(small, large.transpose(0, 2, 1))
+    left = small - np.matmul(products, large)
+    if small.shape[1] == 1:
+        cosine, sine = np.linalg.norm(products[:, 0], axis=1), np.linalg.norm(left[:, 0], axis=1)
+        return np.asarray(np.arctan2(sine, cosine))
+    cosines = np.linalg.svd(products, compute_uv=False)
+    sines = np.linalg.svd(left, compute_uv=False)[:, ::-1]
+    result: NDArray[np.float64] = np.sqrt((np.arctan2(sines, cosines) ** 2).sum(axis=1))
+    return result
+
+
 Ints = NDArray[np.int64]
 
 LARGEST_ID = 2**63 - 1
 LARGEST = 2**31 - 1
 """Rows are kept in 32 bits by some kinds; larger databases go into shards."""
 
-AT_ONCE = 65_536
 SKEWED = 1e-3
 """Products of the rows of a basis may be so far from those of orthonormal ones; float32 leaves far less."""
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kind "exact": every entry is compared, by the pruned scan of matching, or for a few points by one pass over
-entries kept in bytes. The line others must beat."""
+entries kept in bytes. The line others must beat.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,12 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.search.entries import Entries, Segment
+from sfumato.search.entries import Block, Entries, Segment
 from sfumato.search.index import Candidates, Index, best_of_each
-from sfumato.search.queries import Block
 from sfumato.subspace.fast import prepare, search, thread_count
-from sfumato.subspace.few import FewSearch
 from sfumato.subspace.prepared import Frame
+from sfumato.subspace.small_batch import FewSearch
 
 Ints = NDArray[np.int64]
 

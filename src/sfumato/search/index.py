@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import InputError
-from sfumato.search.entries import Entries
-from sfumato.search.queries import Block, Given, checked_effort, checked_k, read_given
+from sfumato.search.entries import Block, Entries, Given, checked_effort, checked_k, read_given
 
 Ints = NDArray[np.int64]
 
@@ -157,7 +156,7 @@ class Index(ABC):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to one file, whole or not at all; ``sfumato.search.load`` reads it."""
-        from sfumato.search.indexfile import write_index
+        from sfumato.search.file import write_index
 
         write_index(path, self)
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from sfumato.errors import InputError
 from sfumato.search.build import build, load, load_entries
+from sfumato.search.entries import checked_effort, checked_k
 from sfumato.search.index import SearchStats
-from sfumato.search.queries import checked_effort, checked_k
 
 Answer = tuple[NDArray[np.float32], NDArray[np.int64], tuple[int, int, int, int]]
 

@@ -2,7 +2,7 @@
 """The archive of concealed features: an HDF5 file that can not hold a clear descriptor. See
 docs/format.md."""
 
-from sfumato.store.read import Archive, load
-from sfumato.store.write import ArchiveWriter, save
+from sfumato.store.archive import Archive, load
+from sfumato.store.writer import ArchiveWriter, save
 
 __all__ = ["Archive", "ArchiveWriter", "load", "save"]

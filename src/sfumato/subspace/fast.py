@@ -10,8 +10,10 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,8 +21,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
-from sfumato.subspace.blasthreads import one_blas_thread
 from sfumato.subspace.prepared import Frame, Prepared, read_only
+
+# ----------------------------------------------------------------
+# Keep the BLAS to one thread while our own threads work, and give it back its threads when the last search is over
+# Searches may overlap: limits that were set and restored one inside another by different threads would leave the
+# process
+# with the wrong one.
+
+
+_lock = threading.Lock()
+_state: dict[str, Any] = {"users": 0, "limits": None, "libraries": None}
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Limit the BLAS to one thread for as long as anyone asks for it.
+
+    Libraries are looked up once, which takes as long as a small search: that of numpy, the only one called, is loaded
+    by then.
+    """
+    from threadpoolctl import ThreadpoolController
+
+    with _lock:
+        if _state["libraries"] is None:
+            _state["libraries"] = ThreadpoolController()
+        if _state["users"] == 0:
+            _state["limits"] = _state["libraries"].limit(limits=1, user_api="blas")
+        _state["users"] += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _state["users"] -= 1
+            if _state["users"] == 0:
+                _state["limits"].restore_original_limits()
+                _state["limits"] = None
+
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +152,7 @@ def search(
 def load_kernels() -> None:
     """Import the compiled code; where numba finds no folder to keep it in, one is made for this process."""
     try:
-        from sfumato.subspace import decide, panels, sweep
+        from sfumato.subspace.kernels import sweep
     except RuntimeError as problem:
         if "cannot cache" not in str(problem):
             raise
@@ -123,12 +160,14 @@ def load_kernels() -> None:
 
         numba.config.CACHE_DIR = tempfile.mkdtemp(prefix="sfumato-kernels-")
         log.warning("no folder to keep compiled code in: set NUMBA_CACHE_DIR to one, or each process compiles anew")
-        from sfumato.subspace import decide, panels, sweep  # noqa: F401
+        from sfumato.subspace.kernels import (
+            sweep,  # noqa: F401
+        )
 
 
 def _search_whole(a: Prepared, b: Prepared, nearest: Sequence[Any], threads: int) -> Found:
     """Evaluate every pair in float64."""
-    from sfumato.subspace.decide import decide
+    from sfumato.subspace.kernels.sweep import decide
 
     rows = _rows(a, b), _rows(b, a)
 
@@ -176,8 +215,8 @@ class Search:
     def __init__(
         self, a: Prepared, b: Prepared, frame: Frame, plan: Any, limit: float, nearest: Sequence[Any], run: Any = map
     ) -> None:
-        from sfumato.subspace.panels import group_size, scales_of
-        from sfumato.subspace.sweep import Rules
+        from sfumato.subspace.kernels.panels import group_size, scales_of
+        from sfumato.subspace.kernels.sweep import Rules
 
         self.counts, self.nearest, self.head, self.n = (len(a), len(b)), nearest, plan.head, a.origin.shape[1]
         self.keep = nearest[0][0].shape[1], nearest[1][0].shape[1]
@@ -193,8 +232,8 @@ class Search:
 
     def _bound(self, a: Prepared, b: Prepared, frame: Frame, plan: Any, dims: list[int], run: Any) -> None:
         """Make the coarse panels."""
-        from sfumato.subspace.dots import BLOCK
-        from sfumato.subspace.panels import column_layout, row_layout, scales_of
+        from sfumato.subspace.kernels.panels import column_layout, row_layout, scales_of
+        from sfumato.subspace.kernels.simd import BLOCK
 
         coarse = [
             side.panel(frame, plan.head, pad_rows=pad, dual=own, run=run)
@@ -238,7 +277,7 @@ class _Worker:
     """What one thread does and keeps."""
 
     def __init__(self, search: Search, height: int, width: int) -> None:
-        from sfumato.subspace.sweep import scratch
+        from sfumato.subspace.kernels.sweep import scratch
 
         candidates = max(ROWS_AT_ONCE * width, min(search.columns_at_once, width) * height)  # hardly ever touched
         self.search, self.decided = search, 0
@@ -246,7 +285,7 @@ class _Worker:
         self.upper: NDArray[np.float32] = np.empty((0, 0), np.float32)
 
     def sweep_rows(self, block: tuple[int, int], tile: Any) -> None:
-        from sfumato.subspace import bounds, sweep
+        from sfumato.subspace.kernels import bounds, sweep
 
         s, ((top, _), columns) = self.search, tile
         lines = s.bounds[(block[0] - top) * s.stride :]
@@ -260,7 +299,7 @@ class _Worker:
             self._decide(0)
 
     def sweep_columns(self, block: tuple[int, int], tile: Any, known: NDArray[np.float64]) -> None:
-        from sfumato.subspace import sweep
+        from sfumato.subspace.kernels import sweep
 
         s, (rows, (left, _)) = self.search, tile
         best, at = s.nearest[1][0], block[0] - left
@@ -268,7 +307,7 @@ class _Worker:
         self._decide(1)
 
     def _decide(self, side: int) -> None:
-        from sfumato.subspace.decide import decide
+        from sfumato.subspace.kernels.sweep import decide
 
         s, room = self.search, self.room
         pairs = room.own, room.other, room.low, room.counts[0]
@@ -319,13 +358,13 @@ def _norms(panel: Any, left_out: bool) -> NDArray[np.float32]:
 
 
 def _side(panel: Any, left_out: bool) -> Any:
-    from sfumato.subspace.sweep import Side
+    from sfumato.subspace.kernels.sweep import Side
 
     return Side(panel.values.reshape(-1), _norms(panel, left_out), (0,) * (panel.values.shape[1] - 1))
 
 
 def _rows(side: Prepared, other: Prepared) -> Any:
-    from sfumato.subspace.decide import Rows
+    from sfumato.subspace.kernels.sweep import Rows
 
     flat = read_only(side.origin).reshape(-1), read_only(side.basis).reshape(-1)
     return Rows(*flat, indistinct(side, other), side.dim)
@@ -340,7 +379,7 @@ def indistinct(side: Prepared, other: Prepared) -> NDArray[np.float64]:
 
 def exact_distances(a: Prepared, b: Prepared) -> Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]:
     """Return the last word on pairs of rows (i, j) of two sides: what ``decide`` compares, for other searches."""
-    from sfumato.subspace.pairs import exact_pairs
+    from sfumato.subspace.kernels.pairs import exact_pairs
 
     zeros0, zeros1 = indistinct(a, b), indistinct(b, a)
 

@@ -166,8 +166,8 @@ class _Sample:
 
     def share(self, head: int, step: float) -> float:
         """Return the share of pairs that a bound on ``head`` axes does not settle."""
-        from sfumato.subspace import bounds
         from sfumato.subspace.fast import Search
+        from sfumato.subspace.kernels import bounds
 
         rows, columns = self.sides
         nothing = [(np.empty((len(own), 0)), np.empty((len(own), 0), np.int64)) for own in self.sides]

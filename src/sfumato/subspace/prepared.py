@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from sfumato.subspace.panels import Panel
+    from sfumato.subspace.kernels.panels import Panel
 
 SAMPLE = 512
 """How many origins of a side the axes are computed from."""
@@ -103,7 +103,7 @@ class Prepared:
         run: Callable[..., Iterable[Any]] = map,
     ) -> "Panel":
         """Return the subspaces rounded in a frame, projected on its first ``head`` axes, or whole; ``run`` is a map."""
-        from sfumato.subspace.panels import make_panel
+        from sfumato.subspace.kernels.panels import make_panel
 
         key = PanelKey(frame, head, pad_rows, dual)
         if key not in self.made:
@@ -144,7 +144,7 @@ class Prepared:
 
     def dual_form(self, frame: Frame) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
         """Return the dual form about the mean of a frame: origins, bases (N, n - m, n) of the complements, and 0."""
-        from sfumato.subspace.complement import complement_basis
+        from sfumato.subspace.reference import complement_basis
 
         offset = self.origin - frame.mean
         for _ in range(2):

@@ -4,6 +4,7 @@
 Unrelated to the clear types on purpose: nothing here holds, imports or converts to a clear descriptor.
 """
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from sfumato.errors import InputError
 from sfumato.subspace import reference
 from sfumato.types.arrays import checked_size, frozen_array
-from sfumato.types.extractor import Extractor
+from sfumato.types.extractor import Extractor, is_label
 from sfumato.types.recipe import Recipe
 
 PAYLOADS = ("subspaces",)
@@ -162,3 +163,93 @@ class ConcealedFeatures:
 
     def __repr__(self) -> str:
         return f"ConcealedFeatures({self.subspaces!r}, {str(self.recipe)!r}, {self.extractor.name})"
+
+
+# ----------------------------------------------------------------
+# Concealed face templates: what may leave the device, and the only form in which a gallery knows a face
+# Unrelated to the clear embeddings on purpose: nothing here holds, imports or converts to one.
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class ConcealedTemplates:
+    """N faces as affine subspaces: ``ids`` N different short texts, ``subspaces`` N, ``recipe`` how they were made.
+
+    Raises InputError for ids that repeat, and for subspaces of another dimension than the recipe makes.
+    """
+
+    ids: tuple[str, ...]
+    subspaces: Subspaces
+    recipe: Recipe
+    extractor: Extractor = Extractor()  # noqa: RUF009 (frozen)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.subspaces, Subspaces):
+            raise InputError(f"subspaces: expected Subspaces, got {type(self.subspaces).__name__}")
+        if not isinstance(self.extractor, Extractor):
+            raise InputError(f"extractor: expected an Extractor, got {type(self.extractor).__name__}")
+        ids = tuple(self.ids)
+        if len(ids) != len(self.subspaces):
+            raise InputError(f"templates: {len(self.subspaces)} subspaces have {len(ids)} ids")
+        if not all(is_label(one) for one in ids):
+            raise InputError("templates: ids must be short, printable texts")
+        twice = [one for one, count in Counter(ids).items() if count > 1]
+        if twice:
+            raise InputError(f"templates: {twice[0]!r:.80} stands for two faces: ids must differ")
+        recipe = Recipe.of(self.recipe)
+        if self.subspaces.dim != recipe.dim:
+            raise InputError(
+                f"recipe {recipe} makes subspaces of dimension {recipe.dim}, these have {self.subspaces.dim}"
+            )
+        object.__setattr__(self, "ids", ids)
+        object.__setattr__(self, "recipe", recipe)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, rows: Any) -> "ConcealedTemplates":
+        """Select rows by a slice, a mask or a list of indices."""
+        index = np.atleast_1d(np.arange(len(self))[rows])
+        ids = tuple(self.ids[row] for row in index)
+        return ConcealedTemplates(ids, self.subspaces[index], self.recipe, self.extractor)
+
+    def __repr__(self) -> str:
+        return f"ConcealedTemplates({self.subspaces!r}, {str(self.recipe)!r}, {self.extractor.name})"
+
+
+# ----------------------------------------------------------------
+# What an owner chose to publish: clear descriptors of mapped points, for others to be localized against
+# Unrelated to the clear types on purpose: nothing turns ``Features`` into this but ``sfumato.publish``, on the device
+# that owns the pictures and when it is told to. A server reads it and can not write it.
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class PublicPoints:
+    """Published descriptors of the mapped points that one image of a map sees.
+
+    ``points`` (N,) int64, COLMAP's numbers of the points; ``descriptors`` (N, n) float32, row i of point i.
+
+    >>> PublicPoints([7, 9], np.eye(2, 8), Extractor("sift"))
+    PublicPoints(2 x 8 sift, published)
+    """
+
+    points: NDArray[np.int64]
+    descriptors: NDArray[np.float32]
+    extractor: Extractor = Extractor()  # noqa: RUF009 (frozen)
+
+    def __post_init__(self) -> None:
+        points = frozen_array(self.points, "points", (None,), np.int64)
+        descriptors = frozen_array(self.descriptors, "descriptors", (len(points), None))
+        if descriptors.shape[1] == 0:
+            raise InputError("descriptors: need at least one dimension")
+        if (points < 0).any():
+            raise InputError("points: expected COLMAP's numbers of points, 0 or more")
+        if not isinstance(self.extractor, Extractor):
+            raise InputError(f"extractor: expected an Extractor, got {type(self.extractor).__name__}")
+        object.__setattr__(self, "points", points)
+        object.__setattr__(self, "descriptors", descriptors)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __repr__(self) -> str:
+        return f"PublicPoints({len(self)} x {self.descriptors.shape[1]} {self.extractor.name}, published)"

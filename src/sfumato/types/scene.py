@@ -4,6 +4,7 @@
 Their text forms show no values either: where a camera stood tells where its owner was.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,3 +118,66 @@ class Landmarks:
 
     def __repr__(self) -> str:
         return f"Landmarks({len(self)} points, {len(self.observations)} observations, {len(self.images)} images)"
+
+
+# ----------------------------------------------------------------
+# COLMAP's camera models: their names in the order of COLMAP's numbers, and their parameters in order
+# Knows words and counts; what a model does to a ray is COLMAP's business.
+
+
+CAMERA_MODELS: dict[str, tuple[str, ...]] = {
+    name: tuple(parameters.split())
+    for name, parameters in {
+        "SIMPLE_PINHOLE": "f cx cy",
+        "PINHOLE": "fx fy cx cy",
+        "SIMPLE_RADIAL": "f cx cy k",
+        "RADIAL": "f cx cy k1 k2",
+        "OPENCV": "fx fy cx cy k1 k2 p1 p2",
+        "OPENCV_FISHEYE": "fx fy cx cy k1 k2 k3 k4",
+        "FULL_OPENCV": "fx fy cx cy k1 k2 p1 p2 k3 k4 k5 k6",
+        "FOV": "fx fy cx cy omega",
+        "SIMPLE_RADIAL_FISHEYE": "f cx cy k",
+        "RADIAL_FISHEYE": "f cx cy k1 k2",
+        "THIN_PRISM_FISHEYE": "fx fy cx cy k1 k2 p1 p2 k3 k4 sx1 sy1",
+        "RAD_TAN_THIN_PRISM_FISHEYE": "fx fy cx cy k0 k1 k2 k3 k4 k5 p0 p1 s0 s1 s2 s3",
+        "SIMPLE_DIVISION": "f cx cy k",
+        "DIVISION": "fx fy cx cy k",
+        "SIMPLE_FISHEYE": "f cx cy",
+        "FISHEYE": "fx fy cx cy",
+        "EUCM": "fx fy cx cy alpha beta",
+        "EQUIRECTANGULAR": "w h",
+    }.items()
+}
+"""Parameters by the name of the model; those that begin with f are focal lengths in pixels."""
+
+
+# ----------------------------------------------------------------
+# Rotations from the quaternions that files hold, as w x y z. Knows arrays only
+
+
+LOOSE = 1e-2
+"""How far the length of a quaternion in a file may be from 1; fewer digits than that are a mistake."""
+
+
+def rotation_of(quaternion: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the rotation (3, 3) of a quaternion w x y z of any length but 0.
+
+    >>> rotation_of([2, 0, 0, 0]).tolist() == np.eye(3).tolist()
+    True
+    """
+    w, x, y, z = np.asarray(quaternion, np.float64) / np.linalg.norm(quaternion)
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
+            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
+            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+
+
+def unit_rotation(quaternion: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the rotation (3, 3) of a quaternion w x y z from a file; InputError if it is not nearly of length 1."""
+    values = np.asarray(quaternion, np.float64)
+    if not np.isfinite(values).all() or np.abs(values).max() > 2 or abs(np.linalg.norm(values) - 1) > LOOSE:
+        raise InputError("expected a quaternion of length 1")
+    return rotation_of(values)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build a decoy database: spherical k-means of descriptors (section 4.1.1 of the paper), by faiss.
+
+Two levels for large databases: the descriptors are first cut in cells, then each cell in as many centroids as its
+share of descriptors asks for. A flat k-means of 1 M descriptors to 65,536 centroids takes hours of two cores; this
+takes about a minute, for a slightly larger quantisation error (benchmarks/decoys.py measures both).
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sfumato.concealment.decoy_file import decode_bytes, round_to_bytes
+from sfumato.concealment.decoys import DEFAULT_PARTS, Decoys, checked_labels
+from sfumato.errors import DecoyError
+from sfumato.types.arrays import frozen_array
+from sfumato.types.clear import Features
+from sfumato.types.extractor import Extractor, Setting
+
+Progress = Callable[[Iterable[Any]], Iterable[Any]]
+Floats = NDArray[np.float32]
+
+FLAT_LIMIT = 4096
+DEFAULT_SIZE = 65_536
+
+
+def build_decoys(
+    descriptors: Features | ArrayLike | Iterable[Features],
+    size: int = DEFAULT_SIZE,
+    *,
+    parts: int = DEFAULT_PARTS,
+    labels: ArrayLike | None = None,
+    extractor: Extractor | None = None,
+    iterations: int = 10,
+    seed: int = 0,
+    progress: Progress = iter,
+) -> Decoys:
+    """Cluster descriptors (N, n), or those of many images, to a database of ``size`` decoys in ``parts`` parts.
+
+    Duplicates are removed, before and after. With ``labels`` (N,) the clusters of each label are built apart, in
+    proportion. Unit-norm descriptors are clustered on the sphere; SIFT kinds are rounded to bytes, as SIFT is. The
+    seed makes the build repeatable; a decoy database is public and holds no secret.
+
+    Raises DecoyError if there are fewer distinct descriptors than decoys wanted.
+    """
+    rows, kind = _gather(descriptors)
+    kind = extractor or kind
+    if size < 1 or parts < 1 or iterations < 1 or seed < 0:
+        raise DecoyError(
+            f"size, parts and iterations must be positive, seed not negative: got {size}, {parts}, {iterations}, {seed}"
+        )
+    tags = np.zeros(len(rows), np.int64) if labels is None else checked_labels(labels, len(rows))
+    rows, tags = _distinct(rows, tags)
+    if len(rows) < size:
+        raise DecoyError(f"{size} decoys need at least as many distinct descriptors, there are {len(rows)}")
+    spherical = bool(np.abs(np.linalg.norm(rows, axis=1) - 1).max() < 1e-3)
+    generator = np.random.default_rng(seed)
+    centroids, owners = _cluster_by_label(rows, tags, size, spherical, iterations, generator, progress)
+    if kind.name in ("sift", "rootsift") and spherical:
+        for _ in range(4):  # rounding once more changes a row in 100,000; then none
+            centroids = decode_bytes(round_to_bytes(centroids))
+    centroids, owners = _distinct(centroids, owners)
+    made: dict[str, Setting] = {
+        "descriptors": len(rows), "wanted": size, "iterations": iterations, "seed": seed, "spherical": spherical
+    }  # fmt: skip
+    permutation = generator.permutation(len(centroids)).astype(np.int32)
+    return Decoys(centroids, kind, permutation, parts, None if labels is None else owners, made)
+
+
+def draw_descriptors(
+    descriptors: Features | ArrayLike | Iterable[Features],
+    size: int = DEFAULT_SIZE,
+    *,
+    parts: int = DEFAULT_PARTS,
+    extractor: Extractor | None = None,
+    seed: int = 0,
+) -> Decoys:
+    """Draw ``size`` distinct descriptors at random, as they are: a public set for attacks, in the form of a database.
+
+    Centroids are smoother than descriptors; who searches for a clear descriptor wants real ones.
+
+    Raises DecoyError if there are fewer distinct descriptors than wanted.
+    """
+    rows, kind = _gather(descriptors)
+    if size < 1 or parts < 1 or seed < 0:
+        raise DecoyError(f"size and parts must be positive, seed not negative: got {size}, {parts}, {seed}")
+    rows, _ = _distinct(rows, np.zeros(len(rows), np.int64))
+    if len(rows) < size:
+        raise DecoyError(f"{size} wanted, but there are only {len(rows)} distinct descriptors")
+    generator = np.random.default_rng(seed)
+    drawn = rows[np.sort(generator.choice(len(rows), size, replace=False))]
+    permutation = generator.permutation(size).astype(np.int32)
+    made: dict[str, Setting] = {"descriptors": len(rows), "wanted": size, "seed": seed, "drawn": True}
+    return Decoys(drawn, extractor or kind, permutation, parts, None, made)
+
+
+def _gather(source: Features | ArrayLike | Iterable[Features]) -> tuple[Floats, Extractor]:
+    """Return all descriptors (N, n) and their one extractor."""
+    if isinstance(source, Features):
+        return source.descriptors, source.extractor
+    if isinstance(source, np.ndarray) or not isinstance(source, Iterable):
+        return frozen_array(source, "descriptors", (None, None)), Extractor()
+    sets: list[Any] = list(source)
+    if not sets:
+        raise DecoyError("there are no descriptors to build decoys from")
+    if not all(isinstance(features, Features) for features in sets):
+        return frozen_array(sets, "descriptors", (None, None)), Extractor()
+    kinds = {(features.extractor.name, features.descriptors.shape[1]) for features in sets}
+    if len(kinds) > 1:
+        raise DecoyError(f"descriptors of different kinds can not share a database: {sorted(kinds)}")
+    return np.concatenate([features.descriptors for features in sets]), sets[0].extractor
+
+
+def _distinct(rows: Floats, tags: NDArray[Any]) -> tuple[Floats, NDArray[Any]]:
+    """Drop rows that repeat an earlier one; the order of the others stays."""
+    as_one = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1] * 4)))[:, 0]
+    kept = np.sort(np.unique(as_one, return_index=True)[1])
+    return rows[kept], tags[kept]
+
+
+def _cluster_by_label(
+    rows: Floats,
+    tags: NDArray[Any],
+    size: int,
+    spherical: bool,
+    iterations: int,
+    generator: np.random.Generator,
+    progress: Progress,
+) -> tuple[Floats, NDArray[Any]]:
+    """Split every label in cells and every cell in centroids; return the centroids and their labels."""
+    jobs: list[tuple[Floats, int, Any]] = []
+    names, of_label = np.unique(tags, return_inverse=True)
+    for number, share in enumerate(_shares(np.bincount(of_label), size)):
+        if share:
+            jobs += [
+                (cell, count, names[number])
+                for cell, count in _cells(rows[of_label == number], share, spherical, generator)
+            ]
+    centroids = [_kmeans(cell, count, spherical, iterations, generator) for cell, count, _ in progress(jobs)]
+    owners = np.concatenate([np.full(count, name) for _, count, name in jobs])
+    return np.concatenate(centroids), owners
+
+
+def _cells(rows: Floats, size: int, spherical: bool, generator: np.random.Generator) -> list[tuple[Floats, int]]:
+    """Cut descriptors in about sqrt(size) cells, each with its share of the centroids."""
+    if size <= FLAT_LIMIT:
+        return [(rows, size)]
+    import faiss
+
+    count = int(np.sqrt(size))
+    sample = rows[np.sort(generator.choice(len(rows), min(len(rows), 100 * count), replace=False))]
+    coarse = _kmeans(sample, count, spherical, 10, generator)
+    index = faiss.IndexFlatIP(rows.shape[1]) if spherical else faiss.IndexFlatL2(rows.shape[1])
+    index.add(coarse)
+    cell_of = index.search(rows, 1)[1][:, 0]
+    shares = _shares(np.bincount(cell_of, minlength=count), size)
+    return [(rows[cell_of == cell], share) for cell, share in enumerate(shares) if share]
+
+
+def _kmeans(rows: Floats, count: int, spherical: bool, iterations: int, generator: np.random.Generator) -> Floats:
+    """Return ``count`` centroids of rows; the rows themselves where there are no more."""
+    import faiss
+
+    seed = int(generator.integers(1, 2**31 - 1))
+    if len(rows) == count:
+        return rows
+    model = faiss.Kmeans(
+        rows.shape[1], count, niter=iterations, spherical=spherical, seed=seed,
+        min_points_per_centroid=1, max_points_per_centroid=len(rows),
+    )  # fmt: skip
+    model.train(rows)
+    return np.asarray(model.centroids, np.float32).reshape(count, -1)
+
+
+def _shares(counts: NDArray[np.intp], size: int) -> list[int]:
+    """Divide ``size`` in proportion to ``counts``, none above its count, by largest remainders."""
+    exact = counts * (size / max(1, counts.sum()))
+    shares = np.floor(exact).astype(int)
+    shares[np.argsort(shares - exact, kind="stable")[: size - shares.sum()]] += 1
+    return [int(share) for share in shares]

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The encoders of a recipe: found by file, by name or by checksum, and run one after the other.
+
+A recipe that was resolved names each encoder with the first digits of its checksum and no path, so that what is
+archived says what was done and not where it lay, and two encoders of one name are two recipes. Knows recipes and
+encoders; not how points are lifted.
+"""
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.encoder import SEALED, Encoder, bundled_encoder, bundled_names, encode, load_encoder, narrowed
+from sfumato.concealment.seal import check_sealed, seal_link, unnamed
+from sfumato.errors import FileError, InputError, RecipeError
+from sfumato.types.extractor import Extractor
+from sfumato.types.recipe import CHECKSUM_DIGITS, Link, Recipe
+
+Floats = NDArray[np.float32]
+
+LONGEST_NAME = 80
+PROBES = 64
+SAME = 1e-3
+"""How far squared distances of probes must move for an encoder to count as one."""
+REMEMBERED = 32
+COMPRESSED = "sift"
+"""Whose principal components compress-D takes where no file is named."""
+
+_lock = threading.Lock()
+_known: "OrderedDict[str, Encoder]" = OrderedDict()  # by the digits of the checksum that recipes have
+_files: "OrderedDict[tuple[str | int, ...], Encoder]" = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A recipe whose encoders were read: each of its encoder links names a checksum; ``encoders`` in their order."""
+
+    recipe: Recipe
+    encoders: tuple[Encoder, ...]
+
+    def __call__(self, points: ArrayLike) -> Floats:
+        """Encode points, as ``encode_points`` does."""
+        return encode_points(self, points)
+
+    def refuse_others(self, extractor: Extractor) -> None:
+        """Raise RecipeError if descriptors of this kind are not what the first encoder takes."""
+        if self.encoders and not Extractor(self.encoders[0].extractor_name).matches(extractor):
+            raise RecipeError(
+                f"recipe {self.recipe}: its encoder is for {self.encoders[0].extractor_name}, the features are "
+                f"{extractor.name}: choose an encoder for {extractor.name}, or train one with sfumato train "
+                f"{self.encoders[0].kind} --descriptor {extractor.name}"
+            )
+
+
+def resolve(recipe: Recipe | str, key: bytes | None = None, width: int = 128) -> Resolved:
+    """Find the encoders of a recipe, and return it with their checksums.
+
+    ``ninja:FILE`` and ``compress-48:FILE`` are read from files, ``ninja-NAME`` and ``compress-48`` are of the package.
+    A name with a checksum, as an archive has it, is found among those of the package and all that this process read.
+    ``sealed-512`` is made of ``key``, for rows of ``width`` numbers unless an encoder comes before it, and is never
+    kept: whoever resolves it again passes the key again.
+
+    Raises FileError for a file that can not be used, RecipeError for an encoder that is not there, does not fit the one
+    before it, or conceals nothing.
+    """
+    given = Recipe.of(recipe)
+    links, encoders = [], list[Encoder]()
+    for link in given.links:
+        if link.kind == "sealed":
+            encoder, link = seal_link(link, given, key, encoders[-1].output_dim if encoders else width)
+            encoders.append(encoder)
+        elif link.role == "encoder":
+            encoder, link = _find(link, given)
+            if encoders and encoders[-1].output_dim != encoder.input_dim:
+                raise RecipeError(
+                    f"recipe {given}: {link} takes {encoder.input_dim} dimensions, what comes before it gives "
+                    f"{encoders[-1].output_dim}"
+                )
+            encoders.append(encoder)
+        links.append(link)
+    if not encoders:
+        return Resolved(given, ())
+    named = Recipe(links=tuple(links), evaluation_seed=given.evaluation_seed, keyed=given.keyed, decoys=given.decoys)
+    return Resolved(named, tuple(encoders))
+
+
+def resolve_ahead(recipe: Recipe | str) -> Recipe:
+    """Return a recipe with the checksums of all encoders but a seal's: that is named once the width of rows is known.
+
+    Raises what ``resolve`` does, and nothing about keys.
+    """
+    given = Recipe.of(recipe)
+    if not given.is_sealed:
+        return resolve(given).recipe
+    check_sealed(given)
+    *links, seal = given.links
+    before = resolve(Recipe(links=tuple(links))).recipe.links if links else ()
+    return Recipe(links=(*before, seal if seal.checksum else unnamed(seal)))
+
+
+def encode_points(resolved: Resolved, points: ArrayLike) -> Floats:
+    """Return points (N, n) as the encoders of a recipe make them, (N, n'), before any lifting; as they are without."""
+    rows: Floats = np.asarray(points, np.float32)
+    for encoder in resolved.encoders:
+        rows = encode(encoder, rows)
+    return rows
+
+
+def encode_decoys(resolved: Resolved, decoys: Decoys) -> Decoys:
+    """Return decoys in the space of a recipe's encoders, kept for the next call with the same object.
+
+    Raises InputError for decoys of other dimensions than the encoder takes.
+    """
+    return _encode_decoys(decoys, resolved.encoders) if resolved.encoders else decoys
+
+
+def find_encoders(recipe: Recipe, given: Iterable[Encoder] = ()) -> Resolved | None:
+    """Return the encoders that a recorded recipe names, among ``given``, those of the package, and those read before.
+
+    None where one is at hand nowhere.
+
+    Raises InputError for a given encoder that the recipe does not name.
+    """
+    for encoder in given:
+        wanted = {link.checksum for link in recipe.encoders}
+        found = {remember(one).checksum[:CHECKSUM_DIGITS] for one in _cut_for(encoder, recipe)}
+        if not found & wanted:
+            raise InputError(
+                f"the features were made by {recipe}, and this is another encoder, "
+                f"{encoder.checksum[:CHECKSUM_DIGITS]}: give the one that was used"
+            )
+    try:
+        return resolve(recipe) if all(link.checksum for link in recipe.encoders) else None
+    except RecipeError:
+        return None
+
+
+def remember(encoder: Encoder) -> Encoder:
+    """Let this process find an encoder by its checksum from now on; return the one object that stands for it.
+
+    A seal is given back and not kept: who serves two owners must not seal for one under the key of the other.
+    """
+    if encoder.kind == SEALED:
+        return encoder
+    digits = encoder.checksum[:CHECKSUM_DIGITS]
+    with _lock:
+        old = _known.get(digits)
+        if old is None or (old.checksum, old.extractor_name) != (encoder.checksum, encoder.extractor_name):
+            old = _known[digits] = encoder
+        _known.move_to_end(digits)
+        while len(_known) > REMEMBERED:
+            _known.popitem(last=False)
+        return old
+
+
+def _cut_for(encoder: Encoder, recipe: Recipe) -> list[Encoder]:
+    """Return an encoder, and principal components also cut to the numbers that a recipe asks for."""
+    cuts = [link.dim for link in recipe.encoders if link.kind == "compress" and encoder.kind == "compress"]
+    return [encoder, *(narrowed(encoder, dim) for dim in cuts if dim and dim < encoder.output_dim)]
+
+
+def _find(link: Link, recipe: Recipe) -> tuple[Encoder, Link]:
+    """Return the encoder of a link, and the link with its checksum."""
+    if link.checksum:
+        name = Path(link.variant[1:]).name if link.named else link.variant[1:]
+        return _by_checksum(link, recipe), replace(link, variant=f"{link.variant[0]}{name}")
+    variant = link.variant
+    if variant.startswith(":"):
+        path = Path(variant[1:])
+        encoder = _read(path, link.kind)
+        variant = ":" + (path.name.removesuffix(".safetensors")[:LONGEST_NAME].strip() or "encoder")
+    else:
+        encoder = bundled_encoder(COMPRESSED if link.kind == "compress" else variant[1:], link.kind)
+    if encoder.kind != link.kind:
+        raise RecipeError(f"recipe {recipe}: its encoder is of the kind {encoder.kind}, not {link.kind}")
+    if link.dim is not None:
+        encoder = _cut(encoder, link.dim, recipe)
+    _refuse_turning(encoder, recipe)
+    return remember(encoder), replace(link, variant=f"{variant}@{encoder.checksum[:CHECKSUM_DIGITS]}")
+
+
+def before_seal(recipe: Recipe | str) -> Resolved | None:
+    """Return the encoders that come before the seal of a recipe, which anyone may know; None if there are none."""
+    links = Recipe.of(recipe).links[:-1]
+    return resolve(Recipe(links=links)) if links else None
+
+
+def _cut(encoder: Encoder, dim: int, recipe: Recipe) -> Encoder:
+    try:
+        return narrowed(encoder, dim)
+    except InputError as cause:
+        raise RecipeError(f"recipe {recipe}: {cause}") from cause
+
+
+def _refuse_turning(encoder: Encoder, recipe: Recipe) -> None:
+    """Raise RecipeError if an encoder only turns descriptors, or leaves them as they are: that conceals nothing.
+
+    A guard against mistakes, not against malice: who makes the file of an encoder decides what it shows.
+    """
+    drawn = np.random.default_rng(0).standard_normal((PROBES, encoder.input_dim))
+    for rows in (drawn, np.abs(drawn)):  # networks may treat what is never negative differently
+        unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        if np.abs(_squared_distances(encode(encoder, unit)) - _squared_distances(unit)).max() > SAME:
+            return
+    raise RecipeError(f"recipe {recipe}: its encoder leaves descriptors as they are, up to a turn: it conceals nothing")
+
+
+def _squared_distances(rows: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return all (N, N) squared distances of a few rows: no turn and no shift changes them."""
+    differences = rows[:, None].astype(np.float64) - rows[None]
+    squared: NDArray[np.float64] = np.square(differences).sum(axis=2)
+    return squared
+
+
+def _by_checksum(link: Link, recipe: Recipe) -> Encoder:
+    with _lock:
+        found = _known.get(link.checksum)
+    if found is None:
+        bundled = (bundled_encoder(name, link.kind) for name in bundled_names(link.kind))
+        cut = (one for encoder in bundled for one in _cut_for(encoder, recipe))
+        found = next((one for one in cut if one.checksum.startswith(link.checksum)), None)
+    if found is None:
+        raise RecipeError(
+            f"recipe {recipe} names an encoder by its checksum {link.checksum}, which does not come with the package: "
+            f"give its file, {'ninja:FILE' if link.dim is None else f'compress-{link.dim}:FILE'}, or --encoder FILE"
+        )
+    return remember(found)
+
+
+def _read(path: Path, kind: str) -> Encoder:
+    """Read an encoder, once for each version of a file."""
+    try:
+        info = os.stat(path)
+    except OSError as cause:
+        raise FileError(
+            f"{path}: the encoder of the recipe can not be read ({cause.strerror or cause}): check the path after "
+            f"{kind}:, or name one that comes with the package ({', '.join(bundled_names(kind)) or 'there is none'})"
+        ) from cause
+    key = (os.path.abspath(path), info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns)
+    with _lock:
+        found = _files.get(key)
+    if found is None:
+        found = load_encoder(path)
+        with _lock:
+            _files[key] = found
+            while len(_files) > REMEMBERED:
+                _files.popitem(last=False)
+    return found
+
+
+@lru_cache(maxsize=4)
+def _encode_decoys(decoys: Decoys, encoders: tuple[Encoder, ...]) -> Decoys:
+    rows: Floats = decoys.descriptors
+    for encoder in encoders:
+        rows = encode(encoder, rows)
+    return Decoys(rows, decoys.extractor, decoys.permutation, decoys.parts, decoys.labels, decoys.made)

@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What templates tell about gender, race and the like (section 4.2.2 and Figure 4 of the paper).
+
+Faces are dealt to three sides that share none: decoys, the attacker, and the attacked. Reported is what each attack
+gets right, beside the majority; leakage is the most that any of them gets. What is kept are tables of guesses and
+truths, no face and nobody's label.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.auditing.tables import Table, group_by_seed, make_table
+from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
+from sfumato.concealment.decoys import Decoys
+from sfumato.errors import InputError
+from sfumato.experiments.data.face_benchmarks import LabelledFaces
+from sfumato.experiments.faces.lifting import lift_faces
+from sfumato.experiments.frontier.sheets import figure_by_figure, run_together
+from sfumato.types.clear import Embeddings
+from sfumato.types.concealed import Subspaces
+from sfumato.types.recipe import KINDS, Recipe
+from sfumato.types.record import Record, Value
+
+ATTACKS = {
+    "neighbours": "the commonest label of the K nearest clear faces",
+    "templates": "a classifier of origins, trained on templates of the same recipe",
+    "stripped": "the same after decoys, which are public, were taken away",
+}
+SCORES = {
+    "majority": "majority",
+    "10 neighbours": "neighbours",
+    "relabelled": "neighbours relabelled",
+    "trained on templates": "templates",
+    "decoys taken away": "stripped",
+    "leakage": "leakage",
+}
+"""Titles of columns, and the scores behind them."""
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttributeProtocol:
+    """Recipes, attributes, and how many faces each side is dealt; a seed decides the deal and the liftings.
+
+    With ``attacked_prefix`` the attacked are faces whose names begin with it, and all others go to decoys and attacker:
+    "val/" for the split of FairFace.
+    """
+
+    recipes: tuple[str, ...] = (
+        "raw", "random-2", "adversarial-2", "hybrid-2", "hybrid-labels-2", "adversarial-4", "hybrid-4",
+    )  # fmt: skip
+    attributes: tuple[str, ...] = ("gender", "race")
+    seeds: tuple[int, ...] = (0,)
+    decoys: int = 2000
+    attacker: int = 5000
+    attacked: int = 1000
+    attacked_prefix: str = ""
+
+    def __post_init__(self) -> None:
+        for recipe in self.recipes:
+            if Recipe.of(recipe).has_encoder:
+                raise InputError(f"{recipe}: encoders are made for local features, not for faces")
+        sizes = (self.decoys, self.attacker, self.attacked)
+        if min(sizes) < 1 or not self.recipes or not self.attributes or not self.seeds:
+            raise InputError(
+                f"nothing to evaluate: name recipes, attributes and seeds, and deal faces to all, not {sizes}"
+            )
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Deal:
+    """Rows of the faces: those of the ``decoys``, of the ``attacker``, and the ``attacked`` ones; none twice."""
+
+    decoys: NDArray[np.int64]
+    attacker: NDArray[np.int64]
+    attacked: NDArray[np.int64]
+
+
+def deal_faces(names: Sequence[str], protocol: AttributeProtocol, seed: int) -> Deal:
+    """Deal faces at random, by their names if the protocol says so; raises InputError if there are too few."""
+    prefix, count = protocol.attacked_prefix, len(names)
+    drawn = np.random.default_rng([seed, count]).permutation(count)
+    chosen = np.array([bool(prefix) and name.startswith(prefix) for name in names], bool)[drawn]
+    before = protocol.decoys + protocol.attacker
+    ours, theirs = (drawn[chosen], drawn[~chosen]) if prefix else (drawn[before:], drawn[:before])
+    if len(ours) < protocol.attacked or len(theirs) < before:
+        raise InputError(
+            f"{protocol.decoys} faces wanted for decoys, {protocol.attacker} to attack with, {protocol.attacked} to "
+            f"attack, but there are {count}{f', {len(ours)} of them {prefix!r:.80}' if prefix else ''}"
+        )
+    return Deal(theirs[: protocol.decoys], theirs[protocol.decoys : before], ours[: protocol.attacked])
+
+
+def evaluate_attributes(
+    source: LabelledFaces,
+    folder: str | Path,
+    protocol: AttributeProtocol | None = None,
+    *,
+    progress: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+    overwrite: bool = False,
+) -> list[Record]:
+    """Attack every recipe, attribute and seed; return a record for each, also kept below ``folder``.
+
+    Raises InputError for an attribute that is not known of the faces, or too few of them; FileError if the folder can
+    not be written.
+    """
+    protocol = protocol or AttributeProtocol()
+    missing = [name for name in protocol.attributes if name not in source.labels]
+    if missing:
+        raise InputError(f"there is no label {missing[0]!r:.80}, but {', '.join(source.labels) or 'none'}")
+    wrong = [name for name in protocol.attributes if source.labels[name].min(initial=0) < 0]
+    if wrong:
+        raise InputError(f"{wrong[0]}: labels are numbers from 0 on")
+    deal_faces(source.faces.names, protocol, 0)
+    tasks = [
+        _task(source, protocol, Recipe.of(recipe), attribute, seed)
+        for attribute in dict.fromkeys(protocol.attributes)
+        for recipe in dict.fromkeys(protocol.recipes)
+        for seed in dict.fromkeys(protocol.seeds)
+    ]
+    return run_together(tasks, folder, progress=progress, overwrite=overwrite)
+
+
+def _task(source: LabelledFaces, protocol: AttributeProtocol, recipe: Recipe, attribute: str, seed: int) -> Task:
+    params: dict[str, Value] = {
+        "recipe": str(recipe),
+        "attribute": attribute,
+        "decoy_count": protocol.decoys,
+        "attacker": protocol.attacker,
+        "attacked": protocol.attacked,
+        "attacked_prefix": protocol.attacked_prefix,
+        "neighbours": NEIGHBOURS,
+    }
+    return Task(
+        name="attributes",
+        samples=[Sample(attribute, digest_data(source.faces.values, source.labels[attribute]))],
+        predict=partial(_predict, source, protocol, recipe, attribute, seed),
+        score=score_tables,
+        summarise=figure_by_figure("faces"),
+        params=params,
+        seed=seed,
+        version=VERSION,
+    )
+
+
+def _predict(
+    source: LabelledFaces, protocol: AttributeProtocol, recipe: Recipe, attribute: str, seed: int, sample: Sample
+) -> Prediction:
+    """Conceal the attacked faces, attack them in every way, and return a table of guesses and truths for each."""
+    deal, labels = deal_faces(source.faces.names, protocol, seed), source.labels[attribute]
+    decoys = Decoys(source.faces.values[deal.decoys], labels=labels[deal.decoys])
+    others, known = source.faces[deal.attacker], labels[deal.attacker]
+    attacked, truth = source.faces[deal.attacked], labels[deal.attacked]
+    templates = _lift(attacked, truth, recipe, decoys, 2 * seed)
+    own = _lift(others, known, recipe, decoys, 2 * seed + 1)  # what the attacker trains on: other draws
+    count = 0 if recipe.lifting is None else recipe.lifting.decoy_count
+    guesses = {
+        "neighbours": neighbour_guesses(templates, others.values, known),
+        "templates": train_guess(template_features(own), known).guess(template_features(templates)),
+        "stripped": train_guess(stripped_features(own, decoys, count), known).guess(
+            stripped_features(templates, decoys, count)
+        ),
+    }
+    classes = int(labels.max()) + 1
+    return {name: confusion(guessed, truth, classes) for name, guessed in guesses.items()}
+
+
+def _lift(faces: Embeddings, labels: NDArray[np.int64], recipe: Recipe, decoys: Decoys, seed: int) -> Subspaces:
+    """Lift faces, with decoys of other labels if the recipe asks for them; equal photos have one label."""
+    if recipe.lifting is None or KINDS[recipe.lifting.kind].decoys != "labels":
+        return lift_faces(faces, recipe, decoys, seed=seed)
+    _, first, same = np.unique(faces.values, axis=0, return_index=True, return_inverse=True)
+    return lift_faces(faces, recipe, decoys, seed=seed, labels=labels[first[same.ravel()]])
+
+
+def score_tables(sample: Sample, prediction: Prediction) -> Figures:
+    """Return what every attack gets right, as it is and relabelled, the majority, and the most of all: leakage."""
+    tables = {name: prediction[name] for name in ATTACKS}
+    figures = {"majority": majority(tables["neighbours"]), "faces": float(tables["neighbours"].sum())}
+    for name, table in tables.items():
+        figures |= {name: accuracy(table), f"{name} relabelled": relabelled_accuracy(table)}
+    best = max(figures[name] for name in ("neighbours", "neighbours relabelled", "templates", "stripped"))
+    return {**figures, "leakage": best}
+
+
+def attribute_table(records: Iterable[Record]) -> Table:
+    """Return one row an attribute and recipe: the majority, every attack, and the leakage."""
+    return make_table(group_by_seed(records), ("attribute", "recipe"), SCORES)
+
+
+# ----------------------------------------------------------------
+# Ways to guess what kind of person a template stands for: neighbours, a trained classifier, decoys taken away
+# The attacker knows templates, the recipe, faces of other people with their labels, and (to take decoys away) the
+# public
+# decoy database. Knows subspaces and class numbers; not which faces are attacked.
+
+
+Floats = NDArray[np.float32]
+Classes = NDArray[np.int64]
+
+NEIGHBOURS = 10
+"""K of section 4.2.2 of the paper."""
+
+INSIDE = 3e-3
+"""A decoy this near to a subspace lies in it: rounding is a thousandth of that, chance several hundred times."""
+
+AT_ONCE = 256
+
+RIDGES = (1e-3, 1e-2, 1e-1, 1.0)
+"""Penalties that are tried, as shares of the mean variance of a feature."""
+
+
+def squared_distances_to(points: Floats, subspaces: Subspaces) -> Floats:
+    """Return squared distances (N, P) of subspaces to points (P, n) in float32 (Eq. 1), not below 0."""
+    length = np.einsum("pi,pi->p", points, points)
+    squared: Floats = length[None] - 2 * subspaces.origin @ points.T
+    squared += np.einsum("ni,ni->n", subspaces.origin, subspaces.origin)[:, None]
+    for k in range(subspaces.dim):
+        squared -= (subspaces.basis[:, k] @ points.T) ** 2
+    return np.maximum(squared, 0, out=squared)
+
+
+def neighbour_guesses(
+    subspaces: Subspaces, points: Floats, labels: Classes, *, neighbours: int = NEIGHBOURS
+) -> Classes:
+    """Return the commonest label (N,) among the clear faces nearest to each subspace; of a tie, that of the nearest.
+
+    Raises InputError if there are fewer faces than neighbours.
+    """
+    if len(points) < neighbours:
+        raise InputError(f"{neighbours} neighbours wanted, but there are only {len(points)} faces to compare with")
+    count = int(labels.max(initial=0)) + 1
+    found = np.empty(len(subspaces), np.int64)
+    for start in range(0, len(subspaces), AT_ONCE):
+        block = slice(start, start + AT_ONCE)
+        squared = squared_distances_to(points, subspaces[block])
+        near = np.argpartition(squared, neighbours - 1, axis=1)[:, :neighbours]
+        ranked = np.take_along_axis(near, np.argsort(np.take_along_axis(squared, near, 1), axis=1), 1)
+        votes = np.zeros((len(ranked), count))
+        for rank in range(neighbours):  # a vote less one rank's worth of a thousandth: the nearer settles ties
+            votes[np.arange(len(ranked)), labels[ranked[:, rank]]] += 1 - 1e-3 * rank / neighbours
+        found[block] = votes.argmax(axis=1)
+    return found
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class LinearGuess:
+    """A linear classifier of features: ``weights`` (d + 1, C), the last row a constant."""
+
+    weights: NDArray[np.float64]
+
+    def guess(self, features: NDArray[Any]) -> Classes:
+        """Return the class (N,) of each row of features (N, d)."""
+        told: Classes = (features @ self.weights[:-1] + self.weights[-1]).argmax(axis=1)
+        return told
+
+
+def train_guess(features: NDArray[Any], labels: Classes, held: float = 0.2) -> LinearGuess:
+    """Fit one-of-C targets by least squares, with the penalty that is best on the last ``held`` of the rows.
+
+    Raises InputError without rows.
+    """
+    if len(features) < 2 or len(features) != len(labels):
+        raise InputError(f"{len(features)} rows with {len(labels)} labels: nothing to learn from")
+    edge = max(1, round(len(features) * (1 - held)))
+    scored = []
+    for ridge in RIDGES:
+        model = _fit(features[:edge], labels[:edge], ridge, int(labels.max()) + 1)
+        right = (model.guess(features[edge:]) == labels[edge:]).mean() if edge < len(features) else 0.0
+        scored.append((float(right), ridge))
+    return _fit(features, labels, max(scored)[1], int(labels.max()) + 1)
+
+
+def _fit(features: NDArray[Any], labels: Classes, ridge: float, count: int) -> LinearGuess:
+    rows = features.astype(np.float64)
+    centre, targets = rows.mean(axis=0), np.eye(count)[labels]
+    share = targets.mean(axis=0)
+    scatter = (rows - centre).T @ (rows - centre)
+    scatter[np.diag_indices_from(scatter)] += ridge * np.trace(scatter) / len(scatter) + 1e-12
+    weights = np.linalg.solve(scatter, (rows - centre).T @ (targets - share))
+    return LinearGuess(np.vstack([weights, share - centre @ weights]))
+
+
+def template_features(subspaces: Subspaces) -> Floats:
+    """Return what a template shows at once (N, n): its origin, a function of the subspace alone.
+
+    Faces and decoys are nearly orthogonal to each other, so that the point nearest to 0 is nearly their mean.
+    """
+    return subspaces.origin
+
+
+def stripped_features(subspaces: Subspaces, decoys: Decoys | None, count: int) -> Floats:
+    """Return, for each template, its unit point that is orthogonal to the decoys in it, and their labels (N, n + L).
+
+    Decoys lie in the subspace exactly (section 3.2 of the paper): whoever has the database sees them. Other people's
+    embeddings are nearly orthogonal to the face: the point of the subspace with no part along any of them is near it.
+    Where decoys have labels the last L columns count those found, which tells much if decoys were chosen by label.
+    """
+    if decoys is None or count == 0:
+        return _unit(subspaces.origin)
+    names = np.unique(decoys.labels) if decoys.labels is not None else np.zeros(0)
+    features = np.zeros((len(subspaces), subspaces.ambient_dim + len(names)), np.float32)
+    for start in range(0, len(subspaces), AT_ONCE):
+        some = subspaces[start : start + AT_ONCE]
+        entries, inside = found_decoys(some, decoys, count)
+        points = orthogonal_points(some, decoys.descriptors[entries] * inside[:, :, None])
+        features[start : start + AT_ONCE, : subspaces.ambient_dim] = points
+        if decoys.labels is not None:
+            told = (decoys.labels[entries][:, :, None] == names) & inside[:, :, None]
+            features[start : start + AT_ONCE, subspaces.ambient_dim :] = told.sum(axis=1)
+    return features
+
+
+def found_decoys(subspaces: Subspaces, decoys: Decoys, count: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Return the ``count`` decoys (N, count) nearest to each subspace, and which of them lie in it."""
+    squared = squared_distances_to(decoys.descriptors, subspaces)
+    entries = np.argpartition(squared, count - 1, axis=1)[:, :count]
+    return entries, exact_distances(decoys.descriptors[entries], subspaces) < INSIDE
+
+
+def exact_distances(points: Floats, subspaces: Subspaces) -> NDArray[np.float64]:
+    """Return the distances (N, k) of points (N, k, n) to their subspaces in float64: products lose the last digits."""
+    offset = points.astype(np.float64) - subspaces.origin[:, None]
+    basis = subspaces.basis.astype(np.float64)
+    offset -= np.matmul(np.matmul(offset, basis.transpose(0, 2, 1)), basis)
+    return np.asarray(np.linalg.norm(offset, axis=2))
+
+
+def orthogonal_points(subspaces: Subspaces, others: Floats) -> Floats:
+    """Return the point (N, n) of each subspace least along ``others`` (N, k, n), zeros left aside, at unit norm."""
+    along = np.einsum("nki,nji->nkj", others, subspaces.basis)
+    wanted = -np.einsum("nki,ni->nk", others, subspaces.origin)
+    inverse = np.linalg.pinv(along.astype(np.float64), rcond=1e-3)
+    coefficients = np.einsum("njk,nk->nj", inverse, wanted)
+    return _unit(subspaces.origin + np.einsum("nj,nji->ni", coefficients, subspaces.basis))
+
+
+def confusion(guessed: Classes, truth: Classes, count: int) -> NDArray[np.int64]:
+    """Return how often (C, C) each guess, a row, met each truth, a column."""
+    table = np.zeros((count, count), np.int64)
+    np.add.at(table, (guessed, truth), 1)
+    return table
+
+
+def accuracy(table: NDArray[np.int64]) -> float:
+    """Return the share of guesses that are right."""
+    return float(np.trace(table) / max(1, table.sum()))
+
+
+def relabelled_accuracy(table: NDArray[np.int64]) -> float:
+    """Return the share that is right when every guess is read as the truth it meets most often.
+
+    A classifier that is nearly always wrong tells as much as one that is nearly always right. The relabelling is the
+    best on the faces attacked themselves, hence never below the majority, and a little more than an attacker has.
+
+    >>> relabelled_accuracy(np.array([[1, 9], [8, 2]]))
+    0.85
+    """
+    return float(table.max(axis=1).sum() / max(1, table.sum()))
+
+
+def majority(table: NDArray[np.int64]) -> float:
+    """Return what someone gets right who always names the commonest class."""
+    return float(table.sum(axis=0).max() / max(1, table.sum()))
+
+
+def _unit(rows: NDArray[Any]) -> Floats:
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    result: Floats = (rows / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+    return result

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures about faces: curves of verification, bars of what attacks learn, and the one against the other.
+
+Knows records and distances; not how they were measured. Nothing is told by colour alone.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sfumato.auditing.tables import COLOURS, MARKERS, STYLES, Group, group_by_seed, save_figure
+from sfumato.errors import InputError
+from sfumato.experiments.faces.attributes import SCORES
+from sfumato.experiments.faces.verification import receiver_curve
+from sfumato.experiments.patches.evaluate import HATCHES
+from sfumato.types.record import Record
+
+BARS = {title: name for title, name in SCORES.items() if name not in ("majority", "leakage")}
+
+
+def draw_curves(
+    distances: Sequence[tuple[str, ArrayLike, ArrayLike]], stem: str | Path, title: str = ""
+) -> tuple[Path, Path]:
+    """Draw true accepts over false accepts, a line for each (label, distances, same); the rate below is logarithmic.
+
+    Labels that share their first word, the recipe, share a colour; their lines differ in style.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    if not distances:
+        raise InputError("figure: there are no distances to draw")
+    with mpl.rc_context({"svg.hashsalt": "sfumato", "font.size": 9}):
+        figure = Figure(figsize=(6.4, 4.8), layout="constrained")
+        axes: Any = figure.subplots()
+        of_recipe = Counter[str]()
+        for label, values, same in distances:
+            curve, recipe = receiver_curve(values, same), label.split(" ")[0]
+            of_recipe[recipe] += 1
+            number = list(of_recipe).index(recipe)
+            style = STYLES[(of_recipe[recipe] - 1 + number // len(COLOURS)) % len(STYLES)]
+            rates = np.maximum(curve.false_accept, 0.5 / curve.impostors)
+            axes.step(rates, curve.true_accept, style, where="post", color=COLOURS[number % len(COLOURS)], label=label)
+        axes.set_xscale("log")
+        axes.set_xlabel("false-accept rate")
+        axes.set_ylabel("true-accept rate")
+        axes.set_ylim(0, 1.01)
+        axes.grid(color="#e8e8e8")
+        figure.legend(loc="outside lower center", ncols=3, frameon=False)
+        if title:
+            axes.set_title(title, fontsize=10)
+        return save_figure(figure, stem)
+
+
+def draw_attributes(records: Iterable[Record], stem: str | Path, title: str = "") -> tuple[Path, Path]:
+    """Draw a panel an attribute: bars of every attack on every recipe, and a line for the majority (Figure 4).
+
+    Raises InputError where no record has a figure.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    groups = [group for group in group_by_seed(records) if group.values("leakage")]
+    if not groups:
+        raise InputError("figure: no record tells what attacks learn")
+    attributes = list(dict.fromkeys(str(group.params["attribute"]) for group in groups))
+    with mpl.rc_context({"svg.hashsalt": "sfumato", "font.size": 9}):
+        figure = Figure(figsize=(1.2 + 5.2 * len(attributes), 4.2), layout="constrained")
+        panels = figure.subplots(1, len(attributes), squeeze=False, sharey=True)[0]
+        for axes, attribute in zip(panels, attributes, strict=True):
+            own = [group for group in groups if group.params["attribute"] == attribute]
+            _draw_bars(axes, own)
+            axes.set_title(attribute, fontsize=10)
+        panels[0].set_ylabel("share of faces guessed rightly")
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
+        if title:
+            figure.suptitle(title, fontsize=11)
+        return save_figure(figure, stem)
+
+
+def _draw_bars(axes: Any, groups: Sequence[Group]) -> None:
+    width = 0.8 / len(BARS)
+    for number, (title, score) in enumerate(BARS.items()):
+        places = [place - 0.4 + width * (number + 0.5) for place in range(len(groups))]
+        heights = [group.mean(score) or 0.0 for group in groups]
+        spread = [group.deviation(score) or 0.0 for group in groups]
+        look = {"color": COLOURS[1 + number], "hatch": HATCHES[number], "edgecolor": "#ffffff", "linewidth": 0.4}
+        axes.bar(places, heights, width, yerr=spread if any(spread) else None, label=title, **look)
+    chance = float(np.mean([group.mean("majority") or 0.0 for group in groups]))
+    axes.axhline(chance, color="#000000", linewidth=1.2, label="majority")
+    axes.set_xticks(range(len(groups)), [str(group.params["recipe"]) for group in groups], rotation=35, ha="right")
+    axes.set_ylim(0, 1)
+    axes.grid(axis="y", color="#e8e8e8")
+    axes.set_axisbelow(True)
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """A recipe with the accuracy of verification and, of one attribute, what attacks get right."""
+
+    recipe: str
+    distance: str
+    attribute: str
+    accuracy: float
+    neighbours: float
+    leakage: float
+    majority: float
+
+
+def weigh(verified: Iterable[Record], attacked: Iterable[Record]) -> list[Balance]:
+    """Join verification and attribute records by recipe; raises InputError if no recipe is in both."""
+    leaks = [group for group in group_by_seed(attacked) if group.values("leakage")]
+    found = [
+        Balance(
+            recipe=str(group.params["recipe"]),
+            distance=str(group.params["distance"]),
+            attribute=str(leak.params["attribute"]),
+            accuracy=group.mean("accuracy") or 0.0,
+            neighbours=leak.mean("neighbours relabelled") or 0.0,
+            leakage=leak.mean("leakage") or 0.0,
+            majority=leak.mean("majority") or 0.0,
+        )
+        for group in group_by_seed(verified)
+        if group.values("accuracy")
+        for leak in leaks
+        if leak.params["recipe"] == group.params["recipe"]
+    ]
+    if not found:
+        raise InputError("figure: no recipe was both verified and attacked")
+    return found
+
+
+def draw_balance(points: Sequence[Balance], stem: str | Path, title: str = "") -> tuple[Path, Path]:
+    """Draw accuracy against leakage: for each recipe a mark at the strongest attack, and a thin line to the paper's.
+
+    Best is the corner at the upper left. A panel an attribute; the line across is the majority. Filled marks are
+    point-to-subspace (and raw), empty ones subspace-to-subspace. Recipes stand in the order of their best accuracy.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    best: dict[str, float] = {}
+    for one in points:
+        best[one.recipe] = max(best.get(one.recipe, 0.0), one.accuracy)
+    points = sorted(points, key=lambda one: (one.recipe != "raw", -best[one.recipe], one.recipe, one.distance))
+    attributes = sorted({one.attribute for one in points})
+    recipes = list(dict.fromkeys(one.recipe for one in points))
+    with mpl.rc_context({"svg.hashsalt": "sfumato", "font.size": 9}):
+        figure = Figure(figsize=(1.2 + 4.6 * len(attributes), 4.8), layout="constrained")
+        panels = figure.subplots(1, len(attributes), squeeze=False, sharey=True)[0]
+        for axes, attribute in zip(panels, attributes, strict=True):
+            for one in points:
+                if one.attribute == attribute:
+                    _mark(axes, one, recipes.index(one.recipe))
+            chance = float(np.mean([one.majority for one in points if one.attribute == attribute]))
+            axes.axvline(chance, color="#000000", lw=1)
+            axes.annotate(
+                "always guessing the majority", (chance, 0.2), (4, 0), ("data", "axes fraction"),
+                textcoords="offset points", rotation=90, fontsize=7, va="bottom",
+            )  # fmt: skip
+            axes.set_title(f"{attribute}: best is the upper left", fontsize=10)
+            axes.set_xlabel("share guessed rightly: bar 10 neighbours, mark the strongest attack")
+            axes.grid(color="#e8e8e8")
+        panels[0].set_ylabel("verification accuracy")
+        shown = dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
+        figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=4, frameon=False)
+        if title:
+            figure.suptitle(title, fontsize=11)
+        return save_figure(figure, stem)
+
+
+def _mark(axes: Any, one: Balance, number: int) -> None:
+    colour = COLOURS[number % len(COLOURS)]
+    hollow = one.distance == "s-to-s"
+    axes.plot([one.neighbours, one.leakage], [one.accuracy] * 2, color=colour, linewidth=0.8)
+    axes.plot([one.neighbours], [one.accuracy], marker="|", markersize=9, color=colour)
+    look = {"color": colour, "markerfacecolor": "none" if hollow else colour, "linestyle": "none"}
+    axes.plot(
+        [one.leakage],
+        [one.accuracy],
+        marker=MARKERS[number % len(MARKERS)],
+        label=f"{one.recipe} {one.distance}",
+        **look,
+    )

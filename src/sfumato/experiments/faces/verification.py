@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How well distances tell pairs of one face from pairs of two: folds, receiver operating curve, error rates.
+
+Knows distances and truths; not what was compared. A pair is accepted where its distance is at most a threshold.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sfumato.auditing.subjects import DISTANCES, Subject, choose_subjects
+from sfumato.auditing.tables import Table, group_by_seed, make_table
+from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
+from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.faces import split_decoys
+from sfumato.errors import InputError
+from sfumato.experiments.data.face_benchmarks import FacePairs
+from sfumato.experiments.faces.lifting import lift_faces, need_decoys, row_distances
+from sfumato.experiments.frontier.sheets import figure_by_figure, run_together
+from sfumato.faces.calibrate import stranger_pairs
+from sfumato.faces.compare import POINT, SUBSPACE, pair_distances
+from sfumato.faces.enroll import refuse_decoys
+from sfumato.types.arrays import frozen_array
+from sfumato.types.clear import people_of
+from sfumato.types.record import Record, Value
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Curve:
+    """Error rates at every threshold that decides differently: ``threshold`` (T,) ascending, and two rates (T,).
+
+    ``false_accept`` is the share of pairs of two faces that are accepted, ``true_accept`` that of pairs of one.
+    """
+
+    threshold: Floats
+    false_accept: Floats
+    true_accept: Floats
+    impostors: int
+    genuine: int
+
+    def __repr__(self) -> str:
+        return f"Curve({len(self.threshold)} thresholds, {self.genuine} genuine, {self.impostors} impostors)"
+
+
+def receiver_curve(distances: ArrayLike, same: ArrayLike) -> Curve:
+    """Return the curve of pairs: ``distances`` (P,), and whether both sides are the same face, ``same`` (P,).
+
+    Thresholds lie half-way between distances that differ; the first accepts nothing, the last everything.
+
+    Raises InputError unless there are pairs of both kinds.
+    """
+    values, truths = checked_pairs(distances, same)
+    genuine, impostors = int(truths.sum()), int((~truths).sum())
+    if not genuine or not impostors:
+        raise InputError(f"verification needs pairs of both kinds, got {genuine} genuine and {impostors} impostors")
+    order = np.argsort(values, kind="stable")
+    ranked, hits = values[order], truths[order]
+    last = np.flatnonzero(np.r_[np.diff(ranked) > 0, True])  # of equal distances all are accepted, or none
+    between = (ranked[last[:-1]] + ranked[last[:-1] + 1]) / 2
+    return Curve(
+        threshold=np.r_[ranked[0] - 1.0, between, ranked[-1] + 1.0],
+        false_accept=np.r_[0.0, np.cumsum(~hits)[last] / impostors],
+        true_accept=np.r_[0.0, np.cumsum(hits)[last] / genuine],
+        impostors=impostors,
+        genuine=genuine,
+    )
+
+
+def best_threshold(distances: ArrayLike, same: ArrayLike) -> float:
+    """Return the threshold that decides most pairs rightly; of several, the middle one.
+
+    >>> best_threshold([0.0, 1.0, 2.0, 4.0], [True, True, False, False])
+    1.5
+    """
+    curve = receiver_curve(distances, same)
+    right = curve.true_accept * curve.genuine + (1 - curve.false_accept) * curve.impostors
+    best = np.flatnonzero(right > right.max() - 0.5)
+    return float(curve.threshold[best[(len(best) - 1) // 2]])
+
+
+def fold_accuracies(distances: ArrayLike, same: ArrayLike, fold: ArrayLike) -> Floats:
+    """Return the accuracy on each fold with the best threshold of the others (section 4.2.1 of the paper).
+
+    Raises InputError for fewer than two folds, or where what is left beside one fold has pairs of one kind only.
+    """
+    values, truths = checked_pairs(distances, same)
+    folds = frozen_array(fold, "fold", (len(values),), np.int64)
+    names = np.unique(folds)
+    if len(names) < 2:
+        raise InputError(f"folds: need at least two, got {len(names)}")
+    found = []
+    for name in names:
+        held = folds == name
+        threshold = best_threshold(values[~held], truths[~held])
+        found.append(float(((values[held] <= threshold) == truths[held]).mean()))
+    return np.array(found)
+
+
+def true_accepts_at(curve: Curve, rate: float) -> float | None:
+    """Return the share of genuine pairs accepted where at most ``rate`` of the impostors are.
+
+    None where there are too few impostors to tell such a rate: one of them alone would be more.
+    """
+    if rate * curve.impostors < 1:
+        return None
+    return float(curve.true_accept[_last_within(curve, rate)])
+
+
+def threshold_at(curve: Curve, rate: float) -> float:
+    """Return the largest threshold at which at most ``rate`` of the impostors are accepted."""
+    return float(curve.threshold[_last_within(curve, rate)])
+
+
+def equal_error_rate(curve: Curve) -> float:
+    """Return the rate at which as many impostors are accepted as genuine pairs rejected, between two thresholds."""
+    reject = 1 - curve.true_accept
+    gap = curve.false_accept - reject  # grows from -1 to 1
+    after = int(np.argmax(gap >= 0))
+    step = gap[after] - gap[after - 1]
+    part = -gap[after - 1] / step
+    return float(curve.false_accept[after - 1] + part * (curve.false_accept[after] - curve.false_accept[after - 1]))
+
+
+def checked_pairs(distances: ArrayLike, same: ArrayLike) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return distances and truths as arrays of one length; InputError for other shapes."""
+    values = frozen_array(distances, "distances", (None,), np.float64)
+    truths = np.asarray(same)
+    if truths.shape != values.shape or (truths.size and not np.isin(truths, (0, 1)).all()):
+        raise InputError(f"same: expected {len(values)} truth values, got {truths.dtype} {truths.shape}")
+    return values, truths.astype(bool)
+
+
+def _last_within(curve: Curve, rate: float) -> int:
+    return int(np.flatnonzero(curve.false_accept <= rate)[-1])
+
+
+# ----------------------------------------------------------------
+# How well concealed faces are verified: folds, receiver operating curve and error rates (section 4.2.1 of the paper)
+# The same code for clear and lifted embeddings. Each face is lifted once; what is kept of a pair is its distance. The
+# pairs of a benchmark are too few to tell low false-accept rates: where names say who is who, strangers are paired at
+# will, and what these pairs tell has names of its own.
+
+
+RATES = (1e-2, 1e-3, 1e-4)
+"""False-accept rates at which true accepts are told."""
+
+STRANGERS = "strangers"
+"""What the distances of strangers beyond the pairs of a benchmark are kept as."""
+
+SCORES = {
+    "accuracy": "accuracy",
+    "equal error rate": "equal error rate",
+    **{f"TAR at FAR {rate:g}": f"true accepts at {rate:g}" for rate in RATES},
+    **{f"TAR at FAR {rate:g}, all {STRANGERS}": f"true accepts at {rate:g} of {STRANGERS}" for rate in RATES},
+}
+"""Titles of columns, and the scores behind them."""
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaceProtocol:
+    """What is compared: recipes, distances and seeds of the liftings.
+
+    ``strangers``: so many pairs of different people beyond those of the benchmark, for low false-accept rates.
+    ``halves``: probes and templates draw from different halves of the decoys, as those of a gallery do; the paper's
+    draw from one.
+    """
+
+    recipes: tuple[str, ...] = ("raw", "random-2", "adversarial-2", "hybrid-2", "random-4", "adversarial-4", "hybrid-4")
+    distances: tuple[str, ...] = tuple(DISTANCES)
+    seeds: tuple[int, ...] = (0,)
+    strangers: int = 0
+    halves: bool = False
+
+    def __post_init__(self) -> None:
+        if self.strangers < 0:
+            raise InputError(f"strangers: expected a number of pairs, got {self.strangers}")
+
+
+def evaluate_faces(
+    pairs: FacePairs,
+    folder: str | Path,
+    protocol: FaceProtocol | None = None,
+    decoys: Decoys | None = None,
+    *,
+    progress: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+    overwrite: bool = False,
+) -> list[Record]:
+    """Verify all pairs under every recipe, distance and seed; return a record for each, also kept below ``folder``.
+
+    ``decoys`` are embeddings of other people. What was measured before is not measured again, unless ``overwrite``
+    forgets it.
+
+    Raises InputError where there is nothing to measure, DecoyError where a recipe lacks decoys or a measured face is
+    one of them, FileError if the folder can not be written.
+    """
+    protocol = protocol or FaceProtocol()
+    if len(pairs) == 0:
+        raise InputError("there are no pairs of faces to verify")
+    subjects = choose_subjects(protocol.recipes, protocol.distances, protocol.seeds)
+    for subject in subjects:
+        need_decoys(subject.recipe, decoys)
+    parts = (pairs.faces.values, pairs.left, pairs.right, pairs.same, pairs.fold)
+    sample = Sample("pairs", digest_data(*parts))
+    if protocol.strangers:
+        refuse_unknown_people(pairs)
+    measured = np.arange(len(pairs.faces)) if protocol.strangers else np.union1d(pairs.left, pairs.right)
+    refuse_decoys(pairs.faces[measured], decoys)
+    tasks = [_task(subject, pairs, sample, decoys, protocol) for subject in subjects]
+    return run_together(tasks, folder, progress=progress, overwrite=overwrite)
+
+
+def refuse_unknown_people(pairs: FacePairs) -> None:
+    """Raise InputError unless the names of faces tell who is who as the pairs do."""
+    who = np.unique(people_of(pairs.faces.names), return_inverse=True)[1]
+    if not np.array_equal(who[pairs.left] == who[pairs.right], pairs.same):
+        raise InputError(
+            "the names of these faces do not tell who is who, so that strangers can not be paired: names such as "
+            "Aaron_Sorkin_0002 are needed"
+        )
+
+
+def _task(subject: Subject, pairs: FacePairs, sample: Sample, decoys: Decoys | None, protocol: FaceProtocol) -> Task:
+    lifting = subject.recipe.lifting
+    used = decoys if lifting is not None and lifting.decoy_count else None
+    more: dict[str, Value] = {"strangers": protocol.strangers} if protocol.strangers else {}
+    if protocol.halves and subject.distance == SUBSPACE:
+        more["halves"] = True
+    params: dict[str, Value] = {
+        "recipe": str(subject.recipe),
+        "distance": subject.distance,
+        "decoys": None if used is None else used.checksum,
+        "decoy_count": None if used is None else len(used),
+        **more,
+    }
+    return Task(
+        name="faces",
+        samples=[sample],
+        predict=partial(_predict, subject, pairs, used, protocol),
+        score=score_pairs,
+        summarise=figure_by_figure("pairs"),
+        params=params,
+        seed=subject.seed,
+        version=VERSION,
+    )
+
+
+def _predict(
+    subject: Subject, pairs: FacePairs, decoys: Decoys | None, protocol: FaceProtocol, sample: Sample
+) -> Prediction:
+    """Return the distance of every pair; the left face is clear where points meet subspaces."""
+    seed, other = subject.seed or 0, decoys
+    if protocol.halves and decoys is not None and subject.distance == SUBSPACE:
+        decoys, other = split_decoys(decoys)
+    right = lift_faces(pairs.faces, subject.recipe, decoys, seed=seed)
+    left = right if other is decoys else lift_faces(pairs.faces, subject.recipe, other, seed=seed)
+    if subject.distance == POINT:
+        left = lift_faces(pairs.faces, "raw", None, seed=0)
+    found = row_distances(left, pairs.left, right, pairs.right)
+    kept = {"distance": found.astype(np.float32), "same": pairs.same, "fold": pairs.fold}
+    if protocol.strangers:
+        rows = stranger_pairs(people_of(pairs.faces.names), protocol.strangers, np.random.default_rng(0))
+        kept[STRANGERS] = pair_distances(left, right, *rows).astype(np.float32)
+    return kept
+
+
+def score_pairs(sample: Sample, prediction: Prediction) -> Figures:
+    """Return accuracy by folds, equal error rate, and true accepts at the rates that so many impostors can tell."""
+    distance, same, fold = (prediction[name] for name in ("distance", "same", "fold"))
+    curve = receiver_curve(distance, same)
+    figures = {"equal error rate": equal_error_rate(curve), "pairs": float(len(distance))}
+    if np.unique(fold).size > 1:
+        accuracies = fold_accuracies(distance, same, fold)
+        figures |= {"accuracy": float(accuracies.mean()), "worst fold": float(accuracies.min())}
+    figures |= _rates(curve, "")
+    if STRANGERS in prediction:
+        known, others = distance[same], prediction[STRANGERS]
+        truth = np.arange(len(known) + len(others)) < len(known)
+        figures |= _rates(receiver_curve(np.concatenate([known, others]), truth), f" of {STRANGERS}")
+    return figures
+
+
+def _rates(curve: Curve, of: str) -> Figures:
+    """Return the true accepts at every rate that so many impostors can tell."""
+    told = {f"true accepts at {rate:g}{of}": true_accepts_at(curve, rate) for rate in RATES}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def read_distances(record: Record, folder: str | Path) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Return the distances and truths behind a record of ``evaluate_faces``, where they are still kept."""
+    for path in sorted(Path(folder, "faces").glob("*/records/*.json")):
+        if Record.from_json(path.read_text(encoding="utf-8")) == record:
+            for kept in sorted((path.parent.parent / "predictions").glob("*.npz")):
+                with np.load(kept, allow_pickle=False) as members:
+                    return members["distance"], members["same"]
+    return None
+
+
+def verification_table(records: Iterable[Record]) -> Table:
+    """Return one row a recipe and distance; rates that no record tells have no column."""
+    groups = group_by_seed(records)
+    told = {score.name for group in groups for record in group.records for score in record.scores}
+    return make_table(groups, ("recipe", "distance"), {title: name for title, name in SCORES.items() if name in told})

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The networks that attack a recipe: which there should be, which are missing, and training those, all alike.
+
+An attacker that was not trained looks like privacy. So every recipe gets a patch inverter and a decoder trained on what
+it releases, with the same number of steps on the same photos; a recipe that encodes and then lifts also those of its
+encoder alone. A network is trained beside the folder of models and moved there when it is finished. Knows what is to be
+trained; ``learn`` knows how.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from itertools import count
+from pathlib import Path
+
+from sfumato.auditing.subjects import conceal_repeatably
+from sfumato.auditing.task import short_digest
+from sfumato.auditing.toolbox import Tools
+from sfumato.auditing.two_stage import encoder_part
+from sfumato.concealment.seal import keyless
+from sfumato.errors import FileError, InputError
+from sfumato.features.local import LocalParams
+from sfumato.inversion.patches import BUNDLED
+from sfumato.training.decoder import DecoderTrainParams, train_decoder
+from sfumato.training.inverter import InverterTrainParams, train_patch_inverter
+from sfumato.training.loop import part_of
+from sfumato.training.photos import Concealer, reader_of
+from sfumato.types.clear import Features
+from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.recipe import Recipe
+
+log = logging.getLogger(__name__)
+
+INVERTER, DECODER = "inverter", "decoder"
+UNFINISHED = "unfinished"
+"""The folder below the models where networks are trained."""
+
+FIRST_DRAW = 1_000_000
+"""Where the seeds of training begin: no attacked photo is concealed with them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What every network gets. ``seed`` decides all that is random; with steps instead of minutes it is repeatable.
+
+    ``decoder_form``: auto searches the subspaces of liftings, which is stronger and ten times as slow as direct. Behind
+    an encoder it is always direct: the clear descriptor is in no subspace there.
+    """
+
+    patch_steps: int = 1500
+    refine_steps: int = 400
+    refine_photos: int = 100
+    max_photos: int = 400
+    decoder_steps: int = 1500
+    decoder_form: str = "auto"
+    seed: int = 0
+    local: LocalParams = field(default_factory=LocalParams)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A network there should be: an inverter or a decoder of what a recipe releases."""
+
+    what: str
+    recipe: Recipe
+
+    @property
+    def file_name(self) -> str:
+        """A name for its file, the same for all names of one recipe."""
+        return f"{self.what}-{self.recipe.kind}-{short_digest(self.recipe.identity)}.safetensors"
+
+    def __str__(self) -> str:
+        return f"{self.what} of {self.recipe}"
+
+
+def wanted_for(recipe: Recipe) -> list[Wanted]:
+    """Return the networks that attack a recipe, resolved; none for raw, which needs no attacker.
+
+    On what is sealed nothing can be trained without the key, but on what is read back of seals under other keys.
+    """
+    if recipe.is_clear:
+        return []
+    if recipe.is_sealed:
+        return [Wanted(INVERTER, keyless(recipe))]
+    attacked = [recipe]
+    if recipe.has_encoder and recipe.lifting is not None:
+        attacked.append(encoder_part(recipe))
+    return [Wanted(what, one) for one in attacked for what in (DECODER, INVERTER)]
+
+
+def missing_for(recipe: Recipe, kind: str, tools: Tools) -> list[Wanted]:
+    """Return the networks that attack a recipe of some kind of descriptor and are not at hand."""
+
+    def is_there(one: Wanted) -> bool:
+        if one.what == DECODER:
+            return tools.decoder(kind, str(one.recipe)) is not None
+        return bool(tools.painters_for(kind, str(one.recipe)))
+
+    return [one for one in wanted_for(recipe) if not is_there(one)]
+
+
+def train_missing(
+    missing: Iterable[Wanted],
+    photos: Sequence[Path],
+    models: Path,
+    tools: Tools,
+    budget: Budget,
+    *,
+    report: Callable[[str], None] = log.info,
+) -> list[Path]:
+    """Train networks on photos of other people and put each into the folder of models when it is finished.
+
+    An interrupted training goes on where it was.
+
+    Raises MissingDependency without the extra ``learn``, FileError if the folder can not be written.
+    """
+    made = []
+    for one in missing:
+        place = models / UNFINISHED / one.file_name
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as cause:
+            raise FileError(f"{place.parent}: can not be made: {cause.strerror or cause}") from cause
+        report(f"training the {one}")
+        concealer = concealer_of(one.recipe, tools)
+        if one.what == DECODER:
+            form = "direct" if one.recipe.has_encoder else budget.decoder_form
+            _train_decoder(photos, place, concealer, replace(budget, decoder_form=form))
+        else:
+            _train_inverter(photos, place, concealer, budget)
+        try:
+            os.replace(place, models / one.file_name)
+        except OSError as cause:
+            raise FileError(f"{models / one.file_name}: can not be written: {cause.strerror or cause}") from cause
+        made.append(models / one.file_name)
+    return made
+
+
+def concealer_of(recipe: Recipe, tools: Tools) -> Concealer:
+    """Return a function that conceals features with a recipe, with other draws at every call; or reads back a seal.
+
+    Raises InputError for a seal without public descriptors.
+    """
+    if recipe.is_sealed:
+        if tools.public_descriptors is None:
+            raise InputError(f"an attacker of {recipe} learns from public descriptors: give some with --public")
+        return reader_of(recipe, tools.public_descriptors)
+    seeds = count(FIRST_DRAW)
+
+    def conceal_again(features: Features) -> ConcealedFeatures:
+        return conceal_repeatably(features, recipe, tools.decoys, seed=next(seeds))
+
+    return conceal_again
+
+
+def _train_inverter(photos: Sequence[Path], output: Path, concealer: Concealer, budget: Budget) -> None:
+    """Train a patch inverter; for SIFT its refinement goes on from the bundled one's."""
+    with resources.as_file(resources.files("sfumato.inversion") / "data" / BUNDLED) as start:
+        params = InverterTrainParams(
+            patch_steps=budget.patch_steps,
+            refine_steps=budget.refine_steps,
+            refine_photos=budget.refine_photos,
+            max_photos=budget.max_photos,
+            seed=budget.seed,
+            local=budget.local,
+            start=start if budget.local.descriptor == "sift" else None,
+        )
+        train_patch_inverter(params, photos, output, concealer=concealer, resume=True)
+
+
+def _train_decoder(photos: Sequence[Path], output: Path, concealer: Concealer, budget: Budget) -> None:
+    params = DecoderTrainParams(
+        form=budget.decoder_form, steps=budget.decoder_steps, seed=budget.seed, local=budget.local
+    )
+    chosen = list(photos)[:: max(1, len(photos) // budget.max_photos)][: budget.max_photos]
+    train_decoder(params, chosen, output, concealer=concealer, resume=part_of(output).is_file())

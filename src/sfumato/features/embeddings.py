@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of face embeddings that somebody computed: npz and csv. Clear, so they stay on the device.
+
+npz: an array ``embedding`` or ``embeddings`` (N, n), perhaps ``name`` or ``names`` (N,), perhaps ``extractor``, a text;
+other arrays are left alone. csv: a line ``name,number,number,...`` for each face; a first line that begins with
+``name`` is a heading. Nothing is unpickled, and nothing much larger than the file is made of it.
+"""
+
+import csv
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import FileError, InputError
+from sfumato.files.atomic import write_file
+from sfumato.files.npz import Types, read_member
+from sfumato.types.clear import Embeddings
+from sfumato.types.extractor import Extractor
+
+SUFFIXES = (".npz", ".csv")
+VALUES, NAMES, EXTRACTOR = ("embedding", "embeddings"), ("name", "names"), ("extractor",)
+FLOATS: Types = ("<f2", "<f4", "<f8")
+
+
+def is_embedding_file(path: Path) -> bool:
+    """Tell whether a path is named as a file of embeddings."""
+    return path.suffix.lower() in SUFFIXES
+
+
+def read_embeddings(path: Path | str, extractor: str | None = None) -> Embeddings:
+    """Read a file of embeddings; ``extractor`` names the network where the file does not.
+
+    Raises FileError for a file that is missing, damaged, hostile, or holds something else.
+    """
+    source = Path(path)
+    reader = {".npz": _read_npz, ".csv": _read_csv}.get(source.suffix.lower())
+    if reader is None:
+        raise FileError(f"{source}: embeddings come in files named .npz or .csv")
+    try:
+        values, names, known = reader(source)
+        return Embeddings(values, names, Extractor(known or extractor or "unknown"))
+    except (FileError, InputError) as cause:
+        raise FileError(f"{source}: not a usable file of embeddings: {cause}") from cause
+    except OSError as cause:
+        raise FileError(f"{source}: can not be read: {cause.strerror or cause}") from cause
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, MemoryError) as cause:
+        raise FileError(f"{source}: not a usable file of embeddings: it is damaged") from cause
+
+
+def save_embeddings(path: Path | str, embeddings: Embeddings) -> None:
+    """Write embeddings as npz, at once. They are clear: whoever reads the file knows the faces."""
+    arrays = {
+        "embedding": embeddings.values.astype("<f4"),
+        "name": np.array(embeddings.names or [""], np.str_)[: len(embeddings)],
+        "extractor": np.array(embeddings.extractor.name),
+    }
+    write_file(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
+
+
+def read_column(path: Path | str, name: str) -> NDArray[Any]:
+    """Return another array (N,) of an npz file, for example labels; raises FileError if it has none of that name."""
+    source = Path(path)
+    try:
+        found = read_member(source, (name,), None)
+    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as cause:
+        raise FileError(f"{source}: {name!r:.80} can not be read: {cause}") from cause
+    if found is None or found.ndim != 1:
+        raise FileError(f"{source}: it has no list {name!r:.80}")
+    return found
+
+
+def _read_npz(source: Path) -> tuple[Any, tuple[str, ...], str]:
+    values = read_member(source, VALUES, FLOATS)
+    names = read_member(source, NAMES, None)
+    extractor = read_member(source, EXTRACTOR, None)
+    if values is None:
+        raise FileError(f"it has no array {' or '.join(VALUES)} of numbers")
+    if names is not None and (names.dtype.kind not in "Uiu" or names.shape != values.shape[:1]):
+        raise FileError(f"its names are not one text for each of {len(values)} rows")
+    if extractor is not None and (extractor.dtype.kind != "U" or extractor.size != 1):
+        raise FileError("its extractor is not a text")
+    return (
+        values,
+        () if names is None else tuple(str(name) for name in names),
+        "" if extractor is None else str(extractor.reshape(())[()]),
+    )
+
+
+def _read_csv(source: Path) -> tuple[Any, tuple[str, ...], str]:
+    with open(source, newline="", encoding="utf-8-sig") as lines:
+        try:
+            rows = [(reader_line, row) for reader_line, row in enumerate(csv.reader(lines), 1) if row]
+        except csv.Error as cause:
+            raise FileError(f"it is no table: {cause}") from cause
+        except UnicodeDecodeError as cause:
+            raise FileError("it is not a text in UTF-8") from cause
+    if rows and rows[0][1][0].strip().lower() == "name":
+        del rows[0]
+    if not rows:
+        raise FileError("it has no line")
+    width, values = len(rows[0][1]), []
+    for line, row in rows:
+        try:
+            values.append([float(cell) for cell in row[1:]])
+        except ValueError as cause:
+            raise FileError(f"line {line} is not 'name,number,number,...'") from cause
+        if len(row) != width or width < 2:
+            raise FileError(f"line {line} has {len(row) - 1} numbers, the first has {width - 1}")
+    return np.array(values), tuple(row[0].strip() for _, row in rows), ""

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a COLMAP model: made beside its place, put there at once, and replaced only if it is one.
+
+Knows files; what is in them is COLMAP's business.
+"""
+
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from sfumato.errors import FileError
+from sfumato.geometry.pycolmap import load_pycolmap
+
+MODEL_FILES = ("cameras.bin", "images.bin", "points3D.bin", "rigs.bin", "frames.bin")
+"""A reconstruction on disk, since COLMAP 3.12; older ones have the first three."""
+LANDMARKS, PUBLIC_POINTS = "landmarks.sfm.h5", "public-points.h5"
+MAP_FILES = frozenset((*MODEL_FILES, LANDMARKS, PUBLIC_POINTS))
+"""All that a folder of a map holds; a folder with anything else is nobody's to delete."""
+
+WORK, MODEL, OLD = "work", "model", "old"
+YOUNG_SECONDS = 60
+"""A folder so young may belong to a process that has not locked it yet."""
+
+
+@contextmanager
+def new_model_folder(output: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[tuple[Path, Path]]:
+    """Give two folders, one to work in and one to become ``output`` when the block ends.
+
+    If it ends with an error or Ctrl-C, nothing is left of either and ``output`` is as it was; what a killed process
+    left is removed by the next. Raises FileError if ``output`` is there already, unless it is empty, or a map and to be
+    overwritten.
+    """
+    clear_leftovers(Path(os.path.realpath(output)))
+    target = refuse_taken(output, overwrite=overwrite)
+    try:
+        place = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+    except OSError as cause:
+        raise FileError(f"can not write {output}: {cause.strerror or cause}; choose another folder") from cause
+    held = _lock(place)
+    try:
+        work, model = place / WORK, place / MODEL
+        work.mkdir()
+        model.mkdir()
+        yield work, model
+        refuse_taken(target, overwrite=overwrite)  # somebody else may have been quicker
+        _put(model, target, place / OLD)
+    except OSError as cause:
+        if isinstance(cause, FileError):
+            raise
+        raise FileError(f"can not write {output}: {cause.strerror or cause}; free space and run again") from cause
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        if held is not None:
+            os.close(held)
+
+
+def clear_leftovers(target: Path) -> None:
+    """Remove the folders that killed processes left beside a map; a map that one had put aside comes back."""
+    with suppress(OSError):
+        for place in target.parent.iterdir():
+            if place.name.startswith(f".{target.name}.") and place.name.endswith(".part") and _is_ours(place):
+                held = _lock(place)
+                if held is None:
+                    continue  # somebody is at work there
+                try:
+                    if (place / OLD).is_dir() and not os.path.lexists(target):
+                        os.rename(place / OLD, target)
+                    shutil.rmtree(place, ignore_errors=True)
+                finally:
+                    os.close(held)
+
+
+def _is_ours(place: Path) -> bool:
+    """Tell whether a folder is one that ``new_model_folder`` made a while ago."""
+    try:
+        found = place.stat(follow_symlinks=False)
+        inside = {entry.name for entry in place.iterdir()} if stat.S_ISDIR(found.st_mode) else {""}
+    except OSError:
+        return False
+    return inside <= {WORK, MODEL, OLD} and time.time() - found.st_mtime > YOUNG_SECONDS
+
+
+def _lock(place: Path) -> int | None:
+    """Return a descriptor that keeps a folder locked until it is closed; None if another process has it, or none can.
+
+    The lock goes with the process, however that ends.
+    """
+    try:
+        import fcntl
+    except ImportError:  # not on this system
+        return None
+    descriptor = None
+    try:
+        descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        if descriptor is not None:
+            os.close(descriptor)
+        return None
+    return descriptor
+
+
+def refuse_taken(output: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Return the folder that ``output`` stands for; raise FileError if a new map can not take this place."""
+    target = Path(os.path.realpath(output))
+    if not target.parent.is_dir():
+        raise FileError(f"can not write {target}: there is no folder {target.parent}; create it")
+    if not target.exists():
+        return target
+    if not target.is_dir():
+        raise FileError(f"can not write {target}: it exists and is not a folder; choose another path")
+    found = sorted(entry.name for entry in target.iterdir())
+    foreign = [name for name in found if name not in MAP_FILES]
+    if foreign:
+        raise FileError(
+            f"{target} holds {foreign[0]!r:.80}, which is no part of a map: choose another folder, this one is left "
+            f"alone"
+        )
+    if found and not overwrite:
+        raise FileError(f"{target} holds a map already: choose another folder, or --overwrite to replace it")
+    return target
+
+
+def write_model(reconstruction: Any, folder: Path) -> None:
+    """Write a ``pycolmap.Reconstruction`` and read it back: COLMAP does not tell of a disk that was full."""
+    pycolmap = load_pycolmap()
+    try:
+        reconstruction.write(str(folder))
+        back = pycolmap.Reconstruction(str(folder))
+    except (RuntimeError, ValueError, OSError) as cause:
+        raise FileError(f"the model could not be written to {folder.parent.parent}: is the disk full?") from cause
+    counts = [(m.num_reg_images(), m.num_points3D(), m.compute_num_observations()) for m in (reconstruction, back)]
+    missing = [name for name in MODEL_FILES if not (folder / name).is_file()]
+    if counts[0] != counts[1] or missing:
+        raise FileError(f"the model was not written whole to {folder.parent.parent}: is the disk full?")
+
+
+def _put(model: Path, target: Path, aside: Path) -> None:
+    """Let the new folder take the place of the old one; if that fails the old one is back."""
+    old = os.path.lexists(target)
+    try:
+        if old:
+            os.rename(target, aside)
+        os.rename(model, target)
+    except BaseException:
+        if old and not os.path.lexists(target):
+            os.rename(aside, target)
+        raise

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Any trained inverter by its file, and what it sees in the features of a photo, clear or concealed.
+
+Knows photos and keypoints. How features are concealed is given from above as a function. Patch inverters run in numpy;
+UNet and UResNet need the extra ``learn``.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from importlib import resources
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sfumato.errors import InputError
+from sfumato.features.local import LocalParams, extract
+from sfumato.features.results import Progress, identity
+from sfumato.files.tensors import load_checkpoint
+from sfumato.images.read import read_image
+from sfumato.inversion.canonical import canonical_input
+from sfumato.inversion.images import KIND as IMAGE_KIND
+from sfumato.inversion.images import ImageInverter, invert_image, load_image_inverter
+from sfumato.inversion.metrics import picture_scores, summary
+from sfumato.inversion.patches import Inverter, check_fits, floor_input, invert, load_inverter
+from sfumato.types.clear import Features, Image
+from sfumato.types.concealed import ConcealedFeatures, as_points
+from sfumato.types.recipe import Recipe
+
+# ----------------------------------------------------------------
+# What keypoints show without any descriptor: an inverter that was trained on places, sizes and angles alone
+# Every recipe that keeps keypoints shows that much. A blind inverter takes one number for each feature, which is always
+# 0. Knows features and how inverters are given them.
+
+
+BUNDLED = "keypoints-sift.safetensors"
+HIDDEN = 64
+"""Units of the patch network of a blind inverter: all it learns is a patch for each size."""
+
+
+def load_blind(path: str | os.PathLike[str] | None = None) -> Inverter:
+    """Read a blind inverter; without a path, the bundled one for keypoints of SIFT."""
+    if path is None:
+        with resources.as_file(resources.files("sfumato.inversion") / "data" / BUNDLED) as place:
+            return load_inverter(place)
+    return load_inverter(path)
+
+
+def nothing_of(count: int) -> NDArray[np.float32]:
+    """Return rows (count, 1) that tell nothing."""
+    return np.zeros((count, 1), np.float32)
+
+
+def without_descriptors(features: Features) -> ConcealedFeatures:
+    """Return features as if nothing but their keypoints had been released."""
+    points = as_points(nothing_of(len(features)))
+    return ConcealedFeatures(features.keypoints, points, Recipe.of("raw"), features.extractor, features.image_size)
+
+
+Floats = NDArray[np.float32]
+AnyInverter = Inverter | ImageInverter
+Concealer = Callable[[Features], ConcealedFeatures]
+
+
+def open_inverter(path: str | os.PathLike[str] | None = None) -> AnyInverter:
+    """Read a patch inverter, a UNet or a UResNet, whichever a file holds; without a path, the bundled one.
+
+    Raises FileError for a file that is missing, damaged, hostile, or something else.
+    """
+    if path is None:
+        return load_inverter()
+    if load_checkpoint(path)[1].get("kind") == IMAGE_KIND:
+        return load_image_inverter(path)
+    return load_inverter(path)
+
+
+def see(inverter: AnyInverter, keypoints: ArrayLike, inputs: ArrayLike, size: tuple[int, int]) -> Floats:
+    """Return the picture (H, W, 3) float32, 0 to 1, that any inverter sees in rows ``inputs`` at keypoints (N, 4)."""
+    if isinstance(inverter, ImageInverter):
+        return invert_image(inverter, keypoints, inputs, size)
+    return invert(inverter, keypoints, inputs, size)
+
+
+def inputs_of(inverter: AnyInverter, features: Features, concealer: Concealer | None = None) -> Floats:
+    """Return what an inverter is given of the features of a photo, (N, input_dim): clear, or as they are released.
+
+    Raises InputError if it is for another kind of descriptor, or for a recipe and no concealer is given.
+    """
+    check_fits(inverter, features.extractor.name)
+    if isinstance(inverter, Inverter) and inverter.is_blind:
+        return nothing_of(len(features))
+    if Recipe.of(inverter.recipe).is_clear:
+        return features.descriptors
+    if concealer is None or inverter.frame is None:
+        raise InputError(f"this inverter is for features concealed with {inverter.recipe}: conceal them first")
+    return canonical_input(concealer(features).subspaces, inverter.frame)
+
+
+def invert_photo(
+    inverter: AnyInverter, image: Image, params: LocalParams, concealer: Concealer | None = None
+) -> tuple[Floats, int]:
+    """Extract the features of a photo, release them, and return what is seen, (H, W, 3), and how many features."""
+    features = extract(image, params)
+    return see(inverter, features.keypoints, inputs_of(inverter, features, concealer), image.size), len(features)
+
+
+def figures(
+    inverter: Inverter,
+    photos: Sequence[str | os.PathLike[str]],
+    params: LocalParams,
+    *,
+    concealer: Concealer | None = None,
+    progress: Progress = identity,
+) -> dict[str, float]:
+    """Score an inverter on photos it was not trained with: mean and deviation of each score, and the floor.
+
+    The floor is the same inverter given the same keypoints and one constant row, ``floor_input``.
+    """
+    seen, floor = [], []
+    for path in progress(photos):
+        image = read_image(path)
+        features = extract(image, params)
+        inputs = inputs_of(inverter, features, concealer)
+        seen.append(picture_scores(see(inverter, features.keypoints, inputs, image.size), image.pixels))
+        blind = np.broadcast_to(floor_input(inverter), inputs.shape)
+        floor.append(picture_scores(see(inverter, features.keypoints, blind, image.size), image.pixels))
+    found = {name: round(value, 5) for name, value in summary(seen).items() if np.isfinite(value)}
+    return found | {f"floor_{name}": round(summary(floor)[name], 5) for name in ("ssim", "psnr", "mae")}

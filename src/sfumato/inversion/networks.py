@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""UNet: pairs of 3 x 3 convolutions on five levels, with concatenated skip connections (NinjaDesc, section E).
+
+Knows tensors (B, C, H, W); H and W are multiples of ``MULTIPLE``. Modules are put together here and run by a function,
+so that torch is only needed when a network is made.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from sfumato.errors import FileError, InputError, need
+
+LEVELS = (64, 128, 256, 512, 1024)
+UNET_MULTIPLE = 16
+"""Four halvings."""
+
+
+def build_unet(channels: int, width: float) -> Any:
+    """Return the modules of a UNet for maps of so many channels; ``width`` scales the channels of every level."""
+    nn: Any = need("torch.nn", extra="learn")
+    levels = [max(1, round(level * width)) for level in LEVELS]
+    before = [channels, *levels[:-1]]
+    return nn.ModuleDict(
+        {
+            "down": nn.ModuleList([_pair(nn, *ends) for ends in zip(before, levels, strict=True)]),
+            "grow": nn.ModuleList(
+                [
+                    nn.ConvTranspose2d(deep, shallow, 2, stride=2)
+                    for deep, shallow in zip(levels[:0:-1], levels[-2::-1], strict=True)
+                ]
+            ),
+            "up": nn.ModuleList([_pair(nn, 2 * level, level) for level in levels[-2::-1]]),
+            "last": nn.Conv2d(levels[0], 3, 1),
+        }
+    )
+
+
+def run_unet(modules: Any, maps: Any) -> Any:
+    """Return pictures (B, 3, H, W) with values from 0 to 1 for maps (B, C, H, W)."""
+    torch: Any = need("torch", extra="learn")
+    skips, x = [], maps
+    for level, pair in enumerate(modules["down"]):
+        x = pair(torch.nn.functional.max_pool2d(x, 2) if level else x)  # (B, 64 2^level, H / 2^level, W / 2^level)
+        skips.append(x)
+    for grow, pair, skip in zip(modules["grow"], modules["up"], skips[-2::-1], strict=True):
+        x = pair(torch.cat([skip, grow(x)], dim=1))
+    return torch.sigmoid(modules["last"](x))
+
+
+def _pair(nn: Any, channels: int, out: int) -> Any:
+    """Two times convolution, normalisation, rectifier."""
+    layers: list[Any] = []
+    for inside in (channels, out):
+        layers += [nn.Conv2d(inside, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers)
+
+
+# ----------------------------------------------------------------
+# UResNet: the five stages of ResNet50 going down, residual blocks going up, added skip connections (NinjaDesc, E)
+# Four residual blocks bring the map to the three channels that ResNet50 starts from. Its max-pool is left out and the
+# first block of conv2_x strides instead, so that each of the five stages halves the picture. The authors start from
+# ImageNet weights; none come with this package, so without a file everything is trained from scratch. Knows tensors
+# (B, C, H, W); H and W are multiples of ``MULTIPLE``.
+
+
+PLANES = (64, 128, 256, 512)
+BLOCKS = (3, 4, 6, 3)
+EXPANSION = 4
+PREPARING = 64
+URESNET_MULTIPLE = 32
+"""Five halvings."""
+
+
+def build_uresnet(channels: int, width: float) -> Any:
+    """Return the modules of a UResNet for maps of so many channels; ``width`` scales every channel but the three."""
+    nn: Any = need("torch.nn", extra="learn")
+    planes = [max(1, round(plane * width)) for plane in PLANES]
+    start = max(1, round(PREPARING * width))
+    sides = [start, planes[0], *(EXPANSION * plane for plane in planes)]  # channels at 1, 1/2, ... 1/32
+    encoder = nn.ModuleDict(
+        {"conv1": nn.Conv2d(3, planes[0], 7, stride=2, padding=3, bias=False), "bn1": nn.BatchNorm2d(planes[0])}
+    )
+    before = planes[0]
+    for stage, (plane, count) in enumerate(zip(planes, BLOCKS, strict=True), 1):
+        blocks = [_bottleneck(nn, EXPANSION * plane if i else before, plane, 1 if i else 2) for i in range(count)]
+        encoder[f"layer{stage}"] = nn.ModuleList(blocks)
+        before = EXPANSION * plane
+    ends = ((channels, start), (start, start), (start, start), (start, 3))
+    return nn.ModuleDict(
+        {
+            "prepare": nn.ModuleList([_residual(nn, *pair) for pair in ends]),
+            "encoder": encoder,
+            "up": nn.ModuleList([_residual(nn, *pair) for pair in zip(sides[:0:-1], sides[-2::-1], strict=True)]),
+            "last": nn.Conv2d(start, 3, 1),
+        }
+    )
+
+
+def run_uresnet(modules: Any, maps: Any) -> Any:
+    """Return pictures (B, 3, H, W) with values from 0 to 1 for maps (B, C, H, W)."""
+    torch: Any = need("torch", extra="learn")
+    functional = torch.nn.functional
+    x, skips, encoder = maps, [], modules["encoder"]
+    for block in modules["prepare"]:
+        skips, x = [x], _run_residual(block, x)  # the last block leaves three channels: skip what came before it
+    x = torch.relu(encoder["bn1"](encoder["conv1"](x)))
+    for stage in ("layer1", "layer2", "layer3", "layer4"):
+        skips.append(x)
+        for block in encoder[stage]:
+            x = _run_bottleneck(block, x)  # the first of each halves H and W
+    for block, skip in zip(modules["up"], reversed(skips), strict=True):
+        x = functional.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
+        x = _run_residual(block, x) + skip
+    return torch.sigmoid(modules["last"](x))
+
+
+def load_encoder(modules: Any, path: str | os.PathLike[str]) -> None:
+    """Take the weights of the five stages from a ResNet50 file with torchvision's names, .safetensors or torch.
+
+    Raises FileError if it can not be read or holds another network, InputError for a UResNet that is not full width.
+    """
+    torch: Any = need("torch", extra="learn")
+    place = Path(path)
+    try:
+        if place.suffix == ".safetensors":
+            found = need("safetensors.torch", extra="learn").load_file(place)
+        else:
+            found = torch.load(place, map_location="cpu", weights_only=True)
+        wanted = modules["encoder"].state_dict()
+        missing = [name for name in wanted if name not in found and not name.endswith("num_batches_tracked")]
+    except (ImportError, MemoryError):
+        raise
+    except Exception as cause:  # torch and safetensors let through whatever their parsers meet
+        raise FileError(
+            f"{place}: no weights that can be read ({type(cause).__name__}): give a ResNet50 file"
+        ) from cause
+    if missing:
+        raise FileError(f"{place}: not a ResNet50 with torchvision's names: {missing[0]} is missing")
+    if any(found[name].shape != wanted[name].shape for name in wanted if name in found):
+        raise InputError(f"{place}: these weights are for a UResNet of width 1, this one has another")
+    modules["encoder"].load_state_dict({name: found.get(name, wanted[name]).float() for name in wanted})
+
+
+def _residual(nn: Any, channels: int, out: int) -> Any:
+    """A basic residual block; where the channels change, so does the shortcut."""
+    path = nn.Sequential(
+        nn.Conv2d(channels, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.ReLU(inplace=True),
+        nn.Conv2d(out, out, 3, padding=1, bias=False), nn.BatchNorm2d(out),
+    )  # fmt: skip
+    same = channels == out
+    return nn.ModuleDict({"path": path, "short": nn.Identity() if same else nn.Conv2d(channels, out, 1)})
+
+
+def _run_residual(block: Any, x: Any) -> Any:
+    return (block["path"](x) + block["short"](x)).relu()
+
+
+def _bottleneck(nn: Any, channels: int, plane: int, stride: int) -> Any:
+    """ResNet's bottleneck, 1 x 1, 3 x 3, 1 x 1, with torchvision's names; the 3 x 3 convolution strides."""
+    out = EXPANSION * plane
+    parts = {
+        "conv1": nn.Conv2d(channels, plane, 1, bias=False), "bn1": nn.BatchNorm2d(plane),
+        "conv2": nn.Conv2d(plane, plane, 3, stride=stride, padding=1, bias=False), "bn2": nn.BatchNorm2d(plane),
+        "conv3": nn.Conv2d(plane, out, 1, bias=False), "bn3": nn.BatchNorm2d(out),
+    }  # fmt: skip
+    if stride > 1 or channels != out:
+        parts["downsample"] = nn.Sequential(nn.Conv2d(channels, out, 1, stride=stride, bias=False), nn.BatchNorm2d(out))
+    return nn.ModuleDict(parts)
+
+
+def _run_bottleneck(block: Any, x: Any) -> Any:
+    y = block["bn1"](block["conv1"](x)).relu()
+    y = block["bn2"](block["conv2"](y)).relu()
+    y = block["bn3"](block["conv3"](y))
+    return (y + (block["downsample"](x) if "downsample" in block else x)).relu()

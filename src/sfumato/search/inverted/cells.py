@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cells: some thousand points of the space, and under which of them subspaces are filed.
+
+A subspace is filed under the centres nearest to the whole of it: the distance of a subspace to a centre is at most that
+of the hidden descriptor to it, so that the cell of the descriptor is among them. Knows arrays only.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import FileError
+from sfumato.search.entries import Entries
+from sfumato.search.inverted.codes import COARSE, HEAD, Axes, code_bytes, encode
+from sfumato.subspace.fast import load_kernels
+
+Floats = NDArray[np.float32]
+
+ITERATIONS = 4
+ROUNDS = 6
+"""How often centres move to the mean of the nearest points of the subspaces nearest to them."""
+
+SAMPLE = 50_000
+"""So many subspaces tell where all are."""
+
+FEWEST_FILED = 64
+"""Filed under a smaller share of the cells, the cell of the hidden descriptor is often not among them: a million
+entries under 128 of 16,384 cells are found in 0.94 of the cases at most, under 128 of 8,192 in 0.96 and more."""
+
+SHARE = 16
+"""At most so many points, or subspaces, are looked at for a centre."""
+
+PRODUCTS = 1 << 22
+"""Products of subspaces and centres that are held at once."""
+
+
+def cell_count(entries: int, filed: int) -> int:
+    """Return how many cells entries are filed under, ``filed`` of them each: of the order of the root of their number,
+    so that search is sublinear, but no more than of which an entry is filed under one in ``FEWEST_FILED``."""
+    wanted = 2 ** round(np.log2(max(1, entries) ** 0.5 * 16))
+    return int(np.clip(wanted, 16, min(65_536, max(16, FEWEST_FILED * filed))))
+
+
+def centres_of_points(points: Floats, count: int, seed: int) -> Floats:
+    """Return centres (count, n) of public points: clustered, or as they are where they are few."""
+    import faiss
+
+    rng = np.random.default_rng(seed)
+    chosen = points[np.sort(rng.permutation(len(points))[: count * SHARE])]
+    if len(chosen) < 2 * count:
+        return np.ascontiguousarray(chosen[:count])
+    model = faiss.Kmeans(points.shape[1], count, niter=ITERATIONS, seed=seed + 1, min_points_per_centroid=1)
+    model.train(np.ascontiguousarray(chosen))
+    return np.asarray(model.centroids, np.float32).reshape(count, -1)
+
+
+def middle_of(blocks: list[tuple[Floats, Floats]], dim: int) -> Floats:
+    """Return the point (dim,) with the least sum of squared distances to subspaces: of points alone, their mean.
+
+    The sum of I - B'B over all subspaces, times the point, is the sum of their origins.
+    """
+    total, products, origins = 0, np.zeros((dim, dim)), np.zeros(dim)
+    step = max(1, sum(len(origin) for origin, _ in blocks) // SAMPLE)
+    for origin, basis in blocks:
+        rows = basis[::step].reshape(-1, dim).astype(np.float64)
+        products += rows.T @ rows
+        origins += origin[::step].sum(axis=0, dtype=np.float64)
+        total += len(origin[::step])
+    found = np.linalg.lstsq(total * np.eye(dim) - products, origins, rcond=1e-9)[0]
+    return np.asarray(found, np.float32)
+
+
+def points_near(middle: Floats, origin: Floats, basis: Floats) -> Floats:
+    """Return the point (N, n) of each subspace that is nearest to a point."""
+    return np.asarray(origin + np.einsum("nk,nki->ni", basis @ middle, basis), np.float32)
+
+
+def centres_of_subspaces(blocks: list[tuple[Floats, Floats]], count: int, seed: int, middle: Floats) -> Floats:
+    """Return centres (count, n) learned from subspaces alone: points that many of them pass near.
+
+    From clusters of their points nearest to the ``middle`` of all, each centre moves to the mean of the nearest points
+    of the subspaces it is the nearest centre of.
+    """
+    rng = np.random.default_rng(seed)
+    total = sum(len(origin) for origin, _ in blocks)
+    wanted = min(1.0, count * SHARE / max(1, total))
+    sample = [(origin[rows], basis[rows]) for origin, basis in blocks
+              for rows in [np.sort(rng.permutation(len(origin))[: int(np.ceil(len(origin) * wanted))])]]  # fmt: skip
+    centres = centres_of_points(np.concatenate([points_near(middle, *block) for block in sample]), count, seed)
+    for _ in range(ROUNDS):
+        sums, counts = np.zeros(centres.shape), np.zeros(len(centres))
+        for origin, basis in sample:
+            cells = file_under(centres, middle, origin, basis, 1)[:, 0]
+            along = np.einsum("nki,ni->nk", basis, centres[cells])
+            np.add.at(sums, cells, origin + np.einsum("nk,nki->ni", along, basis))
+            counts += np.bincount(cells, minlength=len(centres))
+        centres = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centres).astype(np.float32)
+    return centres
+
+
+def file_under(
+    centres: Floats,
+    middle: Floats,
+    origin: Floats,
+    basis: Floats,
+    wanted: int,
+    run: Callable[..., Iterable[Any]] = map,
+    *,
+    in_order: bool = False,
+) -> NDArray[np.int32]:
+    """Return the ``wanted`` cells (N, wanted) nearest to each subspace, ``in_order`` or not; ``run`` is a map.
+
+    ``middle`` (n,) is a point in the midst of everything, from where float32 has digits enough.
+    """
+    load_kernels()
+    from sfumato.search.inverted.kernels import nearest_cells
+
+    count, m, n = basis.shape
+    result = np.zeros((count, wanted), np.int32)
+    centred = centres - middle
+    norms, across = np.einsum("ki,ki->k", centred, centred), centred.T
+    step = max(1, PRODUCTS // (len(centres) * (m + 1)))
+
+    def file(start: int) -> None:
+        part = slice(start, start + step)
+        stack = np.concatenate([offsets_from(middle, origin[part], basis[part])[:, None], basis[part]], axis=1)
+        nearest_cells(stack.reshape(-1, n) @ across, norms, m + 1, wanted, in_order, result[part])
+
+    for _ in run(file, range(0, count, step)):
+        pass
+    return result
+
+
+def offsets_from(middle: Floats, origin: Floats, basis: Floats) -> Floats:
+    """Return where subspaces (N, n), (N, m, n) begin, nearest to ``middle`` and seen from there (N, n)."""
+    offset = origin - middle
+    offset -= np.einsum("nk,nki->ni", np.einsum("nki,ni->nk", basis, offset), basis)
+    return offset
+
+
+def lists_of(cells: NDArray[np.int32], count: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return offsets (count + 1,) and members of the lists of ``count`` cells from the cells (N, T) of each entry."""
+    load_kernels()
+    from sfumato.search.inverted.kernels import fill_lists
+
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(cells.reshape(-1), minlength=count))]).astype(np.int64)
+    members = np.empty(cells.size, np.int32)
+    fill_lists(cells, offsets[:-1].copy(), members)
+    return offsets, members
+
+
+# ----------------------------------------------------------------
+# Which cells are nearest to a query: first on the axes of the codes, a quarter of the memory, then exactly
+# Knows arrays only.
+
+
+FEWEST = 1024
+"""Fewer cells than this are compared whole."""
+
+TAKEN, LEAST_TAKEN = 4, 32
+"""For every cell wanted so many are taken by the axes, and at least so many in all."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class CellFinder:
+    """Centres (K, n), as they are and ``centred``, seen from the mean; these on the axes of the codes: ``heads``
+    (HEAD, K); and their squared ``norms`` (K,)."""
+
+    centres: Floats
+    axes: Axes
+    centred: Floats
+    heads: Floats
+    norms: Floats
+
+    @staticmethod
+    def of(centres: Floats, axes: Axes) -> "CellFinder":
+        """Return a finder of these centres."""
+        centred = np.ascontiguousarray(centres - axes.mean)
+        heads = np.ascontiguousarray((centred @ axes.axes).T)
+        return CellFinder(centres, axes, centred, heads, np.einsum("ki,ki->k", centred, centred))
+
+    def nearest(self, origin: Floats, basis: Floats, wanted: int) -> NDArray[np.int32]:
+        """Return the cells (Q, wanted) nearest to subspaces (Q, n), (Q, m, n), nearest first."""
+        taken = max(LEAST_TAKEN, TAKEN * wanted)
+        if len(self.centres) < max(FEWEST, 4 * taken) or self.centres.shape[1] <= HEAD:
+            return file_under(self.centres, self.axes.mean, origin, basis, wanted, in_order=True)
+        stack = np.concatenate([offsets_from(self.axes.mean, origin, basis)[:, None], basis], axis=1)
+        likely = self._likely(stack, taken)
+        from sfumato.search.inverted.kernels import order_cells
+
+        result = np.empty((len(origin), wanted), np.int32)
+        order_cells(stack, self.centred, self.norms, likely, result)
+        return result
+
+    def _likely(self, stack: Floats, taken: int) -> NDArray[np.int32]:
+        """Return the cells (Q, taken) nearest on the axes, in no order."""
+        load_kernels()
+        from sfumato.search.inverted.kernels import nearest_cells
+
+        count, rows, n = stack.shape
+        result = np.zeros((count, taken), np.int32)
+        nearest_cells((stack.reshape(-1, n) @ self.axes.axes) @ self.heads, self.norms, rows, taken, False, result)
+        return result
+
+
+# ----------------------------------------------------------------
+# Filed entries: the lists of cells and the codes of a run of rows of one dimension m. Knows arrays only
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Filed:
+    """Rows ``start`` and following of dimension ``dim``.
+
+    ``offsets`` (K + 1,) int64 and ``members`` int32, counted from ``start``, ascending in each list; ``coarse`` and
+    ``fine`` (N, bytes) int8: codes as ``codes.encode`` makes them.
+    """
+
+    start: int
+    dim: int
+    offsets: NDArray[np.int64]
+    members: NDArray[np.int32]
+    coarse: NDArray[np.int8]
+    fine: NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return len(self.fine)
+
+    @staticmethod
+    def of(start: int, cells: NDArray[np.int32], axes: Axes, origin: Floats, basis: Floats, count: int) -> "Filed":
+        """Return subspaces with their cells (N, T), of ``count``, filed and encoded."""
+        codes = (encode(axes, origin, basis, width) for width in (COARSE, HEAD))
+        return Filed(start, basis.shape[1], *lists_of(cells, count), *codes)
+
+    def joins(self, after: "Filed") -> bool:
+        """Tell whether another run follows and is large enough to be worth merging with this one."""
+        follows = self.start + len(self) == after.start and self.dim == after.dim
+        return follows and len(self) <= 2 * len(after)
+
+    def joined(self, after: "Filed") -> "Filed":
+        """Return this run and the one that follows as one."""
+        cells = np.arange(len(self.offsets) - 1)
+        owner = np.concatenate([np.repeat(cells, np.diff(part.offsets)) for part in (self, after)])
+        members = np.concatenate([self.members, after.members + np.int32(len(self))])
+        order = np.argsort(owner, kind="stable")
+        coarse, fine = np.concatenate([self.coarse, after.coarse]), np.concatenate([self.fine, after.fine])
+        return Filed(self.start, self.dim, self.offsets + after.offsets, members[order], coarse, fine)
+
+    def compiled(self) -> tuple[Any, ...]:
+        """Return what the compiled scans take: offsets, members, coarse codes, fine codes, and m.
+
+        Codes are bytes, the same as float32, and how many bytes an entry has.
+        """
+        flat = [(codes.reshape(-1), codes.reshape(-1).view(np.float32), codes.shape[1])
+                for codes in (self.coarse, self.fine)]  # fmt: skip
+        return self.offsets, self.members, *flat, self.dim
+
+    @staticmethod
+    def checked(
+        start: int,
+        offsets: NDArray[Any],
+        members: NDArray[Any],
+        coarse: NDArray[Any],
+        fine: NDArray[Any],
+        entries: Entries,
+        count: int,
+    ) -> "Filed":
+        """Return a part from a file; FileError where a list points beyond the entries."""
+        inside = [one for one in entries.segments if one.start <= start < one.stop]
+        if not inside or fine.ndim != 2 or start + len(fine) > inside[0].stop:
+            raise FileError("a list of entries begins or ends where there are none")
+        m, kinds = inside[0].dim, [array.dtype.name for array in (offsets, members, coarse, fine)]
+        shapes = [array.shape for array in (offsets, coarse, fine)]
+        wanted = [(count + 1,), (len(fine), code_bytes(m, COARSE)), (len(fine), code_bytes(m))]
+        if kinds != ["int64", "int32", "int8", "int8"] or shapes != wanted or members.ndim != 1:
+            raise FileError("lists or codes of other shapes than they must have")
+        if offsets[0] != 0 or offsets[-1] != len(members) or (offsets[1:] < offsets[:-1]).any():
+            raise FileError("the lists do not follow each other")
+        if members.size and not 0 <= members.min() <= members.max() < len(fine):
+            raise FileError("a list points beyond the entries")
+        return Filed(start, m, offsets, members, coarse, fine)

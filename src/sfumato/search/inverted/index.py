@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kind "inverted": subspaces filed under the cells nearest to them, codes in front of the exact distances.
+
+A query looks only into the lists of its own nearest cells. What it finds there is ranked by codes, bounds on a few
+axes, and only the likeliest are compared exactly. Fine cells with long filing win over coarse ones with many probes:
+the list of a fine cell holds what passes near the query itself. See docs/search.md for figures.
+"""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import FileError, InputError
+from sfumato.search.entries import Block, Entries
+from sfumato.search.exact import ExactIndex, ExactParams, merge_answers
+from sfumato.search.index import Candidates, Index
+from sfumato.search.inverted.cells import (
+    CellFinder,
+    Filed,
+    cell_count,
+    centres_of_points,
+    centres_of_subspaces,
+    file_under,
+    middle_of,
+    points_near,
+)
+from sfumato.search.inverted.codes import HEAD, Axes
+from sfumato.search.inverted.scan import Likely, look, settle_exactly
+from sfumato.subspace.fast import one_blas_thread, thread_count
+from sfumato.types.arrays import frozen_array, whole_number
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+EFFORT_POINT, EFFORT_SUBSPACE = 0.15, 0.45
+"""Cells ** effort are probed: by default 4 of 8,192 for points; 58 vote for subspaces."""
+
+QUERIES_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class InvertedParams:
+    """How an inverted index is made.
+
+    ``cells``: how many, by default about 16 times the root of the number of entries, at most 64 ``filed``. ``filed``:
+    under how many of them each entry is filed, 4 bytes each. ``points`` (M, n): public points like those that are
+    hidden, such as decoys, that cells are made of; without, cells are learned from the subspaces alone and find less
+    for the same work. ``seed`` makes the cells repeatable. ``threads``: None means the cores there are.
+    """
+
+    cells: int | None = None
+    filed: int = 128
+    points: Any = None
+    seed: int = 0
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        cells = None if self.cells is None else whole_number(self.cells, "cells")
+        filed, seed = whole_number(self.filed, "filed"), whole_number(self.seed, "seed")
+        if (cells is not None and not 1 <= cells <= 2**20) or not 1 <= filed <= 2**16 or seed < 0:
+            raise InputError(f"expected 1 to 2 ** 20 cells, filed from 1 and seed from 0, got {cells}, {filed}, {seed}")
+        if self.points is not None:
+            object.__setattr__(self, "points", frozen_array(self.points, "points", (None, None)))
+        thread_count(self.threads)
+
+
+class InvertedIndex(Index):
+    """Filed subspaces. ``effort`` e probes cells ** e lists; at 1 every entry is compared and the answer is exact."""
+
+    kind = "inverted"
+    params_type = InvertedParams
+
+    def __init__(
+        self, entries: Entries, metric: str, params: InvertedParams, centres: Floats, axes: Axes, parts: list[Filed]
+    ) -> None:
+        super().__init__(entries, metric, params)
+        self.centres, self.axes, self.parts = centres, axes, parts
+        self._finder = CellFinder.of(centres, axes)
+        self._exact = ExactIndex(entries, metric, ExactParams(threads=params.threads))  # what effort 1 asks
+
+    @classmethod
+    def build(cls, entries: Entries, metric: str, params: Any) -> "InvertedIndex":
+        """Return an index of entries: learn cells and axes, file and encode."""
+        blocks = [(segment.origin, segment.basis) for segment in entries.segments]
+        linear, points = metric == "angle", params.points
+        if points is not None and points.shape[1] != entries.dim:
+            raise InputError(f"points: expected {entries.dim} dimensions like the entries, got {points.shape[1]}")
+        wanted = min(params.cells or cell_count(entries.total, params.filed), 2**20)
+        middle = np.zeros(entries.dim, np.float32) if linear or not blocks else middle_of(blocks, entries.dim)
+        if points is not None and len(points):
+            centres = centres_of_points(_unit(points) if linear else points, wanted, params.seed)
+        elif blocks:
+            starts = _starts(blocks, linear)
+            centres = centres_of_subspaces(starts, min(wanted, max(1, entries.total)), params.seed, middle)
+        else:
+            centres = np.zeros((1, entries.dim), np.float32)
+        if linear:
+            centres = _unit(centres)
+        sample = np.concatenate([np.zeros((0, entries.dim), np.float32), *_directions(blocks, linear, middle)])
+        axes = Axes.of(sample if points is None else points, linear=linear)
+        index = cls(entries, metric, params, centres, axes, [])
+        index.added(range(entries.total))
+        return index
+
+    def saved_params(self) -> dict[str, Any]:
+        """Return the params without the points: the cells are saved instead."""
+        params = self.params
+        return {"cells": params.cells, "filed": params.filed, "seed": params.seed, "threads": params.threads}
+
+    def added(self, rows: range) -> None:
+        """File and encode new entries; small neighbours are merged, so that parts stay few."""
+        wanted = min(self.params.filed, len(self.centres))
+        parts = list(self.parts)
+        with ThreadPoolExecutor(thread_count(self.params.threads)) as pool, one_blas_thread():
+            for segment in self.entries.segments:
+                first, stop = max(rows.start, segment.start), min(rows.stop, segment.stop)
+                if first < stop:
+                    inside = slice(first - segment.start, stop - segment.start)
+                    sides = segment.origin[inside], segment.basis[inside]
+                    cells = file_under(self.centres, self.axes.mean, *sides, wanted, pool.map)
+                    parts.append(Filed.of(first, cells, self.axes, *sides, len(self.centres)))
+                while len(parts) > 1 and parts[-2].joins(parts[-1]):
+                    last = parts.pop()
+                    parts.append(parts.pop().joined(last))
+        self.parts = parts
+        self._exact.added(rows)
+
+    def removed(self, rows: Ints) -> None:
+        """Take note for searches at effort 1; others skip removed entries."""
+        self._exact.removed(rows)
+
+    def probes(self, block: Block, effort: float | None) -> NDArray[np.int32]:
+        """Return the cells (Q, P) whose lists are looked into, nearest first."""
+        default = EFFORT_SUBSPACE if block.dim > (self.metric == "angle") else EFFORT_POINT
+        count = round(len(self.centres) ** (default if effort is None else effort))
+        with one_blas_thread():
+            wanted = min(len(self.centres), max(1, count))
+            return self._finder.nearest(block.origin, block.basis, wanted)
+
+    def propose(self, block: Block, k: int, effort: float | None) -> Candidates:
+        """Return what the codes in the probed lists leave."""
+        probes = self.probes(block, effort)
+        i, rows, looked_at = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+        for part in self.parts:
+            found = self._look(part, block, probes, k)
+            at = np.nonzero(found.rows >= 0)
+            i.append(at[0])
+            rows.append(found.rows[at].astype(np.int64) + part.start)
+            looked_at += found.looked_at
+        order = np.argsort(np.concatenate(i), kind="stable")
+        return Candidates(np.concatenate(i)[order], np.concatenate(rows)[order], looked_at)
+
+    def search_block(
+        self, block: Block, k: int, effort: float | None
+    ) -> tuple[NDArray[np.float64], Ints, tuple[int, int]]:
+        """Return the nearest found of each query; all entries are compared at effort 1."""
+        if effort == 1:
+            return self._exact.search_block(block, k, effort)
+        if self.metric == "angle":
+            return super().search_block(block, k, effort)
+        pieces = [
+            Block(block.origin[at : at + QUERIES_AT_ONCE], block.basis[at : at + QUERIES_AT_ONCE],
+                  block.places[at : at + QUERIES_AT_ONCE])
+            for at in range(0, len(block), QUERIES_AT_ONCE)
+        ]  # fmt: skip
+        threads = min(thread_count(self.params.threads), len(pieces))
+        if threads == 1:
+            done = [self._search_piece(piece, k, effort) for piece in pieces]
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                done = list(pool.map(lambda piece: self._search_piece(piece, k, effort), pieces))
+        best, where = (np.concatenate([found[part] for found in done]) for part in (0, 1))
+        return best, where, (sum(found[2] for found in done), sum(found[3] for found in done))
+
+    def _search_piece(self, block: Block, k: int, effort: float | None) -> tuple[NDArray[np.float64], Ints, int, int]:
+        probes = self.probes(block, effort)
+        answers, looked_at, evaluated = [], 0, 0
+        for part in self.parts:
+            found = self._look(part, block, probes, k)
+            segment = next(one for one in self.entries.segments if one.start <= part.start < one.stop)
+            inside = slice(part.start - segment.start, part.start - segment.start + len(part))
+            best, where, settled = settle_exactly(block, (segment.origin[inside], segment.basis[inside]), found, k)
+            answers.append((best, np.where(where >= 0, where + part.start, -1)))
+            looked_at, evaluated = looked_at + found.looked_at, evaluated + settled
+        best, where = answers[0] if len(answers) == 1 else merge_answers(answers, k)
+        return np.sqrt(best), where, looked_at, evaluated
+
+    def _look(self, part: Filed, block: Block, probes: NDArray[np.int32], k: int) -> Likely:
+        alive = self.entries.alive[part.start : part.start + len(part)].view(np.uint8)
+        heads = self.axes.heads(block.origin, block.basis)
+        return look(part, alive, heads, probes, k, linear=self.metric == "angle")
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return cells, axes, lists and codes."""
+        named: dict[str, NDArray[Any]] = {"centres": self.centres, "mean": self.axes.mean, "axes": self.axes.axes}
+        for number, part in enumerate(self.parts):
+            named |= {
+                f"offsets {number}": part.offsets,
+                f"members {number}": part.members,
+                f"coarse {number}": part.coarse,
+                f"codes {number}": part.fine,
+            }
+        return named
+
+    def settings(self) -> dict[str, Any]:
+        """Return where each part begins."""
+        return {"starts": [part.start for part in self.parts]}
+
+    @classmethod
+    def restore(
+        cls, entries: Entries, metric: str, params: Any, arrays: Mapping[str, NDArray[Any]], settings: Mapping[str, Any]
+    ) -> "InvertedIndex":
+        """Return the index of a file; every number that points somewhere is checked first."""
+        centres, mean, axes = arrays["centres"], arrays["mean"], arrays["axes"]
+        n = entries.dim
+        if centres.ndim != 2 or not len(centres) or (centres.shape[1], mean.shape, axes.shape) != (n, (n,), (n, HEAD)):
+            raise FileError("cells or axes of other shapes than they must have")
+        if {array.dtype for array in (centres, mean, axes)} != {np.dtype(np.float32)}:
+            raise FileError("cells or axes of another type than they must have")
+        parts = []
+        for number, start in enumerate(settings["starts"]):
+            lists = arrays[f"offsets {number}"], arrays[f"members {number}"]
+            codes = arrays[f"coarse {number}"], arrays[f"codes {number}"]
+            parts.append(Filed.checked(int(start), *lists, *codes, entries, len(centres)))
+        if sum(map(len, parts)) != entries.total:
+            raise FileError("the lists do not hold all entries")
+        return cls(entries, metric, params, centres, Axes(mean, axes), parts)
+
+
+def _unit(points: Floats) -> Floats:
+    """Return points scaled to unit length; zero stays zero."""
+    lengths = np.linalg.norm(points, axis=1, keepdims=True)
+    return np.asarray(points / np.where(lengths > 0, lengths, 1), np.float32)
+
+
+def _directions(blocks: list[tuple[Floats, Floats]], linear: bool, middle: Floats) -> list[Floats]:
+    """Return the points whose variance chooses the axes: those nearest to the middle, or directions through 0."""
+    step = max(1, sum(len(origin) for origin, _ in blocks) // 50_000)
+    return [
+        basis[::step].reshape(-1, basis.shape[2]) if linear else points_near(middle, origin[::step], basis[::step])
+        for origin, basis in blocks
+    ]
+
+
+def _starts(blocks: list[tuple[Floats, Floats]], linear: bool) -> list[tuple[Floats, Floats]]:
+    """Return what cells are learned from; a linear subspace stands for its first direction."""
+    if not linear:
+        return blocks
+    return [(basis[:, 0], np.zeros((len(basis), 0, basis.shape[2]), np.float32)) for _, basis in blocks]

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Subspaces as points whose distances tell those of the subspaces (Basri, Hassner and Zelnik-Manor, TPAMI 2011).
+
+h(A) is the upper triangle of a symmetric A with the diagonal divided by sqrt 2, so that <h(A), h(B)> = tr(AB) / 2. All
+constants are exact; every function says which. Knows arrays in float64; memory is n (n + 1) / 2 numbers a subspace
+(``projectorsketch`` has a shorter form). The least distance of two affine subspaces is not of this form: for those
+there is no embedding here.
+"""
+
+import importlib
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.search.projector.kd_tree import FlatTree, grow, nearest
+
+Floats64 = NDArray[np.float64]
+
+
+def length_of(n: int) -> int:
+    """Return how many numbers h(A) has for a symmetric (n, n) matrix."""
+    return n * (n + 1) // 2
+
+
+def half_vector(matrices: NDArray[Any]) -> Floats64:
+    """Return h(A) (N, n (n + 1) / 2) of symmetric matrices (N, n, n)."""
+    rows, columns = np.triu_indices(matrices.shape[-1])
+    found: Floats64 = np.asarray(matrices, float)[..., rows, columns]
+    found[..., rows == columns] /= math.sqrt(2)
+    return found
+
+
+def projectors(basis: NDArray[Any]) -> Floats64:
+    """Return the orthogonal projectors (N, n, n) on the spans of orthonormal rows (N, d, n)."""
+    rows = np.asarray(basis, float)
+    found: Floats64 = np.matmul(rows.transpose(0, 2, 1), rows)
+    return found
+
+
+def embed_linear(basis: NDArray[Any]) -> Floats64:
+    """Return u = -h(I - S S') for linear subspaces, bases (N, d, n)."""
+    return half_vector(projectors(basis) - np.eye(basis.shape[2]))
+
+
+def embed_linear_query(basis: NDArray[Any]) -> Floats64:
+    """Return v = h(Q Q') for linear queries, orthonormal rows (N, d, n); a point x is the single row x, of any length.
+
+    For a point ||u - v||^2 = dist^2(x, S) + (n - d_S + ||x||^4) / 2. For subspaces ||u - v||^2 = sum sin^2(theta_i) +
+    (n - d_S + d_Q) / 2, over min(d_S, d_Q) angles, plus d_Q - d_S where the query is the larger.
+    """
+    return half_vector(projectors(basis))
+
+
+def embed_centred(basis: NDArray[Any]) -> Floats64:
+    """Return u^ = u + ((n - d) / n) h(I): orthogonal to h(I), and of one length for all subspaces of dimension d."""
+    _, dim, n = basis.shape
+    found: Floats64 = embed_linear(basis) + (n - dim) / n * half_vector(np.eye(n)[None])
+    return found
+
+
+def embed_centred_query(points: NDArray[Any], dim: int) -> Floats64:
+    """Return beta v^ for points (N, n) other than 0 and a database of dimension d.
+
+    v^ = h(xx') - (||x||^2 / n) h(I), beta = sqrt(d (n - d) / (n - 1)) / ||x||^2. The embedded points are as long as the
+    entries, and ||u^ - beta v^||^2 = beta dist^2(x, S) + d (n - d) / n - ((n - d) / n) sqrt(d (n - d) / (n - 1)).
+    """
+    rows = np.asarray(points, float)
+    n = rows.shape[1]
+    squared = np.einsum("ni,ni->n", rows, rows)[:, None]
+    beta = math.sqrt(dim * (n - dim) / (n - 1)) / squared
+    found: Floats64 = beta * (
+        half_vector(rows[:, :, None] * rows[:, None, :]) - squared / n * half_vector(np.eye(n)[None])
+    )
+    return found
+
+
+def affine_forms(origin: NDArray[Any], basis: NDArray[Any]) -> Floats64:
+    """Return G (N, n + 1, n + 1) with dist^2(x, D) = (x, 1)' G (x, 1) for affine subspaces in canonical form.
+
+    With Z a basis of the complement G = [Z; -(Z'p)'] [Z; -(Z'p)']', which is [I - BB', -p; -p', p'p] as B'p = 0.
+    """
+    p, rows = np.asarray(origin, float), np.asarray(basis, float)
+    count, n = p.shape
+    forms = np.empty((count, n + 1, n + 1))
+    forms[:, :n, :n] = np.eye(n) - projectors(rows)
+    forms[:, :n, n] = forms[:, n, :n] = -p
+    forms[:, n, n] = np.einsum("ni,ni->n", p, p)
+    return forms
+
+
+def form_squared_length(origin: NDArray[Any], dim: int) -> Floats64:
+    """Return ||h(G)||^2 = tr(G^2) / 2 = (n - m + 2 ||p||^2 + ||p||^4) / 2 of affine subspaces."""
+    p = np.asarray(origin, float)
+    squared = np.einsum("ni,ni->n", p, p)
+    result: Floats64 = (p.shape[1] - dim + 2 * squared + squared**2) / 2
+    return result
+
+
+def embed_affine(origin: NDArray[Any], basis: NDArray[Any], largest: float) -> Floats64:
+    """Return u = [-h(G), sqrt(R^2 - ||h(G)||^2)]; ``largest`` R^2 is the greatest ||h(G)||^2 of the database."""
+    heads = -half_vector(affine_forms(origin, basis))
+    last = np.sqrt(np.maximum(largest - form_squared_length(origin, basis.shape[1]), 0))
+    return np.concatenate([heads, last[:, None]], axis=1)
+
+
+def embed_affine_query(points: NDArray[Any]) -> Floats64:
+    """Return v = [h((x, 1)(x, 1)'), 0] for points (N, n): ||u - v||^2 = dist^2(x, D) + R^2 + (||x||^2 + 1)^2 / 2."""
+    rows = np.pad(np.asarray(points, float), ((0, 0), (0, 1)), constant_values=1.0)
+    return np.pad(half_vector(rows[:, :, None] * rows[:, None, :]), ((0, 0), (0, 1)))
+
+
+# ----------------------------------------------------------------
+# Projector embeddings made short without ever making them long, for large n
+# Symmetric A is seen through random pairs of vectors, z_j = g_j' A w_j: for independent Gaussian g and w the mean of
+# z_j(A) z_j(B) is tr(AB) = 2 <h(A), h(B)>. For A = S S' that is (S'g) . (S'w): linear in n, where h(A) is quadratic.
+# Knows bases and vectors; the error of an inner product falls with the square root of the number of pairs.
+
+
+ROWS_AT_ONCE = 4_000_000
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Sketch:
+    """Random vectors ``first`` and ``second`` (r, n) float32: what symmetric (n, n) matrices are seen through."""
+
+    first: NDArray[np.float32]
+    second: NDArray[np.float32]
+
+    @staticmethod
+    def draw(length: int, ambient_dim: int, rng: np.random.Generator) -> "Sketch":
+        """Draw ``length`` pairs; inner products of sketches then have the mean <h(A), h(B)>."""
+        first, second = rng.normal(size=(2, length, ambient_dim)).astype(np.float32)
+        return Sketch(first / np.float32((2 * length) ** 0.5), second)
+
+    def of_spans(self, basis: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the sketches (N, r) of S S' for rows (N, d, n); of x x' for a single row x."""
+        count, dim, n = basis.shape
+        found = np.zeros((count, len(self.first)), np.float32)
+        step = max(1, ROWS_AT_ONCE // max(1, 2 * dim * len(self.first)))
+        for start in range(0, count, step):
+            rows = np.asarray(basis[start : start + step], np.float32)
+            flat = rows.reshape(-1, n)
+            product = (flat @ self.first.T) * (flat @ self.second.T)
+            found[start : start + step] = product.reshape(len(rows), dim, -1).sum(axis=1)
+        return found
+
+    def of_points(self, points: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the sketches (N, r) of (x, 1)(x, 1)' for points (N, n - 1)."""
+        return self.of_spans(np.pad(np.asarray(points, np.float32), ((0, 0), (0, 1)), constant_values=1)[:, None])
+
+    def of_forms(self, origin: NDArray[Any], basis: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the sketches (N, r) of -G, less that of -I: of [BB', p; p', 1 - p'p] for affine subspaces."""
+        n = origin.shape[1]
+        p = np.asarray(origin, np.float32)
+        inside = Sketch(self.first[:, :n], self.second[:, :n]).of_spans(basis)
+        along = (p @ self.first[:, :n].T) * self.second[:, n] + (p @ self.second[:, :n].T) * self.first[:, n]
+        corner = (1 - np.einsum("ni,ni->n", p, p))[:, None] * (self.first[:, n] * self.second[:, n])
+        found: NDArray[np.float32] = inside + along + corner
+        return found
+
+    def __repr__(self) -> str:
+        return f"Sketch({len(self.first)} pairs in R^{self.first.shape[1]})"
+
+
+def equalised(
+    rows: NDArray[np.float32], largest: float | None = None
+) -> tuple[NDArray[np.float32], NDArray[np.float32], float]:
+    """Return rows (N, r) made equally long by one more number, (N, r + 1), those numbers, and their squared length.
+
+    Queries get a 0 there: the nearest row is then the one of greatest inner product, whatever the lengths were. Rows
+    longer than ``largest`` get 0, and count as a little farther than they are.
+    """
+    squared = np.einsum("ni,ni->n", rows, rows, dtype=np.float64)
+    limit = float(squared.max(initial=0.0)) if largest is None else largest
+    last = np.sqrt(np.maximum(limit - squared, 0)).astype(np.float32)
+    return np.concatenate([rows, last[:, None]], axis=1), last, limit
+
+
+# ----------------------------------------------------------------
+# Indexes of points that a projector index stands on: faiss flat, HNSW and IVF, and the published kd-tree
+# Knows points (N, r) float32 and rows. A faiss index is never written as such: its points are, and it is built anew
+# from
+# them, for nobody can check a foreign graph or list for malice.
+
+
+Floats32 = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+METHODS = ("flat", "hnsw", "ivf", "kdtree")
+LINKS = 32
+TRAINED_ON = 64
+"""Points for each list that IVF learns its centroids from."""
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class FaissPoints:
+    """Points in a faiss index: "flat", "hnsw" or "ivf" with ``lists`` of which ``probes`` are searched."""
+
+    method: str
+    length: int
+    lists: int
+    probes: int
+    index: Any = None
+
+    def add(self, points: Floats32) -> None:
+        """Append points; the first ones also decide the lists."""
+        import faiss
+
+        if self.index is None:
+            if self.method == "flat":
+                self.index = faiss.IndexFlatL2(self.length)
+            elif self.method == "hnsw":
+                self.index = faiss.IndexHNSWFlat(self.length, LINKS)
+            else:
+                lists = max(1, min(self.lists, len(points)))
+                self.index = faiss.IndexIVFFlat(faiss.IndexFlatL2(self.length), self.length, lists)
+                self.index.cp.min_points_per_centroid = 1
+                self.index.cp.max_points_per_centroid = TRAINED_ON
+                self.index.train(points)
+                self.index.make_direct_map()
+        self.index.add(np.ascontiguousarray(points))
+
+    def find(self, queries: Floats32, count: int, alive: NDArray[np.bool_]) -> tuple[Ints, int]:
+        """Return the rows (Q, count) nearest to each query, -1 for none, and how many points were looked at."""
+        faiss: Any = importlib.import_module("faiss")  # its stubs do not know search parameters
+        selector = None if alive.all() else faiss.IDSelectorBitmap(np.packbits(alive, bitorder="little"))
+        if self.method == "flat":
+            settings, stats = faiss.SearchParameters(sel=selector), None
+        elif self.method == "hnsw":
+            settings, stats = (
+                faiss.SearchParametersHNSW(efSearch=max(64, 2 * count), sel=selector),
+                faiss.cvar.hnsw_stats,
+            )
+        else:
+            settings, stats = faiss.SearchParametersIVF(nprobe=self.probes, sel=selector), faiss.cvar.indexIVF_stats
+        if stats is not None:
+            stats.reset()
+        rows = self.index.search(np.ascontiguousarray(queries), count, params=settings)[1]
+        looked_at = len(queries) * int(alive.sum()) if stats is None else int(stats.ndis)
+        return rows, looked_at
+
+    def points(self) -> Floats32:
+        """Return all points (N, length) in the order they were added."""
+        if self.index is None:
+            return np.zeros((0, self.length), np.float32)
+        found: Floats32 = self.index.reconstruct_n(0, self.index.ntotal)
+        return found
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class TreePoints:
+    """Points in the kd-tree of the published baseline; it is grown anew when entries come or go."""
+
+    eps: float
+    leaf: int
+    length: int
+    held: Floats32 = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    grown: tuple[Any, FlatTree, Ints] | None = None
+
+    def add(self, points: Floats32) -> None:
+        """Append points."""
+        self.held = np.concatenate([self.held.reshape(-1, self.length), points])
+        self.grown = None
+
+    def find(self, queries: Floats32, count: int, alive: NDArray[np.bool_]) -> tuple[Ints, int]:
+        """Return the rows (Q, count) found, -1 for none, and how many points were looked at."""
+        rows = np.flatnonzero(alive)
+        if self.grown is None or len(self.grown[2]) != len(rows):
+            self.grown = None, grow(self.held[rows], self.leaf), rows
+        _, tree, rows = self.grown
+        found, looked = nearest(tree, self.held[rows], queries, count, self.eps)
+        return np.where(found >= 0, rows[found], -1), int(looked.sum())
+
+    def points(self) -> Floats32:
+        """Return all points (N, length) in the order they were added."""
+        return self.held.reshape(-1, self.length)

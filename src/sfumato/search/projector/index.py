@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kind "projector": subspaces as points (Basri, Hassner and Zelnik-Manor), searched by faiss or as published.
+
+The nearest points are compared exactly with the query. As published is a kd-tree with eps = 10 and nothing compared
+beyond its one answer. The faiss methods are those people would use today.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import FileError, InputError, suggest
+from sfumato.search.entries import Block, Entries
+from sfumato.search.grassmann.index import Chart, without
+from sfumato.search.index import Candidates, Index
+from sfumato.search.projector.embedding import (
+    METHODS,
+    FaissPoints,
+    Sketch,
+    TreePoints,
+    affine_forms,
+    equalised,
+    half_vector,
+    length_of,
+    projectors,
+)
+from sfumato.search.projector.kd_tree import PUBLISHED_EPS, PUBLISHED_LEAF
+from sfumato.types.arrays import whole_number
+
+# ----------------------------------------------------------------
+# Entries and queries as points of one Euclidean space, so that any index of points can search subspaces
+# Linear subspaces (metric "angle") are centred projectors, exact or sketched. Affine ones (metric "distance") are the
+# quadratic forms of their squared distance, in coordinates about the centre of the database; for point queries the
+# nearest point is then the nearest subspace. For subspace queries the least distance has no such form: what is compared
+# is the projector on the query's span in homogeneous coordinates, a guess that exact re-ranking must mend.
+
+
+Floats = NDArray[np.float32]
+
+VALUES_AT_ONCE = 4_000_000
+TINY = 1e-20
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class ProjectorPoints:
+    """How subspaces become points.
+
+    ``chart`` is None for linear subspaces. ``sketch`` is None for exact embeddings. ``mean`` (r,) is taken off the
+    entries, which changes no order of inner products and leaves a sketch less to be wrong about; ``largest`` is the
+    squared length that all entries are given by one more coordinate. ``traceless``: linear subspaces lose their part
+    along h(I), as published; it is the same for all of one dimension, and would count where dimensions are mixed.
+    """
+
+    ambient_dim: int
+    chart: Chart | None
+    sketch: Sketch | None
+    mean: Floats
+    largest: float
+    traceless: bool = True
+
+    @staticmethod
+    def fit(
+        parts: list[tuple[Floats, Floats]], n: int, chart: Chart | None, sketch: Sketch | None, *, centred: bool
+    ) -> "ProjectorPoints":
+        """Fit mean and length to a sample of entries, origins (N, n), bases (N, m, n); no mean if not ``centred``."""
+        size = n + (chart is not None)
+        length = length_of(size) if sketch is None else len(sketch.first)
+        traceless = not centred or len({part[1].shape[1] for part in parts}) < 2
+        blank = ProjectorPoints(n, chart, sketch, np.zeros(length, np.float32), 0.0, traceless)
+        rows = [blank._heads(*part) for part in parts if len(part[0])]
+        if not rows:
+            return blank
+        stacked = np.concatenate(rows)
+        mean = stacked.mean(axis=0) if centred else blank.mean
+        stacked -= mean
+        largest = float(np.einsum("ni,ni->n", stacked, stacked).max())
+        return ProjectorPoints(n, chart, sketch, mean, largest, traceless)
+
+    @property
+    def length(self) -> int:
+        """How many numbers a point has."""
+        return len(self.mean) + 1
+
+    def entries(self, origin: Floats, basis: Floats) -> Floats:
+        """Return the points (N, length) of entries, all of the same length."""
+        step = max(1, VALUES_AT_ONCE // (self.ambient_dim + 1) ** 2)
+        parts = [
+            equalised(self._heads(origin[at : at + step], basis[at : at + step]) - self.mean, self.largest)[0]
+            for at in range(0, len(origin), step)
+        ]
+        return np.concatenate([np.zeros((0, self.length), np.float32), *parts])
+
+    def queries(self, origin: Floats, basis: Floats) -> Floats:
+        """Return the points (Q, length) of queries, as long as the entries: which is nearest does not depend on it."""
+        step = max(1, VALUES_AT_ONCE // (self.ambient_dim + 1) ** 2)
+        rows = [self._asked(origin[at : at + step], basis[at : at + step]) for at in range(0, len(origin), step)]
+        stacked = np.concatenate([np.zeros((0, self.length - 1), np.float32), *rows])
+        lengths = np.sqrt(np.einsum("ni,ni->n", stacked, stacked))[:, None]
+        stacked *= math.sqrt(self.largest or 1.0) / np.maximum(lengths, TINY)
+        return np.pad(stacked, ((0, 0), (0, 1)))
+
+    def _heads(self, origin: Floats, basis: Floats) -> Floats:
+        """Return h(S S') - (d / n) h(I) for linear subspaces, h(I - G) for affine ones."""
+        if self.chart is None:
+            return self._span(basis)
+        place = (without(origin - self.chart.centre, basis) / self.chart.scale).astype(np.float32)
+        if self.sketch is not None:
+            return self.sketch.of_forms(place, basis)
+        forms = np.eye(self.ambient_dim + 1) - affine_forms(place, basis)
+        return half_vector(forms).astype(np.float32)
+
+    def _asked(self, origin: Floats, basis: Floats) -> Floats:
+        if self.chart is None:
+            return self._span(basis)
+        scaled = Chart(self.chart.centre / self.chart.scale, 1.0)
+        lifted = scaled.lift((origin / self.chart.scale).astype(np.float32), basis)
+        return self._span(lifted)
+
+    def _span(self, basis: Floats) -> Floats:
+        """Return h(S S') of spans; less their part along h(I) it is the centred embedding of Basri et al."""
+        _, dim, n = basis.shape
+        share = dim / n if self.chart is None and self.traceless else 0.0
+        if self.sketch is None:
+            found: Floats = (half_vector(projectors(basis)) - share * half_vector(np.eye(n)[None])).astype(np.float32)
+            return found
+        identity = np.einsum("ri,ri->r", self.sketch.first, self.sketch.second)
+        result: Floats = self.sketch.of_spans(basis) - np.float32(share) * identity
+        return result
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays by name, for a file."""
+        named: dict[str, NDArray[Any]] = {"mean": self.mean}
+        if self.chart is not None:
+            named["centre"] = self.chart.centre
+        if self.sketch is not None:
+            named |= {"first": self.sketch.first, "second": self.sketch.second}
+        return named
+
+    def settings(self) -> dict[str, Any]:
+        """Return what is no array."""
+        scale = None if self.chart is None else self.chart.scale
+        return {"largest": self.largest, "scale": scale, "traceless": self.traceless}
+
+    @staticmethod
+    def restore(
+        arrays: Mapping[str, NDArray[Any]], settings: Mapping[str, Any], n: int, *, affine: bool
+    ) -> "ProjectorPoints":
+        """Return what a file holds; FileError where the arrays do not fit each other."""
+        size = n + affine
+        chart = Chart(arrays["centre"], float(settings["scale"])) if affine else None
+        sketch = Sketch(arrays["first"], arrays["second"]) if "first" in arrays else None
+        mean, largest = arrays["mean"], float(settings["largest"])
+        wanted: dict[str, tuple[int, ...]] = {"mean": (length_of(size) if sketch is None else len(sketch.first),)}
+        wanted |= {"centre": (n,)} if affine else {}
+        wanted |= {} if sketch is None else dict.fromkeys(("first", "second"), (len(sketch.first), size))
+        for name, shape in wanted.items():
+            array, kind = arrays[name], np.float64 if name == "centre" else np.float32
+            if array.shape != shape or array.dtype != kind or not np.isfinite(array).all():
+                raise FileError(f"{name} is not what an index of projectors holds")
+        if not (math.isfinite(largest) and largest >= 0):
+            raise FileError("the length of the embedded entries is damaged")
+        return ProjectorPoints(n, chart, sketch, mean, largest, bool(settings["traceless"]))
+
+    def __repr__(self) -> str:
+        return f"ProjectorPoints({self.length} numbers, {'exact' if self.sketch is None else 'sketched'})"
+
+
+SAMPLE = 2_000
+ROWS_AT_ONCE = 20_000
+QUERIES_AT_ONCE = 4_096
+EXACT_BYTES = 2**28
+"""Exact embeddings take at most so much memory, unless they are asked for."""
+STREAM = 0x5CE7
+"""Sets sketches apart from whatever else was drawn from the same seed."""
+SHORT = 1_024
+"""Numbers of a sketch where nobody says how many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectorParams:
+    """``method``: "flat", "hnsw", "ivf", or "kdtree" with ``eps`` and ``leaf``.
+
+    ``sketch``: numbers of a sketched embedding, 0 for the exact one, None for whichever fits. ``candidates``: entries
+    compared exactly for a query unless an effort says otherwise. ``lists`` and ``probes`` are those of IVF (None: 4
+    times the root of the number of entries, and a sixteenth of them).
+    """
+
+    method: str = "flat"
+    sketch: int | None = None
+    candidates: int = 200
+    eps: float = PUBLISHED_EPS
+    leaf: int = PUBLISHED_LEAF
+    lists: int | None = None
+    probes: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            close = suggest(str(self.method), METHODS)
+            raise InputError(f"method: expected one of {', '.join(METHODS)}, got {self.method!r:.80}{close}")
+        limits = {"candidates": (1, 2**31 - 1), "leaf": (1, 2**31 - 1), "seed": (0, 2**63 - 1)}
+        optional = {"sketch": (0, 1_000_000), "lists": (1, 10_000_000), "probes": (1, 10_000_000)}
+        limits |= {name: limit for name, limit in optional.items() if getattr(self, name) is not None}
+        for name, (low, high) in limits.items():
+            if not low <= whole_number(getattr(self, name), name) <= high:
+                raise InputError(f"{name}: expected {low} to {high}, got {getattr(self, name)}")
+        if not (isinstance(self.eps, int | float) and math.isfinite(self.eps) and self.eps >= 0):
+            raise InputError(f"eps: expected 0 or more, got {self.eps!r:.80}")
+
+    @staticmethod
+    def published(**changes: Any) -> "ProjectorParams":
+        """Return what both papers ran: a kd-tree with eps = 10 that gives one answer, on exact embeddings."""
+        return ProjectorParams(**{"method": "kdtree", "sketch": 0, "candidates": 1, **changes})
+
+
+class ProjectorIndex(Index):
+    """An index of embedded projectors. Effort is the share of the entries that are compared exactly for a query."""
+
+    kind = "projector"
+    params_type = ProjectorParams
+
+    def __init__(self, entries: Entries, metric: str, params: ProjectorParams, embedding: ProjectorPoints) -> None:
+        super().__init__(entries, metric, params)
+        self.embedding = embedding
+        self.points = self._no_points()
+
+    def _no_points(self) -> FaissPoints | TreePoints:
+        params, length = self.params, self.embedding.length
+        if params.method == "kdtree":
+            return TreePoints(params.eps, params.leaf, length)
+        lists = params.lists or max(1, 4 * math.isqrt(self.entries.total))
+        return FaissPoints(params.method, length, lists, params.probes or max(1, lists // 16))
+
+    @classmethod
+    def build(cls, entries: Entries, metric: str, params: Any) -> "ProjectorIndex":
+        """Fit the embedding to a sample of the entries, and embed all of them."""
+        step = max(1, entries.total // SAMPLE)
+        parts = [(part.origin[::step], part.basis[::step]) for part in entries.segments]
+        chart = None
+        if metric == "distance":
+            largest = max(parts, key=lambda part: len(part[0]), default=None)
+            chart = Chart(np.zeros(entries.dim), 1.0) if largest is None else Chart.of(*largest)
+        size = entries.dim + (chart is not None)
+        wanted = params.sketch
+        if wanted is None:
+            wanted = 0 if 4 * length_of(size) * entries.total <= EXACT_BYTES else SHORT
+        sketch = Sketch.draw(wanted, size, np.random.default_rng((params.seed, STREAM))) if wanted else None
+        centred = params.method != "kdtree"
+        index = cls(entries, metric, params, ProjectorPoints.fit(parts, entries.dim, chart, sketch, centred=centred))
+        index.added(range(entries.total))
+        return index
+
+    def added(self, rows: range) -> None:
+        """Embed new rows; the first ones all at once, for what is learned from them."""
+        embedded = []
+        for part in self.entries.segments:
+            first, last = max(part.start, rows.start), min(part.stop, rows.stop)
+            for start in range(first, last, ROWS_AT_ONCE):
+                inside = slice(start - part.start, min(start + ROWS_AT_ONCE, last) - part.start)
+                embedded.append(self.embedding.entries(part.origin[inside], part.basis[inside]))
+        if embedded:
+            self.points.add(np.concatenate(embedded))
+
+    def undone(self) -> None:
+        """Index the points of the entries anew, without those that were not added after all."""
+        held = self.points.points()[: self.entries.total]
+        self.points = self._no_points()
+        if len(held):
+            self.points.add(held)
+
+    def propose(self, block: Block, k: int, effort: float | None) -> Candidates:
+        """Return the entries whose points are nearest to those of the queries."""
+        asked = self.params.candidates if effort is None else math.ceil(effort * len(self))
+        count = min(max(1, asked, k if effort is None and self.params.method != "kdtree" else 1), len(self))
+        rows, looked_at = np.empty((len(block), count), np.int64), 0
+        for start in range(0, len(block), QUERIES_AT_ONCE):
+            part = slice(start, start + QUERIES_AT_ONCE)
+            queries = self.embedding.queries(block.origin[part], block.basis[part])
+            rows[part], looked = self.points.find(queries, count, self.entries.alive)
+            looked_at += looked
+        return Candidates(np.nonzero(rows >= 0)[0], rows[rows >= 0], looked_at)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the embedding and the embedded entries."""
+        return {"points": self.points.points(), **self.embedding.arrays()}
+
+    def settings(self) -> dict[str, Any]:
+        """Return what is no array of the embedding."""
+        return self.embedding.settings()
+
+    @classmethod
+    def restore(
+        cls, entries: Entries, metric: str, params: Any, arrays: Mapping[str, NDArray[Any]], settings: Mapping[str, Any]
+    ) -> "ProjectorIndex":
+        """Return the index of a file, its points indexed anew; FileError where its arrays do not fit the entries."""
+        embedding = ProjectorPoints.restore(arrays, settings, entries.dim, affine=metric == "distance")
+        points = arrays["points"]
+        if points.shape != (entries.total, embedding.length) or points.dtype != np.float32:
+            raise FileError("the embedded entries have another shape than they must")
+        if not np.isfinite(points).all():
+            raise FileError("the embedded entries are damaged")
+        index = cls(entries, metric, params, embedding)
+        if len(points):
+            index.points.add(np.ascontiguousarray(points))
+        return index

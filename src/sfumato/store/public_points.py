@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read a file of public points: clear descriptors of mapped points that their owner published; see docs/format.md.
+
+Reads and never writes: only ``sfumato.publish``, on the device, makes such a file. Trusts no file: three plain arrays
+are expected and anything else is refused, and what is returned passed its checksum.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import FileError, InputError, SfumatoError
+from sfumato.types.concealed import PublicPoints
+from sfumato.types.extractor import Extractor
+
+FORMAT, VERSION = "sfumato-public-points", 1
+HEADER, POINTS, DESCRIPTORS = "header", "points", "descriptors"
+KINDS = {HEADER: ("|u1", 1), POINTS: ("<i8", 1), DESCRIPTORS: ("<f4", 2)}
+"""Type and number of dimensions of each array of the file."""
+
+LARGEST_HEADER = 2**26
+ADVICE = "ask its owner for another copy"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One image in the header of a file: how many rows it has, and their digest."""
+
+    name: str
+    count: int
+    data: str
+
+
+def digest_rows(points: NDArray[np.int64], descriptors: NDArray[np.float32]) -> str:
+    """Return the BLAKE2b-256 digest of the rows of an image."""
+    state = hashlib.blake2b(digest_size=32, person=b"sfumato-public")
+    state.update(np.ascontiguousarray(points, "<i8").tobytes())
+    state.update(np.ascontiguousarray(descriptors, "<f4").tobytes())
+    return state.hexdigest()
+
+
+def header_text(extractor: Extractor, entries: list[Entry]) -> bytes:
+    """Return the header of a file: JSON in ASCII, with its own digest."""
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "extractor": extractor.to_json(),
+        "images": [[entry.name, entry.count, entry.data] for entry in entries],
+    }
+    return json.dumps({**content, "checksum": _digest_content(content)}, sort_keys=True).encode("ascii")
+
+
+def load_public(path: str | os.PathLike[str]) -> "PublicPointsFile":
+    """Open a file of public points; images are read when they are asked for.
+
+    Raises FileError for a file that is missing, damaged, hostile, or of another kind or version.
+    """
+    return PublicPointsFile(path)
+
+
+class PublicPointsFile(Mapping[str, PublicPoints]):
+    """A read-only mapping of image names, in sorted order, to PublicPoints."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        import h5py
+
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise FileError(f"{self.path}: no such file of public points; check the path")
+        try:
+            self._file = h5py.File(self.path, "r", locking="best-effort")
+        except (OSError, RuntimeError, ValueError) as cause:
+            raise FileError(f"{self.path} is not a complete HDF5 file: {ADVICE}") from cause
+        try:
+            with self._told():
+                self._arrays = self._find_arrays()
+                self.extractor, entries = _parse(self._arrays[HEADER][()].tobytes())
+                self._places = self._lay_out(entries)
+        except BaseException:
+            self.close()
+            raise
+
+    def __getitem__(self, name: str) -> PublicPoints:
+        start, entry = self._places[name]
+        with self._told(f", image {name!r:.200}"):
+            rows = slice(start, start + entry.count)
+            points, descriptors = self._arrays[POINTS][rows], self._arrays[DESCRIPTORS][rows]
+            if digest_rows(points, descriptors) != entry.data:
+                raise InputError("the checksum of its rows is wrong: they were damaged or changed")
+            return PublicPoints(points, descriptors, self.extractor)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    __eq__ = object.__eq__  # a comparison by content would read everything
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"PublicPointsFile({str(self.path)!r}, {len(self)} images)"
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> "PublicPointsFile":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _find_arrays(self) -> dict[str, Any]:
+        """Return the three arrays, each stored plainly and as large as it says."""
+        import h5py
+
+        if set(self._file) != set(KINDS):
+            raise InputError("this is another kind of file, not public points")
+        arrays = {}
+        for key, (dtype, rank) in KINDS.items():
+            if not isinstance(self._file.get(key, getlink=True), h5py.HardLink):
+                raise InputError(f"{key} is a link to somewhere else: links are refused")
+            data = self._file[key]
+            if not isinstance(data, h5py.Dataset) or data.dtype.str != dtype or len(data.shape) != rank:
+                raise InputError(f"{key} is not an array of type {dtype} and {rank} dimensions")
+            if data.is_virtual or data.external or data.chunks is not None:
+                raise InputError(f"{key} is not stored in one piece in this file")
+            if data.size and data.id.get_storage_size() != data.size * data.dtype.itemsize:
+                raise InputError(f"{key} declares {data.size} numbers and holds others")
+            if data.size * data.dtype.itemsize > self.path.stat().st_size:
+                raise InputError(f"{key} declares more than the file holds")
+            arrays[key] = data
+        if arrays[HEADER].size > LARGEST_HEADER:
+            raise InputError("its header is too large")
+        return arrays
+
+    def _lay_out(self, entries: list[Entry]) -> dict[str, tuple[int, Entry]]:
+        starts = np.cumsum([0, *(entry.count for entry in entries)])
+        rows, width = self._arrays[DESCRIPTORS].shape
+        if len({entry.name for entry in entries}) != len(entries):
+            raise InputError("an image is named twice")
+        if not (starts[-1] == rows == len(self._arrays[POINTS])) or width == 0:
+            raise InputError("its images have another number of rows than its arrays")
+        found = {entry.name: (int(start), entry) for start, entry in zip(starts[:-1], entries, strict=True)}
+        return dict(sorted(found.items()))
+
+    @contextmanager
+    def _told(self, where: str = "") -> Iterator[None]:
+        """Say in which file and image something went wrong; a damaged file fails in many ways inside h5py."""
+        try:
+            if not self._file:
+                raise FileError(f"the file of public points {self.path} is closed; load it again")
+            yield
+        except InputError as cause:
+            raise FileError(f"{self.path}{where}: {cause}; {ADVICE}") from cause
+        except SfumatoError:
+            raise
+        except (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, SystemError) as cause:
+            raise FileError(f"{self.path}{where} is damaged: {cause}; {ADVICE}") from cause
+
+
+def _parse(raw: bytes) -> tuple[Extractor, list[Entry]]:
+    try:
+        content: Any = json.loads(raw)
+    except (ValueError, RecursionError) as cause:
+        raise InputError("its header can not be read") from cause
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise InputError("this is another kind of file, not public points")
+    if content.get("version") != VERSION:
+        raise InputError(
+            f"it has version {content.get('version')!r:.20} of the format, this Sfumato reads {VERSION}: use another"
+        )
+    checksum = content.pop("checksum", None)
+    if set(content) != {"format", "version", "extractor", "images"} or checksum != _digest_content(content):
+        raise InputError("the checksum of its header is wrong: it was damaged or changed")
+    try:
+        entries = [Entry(str(name), int(count), str(data)) for name, count, data in content["images"]]
+    except (TypeError, ValueError, ArithmeticError) as cause:
+        raise InputError("its list of images can not be read") from cause
+    if any(entry.count < 0 for entry in entries):
+        raise InputError("its list of images can not be read")
+    return Extractor.from_json(str(content["extractor"])), entries
+
+
+def _digest_content(content: Mapping[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")
+    return hashlib.blake2b(text, digest_size=32, person=b"sfumato-public").hexdigest()

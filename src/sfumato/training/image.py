@@ -1,0 +1,414 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains a UNet or UResNet to turn released features back into pictures: one loop, from photos to a file.
+
+The attack that the papers call direct inversion: photos of others are concealed as those attacked were, anew at every
+step, and the network learns their pictures (NinjaDesc, section 3.2). Receives the concealing function; knows none. With
+a number of steps, a seed and a concealer that repeats itself, a training is the same on every run, interrupted or not.
+"""
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import FileError, InputError, need
+from sfumato.features.local import LocalParams
+from sfumato.features.results import Progress
+from sfumato.files.tensors import load_checkpoint, save_checkpoint
+from sfumato.inversion import networks
+from sfumato.inversion.canonical import frame_for, frame_of
+from sfumato.inversion.images import ARCHITECTURES, KIND, build_network, run_network
+from sfumato.inversion.metrics import picture_scores
+from sfumato.training.loop import (
+    TICKS,
+    Pace,
+    TrainingResult,
+    finite,
+    flatness,
+    generator_state,
+    network_arrays,
+    part_of,
+    restore,
+    set_generator_state,
+    snapshot,
+    told_flatness,
+)
+from sfumato.training.photos import Concealer, Photo, Picture, Window, cut, random_windows, read_photos
+from sfumato.types.arrays import Range, refuse_unknown, settle_numbers
+
+# ----------------------------------------------------------------
+# How a UNet or UResNet is trained: the settings, checked. Knows no photo and no tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageTrainParams:
+    """How a UNet or UResNet is trained.
+
+    ``width`` scales its channels. Windows of ``side`` pixels are cut from at most ``max_photos`` photos, ``batch`` at a
+    time. ``steps`` instead of ``minutes`` makes the training repeatable. ``perceptual`` is a file of VGG16; the
+    perceptual loss is taken on a window of ``perceptual_side`` pixels and counts ``perceptual_weight`` times (Eq. 5:
+    once); without a file the loss is the mean absolute error alone. ``encoder`` is a file of ResNet50, for a UResNet of
+    width 1. ``device`` is torch's, cpu or cuda.
+    """
+
+    architecture: str = "unet"
+    width: float = 0.5
+    side: int = 128
+    batch: int = 4
+    rate: float = 1e-3
+    minutes: float = 30.0
+    steps: int | None = None
+    seed: int = 0
+    max_photos: int = 600
+    local: LocalParams = field(default_factory=lambda: LocalParams(max_features=1000))
+    perceptual: str | os.PathLike[str] | None = None
+    perceptual_side: int = 64
+    perceptual_weight: float = 1.0
+    encoder: str | os.PathLike[str] | None = None
+    device: str = "cpu"
+    save_minutes: float = 2.0
+
+    def __new__(cls, **settings: object) -> "ImageTrainParams":
+        """Refuse misspelt settings before anything is made."""
+        refuse_unknown(cls, settings)
+        return object.__new__(cls)
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "width": Range(0.05, 2), "side": Range(32, 1024, whole=True), "batch": Range(1, 1024, whole=True),
+            "rate": Range(1e-7, 1), "minutes": Range(1e-3, 1e5), "seed": Range(0, 2**63, whole=True),
+            "max_photos": Range(2, 10_000_000, whole=True), "perceptual_side": Range(16, 1024, whole=True),
+            "save_minutes": Range(0, 1e5), "perceptual_weight": Range(0, 1e3),
+        }  # fmt: skip
+        problems = settle_numbers(
+            self, ranges if self.steps is None else {**ranges, "steps": Range(1, 1e9, whole=True)}
+        )
+        if self.architecture not in ARCHITECTURES:
+            problems.append(f"architecture must be one of {', '.join(ARCHITECTURES)}, got {self.architecture!r:.80}")
+        elif not problems and self.side % ARCHITECTURES[self.architecture].multiple:
+            problems.append(f"side must be a multiple of {ARCHITECTURES[self.architecture].multiple}, got {self.side}")
+        if self.encoder is not None and self.architecture != "uresnet":
+            problems.append(f"encoder is for a uresnet, not for a {self.architecture!s:.80}")
+        if problems:
+            raise InputError("; ".join(problems))
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a training with the same result has in common, as plain values; no places of files."""
+        files = {"perceptual": self.perceptual is not None, "encoder": self.encoder is not None}
+        local = {**asdict(self.local), "weights": self.local.weights is not None}
+        left_out = ("device", "save_minutes", "minutes", "steps")
+        return {k: v for k, v in asdict(self).items() if k not in left_out} | files | {"local": local}
+
+
+# ----------------------------------------------------------------
+# The perceptual loss: how far two pictures are apart in the eyes of VGG16 (NinjaDesc, Eq. 4)
+# The paper's layers 2, 9 and 16 are slice ends in torchvision's ``features``: the taps are the outputs of features[1],
+# [8] and [15], ReLU 1_1, 2_2 and 3_3. Means take the place of the printed sums, over elements and then over taps, so
+# that
+# the loss does not depend on the size of the picture. Weights come from a file with torchvision's names; none come with
+# this package.
+
+
+CONVOLUTIONS = {0: (3, 64), 2: (64, 64), 5: (64, 128), 7: (128, 128), 10: (128, 256), 12: (256, 256), 14: (256, 256)}
+"""Channels in and out of the convolutions up to the last tap, by their place in torchvision's ``features``."""
+POOLS = (4, 9)
+TAPS = (1, 8, 15)
+MEAN = (0.485, 0.456, 0.406)
+DEVIATION = (0.229, 0.224, 0.225)
+"""Of red, green and blue over ImageNet: what VGG16 was trained with."""
+
+
+def load_perceptual(path: str | os.PathLike[str]) -> Any:
+    """Return VGG16 up to the last tap, frozen, with the weights of a file, .safetensors or torch; float16 will do.
+
+    A file of the whole network is fine, what is deeper is not used.
+
+    Raises FileError if the file can not be read or holds another network.
+    """
+    torch: Any = need("torch", extra="learn")
+    place = Path(path)
+    try:
+        if place.suffix == ".safetensors":
+            found = need("safetensors.torch", extra="learn").load_file(place)
+        else:
+            found = torch.load(place, map_location="cpu", weights_only=True)
+        network = _build(torch.nn)
+        wanted = {f"features.{name}": value for name, value in network.state_dict().items()}
+        problems = [name for name in wanted if name not in found or found[name].shape != wanted[name].shape]
+        state = {name.removeprefix("features."): found[name].float() for name in wanted if not problems}
+    except (ImportError, MemoryError):
+        raise
+    except Exception as cause:  # torch and safetensors let through whatever their parsers meet
+        raise FileError(
+            f"{place}: no weights that can be read ({type(cause).__name__}): give VGG16 with torchvision's names"
+        ) from cause
+    if problems:
+        raise FileError(f"{place}: not VGG16 with torchvision's names: {problems[0]} is missing or has another shape")
+    network.load_state_dict(state)
+    return network.eval().requires_grad_(False)
+
+
+def perceptual_loss(network: Any, seen: Any, truth: Any) -> Any:
+    """Return the mean over taps of the mean squared difference, of pictures (B, 3, H, W) with values from 0 to 1."""
+    torch: Any = need("torch", extra="learn")
+    x = _standard(seen)
+    with torch.no_grad():
+        wanted = _taps(network, _standard(truth))
+    differences = [torch.mean((one - other) ** 2) for one, other in zip(_taps(network, x), wanted, strict=True)]
+    return sum(differences) / len(differences)
+
+
+def _standard(pictures: Any) -> Any:
+    mean, deviation = (pictures.new_tensor(values).view(1, 3, 1, 1) for values in (MEAN, DEVIATION))
+    return (pictures - mean) / deviation
+
+
+def _taps(network: Any, x: Any) -> list[Any]:
+    found = []
+    for place, layer in enumerate(network):
+        x = layer(x)
+        if place in TAPS:
+            found.append(x)
+    return found
+
+
+def _build(nn: Any) -> Any:
+    layers = []
+    for place in range(TAPS[-1] + 1):
+        if place in CONVOLUTIONS:
+            layers.append(nn.Conv2d(*CONVOLUTIONS[place], 3, padding=1))
+        else:
+            layers.append(nn.MaxPool2d(2) if place in POOLS else nn.ReLU())
+    return nn.Sequential(*layers)
+
+
+__all__ = ["ImageTrainParams", "train_image_inverter"]
+
+log = logging.getLogger(__name__)
+
+VALIDATIONS = 20
+HELD_OUT = 24
+FRAME_ROWS = 20_000
+RESUMED = "image inverter in training"
+ANOTHER = "begun with other settings or photos; give the same, or start anew without resuming"
+
+
+@dataclass(slots=True, repr=False)
+class State:
+    """A training under way."""
+
+    modules: Any
+    optimizer: Any
+    rng: np.random.Generator
+    pace: Pace
+    constants: dict[str, NDArray[np.float32]]
+    facts: dict[str, Any]
+    losses: list[float] = field(default_factory=list)
+    held_out_losses: list[float] = field(default_factory=list)
+    best: dict[str, Any] = field(default_factory=lambda: {"step": -1, "scores": {"ssim": -2.0}})
+    saved: float = 0.0
+    validated: int = -1
+
+
+def train_image_inverter(
+    params: ImageTrainParams,
+    photos: Sequence[Picture],
+    output: str | os.PathLike[str],
+    *,
+    concealer: Concealer | None = None,
+    progress: Progress = iter,
+    resume: bool = False,
+) -> TrainingResult:
+    """Train a network on photos and write the best it was, by structural similarity on photos held out, to a file.
+
+    ``concealer`` turns Features into ConcealedFeatures as the attacked ones were; None for clear descriptors. While it
+    works a file ``<output>.part`` holds all there is to go on from; with ``resume`` an interrupted training does, and
+    begins anew where there is none.
+
+    Raises MissingDependency without the extra ``learn``, InputError or FileError for what can not be used.
+    """
+    torch: Any = need("torch", extra="learn")
+    rng = np.random.default_rng(params.seed)
+    begun = read_state(params, Path(output)) if resume and part_of(Path(output)).is_file() else None
+    loss_network = None if params.perceptual is None else load_perceptual(params.perceptual).to(params.device)
+    if loss_network is None:
+        log.warning("no weights of VGG16 were given: the loss is the mean absolute error, without the perceptual loss")
+    chosen = [photos[i] for i in rng.permutation(len(photos))[: params.max_photos]]
+    found = read_photos(chosen, params.local, params.side, progress)
+    held_out = max(1, min(HELD_OUT, len(found) // 10))
+    training, validation = found[held_out:], found[:held_out]
+    state = begin(params, training, concealer, rng)
+    windows = [cut(photo, centre(photo, params.side), params.side, concealer, state.constants["frame"])
+               for photo in validation]  # fmt: skip
+    if begun is not None:
+        restore_state(state, *begun, part_of(Path(output)))
+    for tick in progress(range(int(state.pace.share * TICKS), TICKS)):
+        while state.pace.share * TICKS < tick + 1:
+            batch = random_windows(training, params.side, params.batch, state.rng, concealer, state.constants["frame"])
+            loss = loss_of(state, params, batch, loss_network)
+            for group in state.optimizer.param_groups:
+                group["lr"] = state.pace.rate(params.rate)
+            state.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(state.modules.parameters(), 1.0)
+            state.optimizer.step()
+            state.pace.steps += 1
+            state.losses.append(finite(loss.item()))
+            if int(state.pace.share * VALIDATIONS) > state.validated:
+                validate(state, params, windows, loss_network, Path(output))
+            if state.pace.seconds - state.saved > 60 * params.save_minutes:
+                save_state(state, Path(output))
+    return finish(state, params, Path(output))
+
+
+def begin(params: ImageTrainParams, training: list[Photo], concealer: Concealer | None, rng: Any) -> State:
+    """Make a network with random weights, and measure what its inputs look like."""
+    torch: Any = need("torch", extra="learn")
+    rows = np.concatenate([photo.features.descriptors for photo in training])
+    some_rows = rows[rng.permutation(len(rows))[:FRAME_ROWS]]
+    frame = frame_of(some_rows)
+    if concealer is not None:
+        frame = frame_for(some_rows, concealer(training[0].features).subspaces)
+    some = random_windows(training, params.side, 32, rng, concealer, frame)
+    inputs = np.concatenate([window.inputs for window in some])
+    constants = {"frame": frame, "mean": inputs.mean(axis=0), "deviation": inputs.std(axis=0) + np.float32(1e-6)}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(params.seed)
+        modules = build_network(params.architecture, inputs.shape[1], params.width)
+    if params.encoder is not None:
+        networks.load_encoder(modules["body"], params.encoder)
+    modules.to(params.device)
+    optimizer = torch.optim.AdamW(modules.parameters(), lr=params.rate, weight_decay=1e-4)
+    facts = {
+        "kind": KIND,
+        "params": params.facts(),
+        "recipe": "raw" if concealer is None else str(concealer(training[0].features).recipe),
+        "extractor": training[0].features.extractor.name,
+        "input_dim": inputs.shape[1],
+        "loss": "mean absolute error and perceptual loss" if params.perceptual else "mean absolute error",
+        "start": "scratch" if params.encoder is None else "a ResNet50 file",
+        "photos": len(training),
+    }
+    return State(modules, optimizer, rng, Pace(params.minutes, params.steps), constants, facts)
+
+
+def loss_of(state: State, params: ImageTrainParams, batch: list[Window], loss_network: Any) -> Any:
+    """Return the loss of a batch: the mean absolute error, and the perceptual loss if there is one (Eq. 3 to 5)."""
+    torch: Any = need("torch", extra="learn")
+    state.modules.train()
+    seen = run(state, params, batch)
+    truth = torch.from_numpy(np.stack([window.truth for window in batch])).to(params.device)
+    truth = truth.permute(0, 3, 1, 2).float() / 255  # (B, 3, side, side)
+    loss = (seen - truth).abs().mean()
+    if loss_network is not None:
+        y, x = state.rng.integers(max(1, params.side - params.perceptual_side + 1), size=2)
+        part = (slice(None), slice(None), slice(y, y + params.perceptual_side), slice(x, x + params.perceptual_side))
+        loss = loss + params.perceptual_weight * perceptual_loss(loss_network, seen[part], truth[part])
+    return loss
+
+
+def run(state: State, params: ImageTrainParams, batch: list[Window]) -> Any:
+    """Return the pictures (B, 3, side, side) the network makes of windows."""
+    torch: Any = need("torch", extra="learn")
+    inputs = np.concatenate([window.inputs for window in batch])  # (M, C)
+    standard = (inputs - state.constants["mean"]) / state.constants["deviation"]
+    vectors = torch.from_numpy(standard).to(params.device)
+    return run_network(state.modules, params.architecture, vectors, [window.placed for window in batch])
+
+
+def validate(state: State, params: ImageTrainParams, windows: list[Window], loss_network: Any, output: Path) -> None:
+    """Score the network on windows held out; if it was never better, keep it: the highest score is the attacker."""
+    torch: Any = need("torch", extra="learn")
+    state.validated = int(state.pace.share * VALIDATIONS)
+    state.modules.eval()
+    scores, losses = [], []
+    with torch.inference_mode():
+        for window in windows:
+            seen = run(state, params, [window])  # (1, 3, side, side)
+            scores.append(picture_scores(seen[0].permute(1, 2, 0).cpu().numpy(), window.truth))
+            truth = torch.from_numpy(window.truth.astype(np.float32) / 255).to(params.device).permute(2, 0, 1)[None]
+            beside = 0.0 if loss_network is None else float(perceptual_loss(loss_network, seen, truth))
+            losses.append(scores[-1]["mae_rgb"] + params.perceptual_weight * beside)
+    means = {name: float(np.mean([score[name] for score in scores])) for name in scores[0]}
+    state.held_out_losses.append(float(np.mean(losses)))
+    log.info("step %d: ssim %.4f, loss %.4f held out", state.pace.steps, means["ssim"], state.held_out_losses[-1])
+    if means["ssim"] > state.best["scores"]["ssim"]:
+        state.best = {"step": state.pace.steps, "scores": means}
+        save_checkpoint(output, network_arrays(state.modules) | state.constants, state.facts | {"best": state.best})
+
+
+def save_state(state: State, output: Path) -> None:
+    """Write all there is to go on from."""
+    state.saved = state.pace.seconds
+    facts = {
+        "kind": RESUMED,
+        "made": state.facts,
+        "rng": generator_state(state.rng),
+        "steps": state.pace.steps,
+        "seconds": state.pace.seconds,
+        "best": state.best,
+        "validated": state.validated,
+        "held_out_losses": state.held_out_losses,
+    }
+    arrays = snapshot(state.modules, state.optimizer) | state.constants | {"losses": np.array(state.losses)}
+    save_checkpoint(part_of(output), arrays, facts)
+
+
+def read_state(params: ImageTrainParams, output: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Read what ``save_state`` wrote; FileError if it is damaged or was begun with other settings."""
+    path = part_of(output)
+    arrays, facts = load_checkpoint(path, RESUMED)
+    made = facts.get("made")
+    if not isinstance(made, dict) or made.get("params") != params.facts():
+        raise FileError(f"{path}: {ANOTHER}")
+    return arrays, facts
+
+
+def restore_state(state: State, arrays: dict[str, NDArray[Any]], facts: dict[str, Any], path: Path) -> None:
+    """Go on from what ``read_state`` returned; FileError if that was another training."""
+    if facts.get("made") != state.facts:
+        raise FileError(f"{path}: {ANOTHER}")
+    try:
+        state.pace.steps, state.pace.seconds_before = int(facts["steps"]), float(facts["seconds"])
+        state.best, state.validated = facts["best"], int(facts["validated"])
+        state.losses = [float(loss) for loss in arrays["losses"]]
+        state.held_out_losses = [float(loss) for loss in facts["held_out_losses"]]
+        state.constants = {name: arrays[name].copy() for name in state.constants}
+        state.saved = state.pace.seconds_before
+    except (KeyError, TypeError, ValueError) as cause:
+        raise FileError(f"{path}: damaged ({cause}): start the training anew") from cause
+    restore(state.modules, state.optimizer, arrays, path)
+    set_generator_state(state.rng, facts.get("rng"), path)
+
+
+def finish(state: State, params: ImageTrainParams, output: Path) -> TrainingResult:
+    """Note in the file how the training went, and remove what was kept for going on."""
+    arrays, facts = load_checkpoint(output, KIND)
+    losses = state.losses
+    result = TrainingResult(
+        steps=state.pace.steps,
+        seconds=state.pace.seconds,
+        first_loss=losses[0],
+        last_loss=float(np.mean(losses[-max(1, len(losses) // 20) :])),
+        flatness=flatness(state.held_out_losses),  # those of batches differ too much
+        scores=state.best["scores"],
+        best_step=state.best["step"],
+        perceptual=params.perceptual is not None,
+    )
+    if not result.is_flat:
+        log.warning("%s", told_flatness(result.flatness))
+    curve = [round(loss, 6) for loss in state.held_out_losses]
+    save_checkpoint(output, arrays, facts | {"result": result.facts(), "held_out_losses": curve})
+    part_of(output).unlink(missing_ok=True)
+    return result
+
+
+def centre(photo: Photo, side: int) -> tuple[int, int]:
+    """Return the corner (x, y) of the window in the middle of a photo."""
+    height, width = photo.pixels.shape[:2]
+    return (width - side) // 2, (height - side) // 2

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains a patch inverter from photos to a file: pairs, the patch network, paintings, the refinement.
+
+The attack called direct inversion where a concealer is given: photos of others are concealed as those attacked were,
+anew at every step. Receives the concealing function; knows none. Photos are split once: a twentieth is never learned
+from by either network, and both are checked on it.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import InputError
+from sfumato.features.local import LocalParams
+from sfumato.features.results import Progress, identity
+from sfumato.images.read import read_image
+from sfumato.inversion.canonical import canonical_input, frame_for
+from sfumato.inversion.patches import Header, Inverter, inverter_of, load_weights, paint_rows, save_weights
+from sfumato.training.loop import Budget, Pace, Stage, read_part, settings_of, told_flatness
+from sfumato.training.patch import PATCH_STAGE as PATCH_STAGE
+from sfumato.training.patch import REFINE_STAGE as REFINE_STAGE
+from sfumato.training.patch import (
+    PatchTraining,
+    RefineTraining,
+    Represent,
+    Scene,
+    represent_clear,
+    train_patch_network,
+    train_refinement,
+)
+from sfumato.training.photos import Concealer, Pairs, gather_pairs
+from sfumato.types.arrays import Range, refuse_unknown, settle_numbers
+from sfumato.types.clear import Features
+from sfumato.types.extractor import Extractor
+
+log = logging.getLogger(__name__)
+
+Floats = NDArray[np.float32]
+Report = Callable[[Stage], None]
+
+FRAME_ROWS = 20_000
+HELD_OUT = 0.05
+LEAST_LEFT = 1 / 3
+COUNTS = (500, 1000, 1000, 2000)
+"""How many features, at most, the paintings that the refinement learns from are made of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InverterTrainParams:
+    """How a patch inverter is trained.
+
+    ``minutes`` are shared by all that is done, and each network has its part of a third of them however long photos
+    take to read; with ``patch_steps`` and ``refine_steps`` instead, a training with the same seed and photos (and a
+    concealer that repeats itself) gives the same file. ``max_photos`` bounds the photos, ``refine_photos`` those that
+    are painted. ``start`` is the file of an inverter whose refinement is trained on.
+    """
+
+    minutes: float = 15.0
+    patch_steps: int | None = None
+    refine_steps: int | None = None
+    hidden: int = 1024
+    channels: tuple[int, ...] = (24, 48, 72, 96)
+    seed: int = 0
+    max_photos: int = 1500
+    refine_photos: int = 600
+    local: LocalParams = field(default_factory=lambda: LocalParams(max_features=2000))
+    start: str | os.PathLike[str] | None = None
+    device: str = "cpu"
+
+    def __new__(cls, **settings: object) -> "InverterTrainParams":
+        """Refuse misspelt settings before anything is made."""
+        refuse_unknown(cls, settings)
+        return object.__new__(cls)
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "minutes": Range(0.01, 1e5), "hidden": Range(8, 8192, whole=True), "seed": Range(0, 2**63, whole=True),
+            "max_photos": Range(2, 10_000_000, whole=True), "refine_photos": Range(2, 10_000_000, whole=True),
+        }  # fmt: skip
+        steps = [name for name in ("patch_steps", "refine_steps") if getattr(self, name) is not None]
+        problems = settle_numbers(self, ranges | dict.fromkeys(steps, Range(1, 1e9, whole=True)))
+        if len(steps) == 1:
+            problems.append("patch_steps and refine_steps belong together: give both, or minutes")
+        if problems:
+            raise InputError("; ".join(problems))
+
+
+def train_patch_inverter(
+    params: InverterTrainParams,
+    photos: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    concealer: Concealer | None = None,
+    progress: Progress = identity,
+    report: Report = lambda stage: None,
+    resume: bool = False,
+) -> Inverter:
+    """Train both networks on photos, write them to a file, and return the inverter.
+
+    ``concealer`` turns Features into ConcealedFeatures as the attacked ones were; None for clear descriptors. While it
+    works, files ``<output>.patch.part`` and ``<output>.refine.part`` hold all there is to go on from with ``resume``;
+    where there is none, it begins anew.
+
+    Raises MissingDependency without the extra ``learn``, InputError or FileError for what can not be used.
+    """
+    output, clock = Path(output), Pace(params.minutes)
+    start = None if params.start is None else load_weights(params.start)
+    channels = params.channels if start is None else start[0].refine
+    begun, seed, device = Budget(steps=1), params.seed, params.device  # how long each takes is decided when it begins
+    patch = PatchTraining(budget=begun, hidden=params.hidden, seed=seed, device=device)
+    refine = RefineTraining(budget=begun, channels=tuple(channels), seed=seed, device=device)
+    parts = parts_of(output)
+    for part, name, training in zip(parts, (PATCH_STAGE, REFINE_STAGE), (patch, refine), strict=True):
+        if not resume:
+            part.unlink(missing_ok=True)
+        elif part.is_file():
+            read_part(part, name, settings_of(training))  # what does not fit is refused before photos are read
+    material = gather_material(params, photos, concealer, progress)
+    tensors, patch_stage = train_patch_network(
+        material.pairs,
+        material.pairs.photos < material.held,
+        replace(patch, budget=_budget(params.patch_steps, clock, 0.45)),
+        represent=material.represent,
+        path=parts[0],
+        report=report,
+    )
+    header = material.header(params, () if start is None else start[0].refine)
+    tensors |= {} if material.frame is None else {"frame": material.frame}
+    scenes = list(
+        progress(paint_photos(material, params.refine_photos, inverter_of(replace(header, refine=()), tensors)))
+    )
+    refined, refine_stage = train_refinement(
+        scenes[material.held :],
+        scenes[: material.held],
+        replace(refine, budget=_budget(params.refine_steps, clock, 1)),
+        start=None if start is None else start[1],
+        path=parts[1],
+        report=report,
+    )
+    made = _made(params, material, (patch_stage, refine_stage))
+    save_weights(output, replace(header, made=made), tensors | refined)
+    for part in parts:
+        part.unlink(missing_ok=True)
+    return inverter_of(*load_weights(output))
+
+
+def parts_of(output: Path) -> list[Path]:
+    """Return the files that hold a training under way, one for each network."""
+    return [output.with_name(f"{output.name}.{stage}.part") for stage in ("patch", "refine")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Material:
+    """What is learned from: photos, the first ``held`` of them only to check, and how descriptors are represented."""
+
+    photos: tuple[str | os.PathLike[str], ...]
+    held: int
+    pairs: Pairs
+    recipe: str
+    frame: Floats | None
+    represent: Represent
+
+    def header(self, params: InverterTrainParams, channels: tuple[int, ...]) -> Header:
+        """Return the header of an inverter of this material, with channels other than the params' if given."""
+        return Header(
+            extractor=self.pairs.extractor.name,
+            recipe=self.recipe,
+            input_dim=self.represent(self.pairs.descriptors[:1]).shape[1],
+            hidden=params.hidden,
+            refine=tuple(channels or params.channels),
+            frame=0 if self.frame is None else len(self.frame),
+        )
+
+
+def gather_material(
+    params: InverterTrainParams,
+    photos: Sequence[str | os.PathLike[str]],
+    concealer: Concealer | None,
+    progress: Progress = identity,
+) -> Material:
+    """Choose photos, extract their features, and split them."""
+    order = np.random.default_rng(params.seed).permutation(len(photos))[: params.max_photos]
+    chosen = tuple(photos[i] for i in order)
+    if len(chosen) < 2:
+        raise InputError(f"a training needs two photos at least, better a thousand: got {len(chosen)}")
+    pairs = gather_pairs(chosen, params.local, progress=progress)
+    held = max(1, round(HELD_OUT * len(chosen)))
+    if concealer is None:
+        return Material(photos=chosen, held=held, pairs=pairs, recipe="raw", frame=None, represent=represent_clear)
+    some = pairs.descriptors[:: max(1, len(pairs) // FRAME_ROWS)]
+    hidden = concealer(_features(some, pairs.extractor))
+    frame = frame_for(some, hidden.subspaces)
+
+    def represent(descriptors: Floats) -> Floats:
+        return canonical_input(concealer(_features(descriptors, pairs.extractor)).subspaces, frame)
+
+    return Material(photos=chosen, held=held, pairs=pairs, recipe=str(hidden.recipe), frame=frame, represent=represent)
+
+
+def paint_photos(material: Material, most: int, inverter: Inverter) -> Iterator[Scene]:
+    """Paint photos as an attacker would, from features represented anew."""
+    for number, path in enumerate(material.photos[:most]):
+        pixels = read_image(Path(path)).pixels
+        colours = pixels if pixels.ndim == 3 else np.repeat(pixels[:, :, None], 3, axis=2)
+        rows = material.pairs.of_photo(number, COUNTS[number % len(COUNTS)])
+        inputs = material.represent(material.pairs.descriptors[rows])
+        size = colours.shape[1], colours.shape[0]
+        painted = paint_rows(inverter, material.pairs.keypoints[rows], inputs, size)
+        yield Scene(painted.channels.astype(np.float16), colours)
+
+
+def _features(descriptors: Floats, extractor: Extractor) -> Features:
+    return Features(np.ones((len(descriptors), 4), np.float32), descriptors, extractor)
+
+
+def _budget(steps: int | None, clock: Pace, share: float) -> Budget:
+    """Return so many steps, or a share of the minutes that are left; reading photos must not eat all of them."""
+    left = max(clock.minutes - clock.seconds / 60, clock.minutes * LEAST_LEFT)
+    return Budget(steps=steps, minutes=max(0.02, share * left))
+
+
+def _made(params: InverterTrainParams, material: Material, stages: tuple[Stage, ...]) -> dict[str, Any]:
+    """Return how it went; what was not flat is told."""
+    facts = {stage.name: stage.facts() for stage in stages}
+    for name, fact in facts.items():
+        if not fact["is_flat"]:
+            log.warning("%s: %s", name, told_flatness(fact["flatness"]))
+    return {
+        "photos": len(material.photos),
+        "checked on": material.held,
+        "pairs": len(material.pairs),
+        "digest": material.pairs.digest,
+        "seed": params.seed,
+        "extractor": material.pairs.extractor.to_json(),
+        "refinement began as": "scratch" if params.start is None else "that of another inverter",
+        **facts,
+    }

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a NinjaNet is trained and judged with: pairs split by their origin, inverters with material, scores.
+
+Holds clear descriptors and photos of the public; nothing of it is written anywhere but counts and a digest.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import InputError
+from sfumato.features.results import Progress
+from sfumato.training.ninja.adversaries import Adversary, DecoderAdversary, ImageAdversary, PatchAdversary
+from sfumato.training.ninja.params import ADVERSARIES, NinjaTrainParams
+from sfumato.training.pairs import DescriptorPairs
+from sfumato.training.patch_metrics import fpr95
+from sfumato.training.photos import gather_pairs, read_photos
+
+Floats = NDArray[np.float32]
+Encode = Callable[[Floats], Floats]
+
+MOST_SCORED = 4096
+"""Pairs held out that an encoder is scored on."""
+WRONG_PAIRS = 4
+"""Pairs of different points for each of the same, when FPR@95 is measured."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class NinjaMaterial:
+    """``training`` pairs, ``held`` pairs of other groups, and the paths of ``photos`` for patch and unet."""
+
+    training: DescriptorPairs
+    held: DescriptorPairs
+    photos: tuple[Path, ...]
+    digest: str
+
+    def __repr__(self) -> str:
+        return f"NinjaMaterial({self.training!r}, {self.held!r}, {len(self.photos)} photos)"
+
+    def facts(self) -> dict[str, Any]:
+        """Return counts and the digest of the pairs."""
+        groups = [len(np.unique(part.groups)) for part in (self.training, self.held)]
+        return {
+            "pairs": len(self.training), "groups": groups[0], "held_out_pairs": len(self.held),
+            "held_out_groups": groups[1], "photos": len(self.photos), "digest": self.digest,
+        }  # fmt: skip
+
+
+def split_material(params: NinjaTrainParams, pairs: DescriptorPairs, photos: Sequence[Path]) -> NinjaMaterial:
+    """Hold out some of the groups, or of the points where all are of one group.
+
+    Raises InputError if there are too few pairs, or no photos for an inverter that needs them.
+    """
+    rng = np.random.default_rng([params.seed, 1])
+    origin = pairs.groups if len(np.unique(pairs.groups)) > 1 else pairs.points
+    names = np.unique(origin)
+    held = np.isin(origin, rng.permutation(names)[: max(1, round(params.held_out * len(names)))])
+    if min(held.sum(), (~held).sum()) < 4:
+        raise InputError(f"{len(pairs)} pairs are too few to learn from: give more photos or patches")
+    wanting = [name for name in ADVERSARIES[params.adversary] if name != "decoder"]
+    if wanting and len(photos) < 2:
+        raise InputError(
+            f"the adversary {wanting[0]} is trained on photos: give a folder of two at least with --photos"
+        )
+    dim = pairs.first.shape[1]
+    if params.width(dim) > dim:
+        raise InputError(f"an encoder can not give more numbers than the {dim} it takes: choose a smaller output_dim")
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (pairs.first, pairs.second, pairs.points, pairs.groups):
+        digest.update(part.tobytes())
+    return NinjaMaterial(pairs[~held], pairs[held], tuple(map(Path, photos)), digest.hexdigest())
+
+
+def make_adversaries(params: NinjaTrainParams, material: NinjaMaterial, progress: Progress) -> list[Adversary]:
+    """Make the inverters of a training, with random weights from torch's generator."""
+    opponents, local = params.opponents, params.opponents.local
+    dim = params.width(material.training.first.shape[1])
+    order = np.random.default_rng([params.seed, 2]).permutation(len(material.photos))[: opponents.max_photos]
+    checked = max(1, round(opponents.split[1] * len(order)))
+    learned = max(1, round(opponents.split[0] * len(order)))
+    chosen = [material.photos[i] for i in order[: checked + learned]]
+    found: list[Adversary] = []
+    for name in ADVERSARIES[params.adversary]:
+        if name == "decoder":
+            clear = np.concatenate([material.training.first, material.training.second])
+            held = np.concatenate([material.held.first, material.held.second])
+            found.append(DecoderAdversary(clear, held, dim, opponents))
+            continue
+        assert local is not None  # the params refuse it
+        if name == "patch":
+            pairs = gather_pairs(chosen, local, progress=progress)
+            found.append(PatchAdversary(pairs, pairs.photos < checked, dim, opponents))
+        else:
+            photos = read_photos(chosen, local, opponents.side, progress)
+            some = min(checked, len(photos) - 1)
+            found.append(ImageAdversary(photos[some:], photos[:some], dim, opponents, params.inverter.batch))
+    return found
+
+
+def scores(encode: Encode, pairs: DescriptorPairs, seed: int) -> dict[str, float]:
+    """Score what becomes of pairs: ``fpr95``, and ``matched``, the share that are mutual nearest neighbours.
+
+    FPR@95 compares each pair with WRONG_PAIRS pairs of its first view and another point. Both are of one pair of
+    each point, of all photos together, at most MOST_SCORED.
+    """
+    rng = np.random.default_rng([seed, 3])
+    order = rng.permutation(len(pairs))
+    once = order[np.unique(pairs.points[order], return_index=True)[1]]  # one pair of each point
+    chosen = pairs[np.sort(rng.permutation(once)[:MOST_SCORED])]
+    first, second = encode(chosen.first), encode(chosen.second)
+    other = rng.integers(len(chosen), size=(WRONG_PAIRS, len(chosen)))
+    here = np.broadcast_to(np.arange(len(chosen)), other.shape)
+    wrong = other != here
+    apart = np.linalg.norm(first[here[wrong]] - second[other[wrong]], axis=1)
+    together = np.linalg.norm(first - second, axis=1)
+    same = np.repeat([True, False], [len(together), len(apart)])
+    likeness = first @ second.T
+    forth, back = likeness.argmax(axis=1), likeness.argmax(axis=0)
+    rows = np.arange(len(chosen))
+    right = (forth == rows) & (back == rows)
+    return {"fpr95": float(fpr95(np.concatenate([together, apart]), same)), "matched": float(right.mean())}

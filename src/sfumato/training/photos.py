@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The photos a network is trained with: pixels and clear features, and windows cut out of both.
+
+Features are those of the whole photo, so that a window has as many as the same place of a photo that is attacked. Holds
+clear descriptors of public photos; nothing of it is written anywhere.
+"""
+
+import hashlib
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sfumato.attacks.knowledge import Knowledge, KnownPairs
+from sfumato.attacks.seals.attacks import LARGEST_PUBLIC, recover_told, thinned
+from sfumato.concealment.conceal import conceal
+from sfumato.concealment.resolve import before_seal
+from sfumato.concealment.seal import keyless
+from sfumato.errors import EvaluationOnlyWarning, ImageError, InputError, WideSealWarning
+from sfumato.features.local import LocalParams, extract
+from sfumato.features.results import Progress, identity
+from sfumato.images.read import read_image, to_grey
+from sfumato.inversion.canonical import canonical_input
+from sfumato.inversion.images import LONGEST, Placed, place
+from sfumato.inversion.paint import PATCH_SIDE, REACH
+from sfumato.types.clear import Features, Image
+from sfumato.types.concealed import ConcealedFeatures, as_points
+from sfumato.types.extractor import Extractor
+from sfumato.types.recipe import Recipe
+
+Concealer = Callable[[Features], ConcealedFeatures]
+"""How features are concealed: fresh draws at every call."""
+
+Picture = str | os.PathLike[str] | Image
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Photo:
+    """A photo of others: ``pixels`` (H, W, 3) uint8 and the clear ``features`` found in it."""
+
+    pixels: NDArray[np.uint8]
+    features: Features
+
+    def __repr__(self) -> str:
+        return f"Photo({self.pixels.shape[1]} x {self.pixels.shape[0]}, {self.features!r})"
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Window:
+    """A square of a photo: ``truth`` (side, side, 3) uint8, what was released in it (M, C), and where."""
+
+    truth: NDArray[np.uint8]
+    inputs: NDArray[np.float32]
+    placed: Placed
+
+    def __repr__(self) -> str:
+        return f"Window({self.truth.shape[1]} x {self.truth.shape[0]}, {len(self.inputs)} features)"
+
+
+def read_photos(pictures: Sequence[Picture], local: LocalParams, side: int, progress: Progress = iter) -> list[Photo]:
+    """Read photos and extract their features; each is reduced to LONGEST, or enlarged until a window fits in.
+
+    Photos that can not be read, or show no feature, are named in the log and left out.
+
+    Raises InputError if fewer than two are left: one is needed to learn from, one to see what was learned.
+    """
+    found = list(_read(pictures, local, side, progress))
+    if len(found) < 2:
+        raise InputError(f"{len(found)} of {len(pictures)} photos are of use: a training needs two at least")
+    return found
+
+
+def _read(pictures: Sequence[Picture], local: LocalParams, side: int, progress: Progress) -> Iterator[Photo]:
+    for picture in progress(pictures):
+        try:
+            image = picture if isinstance(picture, Image) else read_image(picture)
+        except ImageError as problem:
+            log.warning("left out of the training: %s", problem)
+            continue
+        pixels = fitted(image.pixels, side)
+        features = extract(pixels, local)
+        if len(features):
+            yield Photo(pixels, features)
+        else:
+            log.warning("left out of the training, no features: %s", image.name)
+
+
+def fitted(pixels: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+    """Return a picture in colours, its longer side at most LONGEST and its shorter side at least ``side``."""
+    import cv2
+
+    coloured = pixels if pixels.ndim == 3 else np.repeat(pixels[:, :, None], 3, axis=2)
+    height, width = coloured.shape[:2]
+    scale = max(min(1.0, LONGEST / max(height, width)), side / min(height, width))
+    if scale == 1:
+        return coloured
+    size = max(side, round(width * scale)), max(side, round(height * scale))
+    method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+    scaled: NDArray[np.uint8] = cv2.resize(coloured, size, interpolation=method)
+    return scaled
+
+
+def cut(photo: Photo, corner: tuple[int, int], side: int, concealer: Concealer | None, frame: ArrayLike) -> Window:
+    """Cut the square of so many pixels whose first pixel is ``corner`` (x, y), and conceal the features in it."""
+    x, y = corner
+    placed = place(photo.features.keypoints, (side, side), corner=corner)
+    inside = Features(
+        photo.features.keypoints[placed.rows],
+        photo.features.descriptors[placed.rows],
+        photo.features.extractor,
+        photo.features.image_size,
+    )
+    released = inside.descriptors if concealer is None else canonical_input(concealer(inside).subspaces, frame)
+    return Window(photo.pixels[y : y + side, x : x + side], released, placed)
+
+
+def random_windows(
+    photos: Sequence[Photo],
+    side: int,
+    count: int,
+    rng: np.random.Generator,
+    concealer: Concealer | None,
+    frame: ArrayLike,
+) -> list[Window]:
+    """Cut windows at random places of random photos; at least one of them has a feature."""
+    while True:
+        windows = []
+        for number in rng.integers(len(photos), size=count):
+            height, width = photos[number].pixels.shape[:2]
+            corner = int(rng.integers(width - side + 1)), int(rng.integers(height - side + 1))
+            windows.append(cut(photos[number], corner, side, concealer, frame))
+        if any(len(window.inputs) for window in windows):
+            return windows
+
+
+# ----------------------------------------------------------------
+# Pairs to learn from: what describes a keypoint, and the patch of the photo it describes
+# Knows clear photos and clear descriptors, which only training may. A patch is the square of half side 6 sigma around a
+# keypoint, turned by its angle, sampled to 24 x 24 from an image pyramid. SIFT forgets brightness and contrast, so a
+# patch is stored without them, and its contrast beside it.
+
+
+Floats = NDArray[np.float32]
+
+LEAST_CONTRAST = 1e-3
+"""Deviations below this, of values from 0 to 1, count as this: a patch from 8 bits can not have less."""
+
+KEYPOINTS_AT_ONCE = 1000
+"""OpenCV's maps have at most 32,767 rows."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Pairs:
+    """M pairs, photo after photo, from the strongest feature of each.
+
+    ``descriptors`` (M, n) and ``keypoints`` (M, 4) float32; ``patches`` (M, 576) float16 of mean 0 and deviation 1
+    within the picture, NaN outside of it; ``contrasts`` (M,) float32, log deviations; ``photos`` (M,) int32, the
+    numbers of their photos. ``digest`` tells which photos those were, ``extractor`` what described them.
+    """
+
+    descriptors: Floats
+    keypoints: Floats
+    patches: NDArray[np.float16]
+    contrasts: Floats
+    photos: NDArray[np.int32]
+    digest: str
+    extractor: Extractor
+
+    def __len__(self) -> int:
+        return len(self.photos)
+
+    def __repr__(self) -> str:
+        return f"Pairs({len(self)} of {self.descriptors.shape[1]} numbers, {self.extractor.name})"
+
+    def of_photo(self, number: int, most: int) -> slice:
+        """Return the rows of the strongest features of a photo, at most so many."""
+        first, end = np.searchsorted(self.photos, [number, number + 1])
+        return slice(int(first), min(int(end), int(first) + most))
+
+
+def cut_patches(grey: Floats, keypoints: Floats, side: int = PATCH_SIDE) -> Floats:
+    """Cut patches (N, side, side) from a picture (H, W); NaN where a patch reaches out of the picture."""
+    import cv2
+
+    found = np.empty((len(keypoints), side, side), np.float32)
+    steps = 2 * REACH * keypoints[:, 2] / side
+    levels = np.clip(np.rint(np.log2(np.maximum(steps, 1e-6))), 0, 8).astype(int)
+    picture = np.ascontiguousarray(grey, np.float32)
+    grid = (np.arange(side, dtype=np.float32) - (side - 1) / 2)[None, :]
+    for level in range(int(levels.max(initial=0)) + 1):
+        if level:
+            picture = cv2.pyrDown(picture)  # pixel (x, y) is what was around (2x, 2y)
+        for rows in np.array_split(at := np.flatnonzero(levels == level), len(at) // KEYPOINTS_AT_ONCE + 1):
+            if not len(rows):
+                continue
+            x, y, _, angle = (keypoints[rows].T / np.array([2**level, 2**level, 1, 1], np.float32)[:, None])[:, :, None]
+            step = (steps[rows] / 2**level)[:, None]
+            cosine, sine = step * np.cos(np.deg2rad(angle)), step * np.sin(np.deg2rad(angle))
+            u, v = grid[:, None, :], grid[:, :, None]  # right and down in the frame of the keypoint
+            across = x[:, :, None] + cosine[:, :, None] * u - sine[:, :, None] * v
+            along = y[:, :, None] + sine[:, :, None] * u + cosine[:, :, None] * v
+            flat = across.reshape(-1, side).astype(np.float32), along.reshape(-1, side).astype(np.float32)
+            cut = cv2.remap(picture, *flat, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE).reshape(across.shape)
+            inside = (across >= 0) & (across <= picture.shape[1] - 1) & (along >= 0) & (along <= picture.shape[0] - 1)
+            found[rows] = np.where(inside, cut, np.nan)
+    return found
+
+
+def normalise(patches: Floats) -> tuple[NDArray[np.float16], Floats]:
+    """Return patches (N, s, s) without brightness and contrast, (N, s * s), and log contrasts (N,)."""
+    flat = patches.reshape(len(patches), PATCH_SIDE**2)
+    known = np.isfinite(flat)
+    count = np.maximum(known.sum(axis=1), 1)
+    means = np.where(known, flat, 0).sum(axis=1) / count
+    centred = flat - means[:, None]
+    deviations = np.sqrt((np.where(known, centred, 0) ** 2).sum(axis=1) / count)
+    contrasts = np.maximum(deviations, LEAST_CONTRAST)
+    return (centred / contrasts[:, None]).astype(np.float16), np.log(contrasts).astype(np.float32)
+
+
+def gather_pairs(
+    photos: Sequence[str | os.PathLike[str]], params: LocalParams, *, progress: Progress = identity
+) -> Pairs:
+    """Extract the features of photos and cut the patch of each.
+
+    Raises InputError if there are no features in any of them, ImageError for a file that can not be read.
+    """
+    found: list[tuple[NDArray[Any], ...]] = []
+    digest = hashlib.blake2b(digest_size=16)
+    for number, path in enumerate(progress(photos)):
+        image = read_image(Path(path))
+        digest.update(repr(image.pixels.shape).encode() + image.pixels.tobytes())
+        features = extract(image, params)
+        if len(features) == 0:
+            continue
+        grey = to_grey(image).astype(np.float32) / np.float32(255)
+        patches, contrasts = normalise(cut_patches(grey, features.keypoints))
+        numbers = np.full(len(features), number, np.int32)
+        found.append((features.descriptors, features.keypoints, patches, contrasts, numbers))
+    if not found:
+        raise InputError("no features in any of the photos: give others, or a lower contrast threshold")
+    descriptors, keypoints, patches, contrasts, numbers = (
+        np.concatenate(column) for column in zip(*found, strict=True)
+    )
+    return Pairs(descriptors, keypoints, patches, contrasts, numbers, digest.hexdigest(), features.extractor)
+
+
+# ----------------------------------------------------------------
+# What inverters of sealed features learn from: photos of others, sealed under keys of one's own and read back
+# No network maps the bits of one feature to a patch, for the key turns them at random. But alignment takes bits back to
+# descriptors, with errors that it makes under any key; an inverter that learned from such readings knows these errors,
+# and one that learned from clear descriptors does not. The attacker knows his own keys and descriptors, so he reads by
+# the best alignment there is, which he tells himself. Knows recipes and public descriptors; never the attacked key.
+
+
+KEYS, CODES = 3, 17_000
+"""How many keys of his own the attacker uses, and how many features he seals under each: those of twenty photos."""
+
+
+def reader_of(recipe: Recipe, public: Floats, *, seed: int = 0) -> Callable[[Features], ConcealedFeatures]:
+    """Return a function that seals features under keys of the attacker's own, in turn, and reads them back.
+
+    What it returns are points: the descriptors as they were read, under the recipe's name without a key. ``public``
+    (V, n) are descriptors of other photos.
+
+    Raises InputError for a recipe that is not sealed; later, where too few descriptors are at hand.
+    """
+    if not recipe.is_sealed:
+        raise InputError(f"recipe {recipe} is not sealed: there is nothing to read back")
+    named, known = keyless(recipe), thinned(public, LARGEST_PUBLIC)
+    readings = cycle([_reading(named, known, seed * KEYS + number, number) for number in range(KEYS)])
+
+    def read_back(features: Features) -> ConcealedFeatures:
+        points = as_points(next(readings)(features))
+        return ConcealedFeatures(features.keypoints, points, named, features.extractor, features.image_size)
+
+    return read_back
+
+
+def _reading(recipe: Recipe, public: Floats, key: int, number: int) -> Callable[[Features], Floats]:
+    """Return how features are read back under one key; learned from some of the public ones when it is first used."""
+    known: list[Knowledge] = []
+
+    def read(features: Features) -> Floats:
+        if not known:
+            rows = public[number * CODES : (number + 1) * CODES] if len(public) >= KEYS * CODES else public[:CODES]
+            sealed = _sealed(Features(np.ones((len(rows), 4), np.float32), rows, features.extractor), recipe, key)
+            told = KnownPairs(descriptors=rows, codes=sealed.subspaces.origin)
+            known.append(Knowledge(public=public, told=told, encoder=before_seal(sealed.recipe)))
+        return recover_told(_sealed(features, recipe, key), known[0]).descriptors
+
+    return read
+
+
+def _sealed(features: Features, recipe: Recipe, key: int) -> ConcealedFeatures:
+    """Return features under a key that anyone can make of a number."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EvaluationOnlyWarning)
+        warnings.simplefilter("ignore", WideSealWarning)
+        return conceal(features, recipe, None, evaluation_seed=key)

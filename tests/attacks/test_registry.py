@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+import sfumato
+from sfumato.attacks.knowledge import Companions, Knowledge, KnownPairs, run_attack
+from sfumato.attacks.registry import ATTACKS, applicable
+from sfumato.concealment.resolve import remember, resolve
+from sfumato.errors import InputError
+
+pytestmark = pytest.mark.filterwarnings("ignore::sfumato.errors.EvaluationOnlyWarning")
+conceal = partial(sfumato.conceal, evaluation_seed=1)
+
+
+def test_every_attack_is_there_under_its_name():
+    names = "vertex bounded nearest nearest-base nearest-projected nearest-sphere oracle oracle-projected oracle-sphere"
+    rest = "oracle-base oracle-encoded decoys clusters density intersection reveal tracks decoder regression"
+    sealed = "alignment told-alignment known-pairs key-recovery replay"
+    assert list(ATTACKS) == [*names.split(), *rest.split(), *sealed.split()]
+    assert all(attack.name == name and attack.assumes for name, attack in ATTACKS.items())
+
+
+def test_knowledge_and_kind_decide_what_is_possible(sift, gaussian):
+    hidden, other = conceal(sift, "random-2"), conceal(gaussian, "random-2")
+    assert applicable(hidden, Knowledge()) == ("vertex",)
+    assert applicable(other, Knowledge()) == ("vertex", "bounded")
+    named = sfumato.Features(gaussian.keypoints, gaussian.descriptors, sfumato.Extractor("hardnet-1"))
+    assert applicable(conceal(named, "random-2"), Knowledge()) == ("bounded",)
+    more = applicable(hidden, Knowledge(public=sift.descriptors, clear=sift.descriptors))
+    assert {"nearest", "oracle", "clusters", "density"} <= set(more)
+    assert "replay" not in more
+    assert "replay" in applicable(hidden, Knowledge(seeds=(0,), decoys=sift.descriptors))
+
+
+def test_only_oracles_are_handed_clear_descriptors(sift):
+    """And what an attack reads of its knowledge, it declares."""
+    hidden = conceal(sift, "sub-hybrid-2", sfumato.load_decoys())
+    itself = Companions(rows=np.arange(len(sift)), subspaces=hidden.subspaces)
+    given = Knowledge(
+        public=sift.descriptors, decoys=sfumato.load_decoys().descriptors, clear=sift.descriptors, seeds=(1,),
+        releases=itself, partners=itself, tracks=itself, decoder=lambda s: s.origin,
+    )  # fmt: skip
+    for name in (*applicable(hidden, given), "bounded"):
+        read, seen = set(), []
+        recover = ATTACKS[name].recover
+
+        def spy(features, knowledge, read=read, seen=seen, recover=recover):
+            seen.append(knowledge)
+            return recover(features, _Watched(knowledge, read))
+
+        run_attack(replace(ATTACKS[name], recover=spy), hidden, given)
+        assert (seen[0].clear is not None) == name.startswith("oracle"), name
+        declared = {*ATTACKS[name].needs, *ATTACKS[name].helped_by}
+        if name == "clusters":
+            read.discard("decoys")  # looked at for their norm, and not used: there are public ones
+        assert read <= declared, name
+
+
+class _Watched:
+    """Knowledge that notes which of its fields are read."""
+
+    def __init__(self, knowledge, read):
+        self._knowledge, self._read = knowledge, read
+
+    def __getattr__(self, name):
+        self._read.add(name)
+        return getattr(self._knowledge, name)
+
+
+def test_no_features_are_nothing_to_any_attack(sift):
+    hidden = conceal(sift, "random-2")
+    none = sfumato.ConcealedFeatures(np.zeros((0, 4)), hidden.subspaces[:0], "random-2", hidden.extractor)
+    given = Knowledge(public=sift.descriptors, decoys=sift.descriptors, clear=sift.descriptors[:0], seeds=(1,))
+    for name in applicable(none, given):
+        assert len(run_attack(ATTACKS[name], none, given)) == 0
+
+
+def test_encoded_features_leave_attacks_that_end_in_clear_descriptors(sift, encoder):
+    hidden = sfumato.conceal(sift, encoder.recipe)
+    rows = np.ones((2, 128))
+    assert applicable(hidden, Knowledge(public=rows)) == ("nearest-base",)
+    known = Knowledge(public=rows, clear=sift.descriptors, decoys=rows, encoder=encoder, decoder=lambda s: s.origin)
+    assert applicable(hidden, known) == (
+        "nearest", "nearest-base", "oracle", "oracle-base", "oracle-encoded", "decoder", "regression"
+    )  # fmt: skip
+    lifted = sfumato.conceal(sift, f"{encoder.recipe}+random-2")
+    assert "vertex" not in applicable(lifted, known)
+    assert {"oracle", "decoys", "density", "nearest-sphere"} <= set(applicable(lifted, known))
+    assert "regression" not in applicable(lifted, known)
+    plain = applicable(sfumato.conceal(sift, "random-2"), known)
+    assert not {"nearest-base", "oracle-base", "oracle-encoded"} & set(plain)
+
+
+def test_databases_of_another_dimension_are_left_out(sift, make_encoder):
+    made = remember(make_encoder(dims=(128, 64)))
+    hidden = sfumato.conceal(sift, f"ninja:narrow@{made.checksum[:12]}")
+    known = Knowledge(public=np.ones((2, 128)), clear=sift.descriptors, encoder=resolve(hidden.recipe))
+    assert applicable(hidden, known) == ("nearest", "oracle", "regression")
+
+
+def test_sealed_features_leave_attacks_that_need_no_key(sift):
+    hidden = conceal(sift, "sealed-64")
+    known = Knowledge(public=sift.descriptors, clear=sift.descriptors, decoder=lambda s: s.origin)
+    assert applicable(hidden, known) == ()
+    pairs = KnownPairs(descriptors=sift.descriptors, codes=hidden.subspaces.origin)
+    every = replace(known, pool=hidden.subspaces.origin, pairs=pairs)
+    assert applicable(hidden, every) == ("alignment", "known-pairs", "key-recovery")
+    with pytest.raises(InputError, match="not for sealed"):
+        run_attack(ATTACKS["nearest"], hidden, every)
+    with pytest.raises(InputError, match="not for unsealed"):
+        run_attack(ATTACKS["alignment"], conceal(sift, "random-2"), known)

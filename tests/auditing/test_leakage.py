@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every attack on every recipe: what is planned, measured, kept and told."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+import sfumato
+from sfumato.attacks.registry import ATTACKS
+from sfumato.auditing.leakage import LeakageProtocol, evaluate_leakage, leakage_table, plan_leakage
+from sfumato.auditing.toolbox import Tools
+from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.encoder import save_encoder
+from sfumato.concealment.resolve import resolve
+from sfumato.errors import DecoyError, InputError
+from sfumato.features.local import LocalParams
+from sfumato.types.extractor import Extractor
+from sfumato.types.recipe import Recipe
+
+LOCAL = LocalParams(max_features=60)
+
+
+def protocol(*recipes, attacks=("vertex", "nearest"), **settings):
+    return LeakageProtocol(recipes=recipes, attacks=attacks, local=LOCAL, **settings)
+
+
+def score(record, name):
+    return next((one.value for one in record.scores if one.name == name), None)
+
+
+@pytest.fixture(scope="module")
+def tools(make_painter):
+    return Tools(painters=[make_painter(), make_painter("sub-hybrid-2", dim=384)])
+
+
+@pytest.fixture(scope="module")
+def measured(tools, small_photos, tmp_path_factory):
+    """What the tests only read; whoever adds to the folder takes a copy."""
+    folder = tmp_path_factory.mktemp("measured")
+    wanted = protocol("raw", "random-2", "sub-hybrid-2", attacks=("vertex", "nearest", "intersection"))
+    works = plan_leakage(small_photos, wanted, tools)
+    return works, folder, evaluate_leakage(works, folder)
+
+
+def test_a_record_for_each_recipe_and_attack(measured):
+    _, _, records = measured
+    told = [(record.params["recipe"], record.params["attack"]) for record in records]
+    assert told == [("raw", "clear"), ("raw", "floor")] + [
+        (recipe, attack) for recipe in ("random-2", "sub-hybrid-2") for attack in ("vertex", "nearest", "intersection")
+    ]
+    assert all(score(record, "ssim") is not None and not record.dropped for record in records)
+    assert {record.params["knows"] for record in records} >= {"", "public", "releases"}
+
+
+def test_the_scale_runs_from_the_floor_to_the_clear_descriptors(measured):
+    _, _, records = measured
+    assert score(records[0], "leakage") == 1.0
+    assert score(records[1], "leakage") == 0.0
+    by_attack = {(one.params["recipe"], one.params["attack"]): one for one in records}
+    exact = by_attack["random-2", "intersection"]  # two releases give the descriptors away, and so the picture
+    assert score(exact, "within 0.02") == 1.0
+    assert score(exact, "leakage") == pytest.approx(1.0, abs=0.02)
+    assert score(by_attack["sub-hybrid-2", "nearest"], "within 0.02") < 0.5
+
+
+def test_what_is_finished_is_not_done_again(measured, monkeypatch):
+    works, folder, records = measured
+    monkeypatch.setattr(type(works.made[0].intruder), "predict", lambda *_: pytest.fail("done again"))
+    assert [one.to_json() for one in evaluate_leakage(works, folder)] == [one.to_json() for one in records]
+
+
+def test_only_a_changed_photo_is_attacked_again(measured, tools, small_photos, tmp_path):
+    folder = shutil.copytree(measured[1], tmp_path / "copy")
+    changed = dict(small_photos)
+    changed["chelsea.png"] = tmp_path / "other.png"
+    shutil.copy(small_photos["coffee.png"], changed["chelsea.png"])
+    wanted = protocol("raw", "random-2", "sub-hybrid-2", attacks=("vertex", "nearest", "intersection"))
+    again, seen = plan_leakage(changed, wanted, tools), []
+    for work in again.made:
+        predict = work.intruder.predict
+        work.intruder.predict = lambda sample, predict=predict: seen.append(sample.key) or predict(sample)
+    evaluate_leakage(again, folder)
+    assert set(seen) == {"chelsea.png"}
+
+
+def test_direct_inversion_has_its_own_floor(tools, small_photos, tmp_path):
+    works = plan_leakage(small_photos, protocol("sub-hybrid-2", attacks=("direct",)), tools)
+    records = evaluate_leakage(works, tmp_path)
+    told = [(one.params["recipe"], one.params["attack"], score(one, "within 0.1")) for one in records]
+    pairs = (("raw", "clear"), ("raw", "floor"), ("sub-hybrid-2", "direct"), ("sub-hybrid-2", "floor"))
+    assert told == [(*pair, None) for pair in pairs]
+
+
+def test_all_means_what_the_tools_allow(tools, small_photos):
+    works = plan_leakage(small_photos, protocol("sub-hybrid-2", attacks=()), tools)
+    told = {work.intruder.case.attack for work in works.made}
+    assert told >= {"vertex", "nearest", "oracle", "decoys", "intersection", "direct"}
+    assert told.isdisjoint({"reveal", "tracks", "decoder"})
+    asked = plan_leakage(small_photos, protocol("random-2", "sub-hybrid-2", attacks=("vertex+decoys",)), tools)
+    assert [str(work.intruder.case.subject.recipe) for work in asked.made] == ["raw", "raw", "sub-hybrid-2"]
+    known = plan_leakage(small_photos, protocol("random-2", attacks=()), tools)
+    assert "decoys" not in {work.intruder.case.attack for work in known.made}
+
+
+def test_what_is_missing_is_told(tools, small_photos, make_painter):
+    with pytest.raises(InputError, match="no photo"):
+        plan_leakage({}, protocol("raw"), tools)
+    with pytest.raises(InputError, match="no inverter for clear rootsift"):
+        plan_leakage(small_photos, LeakageProtocol(local=LocalParams(descriptor="rootsift")), tools)
+    with pytest.raises(InputError, match="attack tracks on random-2 needs tracks of a map"):
+        plan_leakage(small_photos, protocol("random-2", attacks=("tracks",)), tools)
+    with pytest.raises(InputError, match="sfumato train inverter --recipe random-2"):
+        plan_leakage(small_photos, protocol("random-2", attacks=("direct",)), tools)
+    with pytest.raises(InputError, match=r"none of .*vertex"):
+        protocol("raw", attacks=("vertx",))
+    assert set(ATTACKS) >= {"vertex", "nearest", "oracle", "decoys", "density"}
+
+
+def test_decoys_and_public_descriptors_must_be_of_the_same_kind(small_photos, make_painter):
+    other = Decoys(np.eye(64, 128, dtype=np.float32), Extractor("superpoint"), parts=1)
+    with pytest.raises(InputError, match="public descriptors are superpoint"):
+        plan_leakage(small_photos, protocol("random-2"), Tools(painters=[make_painter()], public=other))
+    with pytest.raises(DecoyError, match="decoys are superpoint"):
+        plan_leakage(small_photos, protocol("sub-hybrid-2"), Tools(painters=[make_painter()], decoys=other))
+
+
+def test_a_table_for_people(measured):
+    table = leakage_table(measured[2])
+    assert table.columns[:4] == ("descriptor", "recipe", "attack", "inverter")
+    assert {"within 0.02", "SSIM", "leakage"} <= set(table.columns)
+    assert len(table.rows) == 8
+
+
+def test_encoded_features_are_attacked_in_all_ways_that_are_for_them(
+    small_photos, tmp_path, make_encoder, make_painter
+):
+    save_encoder(tmp_path / "n.safetensors", make_encoder())
+    recipe = str(resolve(f"ninja:{tmp_path / 'n.safetensors'}").recipe)
+    public = Decoys(sfumato.load_decoys().descriptors[:500], Extractor("sift"), parts=1)
+    decoders = {("sift", Recipe.of(recipe).identity): ("digest", lambda subspaces: subspaces.origin)}
+    tools = Tools(painters=[make_painter(), make_painter(recipe)], public=public, decoders=decoders)
+    wanted = protocol(f"ninja:{tmp_path / 'n.safetensors'}", attacks=())
+    works = plan_leakage(small_photos, wanted, tools)
+    told = [work.intruder.case.attack for work in works.made][2:]
+    assert told == [
+        "nearest", "nearest-base", "oracle", "oracle-base", "oracle-encoded", "decoder", "regression",
+        "direct", "floor",
+    ]  # fmt: skip
+    records = evaluate_leakage(works, tmp_path / "out")
+    assert all(not record.dropped and record.seed is None for record in records)
+    assert {record.params["recipe"] for record in records} == {"raw", recipe}
+    assert {record.params["knows"] for record in records} >= {"public, encoder", "public, clear, encoder", "decoder"}
+    medians = {one.params["attack"]: score(one, "median") for one in records}
+    assert medians["oracle"] <= medians["nearest"]
+    with pytest.raises(InputError, match="vertex, decoys, none is for ninja:n@"):
+        plan_leakage(small_photos, protocol(f"ninja:{tmp_path / 'n.safetensors'}", attacks=("vertex", "decoys")), tools)
+    mixed = plan_leakage(
+        small_photos, protocol("random-2", f"ninja:{tmp_path / 'n.safetensors'}", attacks=("vertex", "nearest")), tools
+    )
+    pairs = [(str(w.intruder.case.subject.recipe).split("@")[0], w.intruder.case.attack) for w in mixed.made[2:]]
+    assert pairs == [("random-2", "vertex"), ("random-2", "nearest"), ("ninja:n", "nearest")]
+
+
+def test_readings_of_a_seal_are_painted_by_both_inverters(small_photos, make_painter, tmp_path):
+    tools = Tools(painters=[make_painter(), make_painter("sealed-64:0.9")], public=sfumato.load_decoys())
+    wanted = protocol("sealed-64:0.9", attacks=("told-alignment",))
+    records = evaluate_leakage(plan_leakage(small_photos, wanted, tools), tmp_path)
+    told = [(one.params["attack"], one.params["inverter"]) for one in records if one.params["recipe"] != "raw"]
+    trained = "inverter trained on it"
+    assert told == [("told-alignment", "patch"), ("told-alignment", trained), ("floor", trained)]
+    assert all(score(one, "leakage") is not None and not one.dropped for one in records)

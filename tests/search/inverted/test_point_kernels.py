@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+
+import sfumato
+from sfumato.search.inverted.cells import Filed
+from sfumato.search.inverted.codes import COARSE, Axes, encode_queries
+from sfumato.search.inverted.point_kernels import scan_points, take_lowest, unseen_rows
+
+
+@pytest.fixture(params=[0, 2, 3])
+def filed(lift_points, request):
+    given = lift_points(300, n=14, m=request.param).subspaces
+    axes = Axes.of(given.origin, linear=False)
+    cells = np.stack([np.arange(300) % 4, np.arange(300) % 3 + 4], axis=1).astype(np.int32)
+    return given, axes, Filed.of(0, cells, axes, given.origin, given.basis, 7)
+
+
+def run_scan(filed, points, probes, left, kept=40, alive=None):
+    given, axes, part = filed
+    heads = axes.heads(points, np.zeros((len(points), 0, 14), np.float32))
+    (fine, scales, norms), (coarse, coarse_scales, _) = encode_queries(heads), encode_queries(heads, COARSE)
+    lows, rows = np.full((len(points), kept), np.inf, np.float32), np.full((len(points), kept), -1, np.int32)
+    seen, room = np.zeros(len(part) // 64 + 1, np.uint64), (np.empty(301, np.float32), np.empty(301, np.int32))
+    alive = np.ones(len(part), np.uint8) if alive is None else alive
+    asked = np.tile(np.array(probes, np.int32), (len(points), 1))
+    queries = (fine.reshape(-1), scales), (coarse.reshape(-1), coarse_scales)
+    looked = scan_points(part.compiled(), alive, *queries, asked, seen, room, left, lows, rows)
+    assert not seen.any()
+    return lows + norms[:, None], rows, looked, sfumato.squared_distances(points, given)
+
+
+@pytest.mark.parametrize("left", [1000, 100])
+def test_on_all_axes_bounds_are_the_distances(filed, lift_points, left):
+    """Of 14 dimensions nothing is projected away, so that coarse codes leave what is near, up to rounding."""
+    points = lift_points(6, n=14, seed=5).points
+    lows, rows, looked, true = run_scan(filed, points, range(7), left)
+    assert looked == 6 * 300, "every entry once, though each is in two lists"
+    np.testing.assert_allclose(lows, np.take_along_axis(true, rows.astype(int), axis=1), atol=0.04)
+    for mine, line in zip(rows, true, strict=True):
+        assert set(np.argsort(line)[:10]) <= set(mine)
+
+
+def test_only_probed_lists_and_entries_that_are_not_removed(filed, lift_points):
+    alive = np.ones(300, np.uint8)
+    alive[1::8] = 0
+    _, rows, looked, _ = run_scan(filed, lift_points(3, n=14, seed=6).points, [1], 1000, 80, alive)
+    wanted = {row for row in range(1, 300, 4) if row % 8 != 1}
+    assert looked == 3 * len(wanted)
+    assert all(set(mine) == {-1, *wanted} for mine in rows)
+
+
+def test_nothing_in_the_lists():
+    offsets, members = np.array([0, 0, 2]), np.array([1, 0], np.int32)
+    seen, rows = np.zeros(1, np.uint64), np.zeros(3, np.int32)
+    assert unseen_rows(offsets, members, np.array([0], np.int32), np.ones(2, np.uint8), seen, rows) == 0
+    assert unseen_rows(offsets, members, np.array([1, 1], np.int32), np.ones(2, np.uint8), seen, rows) == 2
+
+
+def test_about_so_many_of_the_lowest_are_taken():
+    rng = np.random.default_rng(0)
+    lows = rng.standard_normal(20_000).astype(np.float32)
+    rows = np.arange(20_000, dtype=np.int32)
+    count = take_lowest(lows, rows, 20_000, 600)
+    assert 300 < count < 1000
+    np.testing.assert_array_equal(np.sort(rows[:count]), np.sort(np.argsort(lows)[:count]))
+    assert take_lowest(lows, rows, 500, 600) == 500
+    assert take_lowest(np.zeros(5000, np.float32), rows, 5000, 600) == 5000, "equals are all taken"

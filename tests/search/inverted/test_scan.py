@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+
+import sfumato
+from sfumato.search.entries import read_given
+from sfumato.search.inverted.cells import Filed
+from sfumato.search.inverted.codes import Axes
+from sfumato.search.inverted.scan import look, settle_exactly, vote_weights
+
+
+@pytest.mark.parametrize("voters", [2, 5, 32, 85, 86, 100, 128, 200, 254, 255])
+def test_all_votes_together_fit_a_byte(voters):
+    weights = vote_weights(voters).astype(int)
+    assert weights.sum() <= 255
+    assert weights.min() >= 1
+    assert (np.diff(weights) <= 0).all(), "the nearest cell counts most"
+
+
+@pytest.fixture
+def filed(lift_points):
+    given = lift_points(300, n=20).subspaces
+    axes = Axes.of(given.origin, linear=False)
+    cells = np.stack([np.arange(300) % 5, np.arange(300) % 7 + 5], axis=1).astype(np.int32)
+    return given, axes, Filed.of(0, cells, axes, given.origin, given.basis, 12)
+
+
+@pytest.mark.parametrize("m0", [0, 2])
+def test_looking_everywhere_and_settling_finds_the_nearest(filed, lift_points, m0):
+    given, axes, part = filed
+    queries = lift_points(5, n=20, m=m0, seed=5).subspaces
+    block = read_given(queries, "queries").blocks[0]
+    probes = np.tile(np.arange(12, dtype=np.int32), (5, 1))
+    heads = axes.heads(block.origin, block.basis)
+    likely = look(part, np.ones(300, np.uint8), heads, probes, 3, linear=False)
+    best, where, evaluated = settle_exactly(block, (given.origin, given.basis), likely, 3)
+    true = sfumato.squared_distances(queries, given)
+    rows = np.arange(5)[:, None]
+    np.testing.assert_allclose(best, true[rows, where], atol=1e-9)
+    if m0 == 0:  # every list is looked into; of subspaces only those with many votes are
+        np.testing.assert_array_equal(where, np.argsort(true, axis=1)[:, :3])
+        assert likely.looked_at == 5 * 300
+    else:
+        assert likely.looked_at <= 5 * 0.5 * 600
+    assert 15 <= evaluated <= 5 * 300

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import zlib
+
+import numpy as np
+import pytest
+
+import sfumato
+from sfumato.errors import FileError
+from sfumato.search.file import MAGIC, PREFIX, is_index_file, part_of, read_arrays, write_arrays
+
+
+@pytest.fixture
+def written(tmp_path):
+    arrays = {"a/x": np.arange(10, dtype=np.int32), "a/empty": np.zeros((0, 3), np.float32), "b/y": np.ones((2, 3))}
+    write_arrays(tmp_path / "x.index", {"kind": "test"}, arrays)
+    return tmp_path / "x.index", arrays
+
+
+def test_what_was_written_is_read_mapped_and_read_only(written):
+    path, arrays = written
+    header, found = read_arrays(path)
+    assert header == {"kind": "test"}
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name], array)
+        assert found[name].dtype == array.dtype
+        assert type(found[name]) is np.ndarray
+    assert not found["a/x"].flags.writeable
+    assert sorted(part_of(found, "a")) == ["empty", "x"]
+
+
+def test_an_index_is_known_by_its_beginning(written, tmp_path):
+    (tmp_path / "other").write_bytes(b"other")
+    assert is_index_file(written[0])
+    assert not any(map(is_index_file, (tmp_path / "other", tmp_path / "none", tmp_path)))
+
+
+def test_every_flipped_byte_is_seen(written, tmp_path):
+    content = written[0].read_bytes()
+    seen = 0
+    for at in range(0, len(content), 7):
+        spoilt = bytearray(content)
+        spoilt[at] ^= 0x41
+        (tmp_path / "bad.index").write_bytes(spoilt)
+        try:
+            _, found = read_arrays(tmp_path / "bad.index")
+        except FileError:
+            seen += 1
+        else:  # bytes between arrays carry nothing
+            assert all(np.array_equal(found[name], array) for name, array in written[1].items())
+    assert seen > 20
+
+
+@pytest.mark.parametrize("length", [0, 5, 40, 200, -1])
+def test_a_file_cut_short_is_refused(written, tmp_path, length):
+    (tmp_path / "bad.index").write_bytes(written[0].read_bytes()[:length])
+    with pytest.raises(FileError):
+        read_arrays(tmp_path / "bad.index", verify=False)
+
+
+def test_a_longer_file_is_refused(written, tmp_path):
+    (tmp_path / "bad.index").write_bytes(written[0].read_bytes() + b"more")
+    with pytest.raises(FileError, match="should have"):
+        read_arrays(tmp_path / "bad.index")
+
+
+def forge(path, header):
+    text = json.dumps(header).encode()
+    start = MAGIC + bytes([1]) + np.array([len(text), zlib.crc32(text)], "<u8").tobytes() + text
+    path.write_bytes(start + b" " * (-len(start) % 64) + b"\0" * 64)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        [["x", "<f4", [10**15], 0, 0]],
+        [["x", "<f4", [2**40, 2**40], 0, 0]],
+        [["x", "<f4", [-1], 0, 0]],
+        [["x", "<f4", [4], 64, 0]],
+        [["x", "|O", [4], 0, 0]],
+        [["x", "<f4", [4], 0]],
+        [["x", "<f4", "4", 0, 0]],
+        [17],
+        {"x": 1},
+    ],
+)
+def test_hostile_headers_are_refused(tmp_path, table):
+    forge(tmp_path / "bad.index", {"arrays": table})
+    with pytest.raises(FileError):
+        read_arrays(tmp_path / "bad.index")
+
+
+def test_other_files_versions_and_none(tmp_path, written):
+    with pytest.raises(FileError, match="no such index"):
+        read_arrays(tmp_path / "none.index")
+    (tmp_path / "other.index").write_bytes(b"something else that is long enough for a header")
+    with pytest.raises(FileError, match="this is no index"):
+        read_arrays(tmp_path / "other.index")
+    content = bytearray(written[0].read_bytes())
+    content[len(MAGIC)] = 9
+    (tmp_path / "new.index").write_bytes(content)
+    with pytest.raises(FileError, match="version 9"):
+        read_arrays(tmp_path / "new.index")
+    with pytest.raises(FileError, match="can not be read"):
+        read_arrays(tmp_path)
+    assert len(MAGIC) + 17 == PREFIX
+
+
+def test_objects_are_never_written(tmp_path):
+    with pytest.raises(TypeError):
+        write_arrays(tmp_path / "x.index", {}, {"x": np.array([object()])})
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_index_may_be_saved_over_itself(tmp_path):
+    index = sfumato.search.build(np.eye(4), "exact")
+    index.save(tmp_path / "x.index")
+    again = sfumato.search.load(tmp_path / "x.index")
+    again.add(np.full((1, 4), 9.0))
+    again.save(tmp_path / "x.index")
+    assert len(sfumato.search.load(tmp_path / "x.index")) == 5
+    assert again.search(np.eye(4), k=1)[1][:, 0].tolist() == [0, 1, 2, 3]
+
+
+def test_a_header_nested_without_end_is_refused(tmp_path):
+    text = b"[" * 200_000
+    start = MAGIC + bytes([1]) + np.array([len(text), zlib.crc32(text)], "<u8").tobytes() + text
+    (tmp_path / "bad.index").write_bytes(start + b" " * (-len(start) % 64))
+    with pytest.raises(FileError, match="header"):
+        read_arrays(tmp_path / "bad.index")
+
+
+def reforge(path, change):
+    """Write an index anew with its header and arrays changed, checksums right: what malice can do."""
+    header, arrays = read_arrays(path)
+    arrays = {name: array.copy() for name, array in arrays.items()}
+    change(header, arrays)
+    write_arrays(path, header, arrays)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header, arrays: header["entries"].update(dim=10**12),
+        lambda header, arrays: header["entries"].update(segments=10**12),
+        lambda header, arrays: header["entries"].update(next_id=[]),
+        lambda header, arrays: header["entries"].update(names=[1]),
+        lambda header, arrays: header["settings"].update(starts=[0, 0]),
+        lambda header, arrays: header["settings"].update(starts=[-1]),
+        lambda header, arrays: header["settings"].update(starts=10**9),
+        lambda header, arrays: header["params"].update(cells=2**40),
+        lambda header, arrays: header["entries"].update(next_id=-50),
+        lambda header, arrays: header["entries"].update(next_id=2**63),
+        lambda header, arrays: header.update(kind="exec"),
+        lambda header, arrays: header.update(metric={}),
+        lambda header, arrays: arrays["inverted/members 0"].fill(10**9),
+        lambda header, arrays: arrays["inverted/members 0"].fill(-1),
+        lambda header, arrays: arrays["inverted/offsets 0"].fill(2**62),
+        lambda header, arrays: arrays["entries/ids 0"].fill(-7),
+        lambda header, arrays: arrays["entries/ids 0"].fill(3),
+        lambda header, arrays: arrays["entries/ids 0"].fill(2**63 - 1),
+        lambda header, arrays: arrays["entries/origin 0"].fill(np.nan),
+        lambda header, arrays: arrays["entries/basis 0"].fill(np.nan),
+        lambda header, arrays: arrays["entries/basis 0"].fill(2.0),
+        lambda header, arrays: arrays["entries/alive"].fill(255),
+        lambda header, arrays: arrays.pop("inverted/codes 0"),
+        lambda header, arrays: arrays.update({"inverted/centres": np.zeros((0, 8), np.float32)}),
+        lambda header, arrays: arrays.update({"inverted/mean": np.zeros(9, np.float32)}),
+    ],
+)
+def test_a_forged_index_is_refused(tmp_path, lift_points, change):
+    path = tmp_path / "x.index"
+    sfumato.search.build(lift_points(30, n=8).subspaces, params={"cells": 8, "filed": 2}).save(path)
+    reforge(path, change)
+    with pytest.raises(FileError):
+        sfumato.search.load(path)
+
+
+def test_numbers_that_are_none_are_harmless(tmp_path, lift_points):
+    """Whatever the values, a search ends, and finds only entries that are there."""
+    path, lifted = tmp_path / "x.index", lift_points(30, n=8)
+    sfumato.search.build(lifted.subspaces, params={"cells": 8, "filed": 2}).save(path)
+
+    def spoil(header, arrays):
+        for name in ("inverted/centres", "entries/origin 0"):
+            arrays[name][::2] = np.nan
+        arrays["inverted/codes 0"][:] = -1
+
+    reforge(path, spoil)
+    with pytest.raises(FileError, match="no subspaces"):
+        sfumato.search.load(path)
+    index = sfumato.search.load(path, verify=False)
+    for queries in (lifted.points, lifted.subspaces[:5]):
+        ids = index.search(queries, 3)[1]
+        assert ids.min() >= -1
+        assert ids.max() < 30
+
+
+def test_threads_of_another_machine_are_not_taken_over(tmp_path, lift_points):
+    path = tmp_path / "x.index"
+    sfumato.search.build(lift_points(30, n=8).subspaces, "exact").save(path)
+    reforge(path, lambda header, arrays: header["params"].update(threads=10**7))
+    assert sfumato.search.load(path).params.threads is None
+
+
+def test_a_full_disk_leaves_the_old_index(tmp_path, monkeypatch):
+    path = tmp_path / "x.index"
+    sfumato.search.build(np.eye(4), "exact").save(path)
+    larger = sfumato.search.build(np.eye(4), "exact")
+    larger.add(np.full((3, 4), 2.0))
+
+    import sfumato.files.atomic as whole
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(whole.os, "fsync", full)
+    with pytest.raises(FileError, match="space"):
+        larger.save(path)
+    monkeypatch.undo()
+    assert len(sfumato.search.load(path)) == 4
+    assert [one.name for one in tmp_path.iterdir()] == ["x.index"]
