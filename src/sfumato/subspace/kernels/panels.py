@@ -81,8 +81,9 @@ def make_panel(
         if axes is None:
             _round(offset, basis[some], m if dual else 0, not dual, scale, values[some], norms[some], errors)
         else:
-            rows = (basis[some].reshape(-1, n) @ axes).reshape(len(offset), m, k)
-            _round(offset @ axes, rows, m, not dual, scale, values[some], norms[some], errors)
+            with np.errstate(invalid="ignore"):  # finite in, finite out; OpenBLAS raises the flag for lanes beyond the end
+                rows, offset = (basis[some].reshape(-1, n) @ axes).reshape(len(offset), m, k), offset @ axes
+            _round(offset, rows, m, not dual, scale, values[some], norms[some], errors)
         return errors
 
     errors = np.max([np.zeros(2), *run(work, range(0, count, AT_ONCE))], axis=0)
