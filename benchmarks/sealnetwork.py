@@ -3,7 +3,7 @@
 
     python benchmarks/sealnetwork.py --json out.json             # needs the photos below SFUMATO_DATA, and torch
 
-A network on one code learns nothing, for a key turns codes at random. What a key can not change are likenesses between
+A network on one code learns nothing, for a key turns codes at random. What a key cannot change are likenesses between
 codes and where keypoints lie. So features look at one another here (attention, Vaswani et al. 2017), by likeness of
 codes and by place in each other's frame; and at the crowd of all codes of the key, by how many are how near. Each step
 draws a new key and another photo, and asks for the descriptors. The same network on codes of nothing, drawn by lot, is

@@ -51,7 +51,7 @@ def test_only_sift_has_bundled_decoys(hloc_file, tmp_path):
 
 
 def test_raw_is_refused_before_anything_is_read(hloc_file, tmp_path):
-    with pytest.raises(RecipeError, match="can not be archived"):
+    with pytest.raises(RecipeError, match="cannot be archived"):
         conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="raw"))
 
 

@@ -75,14 +75,14 @@ def conceal_to_archive(
     """Conceal every image of a source into an archive; images already there are skipped, not released again.
 
     Without ``decoys`` SIFT gets the bundled ones. ``labels`` give a label to each image, for hybrid-labels. An image
-    that can not be used is named in the outcome and does not stop the others; one that repeats another of this run
+    that cannot be used is named in the outcome and does not stop the others; one that repeats another of this run
     gets the same subspaces. Interrupted, it goes on where it stopped when called again.
 
     The encoders of the recipe are read first, once: a file that changes meanwhile changes nothing. A seal is made for
     descriptors as wide as those that are read.
 
-    Raises ArchiveError if the archive can not be written or was made in another way, and FileError or RecipeError,
-    before any picture is read, for an encoder or a key that can not be used.
+    Raises ArchiveError if the archive cannot be written or was made in another way, and FileError or RecipeError,
+    before any picture is read, for an encoder or a key that cannot be used.
     """
     params = params or ConcealParams()
     recipe, outcome = resolve_ahead(params.recipe), Outcome()
@@ -131,7 +131,7 @@ def conceal_to_archive(
 def _refuse_recipe(recipe: Recipe, params: ConcealParams) -> None:
     """Raise RecipeError for a recipe that conceals nothing, or whose seal this key does not make."""
     if recipe.is_clear:
-        raise RecipeError(f"recipe {recipe} conceals nothing and can not be archived")
+        raise RecipeError(f"recipe {recipe} conceals nothing and cannot be archived")
     if not recipe.is_sealed or (params.new_secret is not None and not recipe.links[-1].checksum):
         return
     key = checked_key(recipe, sealing_key(params.secret, params.evaluation_seed))

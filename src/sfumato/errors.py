@@ -7,7 +7,7 @@
     │   ├── DecoyError                  decoys are missing, too few, or of another extractor
     │   └── RankError                   basis rows that do not span what they claim to span
     ├── FileError (OSError)             a file is missing, damaged, hostile, of another version, or full
-    │   ├── ImageError                  an image that can not be read
+    │   ├── ImageError                  an image that cannot be read
     │   ├── ArchiveError                a .sfm.h5 archive
     │   └── SourceError                 features made by somebody else: hloc, COLMAP
     ├── WorkerError (RuntimeError)      a process or machine that was given work died, or could not do it
@@ -52,15 +52,15 @@ class FileError(SfumatoError, OSError):
 
 
 class ImageError(FileError):
-    """An image can not be read."""
+    """An image cannot be read."""
 
 
 class ArchiveError(FileError):
-    """A .sfm.h5 archive can not be read or written."""
+    """A .sfm.h5 archive cannot be read or written."""
 
 
 class SourceError(FileError):
-    """A file of features made by another program can not be read."""
+    """A file of features made by another program cannot be read."""
 
 
 class WorkerError(SfumatoError, RuntimeError):

@@ -50,10 +50,10 @@ def publish_points(
     """Write the clear descriptors of the mapped points of a COLMAP model to a file for everyone to read.
 
     Of each registered image, those of the keypoints that see a mapped point; all others stay where they are. The
-    features must be the ones that were mapped, row for row. Images of the model that the source lacks or can not read
+    features must be the ones that were mapped, row for row. Images of the model that the source lacks or cannot read
     are named in what is returned.
 
-    Raises FileError for a model that was made from other features, and if the file can not be written, or is there and
+    Raises FileError for a model that was made from other features, and if the file cannot be written, or is there and
     holds anything but public points.
     """
     output = Path(output)
@@ -114,7 +114,7 @@ def write_public(output: Path, images: list[tuple[str, PublicPoints]]) -> None:
                 file.create_dataset(key, data=array)
         os.replace(part, target)
     except OSError as cause:
-        raise FileError(f"can not write {output}: {cause.strerror or cause}; free space or choose another") from cause
+        raise FileError(f"cannot write {output}: {cause.strerror or cause}; free space or choose another") from cause
     finally:
         with suppress(OSError):
             part.unlink()

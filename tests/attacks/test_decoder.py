@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The learned decoder: it must undo what can be undone, and can not know what was never released."""
+"""The learned decoder: it must undo what can be undone, and cannot know what was never released."""
 
 import warnings
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Photos made ready: what can not be used is named, large ones are reduced, the same photos give the same files."""
+"""Photos made ready: what cannot be used is named, large ones are reduced, the same photos give the same files."""
 
 import cv2
 import numpy as np

@@ -49,5 +49,5 @@ def test_no_name_leads_out_of_the_folder(tmp_path):
     assert path.parent == tmp_path / "out"
     assert read_image(path).size == (7, 5)
     assert len(list(path.parent.iterdir())) == 1
-    with pytest.raises(FileError, match="can not be written"):
+    with pytest.raises(FileError, match="cannot be written"):
         save_picture(path, "a", "vertex", np.zeros((2, 2, 3), np.float32))

@@ -146,5 +146,5 @@ def test_a_folder_without_records(tmp_path):
 
 def test_a_file_in_the_way_is_told(counting, tmp_path):
     (tmp_path / "doubling").write_text("")
-    with pytest.raises(FileError, match="can not be made"):
+    with pytest.raises(FileError, match="cannot be made"):
         Results(tmp_path, counting.task())

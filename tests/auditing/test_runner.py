@@ -102,12 +102,12 @@ def test_all_samples_may_fail(counting, tmp_path):
 def test_a_score_that_fails_or_is_no_number_is_named(counting, tmp_path):
     def score(sample, prediction):
         if sample.key == "a":
-            raise InputError("can not be scored")
+            raise InputError("cannot be scored")
         return {"value": float("nan") if sample.key == "b" else 1.0}
 
     counting.score = score
     record = run(counting.task(), tmp_path)
-    assert record.dropped == ("a: can not be scored", "b: value is not finite")
+    assert record.dropped == ("a: cannot be scored", "b: value is not finite")
     assert record.scores[0].samples == 1
 
 

@@ -105,7 +105,7 @@ def test_faces_and_photos_are_not_mixed(run_sfumato, tmp_path):
     assert "--label-column belongs to --faces" in run_sfumato(
         "decoys", "build", tmp_path, *out, "--label-column", "x", code=1
     ).stderr  # fmt: skip
-    assert "can not be read" in run_sfumato("decoys", "build", *faces, *out, "--label-column", "x", code=1).stderr
+    assert "cannot be read" in run_sfumato("decoys", "build", *faces, *out, "--label-column", "x", code=1).stderr
 
 
 def test_the_least_alike_faces_are_taken(run_sfumato, tmp_path):

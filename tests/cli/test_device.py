@@ -82,7 +82,7 @@ def test_secret_and_seed(run_sfumato, photos, tmp_path):
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["--recipe", "sub-hybird-2"], "did you mean 'sub-hybrid-2'"), (["--recipe", "raw"], "can not be archived"),
+    (["--recipe", "sub-hybird-2"], "did you mean 'sub-hybrid-2'"), (["--recipe", "raw"], "cannot be archived"),
     (["--recipe", "random-1"], "meets a sphere"), (["--descriptor", "sitf"], "sift"),
     (["--max-features", "0"], "max_features"), (["--detector", "haris"], "did you mean 'harris'"),
     (["--descriptor", "hardtfeat"], "--weights"), (["--weights", "w.pth"], "sift is no network"),
@@ -245,7 +245,7 @@ def test_an_encoder_from_photos_to_matches(photos, tmp_path, make_encoder, monke
 
 
 def test_an_encoder_that_is_not_there(photos, tmp_path):
-    for recipe, message in (("ninja:n.safetensors", "n.safetensors: the encoder of the recipe can not be read"),
+    for recipe, message in (("ninja:n.safetensors", "n.safetensors: the encoder of the recipe cannot be read"),
                             ("ninja-none", "no encoder ninja-none comes with the package")):  # fmt: skip
         done = run_here("conceal", photos, "-o", tmp_path / "p.sfm.h5", "--recipe", recipe, code=1)
         assert message in done.stderr

@@ -87,7 +87,7 @@ def test_a_publication_must_be_meant(run_here, folder, tmp_path):
     path = tmp_path / "public-points.h5"
     arguments = ("export", "public", folder / "feats-sift.h5", "--map", folder / "model", "-o", path)
     done = run_here(*arguments, code=1)
-    assert "can not be taken back" in done.stderr
+    assert "cannot be taken back" in done.stderr
     assert "--yes" in done.stderr
     assert not path.exists()
     done = run_here(*arguments, "--yes", "--extractor", "sift")

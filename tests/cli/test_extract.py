@@ -25,9 +25,7 @@ def test_clear_features_are_written_with_a_warning(run_sfumato, photos, tmp_path
     assert facts["images"] == 3
 
 
-@pytest.mark.parametrize(
-    ("name", "told"), [("clear.sfm.h5", "archives of concealed"), ("no/clear.h5", "can not write")]
-)
+@pytest.mark.parametrize(("name", "told"), [("clear.sfm.h5", "archives of concealed"), ("no/clear.h5", "cannot write")])
 def test_wrong_outputs_are_refused(run_sfumato, photos, tmp_path, name, told):
     assert told in run_sfumato("extract", photos, "-o", tmp_path / name, "--max-features", 9, code=1).stderr
     assert not list(tmp_path.iterdir())

@@ -59,7 +59,7 @@ def test_damaged_galleries_are_told_as_such(run_sfumato, path, tmp_path):
     (tmp_path / "flipped.h5").write_bytes(data[:-100] + bytes([data[-100] ^ 1]) + data[-99:])
     for name, told in (
         ("cut-gallery.h5", "not a complete gallery"),
-        ("cut.h5", "can not open"),
+        ("cut.h5", "cannot open"),
         ("flipped.h5", "checksum"),
     ):
         errors = run_sfumato("inspect", tmp_path / name, code=1).stderr

@@ -65,7 +65,7 @@ def test_a_photo_without_features(run_here, photos, tmp_path):
     ("arguments", "message"),
     [
         (["a.png", "-o", "seen.txt"], ".png or .jpg"),
-        (["a.png", "-o", "nowhere/seen.png"], "can not be written"),
+        (["a.png", "-o", "nowhere/seen.png"], "cannot be written"),
         (["broken.jpg", "-o", "seen.png"], "not an image"),
         (["a.png", "-o", "seen.png", "--descriptor", "rootsift"], "is for sift, these descriptors are rootsift"),
         (["a.png", "-o", "seen.png", "--inverter", "a.png"], "a.png"),

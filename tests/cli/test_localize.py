@@ -97,8 +97,8 @@ def test_more_inliers_than_there_are_can_not_be_had(run_here, folder, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--cameras", "none.txt"], "can not read the cameras"),
-        (["--pairs", "none.txt"], "can not read the pairs"),
+        (["--cameras", "none.txt"], "cannot read the cameras"),
+        (["--pairs", "none.txt"], "cannot read the pairs"),
         (["--pairs", "none.txt", "--retrieval", "3"], "give one of the two"),
         (["--codebook", "none.npz"], "--codebook is for --retrieval"),
         (["--retrieval", "0"], "expected 1 image or more"),
@@ -131,7 +131,7 @@ def test_nothing_that_is_read_is_ever_overwritten(run_here, mine, output, more):
     before = {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()}
     given = ("--cameras", mine / "cameras.txt", "--public", mine / "public-points.h5", "--pairs", mine / "pairs.txt")
     done = run_here(*command(mine, *given, "-o", mine / output, *more), code=1)
-    assert "can not write" in done.stderr
+    assert "cannot write" in done.stderr
     assert {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()} == before
 
 

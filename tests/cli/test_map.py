@@ -205,7 +205,7 @@ def test_a_damaged_image_is_named_and_the_others_are_mapped(archive, cameras, ma
         map_(tmp_path / "b.sfm.h5", tmp_path / "model", cameras, matches=matches if matched else None)
     assert ended.value.exit_code == 1
     told = capsys.readouterr()
-    assert "skipped db/4.jpg: can not read image" in told.err
+    assert "skipped db/4.jpg: cannot read image" in told.err
     assert told.out.startswith("4 of 4 images registered")
 
 
@@ -234,7 +234,7 @@ def test_an_archive_that_does_not_say_how_large_its_images_are(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cameras": Path("none.txt")}, "can not read the cameras"),
+        ({"cameras": Path("none.txt")}, "cannot read the cameras"),
         ({"matches": Path("none.h5")}, "no such match file"),
         ({"mapper": "globe"}, "did you mean 'global'"),
         ({"seed": -1}, "seed"),

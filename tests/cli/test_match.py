@@ -123,7 +123,7 @@ def test_a_shortlist_leaves_out_what_it_can_not_judge(run_sfumato, archive, deco
     )  # fmt: skip
     sfumato.save(damaged, {"empty.jpg": empty}, append=True)
     done = run_sfumato("match", damaged, "--retrieval", 2, "--codebook", decoys, "-o", tmp_path / "m.h5", code=1)
-    assert "left out db/1.jpg: can not read image" in done.stderr
+    assert "left out db/1.jpg: cannot read image" in done.stderr
     assert "left out empty.jpg: it has no features" in done.stderr
     assert "2 images left out" in done.stdout
     with load_matches(tmp_path / "m.h5") as file:
@@ -168,7 +168,7 @@ def test_processes_do_the_same(run_sfumato, archive, tmp_path):
         ([], "--exhaustive (15 pairs of these 6 images)"),
         (["--exhaustive", "--sequential", "2"], "--exhaustive and --sequential was given"),
         (["--sequential", "0"], "overlap"),
-        (["--pairs", "none.txt"], "can not read the pairs"),
+        (["--pairs", "none.txt"], "cannot read the pairs"),
         (["--exhaustive", "--ratio", "7"], "ratio"),
         (["--exhaustive", "--workers", "0"], "--workers"),
         (["--exhaustive", "--workers", "2", "--dask", "tcp://127.0.0.1:1"], "give one of the two"),
@@ -199,7 +199,7 @@ def test_a_damaged_image_costs_its_pairs_only_and_the_exit_code_tells(run_sfumat
     for extra in ((), ("--workers", "2")):
         path = tmp_path / f"m{len(extra)}.h5"
         done = run_sfumato("match", damaged, "--exhaustive", "-o", path, *extra, code=1)
-        assert "5 pairs not matched: can not read image 'db/1.jpg'" in done.stderr
+        assert "5 pairs not matched: cannot read image 'db/1.jpg'" in done.stderr
         assert "10 pairs with" in done.stdout
         assert "5 failed" in done.stdout
         with load_matches(path) as file:
@@ -223,7 +223,7 @@ def test_no_input_is_ever_the_output(run_sfumato, archive, tmp_path):
     (tmp_path / "link.h5").symlink_to(own)
     for output in (own, tmp_path / "link.h5"):
         done = run_sfumato("match", own, "--exhaustive", "-o", output, "--overwrite", code=1)
-        assert f"error: can not write to {output}: it is the archive" in done.stderr
+        assert f"error: cannot write to {output}: it is the archive" in done.stderr
     done = run_sfumato("match", own, "--pairs", listing, "-o", listing, "--overwrite", code=1)
     assert "it is the list of pairs" in done.stderr
     assert own.read_bytes() == archive.read_bytes()

@@ -23,7 +23,7 @@ def test_tables_that_are_none(tmp_path, content):
 
 
 def test_missing_files_say_what_to_do(tmp_path):
-    with pytest.raises(FileError, match="can not read the labels"):
+    with pytest.raises(FileError, match="cannot read the labels"):
         read_labels(tmp_path / "none")
     with pytest.raises(FileError, match="head -c 32 /dev/urandom"):
         read_secret(tmp_path / "none")
@@ -52,7 +52,7 @@ def test_what_is_no_file_or_too_large_is_no_key(tmp_path):
     for place in ("/dev/zero", tmp_path / "pipe"):
         with pytest.raises(FileError, match="a device key is a plain file"):
             read_secret(Path(place))
-    with pytest.raises(FileError, match=r"can not read the device key|a plain file"):
+    with pytest.raises(FileError, match=r"cannot read the device key|a plain file"):
         read_secret(tmp_path)
     (tmp_path / "large").write_bytes(os.urandom(2**20 + 1))
     with pytest.raises(FileError, match="no device key"):
@@ -67,6 +67,6 @@ def test_a_new_key_is_for_its_owner_and_never_written_over(tmp_path, monkeypatch
     make_key(place)
     assert place.stat().st_mode & 0o777 == 0o600
     made = read_secret(place)
-    with pytest.raises(FileError, match="can not write a device key"):
+    with pytest.raises(FileError, match="cannot write a device key"):
         make_key(place)
     assert read_secret(place) == made

@@ -85,7 +85,7 @@ def test_missing_directory_and_text_files(tmp_path, bytes_like):
         load_decoys(tmp_path / "text.npz")
     with pytest.raises(FileError):
         load_decoys(tmp_path)
-    with pytest.raises(FileError, match="can not be written"):
+    with pytest.raises(FileError, match="cannot be written"):
         save_decoys(tmp_path / "nowhere" / "d.npz", bytes_like)
 
 

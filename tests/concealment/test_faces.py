@@ -134,7 +134,7 @@ def test_parallel_templates_hide_the_face_where_independent_ones_reveal_it():
 
 def test_parallel_templates_need_the_same_rows_and_network():
     one = conceal_embeddings(people(2), "random-2")
-    with pytest.raises(InputError, match="can not replace"):
+    with pytest.raises(InputError, match="cannot replace"):
         conceal_parallel(people(3), one)
     with pytest.raises(InputError, match="these embeddings are dlib-face"):
         conceal_parallel(Embeddings(people(2).values, ("p0", "p1"), Extractor("dlib-face")), one)

@@ -231,7 +231,7 @@ def test_a_folder_in_the_place_of_a_gallery_is_told(tmp_path):
 def test_a_folder_that_may_not_be_written_is_told(path):
     path.parent.chmod(0o500)
     try:
-        with pytest.raises(FileError, match="can not be written"), changing(path):
+        with pytest.raises(FileError, match="cannot be written"), changing(path):
             pass
     finally:
         path.parent.chmod(0o700)
@@ -257,5 +257,5 @@ def test_other_files_are_refused(path, tmp_path):
         file.create_dataset("basis", shape=(1, 1, 512), dtype="<f4")
     with pytest.raises(FileError, match=r"declares another size|one piece"):
         load_gallery(copy)
-    with pytest.raises(FileError, match="can not be written"), changing(tmp_path / "no" / "folder.h5"):
+    with pytest.raises(FileError, match="cannot be written"), changing(tmp_path / "no" / "folder.h5"):
         pass

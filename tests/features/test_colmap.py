@@ -279,7 +279,7 @@ def test_a_view_that_never_ends_is_not_asked(write_colmap, colmap_image):
 def test_files_that_are_no_database_are_named(tmp_path, write_colmap, colmap_image):
     with pytest.raises(SourceError, match=r"none\.db"):
         names_in_colmap(tmp_path / "none.db")
-    with pytest.raises(SourceError, match="can not be read"):
+    with pytest.raises(SourceError, match="cannot be read"):
         names_in_colmap(tmp_path)
     for content in (b"", b"no database at all, only text", b"SQLite format 3\0"):
         (tmp_path / "text.db").write_bytes(content)

@@ -82,5 +82,5 @@ def test_nothing_is_left_when_interrupted_or_not_allowed(features, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write_hloc(tmp_path / "clear.h5", stopped())
     assert not list(tmp_path.iterdir())
-    with pytest.raises(FileError, match="can not write"):
+    with pytest.raises(FileError, match="cannot write"):
         write_hloc(tmp_path / "nowhere" / "clear.h5", [("a", features)])

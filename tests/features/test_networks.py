@@ -162,12 +162,12 @@ def test_weights_of_another_network(weights):
 @pytest.mark.parametrize("content", [b"", b"no weights", b"\x80\x02", b"PK\x03\x04", b"\xff" * 64])
 def test_files_of_something_else(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    assert "can not be read" in told("hardtfeat", tmp_path / name)
+    assert "cannot be read" in told("hardtfeat", tmp_path / name)
 
 
 @pytest.mark.parametrize("thing", [[1, 2], {}, {"a": 3}, {"state_dict": {"a": "b"}}])
 def test_torch_files_without_tensors(weights, thing):
-    assert "can not be read" in told("hardtfeat", weights(thing, "bad.pth"))
+    assert "cannot be read" in told("hardtfeat", weights(thing, "bad.pth"))
 
 
 def test_nothing_in_a_file_is_executed(tmp_path):
@@ -176,7 +176,7 @@ def test_nothing_in_a_file_is_executed(tmp_path):
             return (tmp_path.joinpath("ran").touch, ())
 
     torch.save({"features.0.bias": Hostile()}, tmp_path / "bad.pth")
-    assert "can not be read" in told("hardtfeat", tmp_path / "bad.pth")
+    assert "cannot be read" in told("hardtfeat", tmp_path / "bad.pth")
     assert not (tmp_path / "ran").exists()
 
 

@@ -107,7 +107,7 @@ def test_cameras_that_are_not_there(tmp_path, small):
 def test_names_that_lead_elsewhere_do_not_get_into_a_model(tmp_path, small, name):
     keypoints, cameras = small
     keypoints[name], cameras[name] = keypoints["db/0.jpg"], cameras["db/0.jpg"]
-    with pytest.raises(InputError, match=r"a map can not hold the name .*before they are concealed for the first time"):
+    with pytest.raises(InputError, match=r"a map cannot hold the name .*before they are concealed for the first time"):
         write_database(tmp_path / "d.db", keypoints, cameras, {})
     assert not [*tmp_path.iterdir()]
 

@@ -412,13 +412,13 @@ def test_names_spelt_alike_are_told_where_it_matters(tmp_path):
 
 @pytest.mark.parametrize("name", ["with space.jpg", "#1.jpg", "no\u00a0break.jpg"])
 def test_names_that_no_list_of_pairs_holds(tmp_path, name):
-    with pytest.raises(InputError, match="list of pairs can not hold"):
+    with pytest.raises(InputError, match="list of pairs cannot hold"):
         exports(tmp_path, [name, "b.jpg"], (name, "b.jpg"))
     assert not (tmp_path / "hloc").exists()
 
 
 def test_an_image_in_the_place_of_anothers_data(tmp_path):
-    with pytest.raises(FileError, match=r"features\.h5 can not be written"):
+    with pytest.raises(FileError, match=r"features\.h5 cannot be written"):
         exports(tmp_path, ["a", "a/keypoints"])
 
 

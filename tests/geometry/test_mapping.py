@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A map is made from exactly known scenes; what can not be mapped gives a reason, and leaves nothing behind."""
+"""A map is made from exactly known scenes; what cannot be mapped gives a reason, and leaves nothing behind."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -145,7 +145,7 @@ def test_two_scenes_are_two_maps_and_the_larger_is_kept(tmp_path, make_scene):
 
 @pytest.fixture
 def no_map(tmp_path, capfd):
-    """Ask for a map that can not be; return the reason, after a look at what else happened."""
+    """Ask for a map that cannot be; return the reason, after a look at what else happened."""
 
     def ask(keypoints, cameras, matches, params=None):
         outcome = build_map(keypoints, cameras, matches, tmp_path / "model", params)

@@ -59,7 +59,7 @@ def test_what_is_no_text_or_not_there(tmp_path, content, message):
 
 @pytest.mark.parametrize("name", ["a b.jpg", "#a.jpg", "", " a.jpg", "a\n.jpg", "a\u2003b"])
 def test_names_that_no_list_can_hold(tmp_path, name):
-    with pytest.raises(InputError, match="can not be listed"):
+    with pytest.raises(InputError, match="cannot be listed"):
         write_list(tmp_path / "list.txt", {name: ["1"]}, "x")
     assert not [*tmp_path.iterdir()]
 

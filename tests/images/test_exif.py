@@ -46,7 +46,7 @@ def test_a_photo_that_tells_nothing(tmp_path, capfd):
 
 def test_what_is_no_photo_or_not_there(tmp_path, capfd):
     (tmp_path / "a.jpg").write_text("no photo")
-    for name, message in (("a.jpg", "can not be read"), ("b.jpg", "is not there"), (".", "is not there")):
+    for name, message in (("a.jpg", "cannot be read"), ("b.jpg", "is not there"), (".", "is not there")):
         with pytest.raises(ImageError, match=message):
             focal_from_exif(tmp_path / name, (300, 200))
     assert capfd.readouterr() == ("", "")

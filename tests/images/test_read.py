@@ -164,8 +164,8 @@ def test_places_that_are_no_file_are_named(tmp_path):
         ("missing.jpg", "not there"),
         ("folder.jpg", "folder"),
         ("pipe.jpg", "not a regular file"),
-        ("circle.jpg", "can not be read"),
-        ("null\0byte.jpg", "can not be read"),
+        ("circle.jpg", "cannot be read"),
+        ("null\0byte.jpg", "cannot be read"),
     ):
         with pytest.raises(ImageError, match=says):
             read_image(tmp_path / name)

@@ -131,9 +131,9 @@ def test_another_file_is_in_the_way(path):
     assert path.read_text() == "my diary"
     path.unlink()
     path.mkdir()
-    with pytest.raises(FileError, match="can not write"):
+    with pytest.raises(FileError, match="cannot write"):
         Journal(path)
-    with pytest.raises(FileError, match="can not write"):
+    with pytest.raises(FileError, match="cannot write"):
         Journal(path.parent / "none" / "x.part")
 
 

@@ -109,7 +109,7 @@ def test_mistakes_are_told_before_any_work(archive_path, tmp_path):
         sfumato.match_pairs(archive_path, [], ratio=2.0)
     with pytest.raises(InputError, match="in_flight"):
         sfumato.match_pairs(archive_path, [], in_flight=0)
-    with pytest.raises(ArchiveError, match="can not open"):
+    with pytest.raises(ArchiveError, match="cannot open"):
         sfumato.match_pairs(tmp_path / "none.sfm.h5", [])
 
 

@@ -297,7 +297,7 @@ def forge(part, archive, pair, rows, counts=None, purpose=None):
 def test_a_forged_journal_costs_its_pair_only(path, part, archive, tmp_path, caplog, rows, counts):
     forge(part, archive, PAIRS[0], rows, counts)
     assert fill(path, archive, PAIRS) == 14
-    assert "matches that the images can not have: 'db/0.jpg' 'db/1.jpg'" in caplog.text
+    assert "matches that the images cannot have: 'db/0.jpg' 'db/1.jpg'" in caplog.text
     fill(tmp_path / "clean.h5", archive, PAIRS)
     found, clean = content(path)[0], content(tmp_path / "clean.h5")[0]
     assert found[PAIRS[0]] == clean[PAIRS[0]]

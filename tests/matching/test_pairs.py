@@ -121,7 +121,7 @@ def test_wrong_lines_are_told_with_their_numbers(tmp_path):
     with pytest.raises(FileError, match=r"pairs\.txt: 1 of the images to match are not in the archive: 'b'"):
         read_pairs(path, ["a"])
     for missing in (tmp_path / "none.txt", tmp_path):
-        with pytest.raises(FileError, match="can not read the pairs"):
+        with pytest.raises(FileError, match="cannot read the pairs"):
             read_pairs(missing)
 
 

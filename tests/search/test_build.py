@@ -75,7 +75,7 @@ def test_a_file_whose_numbers_point_beyond_is_refused(tmp_path, lift_points, nam
     sfumato.search.build(lift_points(200, n=8).subspaces).save(tmp_path / "x.index")
     header, arrays = read_arrays(tmp_path / "x.index")
     write_arrays(tmp_path / "bad.index", header, {**arrays, name: change(arrays[name])})
-    with pytest.raises(FileError, match="this index can not be used"):
+    with pytest.raises(FileError, match="this index cannot be used"):
         sfumato.search.load(tmp_path / "bad.index")
 
 
@@ -85,7 +85,7 @@ def test_a_header_without_something_is_refused(tmp_path, key):
     header, arrays = read_arrays(tmp_path / "x.index")
     del header[key]
     write_arrays(tmp_path / "bad.index", header, arrays)
-    with pytest.raises(FileError, match="can not be used"):
+    with pytest.raises(FileError, match="cannot be used"):
         sfumato.search.load(tmp_path / "bad.index")
 
 
@@ -97,7 +97,7 @@ def test_entries_are_read_without_the_rest(tmp_path):
     assert (chosen.kind, metric, params.filed, entries.alive_ids().tolist()) == ("inverted", "angle", 2, [0, 2])
     header, arrays = read_arrays(tmp_path / "x.index")
     write_arrays(tmp_path / "bad.index", {**header, "kind": "inverse"}, arrays)
-    with pytest.raises(FileError, match="can not be used"):
+    with pytest.raises(FileError, match="cannot be used"):
         load_entries(tmp_path / "bad.index")
 
 

@@ -101,7 +101,7 @@ def test_other_files_versions_and_none(tmp_path, written):
     (tmp_path / "new.index").write_bytes(content)
     with pytest.raises(FileError, match="version 9"):
         read_arrays(tmp_path / "new.index")
-    with pytest.raises(FileError, match="can not be read"):
+    with pytest.raises(FileError, match="cannot be read"):
         read_arrays(tmp_path)
     assert len(MAGIC) + 17 == PREFIX
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One image of an archive: what a forger with right checksums can not make us believe."""
+"""One image of an archive: what a forger with right checksums cannot make us believe."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -57,7 +57,7 @@ def test_splits(folder):
     for name, told in (("c", "no split 'c'"), ("b", "no list of names")):
         with pytest.raises(FileError, match=told):
             read_split(path, name)
-    with pytest.raises(FileError, match="can not be read"):
+    with pytest.raises(FileError, match="cannot be read"):
         read_split(folder / "gone.json", "a")
 
 
@@ -67,7 +67,7 @@ def shorten(folder):
 
 DAMAGE = {
     "i_dome: t3.png is missing": lambda folder: (folder / "i_dome" / "t3.png").unlink(),
-    "i_dome: t2.png can not be read": shorten,
+    "i_dome: t2.png cannot be read": shorten,
     "v_wall: its stripes hold": lambda folder: cv2.imwrite(str(folder / "v_wall" / "t1.png"), np.zeros((65, 65))),
     "expected a stripe 65 wide": lambda folder: cv2.imwrite(str(folder / "v_wall" / "t1.png"), np.zeros((66, 65))),
 }

@@ -92,5 +92,5 @@ def test_other_files_are_refused(tmp_path, pairs):
             archive.writestr(f"{name}.npy", bytes(10_000))
     with pytest.raises(FileError, match="is compressed"):
         load_pairs(path)
-    with pytest.raises(FileError, match="can not be written"):
+    with pytest.raises(FileError, match="cannot be written"):
         save_pairs(tmp_path / "gone" / "pairs.npz", pairs)

@@ -62,7 +62,7 @@ def damage_cut(place):
 
 DAMAGE = {
     "patches0001.bmp is missing": lambda place: (place / "patches0001.bmp").unlink(),
-    "patches0001.bmp can not be read": damage_cut,
+    "patches0001.bmp cannot be read": damage_cut,
     "expected 1024 each way": lambda place: cv2.imwrite(str(place / "patches0000.bmp"), np.zeros((64, 64), np.uint8)),
     "info.txt line 2": lambda place: (place / "info.txt").write_text("0 0\nzero 0\n"),
     "info.txt is missing": lambda place: (place / "info.txt").unlink(),

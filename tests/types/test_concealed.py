@@ -111,7 +111,7 @@ def test_points_and_empty_sets_are_valid():
         (np.zeros((1, 4)), np.zeros((1, 2, 5)), r"basis: expected shape \(1, any, 4\), got \(1, 2, 5\)"),
         (np.zeros((2, 4)), np.zeros((1, 2, 4)), r"basis: expected shape \(2, any, 4\)"),
         (np.zeros((1, 0)), np.zeros((1, 0, 0)), "origin: need at least one dimension"),
-        (np.zeros((1, 2)), np.ones((1, 3, 2)), "basis: 3 directions can not be independent in 2 dimensions"),
+        (np.zeros((1, 2)), np.ones((1, 3, 2)), "basis: 3 directions cannot be independent in 2 dimensions"),
         (np.full((1, 4), np.inf), np.ones((1, 1, 4)), "origin: 1 of 1 rows are not finite"),
         (np.zeros((1, 4)), np.full((1, 1, 4), np.nan), "basis: 1 of 1 rows are not finite"),
     ],

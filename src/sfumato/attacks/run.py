@@ -126,7 +126,7 @@ def _same_keypoints(
 def _join(parts: list[Subspaces]) -> Subspaces:
     dims = {(part.dim, part.ambient_dim) for part in parts}
     if len(dims) > 1:
-        raise InputError(f"companions of different dimensions can not be joined: {sorted(dims)}")
+        raise InputError(f"companions of different dimensions cannot be joined: {sorted(dims)}")
     return Subspaces(np.concatenate([part.origin for part in parts]), np.concatenate([part.basis for part in parts]))
 
 
@@ -314,7 +314,7 @@ def attack_archive(
 def pool_of(archive: Archive) -> NDArray[np.float32] | None:
     """Return all codes (P, B) of an archive that was sealed, evenly thinned out where they are many; else None.
 
-    An image that can not be read, or was sealed under another key, adds nothing: it is named where it is attacked.
+    An image that cannot be read, or was sealed under another key, adds nothing: it is named where it is attacked.
     """
     codes, key = list[NDArray[np.float32]](), ""
     names = list(archive)
@@ -350,7 +350,7 @@ def archive_curves(archive: Archive, materials: Materials) -> dict[str, Curve]:
 
     Of encoded features the three of NinjaDesc's Figure 11, of others "oracle".
 
-    Raises InputError without public and clear descriptors; an image that can not be used stops it.
+    Raises InputError without public and clear descriptors; an image that cannot be used stops it.
     """
     found: dict[str, list[Curve]] = {}
     for name in archive:

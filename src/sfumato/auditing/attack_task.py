@@ -66,7 +66,7 @@ def encode_picture(picture: NDArray[np.floating[Any]]) -> NDArray[np.uint8]:
     pixels = np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8)
     done, encoded = cv2.imencode(".png", pixels[:, :, ::-1])
     if not done:
-        raise ImageError("OpenCV can not encode this picture")
+        raise ImageError("OpenCV cannot encode this picture")
     return np.asarray(encoded, np.uint8).ravel()
 
 
@@ -285,7 +285,7 @@ class Intruder:
         return short_digest(*sorted(self.photos))
 
     def _of_all_photos(self, rows_of: Callable[[Features], NDArray[np.float32]]) -> NDArray[np.float32]:
-        """Return rows of all photos of this run, one below the other; one that can not be read is told in its turn."""
+        """Return rows of all photos of this run, one below the other; one that cannot be read is told in its turn."""
         found = []
         for path in self.photos.values():
             try:

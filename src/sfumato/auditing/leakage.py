@@ -81,7 +81,7 @@ def evaluate_leakage(
     What was measured before is not measured again, unless ``overwrite`` forgets it. Photos are worked through one at a
     time. What is kept of each are distances and the painted picture; no descriptor is written anywhere.
 
-    Raises FileError if the folder can not be written. A photo that can not be measured is named in the records.
+    Raises FileError if the folder cannot be written. A photo that cannot be measured is named in the records.
     """
     if overwrite:
         for work in works.made:
@@ -208,7 +208,7 @@ def cases_of(subject: Subject, attacks: Sequence[str], kind: str, tools: Tools) 
         needs = needs_on(name, subject.recipe)
         if needs is None:
             foreign.add(name)
-            continue  # it can not be made on what went through an encoder, or only there
+            continue  # it cannot be made on what went through an encoder, or only there
         missing = [MEANINGS[need] for need in needs if need not in known]
         if missing == [MEANINGS["decoys"]] and not has_decoys:
             continue  # there are none to be known

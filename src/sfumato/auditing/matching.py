@@ -268,8 +268,8 @@ def evaluate_homography(
     ``overwrite`` forgets them. Sequences are worked through one at a time: the clear features of one alone are in
     memory, and none is written anywhere.
 
-    Raises InputError where there is nothing to measure or a setting is wrong, FileError if the folder can not be
-    written. A pair that can not be measured is named in the records.
+    Raises InputError where there is nothing to measure or a setting is wrong, FileError if the folder cannot be
+    written. A pair that cannot be measured is named in the records.
     """
     plan = plan_homography(sequences, protocol or HomographyProtocol(), decoys)
     if overwrite:

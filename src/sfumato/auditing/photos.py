@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Photos made ready for an audit: read, reduced, and each seen a second time through a known homography.
 
-What can not be used is named with the reason. The reduced photos and the generated views are kept in a folder on the
+What cannot be used is named with the reason. The reduced photos and the generated views are kept in a folder on the
 user's machine; the same photos give the same files, so that what was measured on them is found again.
 """
 
@@ -62,7 +62,7 @@ def make_ready(
 ) -> Ready:
     """Read and reduce photos given by name, and make their second views below ``folder``.
 
-    Raises ImageError if none can be used, FileError if the folder can not be written.
+    Raises ImageError if none can be used, FileError if the folder cannot be written.
     """
     usable, pairs, left_out, reduced = dict[str, Path](), dict[str, HomographySequence](), dict[str, str](), 0
     for given, path in progress(list(photos.items())):
@@ -127,12 +127,12 @@ def _write(image: Image, source: Path, folder: Path, seed: int) -> tuple[Path, H
 def encode(suffix: str, pixels: NDArray[np.uint8], *settings: int) -> bytes:
     """Return a picture (H, W) or (H, W, 3), red-green-blue, as the bytes of a file; it carries no other facts.
 
-    Raises ImageError where OpenCV can not.
+    Raises ImageError where OpenCV cannot.
     """
     import cv2
 
     turned = np.ascontiguousarray(pixels[..., ::-1] if pixels.ndim == 3 else pixels)
     done, encoded = cv2.imencode(suffix, turned, list(settings))
     if not done:
-        raise ImageError(f"OpenCV can not encode this picture as {suffix}")
+        raise ImageError(f"OpenCV cannot encode this picture as {suffix}")
     return bytes(encoded.tobytes())

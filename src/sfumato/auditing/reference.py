@@ -124,9 +124,7 @@ def read_frontier(path: str | os.PathLike[str]) -> list[FrontierPoint]:
     except (OSError, UnicodeDecodeError) as cause:
         if isinstance(cause, FileError):
             raise
-        raise FileError(
-            f"{path}: can not be read as a frontier: {getattr(cause, 'strerror', None) or cause}"
-        ) from cause
+        raise FileError(f"{path}: cannot be read as a frontier: {getattr(cause, 'strerror', None) or cause}") from cause
     return _parse(text, str(path))
 
 
@@ -141,7 +139,7 @@ def write_frontier(
 ) -> None:
     """Write points to a file that appears whole; ``made`` tells how they were measured, in plain values.
 
-    Raises FileError if it can not be written.
+    Raises FileError if it cannot be written.
     """
     rows = [_plain(point) for point in points]
     told = {"format": FORMAT, "version": VERSION, "made": dict(made or {}), "points": rows}

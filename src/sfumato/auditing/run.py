@@ -85,11 +85,11 @@ def run_audit(
 ) -> Audit:
     """Audit photos, given as paths by name; keep all that is finished below ``folder``.
 
-    A photo that can not be used is named in the first record. Without public descriptors in the toolbox the attacker
+    A photo that cannot be used is named in the first record. Without public descriptors in the toolbox the attacker
     is given the bundled decoys, which are descriptors of other people's photos.
 
-    Raises ImageError if no photo can be used, InputError for no recipe, RecipeError or FileError for one that can not
-    be made, FileError if the folder can not be written.
+    Raises ImageError if no photo can be used, InputError for no recipe, RecipeError or FileError for one that cannot
+    be made, FileError if the folder cannot be written.
     """
     start = time.perf_counter()
     protocol = protocol or AuditProtocol()

@@ -58,7 +58,7 @@ class Results:
             (self.folder / "predictions").mkdir(parents=True, exist_ok=True)
             (self.folder / "records").mkdir(exist_ok=True)
         except OSError as cause:
-            raise FileError(f"{self.folder}: can not be made: {cause.strerror or cause}") from cause
+            raise FileError(f"{self.folder}: cannot be made: {cause.strerror or cause}") from cause
         if not (self.folder / "task.json").exists():
             write_text(
                 self.folder / "task.json", json.dumps(task.settings, indent=2, sort_keys=True) + "\n", with_folder=True
@@ -128,7 +128,7 @@ class Results:
             for sample in samples:
                 self.prediction_path(sample).unlink(missing_ok=True)
         except OSError as cause:
-            raise FileError(f"{self.folder}: can not be changed: {cause.strerror or cause}") from cause
+            raise FileError(f"{self.folder}: cannot be changed: {cause.strerror or cause}") from cause
         path, gone = self.folder / "scores.jsonl", {sample.key for sample in samples}
         kept = [line for line in _read_lines(path) if _named(line) not in gone]
         if path.exists():
@@ -153,7 +153,7 @@ class Results:
 def load_records(folder: str | os.PathLike[str]) -> list[Record]:
     """Return all records below a folder, in the order of their paths.
 
-    Raises FileError for a folder that is missing, or a record that can not be read.
+    Raises FileError for a folder that is missing, or a record that cannot be read.
     """
     if not Path(folder).is_dir():
         raise FileError(f"{folder}: no such folder of results")
@@ -172,7 +172,7 @@ def _read_lines(path: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as cause:
-        raise FileError(f"{path}: can not be read: {cause.strerror or cause}") from cause
+        raise FileError(f"{path}: cannot be read: {cause.strerror or cause}") from cause
 
 
 def _append(path: Path, lines: list[str]) -> None:
@@ -182,7 +182,7 @@ def _append(path: Path, lines: list[str]) -> None:
             torn = file.tell() and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n"
             file.write(("\n" * bool(torn) + "".join(f"{line}\n" for line in lines)).encode("utf-8"))
     except OSError as cause:
-        raise FileError(f"{path}: can not be written: {cause.strerror or cause}") from cause
+        raise FileError(f"{path}: cannot be written: {cause.strerror or cause}") from cause
 
 
 def _named(line: str) -> str | None:
@@ -217,7 +217,7 @@ def run(
     named in the record; a library that is missing ends the run. Where nothing was left to do, the record is the old
     one: it says which code made the figures, not which code found them finished.
 
-    Raises FileError if the folder can not be written, WorkerError if a worker of the executor dies.
+    Raises FileError if the folder cannot be written, WorkerError if a worker of the executor dies.
     """
     results = Results(folder, task)
     if overwrite:
@@ -271,7 +271,7 @@ def predict(
 
 
 def measure(task: Task, folder: str | os.PathLike[str], sample: Sample) -> Measured | None:
-    """Predict and score one sample; None where it was scored before or can not be predicted.
+    """Predict and score one sample; None where it was scored before or cannot be predicted.
 
     For workers: the prediction is kept in a file of its own, but scores share one, so that they are only returned;
     whoever collects them calls ``note``.
@@ -337,7 +337,7 @@ def _score_all(task: Task, results: Results, dropped: dict[str, str]) -> tuple[d
 
 
 def _score_one(task: Task, results: Results, sample: Sample) -> tuple[dict[str, float] | str, float]:
-    """Score one sample and keep the scores, or say why it can not be scored."""
+    """Score one sample and keep the scores, or say why it cannot be scored."""
     found, seconds = _scored(task, results, sample)
     if isinstance(found, str):
         return found, seconds
@@ -348,7 +348,7 @@ def _score_one(task: Task, results: Results, sample: Sample) -> tuple[dict[str, 
 
 
 def _scored(task: Task, results: Results, sample: Sample) -> Measured:
-    """Score one sample, or say why it can not be; a damaged prediction is named and made anew."""
+    """Score one sample, or say why it cannot be; a damaged prediction is named and made anew."""
     try:
         prediction, seconds = results.load_prediction(sample)
     except FileError as damage:

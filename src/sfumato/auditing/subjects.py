@@ -74,7 +74,7 @@ def choose_subjects(recipes: Iterable[str | Recipe], distances: Iterable[str], s
 
     Encoders are read, and recipes name them with their checksums.
 
-    Raises InputError for what is unknown or nothing at all, FileError for an encoder that can not be read.
+    Raises InputError for what is unknown or nothing at all, FileError for an encoder that cannot be read.
     """
     chain, measures, numbers = [settled(one) for one in recipes], list(distances), list(seeds)
     unknown = [name for name in measures if name not in DISTANCES]
@@ -102,7 +102,7 @@ def choose_subjects(recipes: Iterable[str | Recipe], distances: Iterable[str], s
 def choose_decoys(subjects: Sequence[Subject], extractor: Extractor, given: Decoys | None) -> Decoys | None:
     """Return the decoys these subjects need: the given ones, or those that come with the package; None for none.
 
-    Raises DecoyError or RecipeError where a recipe can not work with them, before anything costly has begun.
+    Raises DecoyError or RecipeError where a recipe cannot work with them, before anything costly has begun.
     """
     needed = any(link.decoy_count for one in subjects for link in [one.recipe.lifting] if link is not None)
     if not needed:

@@ -208,7 +208,7 @@ class Frame:
 def draw_lines(stem: str | Path, panels: Sequence[Panel], frame: Frame) -> tuple[Path, Path]:
     """Draw panels side by side to ``<stem>.png`` and ``<stem>.svg``; the same lines give the same SVG.
 
-    Raises InputError where there is no panel, FileError if a file can not be written.
+    Raises InputError where there is no panel, FileError if a file cannot be written.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure

@@ -105,7 +105,7 @@ def digest_data(*parts: Path | bytes | NDArray[Any]) -> str:
             try:
                 content = part.read_bytes()
             except OSError as cause:
-                raise FileError(f"{part}: can not be read: {cause.strerror or cause}") from cause
+                raise FileError(f"{part}: cannot be read: {cause.strerror or cause}") from cause
         elif isinstance(part, bytes):
             content = part
         else:

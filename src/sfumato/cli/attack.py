@@ -117,7 +117,7 @@ def why_nothing_ran(archive: Archive, known: Iterable[str], left_out: Mapping[st
 def kinds_of(
     archive: Archive, *, public: Decoys | None, decoys: Decoys | None, clear: str | None
 ) -> dict[str, Extractor]:
-    """Return which extractor public descriptors, decoys and clear features are of; say what can not be known.
+    """Return which extractor public descriptors, decoys and clear features are of; say what cannot be known.
 
     Raises InputError if one of them is of another kind than the archive.
     """

@@ -187,6 +187,6 @@ def read_records(place: Path) -> list[Record]:
     try:
         return [Record.from_json(place.read_text(encoding="utf-8"))]
     except OSError as cause:
-        raise FileError(f"{place}: can not be read: {cause.strerror or cause}") from cause
+        raise FileError(f"{place}: cannot be read: {cause.strerror or cause}") from cause
     except (InputError, UnicodeDecodeError) as cause:
         raise FileError(f"{place}: not a record of sfumato evaluate: {cause}") from cause

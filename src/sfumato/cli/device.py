@@ -96,7 +96,7 @@ def warn_of_names(names: Iterable[str], *, is_drawn: bool) -> None:
         print(
             printable(
                 f"{some(wrong)}: because of spaces, a # in front or control characters hloc's lists, and with them "
-                f"sfumato localize and export, can not hold such names; {NAME_EARLIER if is_drawn else NAME_FIRST}"
+                f"sfumato localize and export, cannot hold such names; {NAME_EARLIER if is_drawn else NAME_FIRST}"
             ),
             file=sys.stderr,
         )

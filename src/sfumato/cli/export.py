@@ -35,7 +35,7 @@ LOCAL = LocalParams()
 
 WARNING = (
     "this publishes clear descriptors: from them and the map, pictures of the place can be reconstructed by anyone who "
-    "has the file, and what was published can not be taken back. Concealed landmarks of the same points protect nothing"
+    "has the file, and what was published cannot be taken back. Concealed landmarks of the same points protect nothing"
     " any more. Say --yes if this is meant"
 )
 

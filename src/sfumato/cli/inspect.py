@@ -33,7 +33,7 @@ from sfumato.types.recipe import Recipe
 
 
 def holds_gallery(path: Path) -> bool:
-    """Tell whether a file has the arrays of a gallery, right or not; if it can not be opened, whether its name says so.
+    """Tell whether a file has the arrays of a gallery, right or not; if it cannot be opened, whether its name says so.
 
     So a damaged gallery is told as such, where anybody can know.
     """
@@ -203,7 +203,7 @@ def describe_archive(path: Path, *, images: bool, check: bool) -> dict[str, Any]
 
 
 def _read_all(archive: Archive) -> dict[str, str]:
-    """Read every image; return what is wrong with those that can not be read."""
+    """Read every image; return what is wrong with those that cannot be read."""
     damaged = {}
     for name in archive:
         try:

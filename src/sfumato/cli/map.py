@@ -148,7 +148,7 @@ def read_given(archive: Archive, cameras: Path | None, photos: Path | None) -> G
 
 
 def focal_lengths(sizes: Mapping[str, tuple[int, int]], photos: Path | None) -> dict[str, float]:
-    """Return the focal lengths that photos of a folder tell; photos that can not be read are named."""
+    """Return the focal lengths that photos of a folder tell; photos that cannot be read are named."""
     found: dict[str, float] = {}
     if photos is None:
         return found

@@ -202,7 +202,7 @@ def read_labels(path: Path) -> dict[str, str]:
         with open(path, newline="", encoding="utf-8") as lines:
             rows = [row for row in csv.reader(lines) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as cause:
-        raise FileError(f"{path}: can not read the labels: {cause}") from cause
+        raise FileError(f"{path}: cannot read the labels: {cause}") from cause
     wrong = [number for number, row in enumerate(rows, 1) if len(row) != 2]
     if wrong:
         raise FileError(f"{path}: line {wrong[0]} is not 'image name,label'")
@@ -225,7 +225,7 @@ def read_secret(path: Path) -> bytes:
     except FileError:
         raise
     except OSError as cause:
-        raise FileError(f"{path}: can not read the device key ({cause.strerror}); {advice}") from cause
+        raise FileError(f"{path}: cannot read the device key ({cause.strerror}); {advice}") from cause
     if len(secret) > LARGEST_KEY:
         raise FileError(f"{path}: more than {LARGEST_KEY} bytes, which is no device key; {advice}")
     if is_weak(secret):
@@ -250,7 +250,7 @@ def own_key_path() -> Path:
 def make_key(path: Path) -> None:
     """Write a new device key, 32 bytes of the operating system's source, that its owner alone may read.
 
-    Raises FileError if it can not be written, or there is one already.
+    Raises FileError if it cannot be written, or there is one already.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -261,7 +261,7 @@ def make_key(path: Path) -> None:
             os.fsync(file.fileno())
     except OSError as cause:
         raise FileError(
-            f"{path}: can not write a device key ({cause.strerror}): name one with --secret-file or $SFUMATO_KEY"
+            f"{path}: cannot write a device key ({cause.strerror}): name one with --secret-file or $SFUMATO_KEY"
         ) from cause
 
 
@@ -288,7 +288,7 @@ Comparison = Annotated[
 
 
 def read(path: Path, network: Path | None, largest: bool, extractor: str | None, *, quiet: bool = True) -> Faces:
-    """Read pictures or embeddings; what can not be used is named on standard error."""
+    """Read pictures or embeddings; what cannot be used is named on standard error."""
     params = FaceParams(network=network, largest=largest)
     faces = read_faces(path, params, extractor=extractor, progress=progress_bar("faces", None, quiet=quiet))
     for reason in faces.unusable.values():

@@ -109,7 +109,7 @@ def _gather(source: Features | ArrayLike | Iterable[Features]) -> tuple[Floats, 
         return frozen_array(sets, "descriptors", (None, None)), Extractor()
     kinds = {(features.extractor.name, features.descriptors.shape[1]) for features in sets}
     if len(kinds) > 1:
-        raise DecoyError(f"descriptors of different kinds can not share a database: {sorted(kinds)}")
+        raise DecoyError(f"descriptors of different kinds cannot share a database: {sorted(kinds)}")
     return np.concatenate([features.descriptors for features in sets]), sets[0].extractor
 
 

@@ -276,7 +276,7 @@ def _distinct_rows(points: NDArray[np.float32], labels: ArrayLike | None) -> tup
     """Return the first row of each distinct point, and for every row which of them it equals.
 
     Two independent liftings of one descriptor meet exactly in it, also within one image. Hence equal descriptors
-    can not have different labels, which would ask for different decoys.
+    cannot have different labels, which would ask for different decoys.
     """
     keys = np.ascontiguousarray(points + np.float32(0))  # + 0: minus zero is zero
     words = keys.view(np.uint32)

@@ -135,7 +135,7 @@ def save_encoder(path: str | os.PathLike[str], encoder: Encoder, dtype: str = "f
 
     The rounded one has a checksum of its own.
 
-    Raises FileError if the file can not be written, InputError for weights too large for 16 bits.
+    Raises FileError if the file cannot be written, InputError for weights too large for 16 bits.
     """
     if dtype not in DTYPES:
         raise InputError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r:.80}")

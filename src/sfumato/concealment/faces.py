@@ -135,7 +135,7 @@ def split_decoys(decoys: Decoys) -> tuple[Decoys, Decoys]:
     Raises DecoyError for a database of one entry.
     """
     if len(decoys) < 2:
-        raise DecoyError("one decoy can not be split between templates and probes: build more from faces")
+        raise DecoyError("one decoy cannot be split between templates and probes: build more from faces")
     assert decoys.permutation is not None
     rows = [np.sort(decoys.permutation[start::2]) for start in (0, 1)]
     first, second = (
@@ -164,7 +164,7 @@ def conceal_parallel(embeddings: Embeddings, before: ConcealedTemplates) -> Conc
         raise InputError(f"{before.recipe} changes the space: clear embeddings have no place beside its templates")
     if len(embeddings) != len(before) or embeddings.values.shape[1] != before.subspaces.ambient_dim:
         raise InputError(
-            f"{len(embeddings)} embeddings of {embeddings.values.shape[1]} dimensions can not replace {before!r}"
+            f"{len(embeddings)} embeddings of {embeddings.values.shape[1]} dimensions cannot replace {before!r}"
         )
     if not embeddings.extractor.matches(before.extractor):
         raise InputError(f"these embeddings are {embeddings.extractor.name}, the templates {before.extractor.name}")

@@ -68,7 +68,7 @@ def resolve(recipe: Recipe | str, key: bytes | None = None, width: int = 128) ->
     ``sealed-512`` is made of ``key``, for rows of ``width`` numbers unless an encoder comes before it, and is never
     kept: whoever resolves it again passes the key again.
 
-    Raises FileError for a file that can not be used, RecipeError for an encoder that is not there, does not fit the one
+    Raises FileError for a file that cannot be used, RecipeError for an encoder that is not there, does not fit the one
     before it, or conceals nothing.
     """
     given = Recipe.of(recipe)
@@ -241,7 +241,7 @@ def _read(path: Path, kind: str) -> Encoder:
         info = os.stat(path)
     except OSError as cause:
         raise FileError(
-            f"{path}: the encoder of the recipe can not be read ({cause.strerror or cause}): check the path after "
+            f"{path}: the encoder of the recipe cannot be read ({cause.strerror or cause}): check the path after "
             f"{kind}:, or name one that comes with the package ({', '.join(bundled_names(kind)) or 'there is none'})"
         ) from cause
     key = (os.path.abspath(path), info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns)

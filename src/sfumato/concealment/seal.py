@@ -9,7 +9,7 @@ no key learns which descriptors are near one another, and how near; of all other
 descriptors does not change what bits look like without the key, so nothing but distances can ever be read off them.
 
 Knows keys, dimensions and the links of recipes; no file. A key is never kept, and neither is a seal: whoever wants one
-passes the key, each time. What is made of a key can not be turned back into it.
+passes the key, each time. What is made of a key cannot be turned back into it.
 """
 
 import hashlib

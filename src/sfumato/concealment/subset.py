@@ -197,7 +197,7 @@ def spent_by(path: Path) -> str | None:
 
 
 def spent_in(archive: Archive, entries: Iterable[Header]) -> str | None:
-    """As ``spent_by``, of an open archive. Images that can not be read are told elsewhere."""
+    """As ``spent_by``, of an open archive. Images that cannot be read are told elsewhere."""
     keypoints, epsilons = list[NDArray[np.float32]](), list[float]()
     for entry in entries:
         spent = privacy_spent(entry.recipe, entry.count)

@@ -185,7 +185,7 @@ def renew(path: str | os.PathLike[str], embeddings: Embeddings, params: RenewPar
     would be accepted as somebody else; the same photo as somebody else's always. All are renewed or none.
 
     Raises InputError for these and for somebody who is not enrolled, DecoyError for a face among the decoys, FileError
-    for a file that can not be read or written.
+    for a file that cannot be read or written.
     """
     params = params or RenewParams()
     refuse_decoys(embeddings, params.decoys)

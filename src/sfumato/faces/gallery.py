@@ -4,7 +4,7 @@
 The server's side: never imports the clear types, nor what conceals. Files are for ``galleryfile.py``.
 
 **Enrolling again.** Two independent liftings of one face meet near it, and whoever holds both knows it (section 5 of
-the paper). Hence an id that is enrolled can not be added again. ``replace`` takes a template along the *same*
+the paper). Hence an id that is enrolled cannot be added again. ``replace`` takes a template along the *same*
 directions, made from a newer photo; ``revoke`` forgets the template and remembers that it was released: a later, new
 template of that id is the second release, and is counted.
 """
@@ -146,7 +146,7 @@ class Gallery:
             )
 
     def refuse_other(self, new: ConcealedTemplates) -> None:
-        """Raise InputError for templates that can not stand beside the others: of other recipes, decoys or networks."""
+        """Raise InputError for templates that cannot stand beside the others: of other recipes, decoys or networks."""
         old = self.templates
         refuse_unprotected(new.recipe)
         if new.subspaces.ambient_dim != old.subspaces.ambient_dim:
@@ -165,7 +165,7 @@ class Gallery:
 
 
 def refuse_unprotected(recipe: Recipe) -> None:
-    """Raise InputError for a recipe that protects nobody, or that clear probes can not be compared with."""
+    """Raise InputError for a recipe that protects nobody, or that clear probes cannot be compared with."""
     if recipe.is_clear or recipe.evaluation_seed is not None:
         raise InputError(f"a gallery holds concealed templates only: {recipe!r} protects nobody")
     if recipe.has_encoder:

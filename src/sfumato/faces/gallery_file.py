@@ -34,7 +34,7 @@ LARGEST_HEADER = 2**28
 PRIVATE = 0o600
 """The mode of a new gallery: its owner's alone."""
 
-ADVICE = "restore a copy; templates can not be made again without releasing a second one"
+ADVICE = "restore a copy; templates cannot be made again without releasing a second one"
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ def changing(path: str | os.PathLike[str]) -> Iterator[Change]:
     One writer at a time, of all processes: others wait. After an error, Ctrl-C, a kill or a full disk the file is as it
     was. Readers see the old gallery or the new one.
 
-    Raises FileError for a file that can not be read or written, or if another writer does not finish.
+    Raises FileError for a file that cannot be read or written, or if another writer does not finish.
     """
     target = Path(os.path.realpath(path))
     with locked(target):
@@ -105,7 +105,7 @@ def _write(target: Path, gallery: Gallery) -> None:
         os.replace(part, target)
     except OSError as cause:
         raise FileError(
-            f"{target}: can not be written: {cause.strerror or cause}; it is as it was; free space and try again"
+            f"{target}: cannot be written: {cause.strerror or cause}; it is as it was; free space and try again"
         ) from cause
     finally:
         with suppress(OSError):
@@ -168,7 +168,7 @@ def _parse(arrays: Mapping[str, NDArray[Any]]) -> Gallery:
     try:
         content: Any = json.loads(arrays[HEADER].tobytes())
     except (ValueError, RecursionError) as cause:
-        raise InputError("its header can not be read") from cause
+        raise InputError("its header cannot be read") from cause
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError("this is another kind of file, not a gallery")
     if content.get("version") != VERSION:
@@ -181,9 +181,9 @@ def _parse(arrays: Mapping[str, NDArray[Any]]) -> Gallery:
     if content["data"] != _digest_arrays(arrays):
         raise InputError("the checksum of its templates is wrong: they were damaged or changed")
     if not isinstance(content["ids"], list) or not isinstance(content["releases"], dict):
-        raise InputError("its list of people can not be read")
+        raise InputError("its list of people cannot be read")
     if not isinstance(content["thresholds"], list):
-        raise InputError("its thresholds can not be read")
+        raise InputError("its thresholds cannot be read")
     recipe, extractor = Recipe.from_json(str(content["recipe"])), Extractor.from_json(str(content["extractor"]))
     for key in (ORIGIN, BASIS):
         arrays[key].setflags(write=False)

@@ -126,7 +126,7 @@ def joined(parts: list[Embeddings]) -> Embeddings:
     kinds = {(part.extractor.name, part.values.shape[1]) for part in parts}
     if len(kinds) != 1:
         told = " and ".join(sorted(f"{name} of {width} dimensions" for name, width in kinds))
-        raise FileError(f"embeddings of different networks can not be used together: {told or 'there are none'}")
+        raise FileError(f"embeddings of different networks cannot be used together: {told or 'there are none'}")
     names = tuple(name for part in parts for name in part.names)
     return Embeddings(np.concatenate([part.values for part in parts]), names, parts[0].extractor)
 

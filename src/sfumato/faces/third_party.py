@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A third party between a device and a server: receives a template of each side, tells a decision, keeps nothing.
 
-The mitigation that section 5 of the paper names for repeated authentication: a server that never sees a probe can not
+The mitigation that section 5 of the paper names for repeated authentication: a server that never sees a probe cannot
 intersect probes. Messages are bytes, a header of JSON and float32, never pickles. Never imports the clear types: both
 templates are concealed.
 """
@@ -56,7 +56,7 @@ def judge(from_device: bytes, from_server: bytes) -> dict[str, Any]:
     if threshold is None:
         raise InputError("the server sent no threshold")
     if probe.recipe.identity != template.recipe.identity or not probe.extractor.matches(template.extractor):
-        raise InputError(f"a probe of {probe!r} can not be held against {template!r}")
+        raise InputError(f"a probe of {probe!r} cannot be held against {template!r}")
     distance = float(pair_distances(probe, template, [0], [0])[0])
     return {"accepted": threshold.accepts(distance), "distance": distance, "threshold": threshold.distance}
 

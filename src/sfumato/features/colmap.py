@@ -167,7 +167,7 @@ def _connected(path: Path) -> Iterator[sqlite3.Connection]:
                     )
             yield database
     except (sqlite3.Error, UnicodeDecodeError) as cause:
-        raise SourceError(f"{path} can not be read as a COLMAP database: {cause}") from cause
+        raise SourceError(f"{path} cannot be read as a COLMAP database: {cause}") from cause
 
 
 def _columns(database: sqlite3.Connection, table: str) -> set[str]:
@@ -185,7 +185,7 @@ def _check_header(path: Path) -> None:
             head = file.read(100)
         size = path.stat().st_size
     except OSError as cause:
-        raise SourceError(f"{path} can not be read: {cause.strerror}") from cause
+        raise SourceError(f"{path} cannot be read: {cause.strerror}") from cause
     if not head.startswith(SIGNATURE) or len(head) < 100:
         raise SourceError(f"{path} is not an SQLite database, or a damaged one: give COLMAP's database.db")
     page = int.from_bytes(head[16:18], "big")

@@ -45,7 +45,7 @@ def read_embeddings(path: Path | str, extractor: str | None = None) -> Embedding
     except (FileError, InputError) as cause:
         raise FileError(f"{source}: not a usable file of embeddings: {cause}") from cause
     except OSError as cause:
-        raise FileError(f"{source}: can not be read: {cause.strerror or cause}") from cause
+        raise FileError(f"{source}: cannot be read: {cause.strerror or cause}") from cause
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, MemoryError) as cause:
         raise FileError(f"{source}: not a usable file of embeddings: it is damaged") from cause
 
@@ -66,7 +66,7 @@ def read_column(path: Path | str, name: str) -> NDArray[Any]:
     try:
         found = read_member(source, (name,), None)
     except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as cause:
-        raise FileError(f"{source}: {name!r:.80} can not be read: {cause}") from cause
+        raise FileError(f"{source}: {name!r:.80} cannot be read: {cause}") from cause
     if found is None or found.ndim != 1:
         raise FileError(f"{source}: it has no list {name!r:.80}")
     return found

@@ -197,7 +197,7 @@ class Network(Protocol):
 class FaceReader:
     """A detector and a network, loaded once, for many pictures.
 
-    Raises MissingDependency without the extra, FileError for a network's file that can not be used.
+    Raises MissingDependency without the extra, FileError for a network's file that cannot be used.
     """
 
     def __init__(self, params: FaceParams) -> None:
@@ -282,7 +282,7 @@ class DlibNetwork:
 class OnnxNetwork:
     """An ArcFace-style file: one input (1, 3, 112, 112) of red-green-blue, one output (1, n).
 
-    Embeddings of two files can not be compared: the name holds the first digits of the file's checksum.
+    Embeddings of two files cannot be compared: the name holds the first digits of the file's checksum.
     """
 
     def __init__(self, params: FaceParams) -> None:
@@ -291,7 +291,7 @@ class OnnxNetwork:
         try:
             content = path.read_bytes()
         except OSError as cause:
-            raise FileError(f"{path}: the network can not be read: {cause.strerror}") from cause
+            raise FileError(f"{path}: the network cannot be read: {cause.strerror}") from cause
         try:
             self._session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
             (self._input,) = self._session.get_inputs()

@@ -254,7 +254,7 @@ def write_hloc(path: str | os.PathLike[str], images: Iterable[tuple[str, Feature
     A group holds ``keypoints`` (N, 2), ``descriptors`` (D, N), ``scales`` (N,), ``oris`` (N,), all float32, and
     ``image_size`` (2,) where it is known. An attribute of the file says what the descriptors are, if all are the same.
 
-    Raises FileError if the file can not be written, InputError for a name that is no path of a group.
+    Raises FileError if the file cannot be written, InputError for a name that is no path of a group.
     """
     import h5py
 
@@ -272,7 +272,7 @@ def write_hloc(path: str | os.PathLike[str], images: Iterable[tuple[str, Feature
                 file.attrs[KIND] = kinds.pop()
         os.replace(temporary, target)
     except OSError as cause:
-        raise FileError(f"{target}: can not write the features: {cause.strerror or cause}") from cause
+        raise FileError(f"{target}: cannot write the features: {cause.strerror or cause}") from cause
     finally:
         temporary.unlink(missing_ok=True)
     return count

@@ -117,7 +117,7 @@ def extract(
     >>> extract(np.zeros((40, 60), np.uint8), descriptor="rootsift")
     Features(0 x 128 rootsift, clear)
 
-    Raises ImageError for a file that can not be read, InputError for settings and arrays that are not valid. For
+    Raises ImageError for a file that cannot be read, InputError for settings and arrays that are not valid. For
     networks also MissingDependency without the extra ``learn``, and FileError for weights that are missing or wrong.
     """
     params = chosen(params, settings)
@@ -252,7 +252,7 @@ def _with_sift(grey: NDArray[np.uint8], params: LocalParams, work: Callable[[Any
         )
         return work(sift)
     except cv2.error as cause:
-        told = InputError(f"OpenCV can not extract features from {grey.shape[1]} x {grey.shape[0]} pixels: {cause}")
+        told = InputError(f"OpenCV cannot extract features from {grey.shape[1]} x {grey.shape[0]} pixels: {cause}")
         raise told_by_cv(cause, told) from cause
 
 

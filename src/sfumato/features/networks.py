@@ -197,13 +197,13 @@ def _read_state(place: Path) -> dict[str, Any]:
         raise
     except Exception as cause:  # torch and safetensors let through whatever their parsers meet
         raise FileError(
-            f"weights {place} can not be read: expected .safetensors, or a file of tensors that torch wrote"
+            f"weights {place} cannot be read: expected .safetensors, or a file of tensors that torch wrote"
         ) from cause
     if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
         state = state["state_dict"]  # a checkpoint of a training
     tensors = isinstance(state, Mapping) and all(isinstance(value, torch.Tensor) for value in state.values())
     if not tensors or not state:
-        raise FileError(f"weights {place} can not be read: expected named tensors, as state_dict() gives them")
+        raise FileError(f"weights {place} cannot be read: expected named tensors, as state_dict() gives them")
     return {str(name): value for name, value in state.items()}
 
 

@@ -39,7 +39,7 @@ def extract_many(
     """Extract the features of images given as (name, path), by default on every core there is, in their
     order.
 
-    An image that can not be read comes as its error in place of its features. Any other error ends the work.
+    An image that cannot be read comes as its error in place of its features. Any other error ends the work.
     ``progress`` wraps what is yielded, and can ask its length.
 
     Raises InputError for settings that are not valid, and what ``extract`` raises for networks and their weights.
@@ -121,7 +121,7 @@ class Source:
     _read: Callable[[Iterable[str]], Iterator[Result]]
 
     def features(self, skip: Collection[str] = (), *, progress: Progress = identity) -> Iterator[Result]:
-        """Yield (name, Features) of every image that is not to be skipped; what can not be read comes as an error."""
+        """Yield (name, Features) of every image that is not to be skipped; what cannot be read comes as an error."""
         names = [name for name in self.names if name not in skip]
         return iter(progress(Counted(self._read(names), len(names))))
 
@@ -184,7 +184,7 @@ def _kind(path: Path) -> str:
         with path.open("rb") as file:
             head = file.read(32)
     except (OSError, ValueError) as cause:
-        reason = "is not there" if isinstance(cause, FileNotFoundError) else f"can not be read: {cause}"
+        reason = "is not there" if isinstance(cause, FileNotFoundError) else f"cannot be read: {cause}"
         raise SourceError(f"{str(path)!r} {reason}: check the path") from cause
     suffix = path.suffix.lower()
     if head.startswith(hloc.SIGNATURE) or suffix in (".h5", ".hdf5"):

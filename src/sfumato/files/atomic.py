@@ -30,7 +30,7 @@ def write_file(
 
     A link is followed: what it leads to is replaced.
 
-    Raises FileError if it can not be written.
+    Raises FileError if it cannot be written.
     """
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{secrets.token_hex(8)}.part")
@@ -52,12 +52,12 @@ def write_file(
         if isinstance(cause, FileError):
             raise
         raise FileError(
-            f"{path}: can not be written: {cause.strerror or cause}; choose another path or free space"
+            f"{path}: cannot be written: {cause.strerror or cause}; choose another path or free space"
         ) from cause
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, with_folder: bool = False) -> None:
-    """Make or replace a text file; raises FileError if it can not be written."""
+    """Make or replace a text file; raises FileError if it cannot be written."""
     write_file(path, text.encode("utf-8"), with_folder=with_folder)
 
 
@@ -65,7 +65,7 @@ def write_text(path: str | os.PathLike[str], text: str, *, with_folder: bool = F
 def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give an empty folder that takes the place ``path`` when the block ends, and is removed if it ends with an error.
 
-    Raises FileError if something other than an empty folder is there, or the folder can not be written.
+    Raises FileError if something other than an empty folder is there, or the folder cannot be written.
     """
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
@@ -78,7 +78,7 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     except OSError as cause:
         if isinstance(cause, FileError):
             raise
-        raise FileError(f"{target}: can not be written: {cause.strerror or cause}") from cause
+        raise FileError(f"{target}: cannot be written: {cause.strerror or cause}") from cause
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -95,7 +95,7 @@ WAIT_SECONDS, PAUSE_SECONDS = 60.0, 0.02
 def locked(path: str | os.PathLike[str], wait: float = WAIT_SECONDS) -> Iterator[None]:
     """Keep other writers of a file away; waits for one that is there, but not for ever.
 
-    Raises FileError if another writer does not finish, or its folder can not be written.
+    Raises FileError if another writer does not finish, or its folder cannot be written.
     """
     target = Path(os.path.realpath(path))
     beside, until = target.with_name(f".{target.name}.lock"), time.monotonic() + wait
@@ -108,7 +108,7 @@ def locked(path: str | os.PathLike[str], wait: float = WAIT_SECONDS) -> Iterator
                 raise FileError(f"{target} is being changed by another process; try again when it is done") from cause
             time.sleep(PAUSE_SECONDS)
         except OSError as cause:
-            raise FileError(f"{target}: can not be written: {cause.strerror or cause}; check its folder") from cause
+            raise FileError(f"{target}: cannot be written: {cause.strerror or cause}; check its folder") from cause
     try:
         yield
     finally:

@@ -24,7 +24,7 @@ def read_npz(source: Path, types: Mapping[str, Types], optional: Collection[str]
     """Read the arrays of a file, by name: exactly those of ``types``, of which the ``optional`` may be missing.
 
     Raises FileError for other contents, OSError and what zipfile raises (BadZipFile, NotImplementedError, RuntimeError)
-    for a file that can not be read; none of these names the file.
+    for a file that cannot be read; none of these names the file.
     """
     arrays = {}
     with zipfile.ZipFile(source) as archive:

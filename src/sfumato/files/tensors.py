@@ -30,13 +30,13 @@ Arrays = dict[str, NDArray[Any]]
 def save_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
     """Write named arrays and facts (plain values that JSON knows), atomically.
 
-    Raises FileError if the file can not be written; what was there is then as it was.
+    Raises FileError if the file cannot be written; what was there is then as it was.
     """
     save_tensors(path, arrays, {FACTS: json.dumps(dict(facts), sort_keys=True, allow_nan=False)})
 
 
 def save_tensors(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> None:
-    """Write named arrays and texts about them as a plain safetensors file, atomically; raises FileError if it can not.
+    """Write named arrays and texts about them as a plain safetensors file, atomically; raises FileError if it cannot.
 
     The same arrays and texts give the same bytes.
     """
@@ -94,7 +94,7 @@ def load_tensors(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, str]]:
     except OSError as cause:
         if isinstance(cause, FileError):
             raise
-        raise FileError(f"{source}: can not be read: {cause.strerror or cause}") from cause
+        raise FileError(f"{source}: cannot be read: {cause.strerror or cause}") from cause
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as cause:
         raise FileError(f"{source}: not a usable safetensors file: it is damaged or cut off ({cause})") from cause
 

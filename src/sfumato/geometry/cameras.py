@@ -20,7 +20,7 @@ from sfumato.geometry.pycolmap import load_pycolmap
 from sfumato.types.scene import CAMERA_MODELS, Camera, Pose, unit_rotation
 
 # ----------------------------------------------------------------
-# Names of images: which of them text lists can not hold, and which no map should
+# Names of images: which of them text lists cannot hold, and which no map should
 # Knows texts only. Nothing renames an image inside an archive, on purpose;
 # so names are looked at before photos are concealed.
 
@@ -41,7 +41,7 @@ def is_listable(name: str) -> bool:
 
 
 def unlistable(names: Iterable[str]) -> list[str]:
-    """Return the names that hloc's lists can not hold."""
+    """Return the names that hloc's lists cannot hold."""
     return [name for name in names if not is_listable(name)]
 
 
@@ -101,18 +101,18 @@ def read_list(path: str | os.PathLike[str], what: str, parse: Callable[[list[str
             problems.append(f"line {number}: {problem}")
     if problems:
         more = f"; and {len(problems) - PROBLEMS_SHOWN} more" if len(problems) > PROBLEMS_SHOWN else ""
-        raise FileError(f"{path}: can not read the {what}: {'; '.join(problems[:PROBLEMS_SHOWN])}{more}")
+        raise FileError(f"{path}: cannot read the {what}: {'; '.join(problems[:PROBLEMS_SHOWN])}{more}")
     return found
 
 
 def write_list(path: str | os.PathLike[str], rows: Mapping[str, Iterable[str]], comment: str = "") -> None:
     """Write an image a line, in the order given, under a comment if there is one; whole or not at all.
 
-    Raises InputError for names that such a file can not hold, FileError if it can not be written.
+    Raises InputError for names that such a file cannot hold, FileError if it cannot be written.
     """
     wrong = unlistable(rows)
     if wrong:
-        raise InputError(f"names with spaces, or that begin with #, can not be listed: {some(wrong)}; {NAME_EARLIER}")
+        raise InputError(f"names with spaces, or that begin with #, cannot be listed: {some(wrong)}; {NAME_EARLIER}")
     head = f"# {comment}\n" if comment else ""
     text = head + "".join(f"{' '.join([name, *row])}\n" for name, row in rows.items())
     write_text(path, text)
@@ -139,7 +139,7 @@ def _text(path: Path, what: str) -> str:
     except FileError:
         raise
     except OSError as cause:
-        raise FileError(f"{path}: can not read the {what} ({cause.strerror or cause}); check the path") from cause
+        raise FileError(f"{path}: cannot read the {what} ({cause.strerror or cause}); check the path") from cause
 
 
 GUESSED_FOCAL = 1.2

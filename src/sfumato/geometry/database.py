@@ -77,8 +77,8 @@ def write_database(
                 database.write_keypoints(number, points[name])
             for (name0, name1), rows in found.items():
                 database.write_matches(numbers[name0], numbers[name1], rows)
-    except RuntimeError as cause:  # what SQLite says about a full disk or a folder that can not be written to
-        raise FileError(f"can not write {path}, is the disk full? ({cause}) Free space or choose another") from cause
+    except RuntimeError as cause:  # what SQLite says about a full disk or a folder that cannot be written to
+        raise FileError(f"cannot write {path}, is the disk full? ({cause}) Free space or choose another") from cause
     return numbers
 
 
@@ -86,7 +86,7 @@ def need_space(path: Path, size: int) -> None:
     """Raise FileError if the disk has no room for a database of keypoints and matches, and what is made of it."""
     needed, free = PLENTY * size + MARGIN, shutil.disk_usage(path.parent).free
     if free < needed:
-        raise FileError(f"can not write {path}: about {needed} bytes are needed and {free} are free; free space")
+        raise FileError(f"cannot write {path}: about {needed} bytes are needed and {free} are free; free space")
 
 
 def write_images(
@@ -178,7 +178,7 @@ def refuse_faulty(names: Iterable[str]) -> None:
     """Raise InputError for names that must not go into a model, which others take for paths."""
     wrong = [name for name in names if fault(name)]
     if wrong:
-        raise InputError(f"a map can not hold the name {some(wrong)}: {fault(wrong[0])}; {NAME_EARLIER}")
+        raise InputError(f"a map cannot hold the name {some(wrong)}: {fault(wrong[0])}; {NAME_EARLIER}")
 
 
 def refuse_missing(names: Collection[str], cameras: Mapping[str, Camera]) -> None:

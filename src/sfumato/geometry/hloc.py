@@ -69,7 +69,7 @@ def export_hloc(
     ``with_subspaces`` adds ``subspace_origin`` (N, n) and ``subspace_basis`` (N, m, n) to each image, for a matcher of
     one's own inside hloc. All files are there at the end or none is new.
 
-    Raises InputError for names that hloc's files can not hold and for matches of other features, FileError for files.
+    Raises InputError for names that hloc's files cannot hold and for matches of other features, FileError for files.
     """
     names, outcome = tuple(archive), HlocOutcome()
     refuse_names(names)
@@ -92,14 +92,14 @@ def refuse_names(names: Iterable[str]) -> None:
     wrong = [name for name in names if fault(name) or not all(part not in ("", ".") for part in name.split("/"))]
     if wrong:
         why = fault(wrong[0]) or "an empty part is no name"
-        raise InputError(f"hloc's files can not hold {some(wrong)} ({why}): {NAME_EARLIER}")
+        raise InputError(f"hloc's files cannot hold {some(wrong)} ({why}): {NAME_EARLIER}")
 
 
 def checked_pairs(archive: Archive, matches: MatchFile) -> list[tuple[Pair, Pair]]:
     """Return the pairs of a match file as the archive names them, and as the file does.
 
     Raises InputError if an image is not in the archive or not the one that was matched, if two images would be spelt
-    alike, or if hloc's list of pairs can not hold a name.
+    alike, or if hloc's list of pairs cannot hold a name.
     """
     spelling: dict[str, str] = {}
     for name in archive:
@@ -114,9 +114,7 @@ def checked_pairs(archive: Archive, matches: MatchFile) -> list[tuple[Pair, Pair
     real = {name: spelling[group_name(name)] for name in used}
     unlisted = sorted(unlistable(real.values()))
     if unlisted:
-        raise InputError(
-            f"hloc's list of pairs can not hold {some(unlisted)}, because of spaces or a #: {NAME_EARLIER}"
-        )
+        raise InputError(f"hloc's list of pairs cannot hold {some(unlisted)}, because of spaces or a #: {NAME_EARLIER}")
     facts = {} if matches.purpose is None else matches.purpose.images
     other = sorted(name for name in used if name in facts and archive.header(real[name]).checksum != facts[name][1])
     if other:
@@ -149,7 +147,7 @@ def new_files(
     """Give paths to write to, and a function that puts the written files in place; what is left over is removed.
 
     Raises FileError if a file is there already and is not to be replaced, is one of the ``inputs`` or of another kind,
-    or can not be written.
+    or cannot be written.
     """
     folder = Path(folder)
     targets = [folder / name for name in names]
@@ -171,9 +169,7 @@ def new_files(
     except SfumatoError:
         raise
     except OSError as cause:
-        raise FileError(
-            f"can not write to {folder}: {cause.strerror or cause}; free space or choose another"
-        ) from cause
+        raise FileError(f"cannot write to {folder}: {cause.strerror or cause}; free space or choose another") from cause
     finally:
         for part in parts:
             with suppress(OSError):
@@ -244,4 +240,4 @@ def _hdf5(path: Path) -> Iterator[tuple[Any, Sink]]:
         if isinstance(cause, SfumatoError):
             raise
         name = path.name.removesuffix(f".{os.getpid()}.part")
-        raise FileError(f"{name} can not be written: {cause}") from cause
+        raise FileError(f"{name} cannot be written: {cause}") from cause

@@ -188,7 +188,7 @@ def localize(
     Candidates that the map does not have are left out. A keypoint may be matched with several points; each such pair
     counts once, whoever saw the point. With ``guessed_camera`` the focal length is estimated along with the pose.
 
-    Raises InputError for a camera of another image size, and for features that the map's can not be compared with.
+    Raises InputError for a camera of another image size, and for features that the map's cannot be compared with.
     """
     params = params or LocalizeParams()
     refuse_other_sizes({"the query": camera}, {"the query": query.image_size})

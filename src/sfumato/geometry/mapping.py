@@ -161,7 +161,7 @@ def build_map(
     of the finished model before it takes its place: what it writes there belongs to the map.
 
     Raises InputError for cameras or matches that do not fit the images, FileError if the output is there already or
-    can not be written; never because the images can not be mapped.
+    cannot be written; never because the images cannot be mapped.
     """
     course = Course(progress=progress, complete=complete)
     return _make(Scene(keypoints, cameras, matches), Path(output), params or MapParams(), course)
@@ -268,5 +268,5 @@ def _explained(output: Path) -> Iterator[None]:
     except (RuntimeError, ValueError, LookupError) as cause:
         told = str(cause).strip().split("\n")[0]
         if "disk" in told.lower() or "sqlite" in told.lower():
-            raise FileError(f"can not write {output}, is the disk full? ({told}) Free space and run again") from cause
+            raise FileError(f"cannot write {output}, is the disk full? ({told}) Free space and run again") from cause
         raise NoMap(f"COLMAP stopped: {told:.300}") from cause

@@ -197,7 +197,7 @@ def save_landmarks(
     Of every registered image it holds the rows that see a mapped point, in their order: the same subspaces again, so
     nothing is released that was not. It takes the place of an older one at once.
 
-    Raises FileError for a model that was made from other features, ArchiveError if the file can not be written.
+    Raises FileError for a model that was made from other features, ArchiveError if the file cannot be written.
     """
     model, path, total = read_model(folder), Path(folder) / LANDMARKS, 0
     missing = [name for name in model.names if name not in archive]

@@ -124,7 +124,7 @@ def read_model(folder: str | os.PathLike[str]) -> Model:
         raise FileError(f"{folder}: the COLMAP model is damaged; make the map again") from cause
     except OSError as cause:
         raise FileError(
-            f"{folder}: can not read the COLMAP model ({cause.strerror or cause}); check the path"
+            f"{folder}: cannot read the COLMAP model ({cause.strerror or cause}); check the path"
         ) from cause
 
 

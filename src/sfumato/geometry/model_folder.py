@@ -41,7 +41,7 @@ def new_model_folder(output: str | os.PathLike[str], *, overwrite: bool = False)
     try:
         place = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
     except OSError as cause:
-        raise FileError(f"can not write {output}: {cause.strerror or cause}; choose another folder") from cause
+        raise FileError(f"cannot write {output}: {cause.strerror or cause}; choose another folder") from cause
     held = _lock(place)
     try:
         work, model = place / WORK, place / MODEL
@@ -53,7 +53,7 @@ def new_model_folder(output: str | os.PathLike[str], *, overwrite: bool = False)
     except OSError as cause:
         if isinstance(cause, FileError):
             raise
-        raise FileError(f"can not write {output}: {cause.strerror or cause}; free space and run again") from cause
+        raise FileError(f"cannot write {output}: {cause.strerror or cause}; free space and run again") from cause
     finally:
         shutil.rmtree(place, ignore_errors=True)
         if held is not None:
@@ -107,14 +107,14 @@ def _lock(place: Path) -> int | None:
 
 
 def refuse_taken(output: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Return the folder that ``output`` stands for; raise FileError if a new map can not take this place."""
+    """Return the folder that ``output`` stands for; raise FileError if a new map cannot take this place."""
     target = Path(os.path.realpath(output))
     if not target.parent.is_dir():
-        raise FileError(f"can not write {target}: there is no folder {target.parent}; create it")
+        raise FileError(f"cannot write {target}: there is no folder {target.parent}; create it")
     if not target.exists():
         return target
     if not target.is_dir():
-        raise FileError(f"can not write {target}: it exists and is not a folder; choose another path")
+        raise FileError(f"cannot write {target}: it exists and is not a folder; choose another path")
     found = sorted(entry.name for entry in target.iterdir())
     foreign = [name for name in found if name not in MAP_FILES]
     if foreign:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What results may take the place of: files of their own kind, if that was asked for, and never what was read.
 
-Looks at what a file is, not at its name. An archive that is lost can not be made again: a second lifting of the same
+Looks at what a file is, not at its name. An archive that is lost cannot be made again: a second lifting of the same
 descriptors reveals the first.
 """
 
@@ -34,13 +34,13 @@ class Kind:
 
 
 def refuse_existing(path: str | os.PathLike[str], kind: Kind, inputs: Inputs, *, overwrite: bool) -> None:
-    """Raise FileError if a result can not be written to ``path``: it is read, it is there, or it is something else."""
+    """Raise FileError if a result cannot be written to ``path``: it is read, it is there, or it is something else."""
     refuse_inputs(path, inputs)
     target = Path(os.path.realpath(path))
     if not os.path.lexists(target):
         return
     if not target.is_file():
-        raise FileError(f"can not write {path}: it is there and no file; choose another")
+        raise FileError(f"cannot write {path}: it is there and no file; choose another")
     if not overwrite:
         raise FileError(f"{path} exists: choose another file, or --overwrite to replace it")
     if target.stat().st_size and not kind.fits(target):

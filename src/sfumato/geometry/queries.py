@@ -73,7 +73,7 @@ def localize_queries(
     of poses can hold.
 
     Raises InputError for cameras of none of the queries, or of other image sizes, all at once, and for features the
-    map's can not be compared with.
+    map's cannot be compared with.
     """
     outcome, sizes = QueriesOutcome(), {}
     refuse_strange_cameras(cameras, queries)
@@ -138,7 +138,7 @@ def check_output(
             f"{path}: the poses are a text and a .json is written beside it: choose a name such as poses.txt"
         )
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise FileError(f"can not write {path}: it is a folder, or its folder is missing")
+        raise FileError(f"cannot write {path}: it is a folder, or its folder is missing")
     for place, kind in ((path, POSES), (path.with_suffix(".json"), TABLE)):
         refuse_existing(place, kind, {**parts_of_map(map_folder), **inputs}, overwrite=overwrite)
 

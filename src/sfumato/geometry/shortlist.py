@@ -44,7 +44,7 @@ def by_votes(
 ) -> Shortlist:
     """Compare with the ``count`` images of the map that vote most like the query; see ``matching.retrieval``.
 
-    Without a ``codebook``, the bundled one of the map's descriptors. Images of the map that can not be read are named
+    Without a ``codebook``, the bundled one of the map's descriptors. Images of the map that cannot be read are named
     in the map.
     """
     if whole_number(count, "retrieval") < 1:
@@ -91,11 +91,11 @@ def read_shortlists(path: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
                 if count <= SHOWN:
                     wrong.append(f"line {number} has {len(words)} words")
     except OSError as cause:
-        raise FileError(f"{path}: can not read the pairs ({cause.strerror or cause}); check the path") from cause
+        raise FileError(f"{path}: cannot read the pairs ({cause.strerror or cause}); check the path") from cause
     if wrong:
         more = f" and {count - SHOWN} more" if count > SHOWN else ""
         raise FileError(
-            f"{path}: {', '.join(wrong)}{more}: expected a query and an image of the map; names with spaces can not be "
+            f"{path}: {', '.join(wrong)}{more}: expected a query and an image of the map; names with spaces cannot be "
             f"listed"
         )
     return {query: tuple(images) for query, images in found.items()}

@@ -39,7 +39,7 @@ def read_lines(path: Path) -> list[str]:
     except UnicodeDecodeError as cause:
         raise FileError(f"{path} is no text") from cause
     except OSError as cause:
-        raise FileError(f"{path} can not be read: {cause.strerror or cause}") from cause
+        raise FileError(f"{path} cannot be read: {cause.strerror or cause}") from cause
 
 
 def numbers(words: Iterable[str]) -> list[float] | None:
@@ -82,7 +82,7 @@ def check_image(path: Path, name: str, size: tuple[int, int] | None = None) -> l
     try:
         found = image_size(path)
     except ImageError as problem:
-        return [f"image {name} can not be read ({problem})"]
+        return [f"image {name} cannot be read ({problem})"]
     if size is not None and found != size:
         return [f"image {name} is {found[0]} x {found[1]}, its camera says {size[0]} x {size[1]}"]
     return []

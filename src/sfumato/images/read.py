@@ -85,7 +85,7 @@ def list_images(place: str | os.PathLike[str]) -> list[tuple[str, Path]]:
     Names are paths relative to the folder, with ``/``. Hidden files and folders are left out. Links are
     followed; a folder that is reached twice is listed once.
 
-    Raises ImageError if there is none, or if a folder can not be listed.
+    Raises ImageError if there is none, or if a folder cannot be listed.
     """
     place = Path(place)
     if not place.is_dir():
@@ -123,7 +123,7 @@ def _read_bytes(path: Path) -> bytes:
     try:
         data = path.read_bytes()
     except OSError as cause:
-        raise ImageError(f"{path} can not be read: {cause.strerror}") from cause
+        raise ImageError(f"{path} cannot be read: {cause.strerror}") from cause
     if not data:
         raise ImageError(f"{path} is empty (0 bytes): copy or export it again")
     return data
@@ -133,7 +133,7 @@ def _check_file(path: Path) -> None:
     try:
         status = path.stat()
     except (OSError, ValueError) as cause:
-        reason = "is not there" if isinstance(cause, FileNotFoundError) else f"can not be read: {cause}"
+        reason = "is not there" if isinstance(cause, FileNotFoundError) else f"cannot be read: {cause}"
         raise ImageError(f"{str(path)!r} {reason}: check the path") from cause
     if stat.S_ISDIR(status.st_mode):
         raise ImageError(f"{path} is a folder, not an image: name a file in it")
@@ -152,7 +152,7 @@ def _decode(path: Path, data: bytes) -> NDArray[np.uint8] | None:
         try:
             pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_ANYCOLOR)
         except cv2.error as cause:
-            told = ImageError(f"{path} can not be decoded, it may be too large or damaged: {cause.err}")
+            told = ImageError(f"{path} cannot be decoded, it may be too large or damaged: {cause.err}")
             raise told_by_cv(cause, told) from cause
     return pixels
 
@@ -181,7 +181,7 @@ def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
         status = folder.stat()
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as cause:
-        raise ImageError(f"{folder} can not be listed: {cause.strerror}") from cause
+        raise ImageError(f"{folder} cannot be listed: {cause.strerror}") from cause
     if (status.st_dev, status.st_ino) in seen:
         return
     seen.add((status.st_dev, status.st_ino))
@@ -230,7 +230,7 @@ def focal_from_exif(path: str | os.PathLike[str], size: tuple[int, int]) -> floa
     The photo may be larger or smaller than ``size``, or lie on its side. COLMAP reads the tags, and knows the sensor
     width of many cameras.
 
-    Raises ImageError if there is no such photo or it can not be read.
+    Raises ImageError if there is no such photo or it cannot be read.
     """
     import cv2  # noqa: F401 (before pycolmap: both carry a zlib)
     import pycolmap
@@ -243,7 +243,7 @@ def focal_from_exif(path: str | os.PathLike[str], size: tuple[int, int]) -> floa
     try:
         camera = pycolmap.infer_camera_from_image(str(path))
     except (RuntimeError, ValueError) as cause:
-        raise ImageError(f"{path} can not be read as an image: copy or export it again") from cause
+        raise ImageError(f"{path} cannot be read as an image: copy or export it again") from cause
     finally:
         pycolmap.logging.minloglevel = level
     if not camera.has_prior_focal_length:

@@ -118,7 +118,7 @@ def run_uresnet(modules: Any, maps: Any) -> Any:
 def load_encoder(modules: Any, path: str | os.PathLike[str]) -> None:
     """Take the weights of the five stages from a ResNet50 file with torchvision's names, .safetensors or torch.
 
-    Raises FileError if it can not be read or holds another network, InputError for a UResNet that is not full width.
+    Raises FileError if it cannot be read or holds another network, InputError for a UResNet that is not full width.
     """
     torch: Any = need("torch", extra="learn")
     place = Path(path)

@@ -134,7 +134,7 @@ class Header:
 def save_weights(path: str | os.PathLike[str], header: Header, tensors: Mapping[str, Floats]) -> None:
     """Write an inverter, atomically, with 16 bits a number.
 
-    Raises FileError if it can not be written.
+    Raises FileError if it cannot be written.
     """
     facts = asdict(header) | {"kind": KIND, "version": VERSION, "refine": list(header.refine)}
     half = {name: np.asarray(tensors[name], np.float16) for name in header.shapes()}

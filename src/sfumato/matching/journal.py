@@ -86,10 +86,10 @@ class Journal:
         self.purpose = ""
         self.end = 0
         self._synced, self._unsynced = time.monotonic(), 0
-        with explained(f"can not write {path}", "check the folder and its permissions"):
+        with explained(f"cannot write {path}", "check the folder and its permissions"):
             self.fd = open_locked(path)
         try:
-            with explained(f"can not read {path}", "move it away"):
+            with explained(f"cannot read {path}", "move it away"):
                 self._open()
         except BaseException:
             self.close()
@@ -106,7 +106,7 @@ class Journal:
 
     def begin(self, purpose: str) -> None:
         """Forget what is in the file and say what is being made."""
-        with explained(f"can not write {self.path}", "free space and run again"):
+        with explained(f"cannot write {self.path}", "free space and run again"):
             os.ftruncate(self.fd, 0)
             self._write(MARK + _framed(purpose.encode()), 0)
         self.purpose, self.end = purpose, len(MARK) + FRAME.size + len(purpose.encode())
@@ -123,13 +123,13 @@ class Journal:
         size = os.fstat(self.fd).st_size
         if size > self.end:
             log.warning("%s: dropped %d bytes at its end that are no whole pair", self.path, size - self.end)
-            with explained(f"can not write {self.path}", "check its permissions"):
+            with explained(f"cannot write {self.path}", "check its permissions"):
                 os.ftruncate(self.fd, self.end)
 
     def append(self, entry: Entry) -> int:
         """Write a record and return its address. When this returns, a kill no longer loses it."""
         record = _framed(entry.pack())
-        with explained(f"can not write {self.path}", "the pairs before are in it; free space and run again"):
+        with explained(f"cannot write {self.path}", "the pairs before are in it; free space and run again"):
             try:
                 self._write(record, self.end)
             except BaseException:
@@ -221,7 +221,7 @@ def refuse_inputs(output: str | os.PathLike[str], inputs: Mapping[str, str | os.
     for what, given in inputs.items():
         for place in (target, *parts_of(target)):
             if given is not None and _is_same(place, Path(given)):
-                raise FileError(f"can not write to {output}: it is {what}, {given}; choose another output")
+                raise FileError(f"cannot write to {output}: it is {what}, {given}; choose another output")
 
 
 def _is_same(one: Path, other: Path) -> bool:
@@ -256,7 +256,7 @@ def _kind(target: Path) -> str:
             if raw.read(len(SIGNATURE)) != SIGNATURE:
                 return "no HDF5 file"
     except OSError as cause:
-        raise FileError(f"can not read {target}: {cause.strerror}; check its permissions") from cause
+        raise FileError(f"cannot read {target}: {cause.strerror}; check its permissions") from cause
     try:
         with h5py.File(target, "r", locking="best-effort") as file:
             if "format" in file.attrs:
@@ -286,7 +286,7 @@ def _is_hlocs(file: Any) -> bool:
 
 
 def _was_match_file(target: Path) -> bool:
-    """Tell whether a file that HDF5 can not open was a match file: by its journal, or by words only those hold."""
+    """Tell whether a file that HDF5 cannot open was a match file: by its journal, or by words only those hold."""
     words = dict.fromkeys((FORMAT.encode(), MATCHES.encode(), SCORES.encode(), *OTHERS), False)
     with target.open("rb") as raw:
         before = b""

@@ -171,7 +171,7 @@ def match_pairs(
     otherwise; every worker must see the archive under the same path. At most ``in_flight`` parcels of up to 16 pairs
     are there at a time. Closing the iterator cancels what has not begun; the executor stays the caller's.
 
-    Pairs in ``skip`` are left out. A pair that can not be matched because an image is damaged goes to ``failed`` and
+    Pairs in ``skip`` are left out. A pair that cannot be matched because an image is damaged goes to ``failed`` and
     the others go on; without it, it is raised. ``progress`` wraps the stream.
 
     Raises InputError for names that are not in the archive, ArchiveError for an archive that is damaged or was
@@ -354,7 +354,7 @@ def opened_here(path: str) -> ArchiveImages:
         info = os.stat(path)
     except OSError as cause:
         raise ArchiveError(
-            f"a worker can not open the archive {path}: {cause.strerror}; every worker must see it under this path"
+            f"a worker cannot open the archive {path}: {cause.strerror}; every worker must see it under this path"
         ) from cause
     key = (path, info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns)
     with _here:

@@ -278,7 +278,7 @@ def select(found: Found, params: MatchParams) -> Matches:
 def passes_ratio(squared: NDArray[np.float64], ratio: float) -> NDArray[np.bool_]:
     """Tell which rows have a nearest at most ``ratio`` times as far as the second nearest, or no second.
 
-    Two that are both at distance 0 can not be told apart: they pass no ratio below 1.
+    Two that are both at distance 0 cannot be told apart: they pass no ratio below 1.
     """
     if squared.shape[1] < 2 or ratio == 1:
         return np.ones(len(squared), bool)

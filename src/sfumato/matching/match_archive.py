@@ -67,10 +67,10 @@ def match_to_file(
 ) -> MatchOutcome:
     """Match pairs of images of an archive into a match file; pairs that are in it already are skipped.
 
-    A pair that can not be matched is named in the outcome and does not stop the others. Interrupted, it goes on where
+    A pair that cannot be matched is named in the outcome and does not stop the others. Interrupted, it goes on where
     it stopped when called again. ``progress`` wraps the pairs and is told how many there will be.
 
-    Raises InputError for a device that is not there, FileError if the file can not be written or was made in another
+    Raises InputError for a device that is not there, FileError if the file cannot be written or was made in another
     way, WorkerError if a worker died.
     """
     params = params or MatchParams()

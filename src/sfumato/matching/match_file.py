@@ -273,7 +273,7 @@ def _parse(parameters: str, images: str, recipes: str) -> Purpose:
     except InputError:
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as cause:
-        raise InputError("what it was made with can not be read") from cause
+        raise InputError("what it was made with cannot be read") from cause
 
 
 def purpose_texts(purpose: Purpose) -> dict[str, str]:

@@ -81,9 +81,9 @@ class MatchWriter:
 
     def __enter__(self) -> "MatchWriter":
         if not self._target.parent.is_dir():
-            raise FileError(f"can not write {self.path}: there is no folder {self._target.parent}; create it")
+            raise FileError(f"cannot write {self.path}: there is no folder {self._target.parent}; create it")
         if self._target.exists() and not self._target.is_file():
-            raise FileError(f"can not write {self.path}: it exists and is not a file; choose another path")
+            raise FileError(f"cannot write {self.path}: it exists and is not a file; choose another path")
         refuse_inputs(self.path, {"the archive": self._images.archive.path})
         if self._overwrite:
             refuse_irreplaceable(self.path, self._target)
@@ -107,7 +107,7 @@ class MatchWriter:
         return self
 
     def expect(self, names: Iterable[str]) -> None:
-        """Refuse, before any work is done, image names that one file can not hold."""
+        """Refuse, before any work is done, image names that one file cannot hold."""
         for name in names:
             self._spell(name)
 
@@ -181,7 +181,7 @@ class MatchWriter:
             raise FileError(f"{journal.path} is damaged: delete it, or --overwrite to start anew") from cause
 
     def _salvage(self, journal: Journal) -> None:
-        """Take over the pairs of an interrupted run; what the images can not have is matched again."""
+        """Take over the pairs of an interrupted run; what the images cannot have is matched again."""
         refused: list[Pair] = []
         for address, entry in journal.salvage():
             for name, checksum in zip(entry.names, entry.checksums, strict=True):
@@ -199,7 +199,7 @@ class MatchWriter:
             if entry.names not in self.done:
                 self._remember(address, entry)
         if refused:
-            _warn("%s holds matches that the images can not have", journal.path, refused)
+            _warn("%s holds matches that the images cannot have", journal.path, refused)
 
     def _refuse_impossible(self, entry: Entry) -> None:
         """Refuse an entry with rows that its images do not have, or with other numbers of them."""
@@ -249,7 +249,7 @@ class MatchWriter:
         new, count = self._new, len(self._addresses)
         advice = f"{count} {'pairs are' if count != 1 else 'pair is'} kept in {journal.path}; free space and run again"
         try:
-            with explained(f"can not write {self.path}", advice):
+            with explained(f"cannot write {self.path}", advice):
                 journal.sync()
                 self._need_space()
                 new.unlink(missing_ok=True)  # left by a kill, or a link to somewhere else
@@ -259,7 +259,7 @@ class MatchWriter:
                 if self._base is None:
                     refuse_irreplaceable(self.path, self._target)
                 os.replace(new, self._target)
-                with suppress(OSError):  # some file systems can not synchronise a folder
+                with suppress(OSError):  # some file systems cannot synchronise a folder
                     _sync(self._target.parent)
         except BaseException:
             with suppress(FileNotFoundError):

@@ -139,14 +139,14 @@ def read_pairs(path: str | os.PathLike[str], known: Collection[str] | None = Non
         if wrong:
             more = f" and {count - SHOWN} more" if count > SHOWN else ""
             raise InputError(
-                f"{', '.join(wrong)}{more}: expected two image names a line; names with spaces can not be listed"
+                f"{', '.join(wrong)}{more}: expected two image names a line; names with spaces cannot be listed"
             )
         if known is not None:
             refuse_unknown(found.names, known)
     except InputError as cause:
         raise FileError(f"{path}: {cause}") from cause
     except OSError as cause:
-        raise FileError(f"{path}: can not read the pairs ({cause.strerror or cause}); check the path") from cause
+        raise FileError(f"{path}: cannot read the pairs ({cause.strerror or cause}); check the path") from cause
     return found
 
 

@@ -133,7 +133,7 @@ def load_codebook(kind: str) -> Codebook:
         return _parse(place.read_bytes())
     except (OSError, EOFError, SfumatoError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as cause:
         raise FileError(
-            f"the bundled codebook {BUNDLED[kind]} can not be read ({cause}): install sfumato again"
+            f"the bundled codebook {BUNDLED[kind]} cannot be read ({cause}): install sfumato again"
         ) from cause
 
 
@@ -289,7 +289,7 @@ def shortlist(
     if not len(pairs):
         raise InputError(
             f"no shortlist of {len(images)} images: {len(found.featureless)} have no features and "
-            f"{len(found.unreadable)} can not be read"
+            f"{len(found.unreadable)} cannot be read"
         )
     return Shortlist(pairs, found.featureless, found.unreadable)
 

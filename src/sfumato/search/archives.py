@@ -137,7 +137,7 @@ LEFT_OUT = ("threads", "points")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSummary:
-    """An index in counts: ``entries`` that can be found, ``removed`` that can not; ``dim`` is n.
+    """An index in counts: ``entries`` that can be found, ``removed`` that cannot; ``dim`` is n.
 
     ``subspaces`` says how many entries have which dimension m, ``images`` how many belong to which image, where images
     are named; ``first_id`` and ``last_id`` are -1 where there is no entry. ``extractor`` is what the descriptors are

@@ -31,7 +31,7 @@ def build(
     published ones. ``metric``: "distance" or "angle". ``params``: a mapping of the kind's parameters. ``ids`` (N,): a
     number for each, by default 0 to N - 1.
 
-    Raises InputError for unknown names, subspaces of different spaces, ids given twice, and parameters that can not be.
+    Raises InputError for unknown names, subspaces of different spaces, ids given twice, and parameters that cannot be.
 
     >>> import numpy as np
     >>> index = build(np.eye(3, dtype=np.float32), "exact")
@@ -98,7 +98,7 @@ def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
         RecursionError,
     ) as cause:
         reason = cause if isinstance(cause, SfumatoError) else type(cause).__name__
-        raise FileError(f"{path}: this index can not be used ({reason!s:.200}); {ADVICE}") from cause
+        raise FileError(f"{path}: this index cannot be used ({reason!s:.200}); {ADVICE}") from cause
 
 
 def kind_class(kind: Any) -> type[Index]:

@@ -31,7 +31,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def write_index(path: str | os.PathLike[str], index: "Index") -> None:
-    """Write an index, whole or not at all; raises FileError if it can not be written."""
+    """Write an index, whole or not at all; raises FileError if it cannot be written."""
     arrays = {f"entries/{name}": array for name, array in index.entries.arrays().items()}
     arrays |= {f"{index.kind}/{name}": array for name, array in index.arrays().items()}
     header = {
@@ -93,7 +93,7 @@ def read_arrays(path: str | os.PathLike[str], *, verify: bool = True) -> tuple[d
     except OSError as cause:
         if isinstance(cause, FileError):
             raise
-        raise FileError(f"{place}: can not be read: {cause.strerror or cause}") from cause
+        raise FileError(f"{place}: cannot be read: {cause.strerror or cause}") from cause
     if end != size:
         raise FileError(f"{place}: {size} bytes long, and should have {end}; {ADVICE}")
     sums = {name: checksum for name, (_, checksum) in arrays.items()}
@@ -148,7 +148,7 @@ def _map(place: Path, file: BinaryIO, table: list[Any], data_at: int, size: int)
 
 
 def is_index_file(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file begins as an index does, whatever its version; False where it can not be read."""
+    """Tell whether a file begins as an index does, whatever its version; False where it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(len(MAGIC)) == MAGIC

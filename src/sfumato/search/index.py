@@ -20,7 +20,7 @@ from sfumato.search.entries import Block, Entries, Given, checked_effort, checke
 Ints = NDArray[np.int64]
 
 MOST_ANSWERS = 2**27
-"""Beyond so many, answers that can not be found are refused instead of padded."""
+"""Beyond so many, answers that cannot be found are refused instead of padded."""
 
 
 @dataclass(frozen=True, slots=True)

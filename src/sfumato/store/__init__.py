@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The archive of concealed features: an HDF5 file that can not hold a clear descriptor. See
+"""The archive of concealed features: an HDF5 file that cannot hold a clear descriptor. See
 docs/format.md."""
 
 from sfumato.store.archive import Archive, load

@@ -56,7 +56,7 @@ Arrays = Sequence[NDArray[np.generic]]
 def prepare_image(name: str, features: ConcealedFeatures, dtype: str) -> tuple[Header, Arrays]:
     """Return header and arrays of an image in the type of the file, or as bits if it is a seal's.
 
-    Raises InputError for values that float16 can not hold, and for what is not bits where ``dtype`` asks for them.
+    Raises InputError for values that float16 cannot hold, and for what is not bits where ``dtype`` asks for them.
     """
     bits = _as_bits(features)
     if bits is None and dtype == BITS:
@@ -242,7 +242,7 @@ class Archive(Mapping[str, ConcealedFeatures]):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        with explained(f"can not open the archive {self.path}", "check the path, or make the archive again"):
+        with explained(f"cannot open the archive {self.path}", "check the path, or make the archive again"):
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             self._close = weakref.finalize(self, os.close, fd)
             try:
@@ -311,7 +311,7 @@ class Archive(Mapping[str, ConcealedFeatures]):
     def _explained(self, name: str) -> Iterator[None]:
         if not self._close.alive:
             raise ArchiveError(f"the archive {self.path} is closed; load it again")
-        where = f"can not read image {name!r:.80} of the archive {self.path}"
+        where = f"cannot read image {name!r:.80} of the archive {self.path}"
         with explained(where, "the other images can still be read; restore the archive from a copy, or make it anew"):
             yield
 

@@ -119,7 +119,7 @@ class Header:
                 f"{self.count} features of {self.ambient_dim} dimensions are outside what an archive holds"
             )
         if not 0 <= self.dim <= self.ambient_dim:
-            raise InputError(f"{self.dim} directions can not be independent in {self.ambient_dim} dimensions")
+            raise InputError(f"{self.dim} directions cannot be independent in {self.ambient_dim} dimensions")
         if self.payload not in PAYLOADS:
             raise InputError(f"unknown payload {self.payload!r:.80}: this version knows {', '.join(PAYLOADS)}")
         refuse_clear(self.recipe, self.dim)

@@ -178,7 +178,7 @@ def _parse(raw: bytes) -> tuple[Extractor, list[Entry]]:
     try:
         content: Any = json.loads(raw)
     except (ValueError, RecursionError) as cause:
-        raise InputError("its header can not be read") from cause
+        raise InputError("its header cannot be read") from cause
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError("this is another kind of file, not public points")
     if content.get("version") != VERSION:
@@ -191,9 +191,9 @@ def _parse(raw: bytes) -> tuple[Extractor, list[Entry]]:
     try:
         entries = [Entry(str(name), int(count), str(data)) for name, count, data in content["images"]]
     except (TypeError, ValueError, ArithmeticError) as cause:
-        raise InputError("its list of images can not be read") from cause
+        raise InputError("its list of images cannot be read") from cause
     if any(entry.count < 0 for entry in entries):
-        raise InputError("its list of images can not be read")
+        raise InputError("its list of images cannot be read")
     return Extractor.from_json(str(content["extractor"])), entries
 
 

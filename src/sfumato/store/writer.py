@@ -52,7 +52,7 @@ class Part:
         self.end = hdf5.SUPERBLOCK_SIZE
         self.version = VERSION
         self._table_size = 0
-        with explained(f"can not write {path}", "check the folder and its permissions"):
+        with explained(f"cannot write {path}", "check the folder and its permissions"):
             self.fd = open_locked(path)
         try:
             start = os.pread(self.fd, len(MARK), 0)
@@ -97,7 +97,7 @@ class Part:
         """Write a block. An error or an interrupt leaves the file as it was before."""
         head, places, end = hdf5.block_head(header, self.end)
         with explained(
-            f"can not write {self.path}", f"{len(self.addresses)} images are in it; free space and run again"
+            f"cannot write {self.path}", f"{len(self.addresses)} images are in it; free space and run again"
         ):
             self._need(end - self.end)
             if self._table_size + len(encode_name(header.name)) > LARGEST_HEADER - MARGIN:
@@ -122,7 +122,7 @@ class Part:
 
     def copy(self, source: Source, size: int) -> None:
         """Begin with the blocks in the first ``size`` bytes of another file."""
-        with explained(f"can not write {self.path}", "free space and run again"):
+        with explained(f"cannot write {self.path}", "free space and run again"):
             self._need(size)
             for address in range(self.end, size, WINDOW):
                 self._write(source.read(address, min(WINDOW, size - address), "the archive"), address)
@@ -133,7 +133,7 @@ class Part:
         links = {encode_name(name): address for name, address in self.addresses.items()}
         table, root, end = hdf5.tail(links, self.end, self.version)
         with explained(
-            f"can not finish {self.path}", f"{len(self.addresses)} images are in it; free space and run again"
+            f"cannot finish {self.path}", f"{len(self.addresses)} images are in it; free space and run again"
         ):
             self._need(len(table))
             self._write(table, self.end)
@@ -144,9 +144,9 @@ class Part:
 
     def move_to(self, target: Path) -> None:
         """Put the sealed file in the place of ``target``, at once."""
-        with explained(f"can not replace {target}", f"the finished archive is {self.path}: move it there by hand"):
+        with explained(f"cannot replace {target}", f"the finished archive is {self.path}: move it there by hand"):
             os.replace(self.path, target)
-            with suppress(OSError):  # some file systems can not synchronise a folder
+            with suppress(OSError):  # some file systems cannot synchronise a folder
                 folder = os.open(target.parent, os.O_RDONLY)
                 try:
                     os.fsync(folder)
@@ -166,13 +166,13 @@ class Part:
 
     def _restart(self) -> None:
         """Mark the file as unfinished and cut what is behind the last block."""
-        with explained(f"can not write {self.path}", "free space and run again"):
+        with explained(f"cannot write {self.path}", "free space and run again"):
             self._write(MARK, 0)
             os.ftruncate(self.fd, self.end)
 
     def _blank(self, start: int, stop: int) -> None:
         """Overwrite a gap with zeros."""
-        with explained(f"can not write {self.path}", "check its permissions"):
+        with explained(f"cannot write {self.path}", "check its permissions"):
             for address in range(start, stop, WINDOW):
                 self._write(bytes(min(WINDOW, stop - address)), address)
 
@@ -277,9 +277,9 @@ class ArchiveWriter:
         if self._part:
             raise ArchiveError(f"{self.path} is being written by this writer already")
         if not os.path.isdir(self._target.parent):
-            raise ArchiveError(f"can not write {self.path}: there is no folder {self._target.parent}; create it")
+            raise ArchiveError(f"cannot write {self.path}: there is no folder {self._target.parent}; create it")
         if os.path.exists(self._target) and not os.path.isfile(self._target):
-            raise ArchiveError(f"can not write {self.path}: it exists and is not a file; choose another path")
+            raise ArchiveError(f"cannot write {self.path}: it exists and is not a file; choose another path")
         self._part = Part(self._target.with_name(self._target.name + ".part"))
         try:
             if self._append and os.path.exists(self._target):
@@ -322,7 +322,7 @@ class ArchiveWriter:
         part = self._open_part()
         if self._base is not None and name in self._base:
             return self._base[name]
-        with explained(f"can not read image {name!r:.80} of {part.path}", "start afresh with resume=False"):
+        with explained(f"cannot read image {name!r:.80} of {part.path}", "start afresh with resume=False"):
             return read_image(Source.of(part.fd), part.addresses[name], name)
 
     def header(self, name: str) -> Header:
@@ -330,7 +330,7 @@ class ArchiveWriter:
         part = self._open_part()
         if self._base is not None and name in self._base:
             return self._base.header(name)
-        with explained(f"can not read image {name!r:.80} of {part.path}", "start afresh with resume=False"):
+        with explained(f"cannot read image {name!r:.80} of {part.path}", "start afresh with resume=False"):
             return read_header(Source.of(part.fd), part.addresses[name], name)[0]
 
     def __exit__(
@@ -376,7 +376,7 @@ class ArchiveWriter:
             _copy_base(self._base, merged)
             source = Source.of(part.fd)
             for name, address in part.addresses.items():
-                with explained(f"can not read image {name!r:.80} of {part.path}", "run again"):
+                with explained(f"cannot read image {name!r:.80} of {part.path}", "run again"):
                     header, datasets = read_header(source, address, name)
                     arrays = read_arrays(source, header, datasets)
                 merged.add(header, arrays)

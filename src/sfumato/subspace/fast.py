@@ -2,7 +2,7 @@
 """Exact nearest neighbours between two sets of affine subspaces, at the speed of the machine.
 
 Knows arrays only. What is found is what ``reference`` defines, evaluated in float64; everything before that only leaves
-out pairs that can not matter (see ``sweep``). The matrix of all distances is never held. Threads call compiled code
+out pairs that cannot matter (see ``sweep``). The matrix of all distances is never held. Threads call compiled code
 that does its own products: no BLAS, no second pool of threads.
 """
 

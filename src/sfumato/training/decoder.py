@@ -108,7 +108,7 @@ def public_rows(
 ) -> tuple[Floats, Floats, Extractor]:
     """Return descriptors to learn from, others held out (of other photos, where photos were given), and their kind.
 
-    Photos that can not be read are named in the log and left out.
+    Photos that cannot be read are named in the log and left out.
 
     Raises InputError if there are too few.
     """
@@ -269,7 +269,7 @@ def train_decoder(
     While it works a file ``<output>.part`` holds all there is to go on from; with ``resume`` an interrupted training
     does.
 
-    Raises MissingDependency without the extra ``learn``, InputError or FileError for what can not be used.
+    Raises MissingDependency without the extra ``learn``, InputError or FileError for what cannot be used.
     """
     need("torch", extra="learn")
     rng = np.random.default_rng(params.seed)

@@ -128,7 +128,7 @@ def load_perceptual(path: str | os.PathLike[str]) -> Any:
 
     A file of the whole network is fine, what is deeper is not used.
 
-    Raises FileError if the file can not be read or holds another network.
+    Raises FileError if the file cannot be read or holds another network.
     """
     torch: Any = need("torch", extra="learn")
     place = Path(path)
@@ -230,7 +230,7 @@ def train_image_inverter(
     works a file ``<output>.part`` holds all there is to go on from; with ``resume`` an interrupted training does, and
     begins anew where there is none.
 
-    Raises MissingDependency without the extra ``learn``, InputError or FileError for what can not be used.
+    Raises MissingDependency without the extra ``learn``, InputError or FileError for what cannot be used.
     """
     torch: Any = need("torch", extra="learn")
     rng = np.random.default_rng(params.seed)

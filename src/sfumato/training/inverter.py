@@ -107,7 +107,7 @@ def train_patch_inverter(
     works, files ``<output>.patch.part`` and ``<output>.refine.part`` hold all there is to go on from with ``resume``;
     where there is none, it begins anew.
 
-    Raises MissingDependency without the extra ``learn``, InputError or FileError for what can not be used.
+    Raises MissingDependency without the extra ``learn``, InputError or FileError for what cannot be used.
     """
     output, clock = Path(output), Pace(params.minutes)
     start = None if params.start is None else load_weights(params.start)

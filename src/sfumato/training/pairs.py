@@ -143,7 +143,7 @@ def pairs_from_photos(
 
     The same photos and params give the same pairs, with or without an ``executor``, which works on several photos at
     once. Groups are the places of the photos in the list; a photo without features or pairs gives none, nor does one
-    that can not be read, which is told.
+    that cannot be read, which is told.
 
     Raises InputError if no photo gives a pair.
     """
@@ -246,7 +246,7 @@ TYPES = {"header": "|u1", "first": "<f4", "second": "<f4", "points": "<i8", "gro
 def save_pairs(path: str | os.PathLike[str], pairs: DescriptorPairs) -> None:
     """Write pairs, atomically. What is written is clear: it must not leave the device.
 
-    Raises FileError if the file can not be written.
+    Raises FileError if the file cannot be written.
     """
     header = {"format": FORMAT, "version": VERSION, "extractor": pairs.extractor.to_json()}
     members: dict[str, NDArray[Any]] = {
@@ -328,7 +328,7 @@ def patches_of_photos(
     Keypoints are those ``local`` detects, by default the 600 strongest of DoG; what is drawn depends on ``seed`` and
     place alone. Photos without points are groups without patches.
 
-    Raises ImageError for a file that can not be read.
+    Raises ImageError for a file that cannot be read.
     """
     chosen = replace(local or LocalParams(max_features=600), descriptor="sift", weights=None)
     found: dict[str, list[PatchSet]] = {level: [] for level in LEVELS}
@@ -355,7 +355,7 @@ def read_pairs(
     described as ``params.local`` says; ``params.most`` limits how many patches are read, points drawn evenly from
     ``params.seed``. HPatches gives all three levels.
 
-    Raises FileError or ImageError for what can not be read, InputError for a file of another descriptor than the params
+    Raises FileError or ImageError for what cannot be read, InputError for a file of another descriptor than the params
     ask for, or no pair at all.
     """
     chosen, folder = params or PairParams(), Path(place)

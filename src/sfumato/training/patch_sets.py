@@ -232,7 +232,7 @@ def _read_sheet(path: Path) -> NDArray[np.uint8] | str:
     try:
         grey = to_grey(read_image(path))
     except ImageError as problem:
-        return f"{path.name} can not be read ({problem})" if path.exists() else f"{path.name} is missing"
+        return f"{path.name} cannot be read ({problem})" if path.exists() else f"{path.name} is missing"
     if grey.shape != (UBC_SIDE * ACROSS, UBC_SIDE * ACROSS):
         return f"{path.name} has {grey.shape[1]} x {grey.shape[0]} pixels, expected {UBC_SIDE * ACROSS} each way"
     cut = grey.reshape(ACROSS, UBC_SIDE, ACROSS, UBC_SIDE).transpose(0, 2, 1, 3)
@@ -301,7 +301,7 @@ def read_split(path: str | os.PathLike[str], name: str, *, train: bool = False) 
         splits = json.loads(place.read_text(encoding="utf-8"))
         found = splits[name]["train" if train else "test"]
     except OSError as cause:
-        raise FileError(f"{place}: can not be read: {cause.strerror or cause}") from cause
+        raise FileError(f"{place}: cannot be read: {cause.strerror or cause}") from cause
     except (ValueError, KeyError, TypeError, RecursionError) as cause:
         raise FileError(f"{place}: no split {name!r:.80} is in it") from cause
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
@@ -336,7 +336,7 @@ def _read_stripe(path: Path) -> NDArray[np.uint8] | str:
     try:
         grey = to_grey(read_image(path))
     except ImageError as problem:
-        return f"{path.name} can not be read ({problem})" if path.exists() else f"{path.name} is missing"
+        return f"{path.name} cannot be read ({problem})" if path.exists() else f"{path.name} is missing"
     if grey.shape[1] != HPATCHES_SIDE or grey.shape[0] % HPATCHES_SIDE:
         size = f"{grey.shape[1]} x {grey.shape[0]} pixels"
         return f"{path.name} has {size}: expected a stripe {HPATCHES_SIDE} wide of whole patches"

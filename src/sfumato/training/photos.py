@@ -70,7 +70,7 @@ class Window:
 def read_photos(pictures: Sequence[Picture], local: LocalParams, side: int, progress: Progress = iter) -> list[Photo]:
     """Read photos and extract their features; each is reduced to LONGEST, or enlarged until a window fits in.
 
-    Photos that can not be read, or show no feature, are named in the log and left out.
+    Photos that cannot be read, or show no feature, are named in the log and left out.
 
     Raises InputError if fewer than two are left: one is needed to learn from, one to see what was learned.
     """
@@ -153,7 +153,7 @@ def random_windows(
 Floats = NDArray[np.float32]
 
 LEAST_CONTRAST = 1e-3
-"""Deviations below this, of values from 0 to 1, count as this: a patch from 8 bits can not have less."""
+"""Deviations below this, of values from 0 to 1, count as this: a patch from 8 bits cannot have less."""
 
 KEYPOINTS_AT_ONCE = 1000
 """OpenCV's maps have at most 32,767 rows."""
@@ -233,7 +233,7 @@ def gather_pairs(
 ) -> Pairs:
     """Extract the features of photos and cut the patch of each.
 
-    Raises InputError if there are no features in any of them, ImageError for a file that can not be read.
+    Raises InputError if there are no features in any of them, ImageError for a file that cannot be read.
     """
     found: list[tuple[NDArray[Any], ...]] = []
     digest = hashlib.blake2b(digest_size=16)

@@ -51,9 +51,7 @@ class Subspaces:
         if origin.shape[1] == 0:
             raise InputError("origin: need at least one dimension")
         if basis.shape[1] > basis.shape[2]:
-            raise InputError(
-                f"basis: {basis.shape[1]} directions can not be independent in {basis.shape[2]} dimensions"
-            )
+            raise InputError(f"basis: {basis.shape[1]} directions cannot be independent in {basis.shape[2]} dimensions")
         if not is_canonical(origin, basis):
             rows = ~canonical_rows(origin, basis)  # the others stay as they are, to the last bit
             exact = np.asarray(self.origin, float), np.asarray(self.basis, float)
@@ -219,7 +217,7 @@ class ConcealedTemplates:
 # ----------------------------------------------------------------
 # What an owner chose to publish: clear descriptors of mapped points, for others to be localized against
 # Unrelated to the clear types on purpose: nothing turns ``Features`` into this but ``sfumato.publish``, on the device
-# that owns the pictures and when it is told to. A server reads it and can not write it.
+# that owns the pictures and when it is told to. A server reads it and cannot write it.
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -174,7 +174,7 @@ def test_submissions_that_can_not_be(version_1, tmp_path, save_picture):
     pose = Pose(np.eye(3), np.zeros(3))
     with pytest.raises(InputError, match="1 poses are of no query"):
         write_submission(tmp_path / "s.txt", {"db/1.jpg": pose}, read_aachen_folder(version_1))
-    with pytest.raises(FileError, match="can not be written"):
+    with pytest.raises(FileError, match="cannot be written"):
         write_submission(tmp_path / "no" / "s.txt", {DAY: pose}, read_aachen_folder(version_1))
     twin = "query/night/nexus5x/d1.jpg"
     save_picture(version_1 / "images" / "images_upright" / twin)

@@ -65,7 +65,7 @@ def test_lines_of_a_file(tmp_path, monkeypatch):
             path.write_bytes(content)
         with pytest.raises(FileError, match=message):
             folders.read_lines(path)
-    with pytest.raises(FileError, match="can not be read"):
+    with pytest.raises(FileError, match="cannot be read"):
         folders.read_lines(tmp_path)
     path.write_text("a b\nc\n")
     assert folders.read_lines(path) == ["a b", "c"]
@@ -96,7 +96,7 @@ def test_what_can_be_wrong_with_a_picture(tmp_path, save_picture):
     assert "64 x 48, its camera says 48 x 64" in folders.check_image(good, "deep/a.png", (48, 64))[0]
     assert "missing" in folders.check_image(tmp_path / "b.png", "b.png")[0]
     (tmp_path / "c.png").write_bytes(b"")
-    assert "can not be read" in folders.check_image(tmp_path / "c.png", "c.png")[0]
+    assert "cannot be read" in folders.check_image(tmp_path / "c.png", "c.png")[0]
     for name in ("../a.png", "/etc/a.png", "a/../../b.png", "", "a\0b"):
         assert "leaves the folder" in folders.check_image(tmp_path / "x", name)[0]
 

@@ -68,7 +68,7 @@ def test_everything_missing_is_named(sequence):
     message = told(folder.parent)
     for text in ("picture 3 is missing", "picture 6 is missing", "picture 7 is missing", "picture 8 is missing",
                  "homography H_1_5 is missing", "homography H_1_7 is missing",
-                 "picture 4 can not be read", "picture 2 is there twice"):  # fmt: skip
+                 "picture 4 cannot be read", "picture 2 is there twice"):  # fmt: skip
         assert f"v_wall: {text}" in message
     assert "v_other:" not in message
 
@@ -77,7 +77,7 @@ def test_everything_missing_is_named(sequence):
     ("", "nine finite numbers"), ("1 0 0 0 1 0 0 0", "nine finite numbers"), ("1 0 0 0 1 0 0 0 nan", "nine finite"),
     ("1 0 0 0 1 0 0 0 x", "nine finite"), ("1 0 0 1 0 0 0 0 1", "not invertible"), ("0 " * 9, "not invertible"),
     ("1e308 " * 9, "not invertible"),
-    ("1 0 9999 0 1 0 0 0 1", "takes no point"), (b"\xff\xfe", "can not be read"),
+    ("1 0 9999 0 1 0 0 0 1", "takes no point"), (b"\xff\xfe", "cannot be read"),
 ])  # fmt: skip
 def test_homographies_that_are_none(sequence, content, message):
     folder = sequence()

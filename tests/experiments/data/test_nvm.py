@@ -42,7 +42,7 @@ def test_points_are_not_read(write):
 
 def test_what_is_no_model(write, tmp_path):
     assert "missing" in told(tmp_path / "none.nvm")
-    assert "can not be read" in told(tmp_path)
+    assert "cannot be read" in told(tmp_path)
     assert "does not begin with NVM_V3" in told(write(head="ply\n2\n"))
     assert "number of images is missing" in told(write(head="NVM_V3\n\ntwo\n"))
     assert "number of images is missing" in told(write(head="NVM_V3\n\n" + "9" * 500 + "\n"))

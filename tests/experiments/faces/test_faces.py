@@ -33,7 +33,7 @@ def test_every_recipe_and_distance_has_a_record(pairs, strangers, tmp_path):
     assert found["raw", "p-to-p"]["accuracy"] > 0.95
     assert found["random-2", "p-to-s"]["accuracy"] > 0.9
     assert found["hybrid-2", "s-to-s"]["equal error rate"] > found["raw", "p-to-p"]["equal error rate"]
-    assert "true accepts at 0.001" not in found["raw", "p-to-p"]  # 40 impostors can not tell
+    assert "true accepts at 0.001" not in found["raw", "p-to-p"]  # 40 impostors cannot tell
     table = verification_table(records)
     assert "TAR at FAR 0.001" not in table.columns
     assert [row[2].value for row in table.rows] == [None, 2, 2, 2, 2]

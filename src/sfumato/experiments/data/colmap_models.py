@@ -77,7 +77,7 @@ def _read(folder: Path) -> tuple[dict[int, Camera], list[Row]]:
         except (struct.error, InputError, UnicodeDecodeError, OverflowError) as cause:
             raise FileError(f"{folder}: {cameras.name} or {images.name} is cut off or damaged: {cause}") from cause
         except OSError as cause:
-            raise FileError(f"{folder}: the model can not be read: {cause.strerror or cause}") from cause
+            raise FileError(f"{folder}: the model cannot be read: {cause.strerror or cause}") from cause
     raise FileError(f"{folder} is no COLMAP model: expected cameras and images, both .bin or both .txt")
 
 
@@ -199,7 +199,7 @@ def read_nvm_poses(path: str | os.PathLike[str]) -> dict[str, Pose]:
     except OSError as cause:
         if isinstance(cause, FileError):
             raise
-        raise FileError(f"{path} can not be read: {cause.strerror or cause}") from cause
+        raise FileError(f"{path} cannot be read: {cause.strerror or cause}") from cause
 
 
 def _nvm_lines(path: Path, file: TextIO) -> Iterator[list[str]]:

@@ -131,7 +131,7 @@ def read_label_table(path: str | os.PathLike[str]) -> dict[str, dict[str, str]]:
         with open(path, newline="", encoding="utf-8-sig") as lines:
             rows = [row for row in csv.reader(lines) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as cause:
-        raise FileError(f"{path}: can not read the labels: {cause}") from cause
+        raise FileError(f"{path}: cannot read the labels: {cause}") from cause
     wrong = [number for number, row in enumerate(rows, 1) if len(row) != len(rows[0])]
     if len(rows) < 2 or wrong:
         raise FileError(f"{path}: not a table of labels" + (f": line {wrong[0]} has other columns" if wrong else ""))
@@ -235,7 +235,7 @@ class FaceBenchmark:
 def read_benchmark(path: str | os.PathLike[str]) -> FaceBenchmark:
     """Read a benchmark file without running anything in it.
 
-    Raises FileError for a file that can not be read, or holds anything but pictures and truth values.
+    Raises FileError for a file that cannot be read, or holds anything but pictures and truth values.
     """
     try:
         if Path(path).stat().st_size > LARGEST:
@@ -244,7 +244,7 @@ def read_benchmark(path: str | os.PathLike[str]) -> FaceBenchmark:
     except OSError as cause:
         if isinstance(cause, FileError):
             raise
-        raise FileError(f"{path}: can not be read: {cause.strerror or cause}") from cause
+        raise FileError(f"{path}: cannot be read: {cause.strerror or cause}") from cause
     try:
         pictures, same = _checked(_interpret(data))
     except FileError as cause:
@@ -255,7 +255,7 @@ def read_benchmark(path: str | os.PathLike[str]) -> FaceBenchmark:
 def embed_benchmark(
     benchmark: FaceBenchmark, network: Network, progress: Callable[[Any], Any] = iter
 ) -> tuple[FacePairs, list[str]]:
-    """Describe all pictures, which these files hold aligned; return the pairs, and which pictures can not be read.
+    """Describe all pictures, which these files hold aligned; return the pairs, and which pictures cannot be read.
 
     Pairs with such a picture are left out.
     """

@@ -222,7 +222,7 @@ def _read_sequence(folder: Path) -> tuple[HomographySequence | None, list[str]]:
         try:
             sizes[number] = image_size(picture)
         except ImageError as problem:
-            problems.append(f"picture {number} can not be read ({problem})")
+            problems.append(f"picture {number} cannot be read ({problem})")
     matrices = []
     for number in sorted(set(files) & set(range(2, count + 1))):
         found = _read_matrix(files[number])
@@ -256,14 +256,14 @@ def _read_matrix(path: Path) -> Matrix | str:
     try:
         values = numbers(" ".join(read_lines(path)).split())
     except FileError as problem:
-        return f"can not be read ({problem})"
+        return f"cannot be read ({problem})"
     if values is None or len(values) != 9:
         return "does not hold nine finite numbers"
     return np.array(values).reshape(3, 3)
 
 
 def _fault(matrix: Matrix, first: tuple[int, int] | None, other: tuple[int, int] | None) -> str:
-    """Return why a matrix can not be the homography between two pictures of these sizes, or an empty text."""
+    """Return why a matrix cannot be the homography between two pictures of these sizes, or an empty text."""
     if first is None or other is None:
         return ""
     unit = matrix / max(np.abs(matrix).max(), 1e-300)

@@ -65,5 +65,5 @@ def _write_picture(path: Path, image: Image) -> None:
 
     done, encoded = cv2.imencode(".png", image.pixels[..., ::-1] if image.pixels.ndim == 3 else image.pixels)
     if not done:
-        raise FileError(f"{path}: OpenCV can not encode this picture")
+        raise FileError(f"{path}: OpenCV cannot encode this picture")
     write_file(path, encoded.tobytes(), with_folder=True)

@@ -323,7 +323,7 @@ def look_at(position: ArrayLike, target: ArrayLike, roll: float = 0.0) -> Pose:
     forward = frozen_array(target, "target", (3,), np.float64) - place
     right = np.cross(forward, UP)
     if np.linalg.norm(right) < 1e-9:
-        raise InputError("position and target: a camera can not look straight up or down here")
+        raise InputError("position and target: a camera cannot look straight up or down here")
     forward, right = forward / np.linalg.norm(forward), right / np.linalg.norm(right)
     cos, sin = np.cos(np.deg2rad(roll)), np.sin(np.deg2rad(roll))
     turned = np.array([[cos, sin, 0], [-sin, cos, 0], [0, 0, 1]])
@@ -359,7 +359,7 @@ def save_room(room: Room, folder: str | os.PathLike[str]) -> None:
 
     In cameras.json the centre of the first pixel is (0, 0). The folder appears when it is complete, or not at all.
 
-    Raises FileError if it is there already and not empty, or can not be written.
+    Raises FileError if it is there already and not empty, or cannot be written.
     """
     with new_folder(folder) as temporary:
         _write(room, temporary)

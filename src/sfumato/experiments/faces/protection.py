@@ -87,7 +87,7 @@ def evaluate_protection(
     """Measure every recipe and seed; return a record for each, also kept below ``folder``.
 
     Raises InputError for fewer than two people with two photos, DecoyError for a recipe without its decoys, FileError
-    if the folder can not be written.
+    if the folder cannot be written.
     """
     protocol = protocol or ProtectionProtocol()
     albums = collect_albums(faces, 3)

@@ -150,7 +150,7 @@ def evaluate_releases(
     """Attack every recipe, policy and seed; return a record for each, also kept below ``folder``.
 
     Raises InputError for too few people with enough photos, DecoyError for a recipe without its decoys, FileError if
-    the folder can not be written.
+    the folder cannot be written.
     """
     protocol = protocol or ReleaseProtocol()
     albums = collect_albums(faces, max(protocol.releases) + 1)

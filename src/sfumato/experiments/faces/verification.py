@@ -200,7 +200,7 @@ def evaluate_faces(
     forgets it.
 
     Raises InputError where there is nothing to measure, DecoyError where a recipe lacks decoys or a measured face is
-    one of them, FileError if the folder can not be written.
+    one of them, FileError if the folder cannot be written.
     """
     protocol = protocol or FaceProtocol()
     if len(pairs) == 0:
@@ -223,7 +223,7 @@ def refuse_unknown_people(pairs: FacePairs) -> None:
     who = np.unique(people_of(pairs.faces.names), return_inverse=True)[1]
     if not np.array_equal(who[pairs.left] == who[pairs.right], pairs.same):
         raise InputError(
-            "the names of these faces do not tell who is who, so that strangers can not be paired: names such as "
+            "the names of these faces do not tell who is who, so that strangers cannot be paired: names such as "
             "Aaron_Sorkin_0002 are needed"
         )
 

@@ -172,7 +172,7 @@ def _train(order: FrontierOrder, recipe: Recipe, kind: str, report: Callable[[st
         try:
             models.mkdir(parents=True, exist_ok=True)
         except OSError as cause:
-            raise FileError(f"{models}: can not be made: {cause.strerror or cause}") from cause
+            raise FileError(f"{models}: cannot be made: {cause.strerror or cause}") from cause
     subjects = choose_subjects([recipe], ("s-to-s",), order.seeds)
     tools = order.toolbox.open()
     tools = replace(tools, decoys=choose_decoys(subjects, extractor_of(order.local), tools.decoys))

@@ -41,7 +41,7 @@ class Column:
 def draw_sheet(path: str | Path, columns: Sequence[Column]) -> Path:
     """Write pictures in rows, a column for each way they came about, as PNG or JPEG by the name of the file.
 
-    Raises InputError for no pictures or columns of different length, FileError if the file can not be written.
+    Raises InputError for no pictures or columns of different length, FileError if the file cannot be written.
     """
     import cv2
 

@@ -114,7 +114,7 @@ def train_missing(
 
     An interrupted training goes on where it was.
 
-    Raises MissingDependency without the extra ``learn``, FileError if the folder can not be written.
+    Raises MissingDependency without the extra ``learn``, FileError if the folder cannot be written.
     """
     made = []
     for one in missing:
@@ -122,7 +122,7 @@ def train_missing(
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
         except OSError as cause:
-            raise FileError(f"{place.parent}: can not be made: {cause.strerror or cause}") from cause
+            raise FileError(f"{place.parent}: cannot be made: {cause.strerror or cause}") from cause
         report(f"training the {one}")
         concealer = concealer_of(one.recipe, tools)
         if one.what == DECODER:
@@ -133,7 +133,7 @@ def train_missing(
         try:
             os.replace(place, models / one.file_name)
         except OSError as cause:
-            raise FileError(f"{models / one.file_name}: can not be written: {cause.strerror or cause}") from cause
+            raise FileError(f"{models / one.file_name}: cannot be written: {cause.strerror or cause}") from cause
         made.append(models / one.file_name)
     return made
 

@@ -174,7 +174,7 @@ def localize_one(
     params = replace(protocol.params, seed=subject.seed or protocol.params.seed)
     found = localize(scene.concealed(query, subject), scene.images.cameras[query], map_, map_.names, params)
     if map_.damaged:
-        raise InputError(f"the map has images that can not be used: {next(iter(map_.damaged.values()))}")
+        raise InputError(f"the map has images that cannot be used: {next(iter(map_.damaged.values()))}")
     error = None if found.pose is None else pose_error(found.pose, scene.images.poses[query])
     return _prediction(error, (found.inliers, found.matches), found.reason)
 

@@ -114,7 +114,7 @@ class PosedScene:
                 task, self.folder, progress=lambda items: progress(f"matching {subject}", items, len(task.samples))
             )
             if dropped:
-                raise InputError(f"{subject}: {len(dropped)} pairs can not be matched: {next(iter(dropped.values()))}")
+                raise InputError(f"{subject}: {len(dropped)} pairs cannot be matched: {next(iter(dropped.values()))}")
             kept = [results.load_prediction(sample)[0] for sample in task.samples]
             found = (Matches(one["indices"], one["distances"]) for one in kept)
             self._matches[subject] = dict(zip(self._pairs, found, strict=True))

@@ -184,12 +184,12 @@ def evaluate_patches(
     Without ``decoys`` SIFT and RootSIFT get the bundled ones. What was measured before is not measured again, unless
     ``overwrite`` forgets it. Descriptors of one sample at a time are in memory, and none is written anywhere.
 
-    Raises InputError where there is nothing to measure or a setting is wrong, FileError if the folder can not be
-    written. A sample that can not be measured is named in the records.
+    Raises InputError where there is nothing to measure or a setting is wrong, FileError if the folder cannot be
+    written. A sample that cannot be measured is named in the records.
     """
     protocol = protocol or PatchProtocol()
     if not is_describable(protocol.local.descriptor):
-        raise InputError(f"patches can not be described by {protocol.local.descriptor!r:.80}")
+        raise InputError(f"patches cannot be described by {protocol.local.descriptor!r:.80}")
     subjects = choose_subjects(protocol.recipes, protocol.distances, protocol.seeds)
     decoys = choose_decoys(subjects, extractor_of(protocol.local), decoys)
     patches = DescribedPatches(source, protocol.local)
@@ -240,7 +240,7 @@ HATCHES = ("", "//", "..", "xx", "--", "\\\\", "++", "oo")
 def draw_bars(records: Iterable[Record], stem: str | Path, title: str = "") -> tuple[Path, Path]:
     """Draw every task with its levels, the mean last, to ``<stem>.png`` and ``<stem>.svg``; a line spans all seeds.
 
-    Raises InputError where no record has a figure, FileError if a file can not be written.
+    Raises InputError where no record has a figure, FileError if a file cannot be written.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure

@@ -86,7 +86,7 @@ def open_patches(
 ) -> PatchSource:
     """Return the patches in a folder: of UBC (one subset or several), of HPatches, or generated from its photos.
 
-    Raises FileError or ImageError if there are none, or a file can not be read.
+    Raises FileError or ImageError if there are none, or a file cannot be read.
     """
     chosen, folder = params or SourceParams(), Path(place)
     subsets = [folder] if is_ubc_folder(folder) else []

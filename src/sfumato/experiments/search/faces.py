@@ -62,7 +62,7 @@ class FaceProtocol:
 
     def __post_init__(self) -> None:
         if not 1 <= self.dim <= self.images:
-            raise InputError(f"images: {self.images} can not span {self.dim} dimensions")
+            raise InputError(f"images: {self.images} cannot span {self.dim} dimensions")
         if not self.query_dims or min(self.query_dims) < 1:
             raise InputError(f"query_dims: expected dimensions of 1 or more, got {self.query_dims}")
 

@@ -221,7 +221,7 @@ class Repatcher:
 def prepare_repatch(place: str | Path, protocol: RepatchProtocol) -> list[Repatcher]:
     """Choose the photo to cut from and the photos to make again, and return a Repatcher for each method.
 
-    Where the chosen one can not be read, or is too small or too flat, another is drawn, and that is told.
+    Where the chosen one cannot be read, or is too small or too flat, another is drawn, and that is told.
 
     Raises ImageError where there are no photos, InputError where none can be cut.
     """

@@ -160,7 +160,7 @@ def _store_bytes(
 
 @intrinsic  # type: ignore[untyped-decorator]
 def bracket(_context: Any, sums: Any, offsets: Any, scales: Any, ones0: Any, ones1: Any, low: Any, high: Any) -> Any:
-    """Turn the sums of eight pairs into squared distances they can not be below, or above: low, high (8,) float32."""
+    """Turn the sums of eight pairs into squared distances they cannot be below, or above: low, high (8,) float32."""
     m0, m1 = len(ones0), len(ones1)
     signature = types.void(sums, offsets, scales, ones0, ones1, low, high)
 

@@ -81,7 +81,7 @@ def make_panel(
         if axes is None:
             _round(offset, basis[some], m if dual else 0, not dual, scale, values[some], norms[some], errors)
         else:
-            with np.errstate(invalid="ignore"):  # finite in, finite out; OpenBLAS raises the flag for lanes beyond the end
+            with np.errstate(invalid="ignore"):  # OpenBLAS raises the flag for lanes beyond the end
                 rows, offset = (basis[some].reshape(-1, n) @ axes).reshape(len(offset), m, k), offset @ axes
             _round(offset, rows, m, not dual, scale, values[some], norms[some], errors)
         return errors

@@ -360,7 +360,7 @@ def decide(
 ) -> Any:  # fmt: skip
     """Put ``count`` pairs of ``own`` and ``other`` rows among the nearest of their own; return how many were evaluated.
 
-    ``low`` are squared distances they can not be below. ``best``, ``where`` (N, keep) stay in order; of equal distances
+    ``low`` are squared distances they cannot be below. ``best``, ``where`` (N, keep) stay in order; of equal distances
     the lower number comes first. ``flipped``: own rows are those of side 1.
     """
     work = np.empty(work_size(rows0.dim, rows1.dim, n))

@@ -12,7 +12,7 @@ Know clear descriptors, patches and photos of the public. Three of them:
 
 What an encoder can gain is bounded by ``limit``, what the constant guess gets: an inverter that is worse than that has
 lost its way, and says nothing about privacy. All see rows that are whitened first, with what encoded rows look like
-at that time, so that an encoder can not hide from them by being faint in some direction. Beside the network in
+at that time, so that an encoder cannot hide from them by being faint in some direction. Beside the network in
 training, ``decoder`` and ``patch`` have a quick inverter that is solved for before each step of the encoder; what the
 encoder sees as L_recon is the lower of the two losses.
 """
@@ -39,7 +39,7 @@ from sfumato.training.photos import Pairs, Photo, Window, random_windows
 # A network that learns against an encoder runs after it, and an encoder that outruns it looks private to it and to
 # nobody
 # else. What least squares finds is the best of its kind for the encoder as it is now; the joint stage lets an encoder
-# gain only what this inverter, too, can not recover. Knows rows of numbers.
+# gain only what this inverter, too, cannot recover. Knows rows of numbers.
 
 
 FEATURES = 256

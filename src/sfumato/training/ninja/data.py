@@ -69,7 +69,7 @@ def split_material(params: NinjaTrainParams, pairs: DescriptorPairs, photos: Seq
         )
     dim = pairs.first.shape[1]
     if params.width(dim) > dim:
-        raise InputError(f"an encoder can not give more numbers than the {dim} it takes: choose a smaller output_dim")
+        raise InputError(f"an encoder cannot give more numbers than the {dim} it takes: choose a smaller output_dim")
     digest = hashlib.blake2b(digest_size=16)
     for part in (pairs.first, pairs.second, pairs.points, pairs.groups):
         digest.update(part.tobytes())

@@ -156,7 +156,7 @@ def prune(net: Any, rows: Any, least: float) -> int:
 
     The last layer W z + c becomes P'W z + P'c, the columns of P being the principal axes (about 0) of what comes out
     whose root mean square is above ``least``: distances change by no more than what was cut, and whoever is given the
-    rest can not bring it back by amplifying it, which is all that a faint direction needs. Not in the paper.
+    rest cannot bring it back by amplifying it, which is all that a faint direction needs. Not in the paper.
     """
     torch: Any = need("torch", extra="learn")
     last = net[-2]

@@ -86,7 +86,7 @@ def begin(params: NinjaTrainParams, material: NinjaMaterial, progress: Progress)
         torch.zeros(1, device=params.device)
     except (RuntimeError, AssertionError) as cause:
         told = str(cause).splitlines()[0]
-        raise InputError(f"device {params.device!r:.80} can not be used ({told:.200}): choose cpu, or cuda") from cause
+        raise InputError(f"device {params.device!r:.80} cannot be used ({told:.200}): choose cpu, or cuda") from cause
     dim = material.training.first.shape[1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(params.seed)

@@ -64,7 +64,7 @@ def validate(state: State, params: NinjaTrainParams, material: NinjaMaterial, re
     """Score both networks on material held out, and keep the one in training if it was never better.
 
     An encoder is better if its FPR@95 is lower by a thousandth, or as low and more pairs are matched: pairs that a
-    detector found are easy to tell from chance, and FPR@95 alone can not tell one encoder from another.
+    detector found are easy to tell from chance, and FPR@95 alone cannot tell one encoder from another.
     """
     state.validated = int(state.pace.share * VALIDATIONS)
     found: dict[str, Any] = {"stage": STAGES[state.stage], "step": state.pace.steps}
@@ -111,7 +111,7 @@ def train_ninja(
     While it works a file ``<output>.part`` holds all there is to go on from; with ``resume`` an interrupted training
     does, and one that was not begun begins. ``report`` is told a line after each validation.
 
-    Raises MissingDependency without the extra ``learn``, InputError or FileError for what can not be used.
+    Raises MissingDependency without the extra ``learn``, InputError or FileError for what cannot be used.
     """
     need("torch", extra="learn")
     output, source = Path(output), source or Source()
