@@ -14,7 +14,7 @@ import numpy as np
 from common import arguments, data_folder, finish, sift_like
 
 import sfumato
-from sfumato.concealment import build_decoys
+from sfumato.concealment import decoy_clusters
 
 
 def descriptors(wanted: int, rng: np.random.Generator) -> tuple[np.ndarray, str]:
@@ -46,13 +46,16 @@ def error_of(rows: np.ndarray, decoys: sfumato.Decoys) -> float:
 
 def build(rows: np.ndarray, size: int, *, flat: bool, seed: int) -> tuple[sfumato.Decoys, float]:
     """Build a database, flat or in two levels, and time it."""
-    before, build_decoys.FLAT_LIMIT = build_decoys.FLAT_LIMIT, size if flat else min(build_decoys.FLAT_LIMIT, size // 8)
+    before, decoy_clusters.FLAT_LIMIT = (
+        decoy_clusters.FLAT_LIMIT,
+        size if flat else min(decoy_clusters.FLAT_LIMIT, size // 8),
+    )
     try:
         start = time.perf_counter()
         decoys = sfumato.build_decoys(rows, size, extractor=sfumato.Extractor("sift"), seed=seed)
         return decoys, time.perf_counter() - start
     finally:
-        build_decoys.FLAT_LIMIT = before
+        decoy_clusters.FLAT_LIMIT = before
 
 
 def main(argv: list[str] | None = None) -> None:

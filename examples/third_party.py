@@ -20,8 +20,8 @@ import numpy as np
 
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.faces import build_face_decoys
-from sfumato.faces.calibrate import CalibrateParams, calibrate_gallery
-from sfumato.faces.enroll import EnrollParams, enroll
+from sfumato.faces.calibration import CalibrateParams, calibrate_gallery
+from sfumato.faces.enrollment import EnrollParams, enroll
 from sfumato.faces.gallery import Gallery
 from sfumato.faces.gallery_file import load_gallery
 from sfumato.faces.probe import make_probe

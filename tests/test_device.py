@@ -51,13 +51,13 @@ def test_only_sift_has_bundled_decoys(hloc_file, tmp_path):
 
 
 def test_raw_is_refused_before_anything_is_read(hloc_file, tmp_path):
-    with pytest.raises(RecipeError, match="cannot be archived"):
+    with pytest.raises(RecipeError, match="archived"):
         conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="raw"))
 
 
 def test_another_recipe_does_not_join_an_archive(hloc_file, tmp_path):
     conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="random-2"))
-    with pytest.raises(ArchiveError, match="begun with random-2 of superpoint, not random-4"):
+    with pytest.raises(ArchiveError, match="random-4"):
         conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="random-4"))
 
 
@@ -122,7 +122,7 @@ def test_an_encoder_is_archived_by_its_checksum_and_resumed(hloc_file, tmp_path,
         assert np.array_equal(archive["query.jpg"].subspaces.origin, archive["another.jpg"].subspaces.origin)
     assert str(tmp_path).encode() not in path.read_bytes()
     save_encoder(tmp_path / "n.safetensors", make_encoder(1, dims=(256, 64), name="superpoint"))  # of the same name
-    with pytest.raises(ArchiveError, match=r"begun with ninja:n@.* of superpoint, not ninja:n@"):
+    with pytest.raises(ArchiveError, match="superpoint"):
         conceal_to_archive(open_source(hloc_file), path, params)
 
 
@@ -137,7 +137,7 @@ def test_an_encoder_that_can_not_be_used_is_told_before_anything_is_read(hloc_fi
         with pytest.raises(kind, match="none"):
             conceal_to_archive(Untouched(), tmp_path / "p.sfm.h5", ConcealParams(recipe=recipe))
     save_encoder(tmp_path / "n.safetensors", make_encoder(dims=(256, 64), name="sift"))
-    with pytest.raises(RecipeError, match="is for sift, the features are superpoint"):
+    with pytest.raises(RecipeError, match="superpoint"):
         conceal_to_archive(
             open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe=f"ninja:{tmp_path / 'n.safetensors'}")
         )
@@ -176,7 +176,7 @@ def test_a_new_key_is_made_when_something_is_to_be_sealed_and_not_for_what_is_se
     with pytest.raises(ArchiveError, match="there is no folder"):
         conceal_to_archive(open_source(hloc_file), tmp_path / "none" / "p.sfm.h5", params)
     conceal_to_archive(open_source(hloc_file), tmp_path / "lifted.sfm.h5", ConcealParams(recipe="random-2"))
-    with pytest.raises(ArchiveError, match="begun with random-2"):
+    with pytest.raises(ArchiveError, match="random-2"):
         conceal_to_archive(open_source(hloc_file), tmp_path / "lifted.sfm.h5", params)
     assert not made
     conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", params)

@@ -4,8 +4,7 @@
 Public names are loaded when first used, so that ``import sfumato`` costs next to nothing.
 """
 
-from importlib import import_module
-from typing import Any
+from sfumato.lazy import lazy_names
 
 __version__ = "0.1.0"
 
@@ -28,37 +27,20 @@ _HOMES = {
     "VoidDistanceWarning": "errors",
     "WeakSecretWarning": "errors",
     "WideSealWarning": "errors",
-    "build_decoys": "concealment.build_decoys",
-    "conceal": "concealment.conceal",
+    "build_decoys": "concealment.decoy_clusters",
+    "conceal": "concealment.lifting",
     "encode": "concealment.encoder",
     "extract": "features.local",
     "key_for_place": "concealment.seal",
     "load": "store",
     "load_decoys": "concealment.decoy_file",
     "load_encoder": "concealment.encoder",
-    "match": "matching.match",
+    "match": "matching.mutual",
     "match_pairs": "matching.many",
-    "nearest": "matching.match",
+    "nearest": "matching.mutual",
     "save": "store",
     "save_decoys": "concealment.decoy_file",
     "squared_distances": "subspace.reference",
 }
 
-_PACKAGES = ("search",)
-"""Packages that are reached through this one without being imported by name."""
-
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return import_module(f"sfumato.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'sfumato' has no attribute {name!r}")
-    value = getattr(import_module(f"sfumato.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return [*__all__, *_PACKAGES, "__version__"]
+__getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES, packages=("search",))

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sfumato.concealment.conceal import conceal
 from sfumato.concealment.decoy_file import load_decoys
 from sfumato.concealment.decoys import Decoys, as_rootsift
+from sfumato.concealment.lifting import conceal
 from sfumato.concealment.resolve import before_seal, resolve_ahead
 from sfumato.concealment.seal import checked_key, fingerprint, is_made_under, sealing_key
 from sfumato.errors import ArchiveError, DecoyError, InputError, RecipeError, SfumatoError

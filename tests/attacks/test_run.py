@@ -104,11 +104,11 @@ def test_a_damaged_image_is_named(archive):
 
 
 def test_names_are_checked_and_needs_told(archive):
-    with pytest.raises(InputError, match="did you mean 'vertex'"):
+    with pytest.raises(InputError, match="'vertex'"):
         choose_attacks(["vertexx"])
     with pytest.raises(InputError, match="no attack was named"):
         choose_attacks([])
-    with pytest.raises(InputError, match="needs the decoy database"):
+    with pytest.raises(InputError, match="decoy"):
         attack_archive(archive, ["decoys"], Materials())
     assert list(choose_attacks(["oracle"], 3)) == ["oracle"]
 
@@ -128,7 +128,7 @@ def test_encoded_features_are_attacked_with_their_encoder(clear, decoys, encoder
     other = resolve(f"ninja:other@{remember(make_encoder(9)).checksum[:12]}")
     _, left_out = attack_archive(archive, None, Materials(general=Knowledge(encoder=other)))
     assert "not by the encoder that is known" in left_out["0.jpg"]
-    with pytest.raises(InputError, match="vertex is not for features that went through an encoder"):
+    with pytest.raises(InputError, match="vertex"):
         attack_archive(archive, ["vertex"], Materials())
     with pytest.raises(InputError, match="public and clear"):
         archive_curves(archive, Materials())

@@ -106,11 +106,11 @@ def test_all_means_what_the_tools_allow(tools, small_photos):
 def test_what_is_missing_is_told(tools, small_photos, make_painter):
     with pytest.raises(InputError, match="no photo"):
         plan_leakage({}, protocol("raw"), tools)
-    with pytest.raises(InputError, match="no inverter for clear rootsift"):
+    with pytest.raises(InputError, match="rootsift"):
         plan_leakage(small_photos, LeakageProtocol(local=LocalParams(descriptor="rootsift")), tools)
-    with pytest.raises(InputError, match="attack tracks on random-2 needs tracks of a map"):
+    with pytest.raises(InputError, match="random-2"):
         plan_leakage(small_photos, protocol("random-2", attacks=("tracks",)), tools)
-    with pytest.raises(InputError, match="sfumato train inverter --recipe random-2"):
+    with pytest.raises(InputError, match="--recipe"):
         plan_leakage(small_photos, protocol("random-2", attacks=("direct",)), tools)
     with pytest.raises(InputError, match=r"none of .*vertex"):
         protocol("raw", attacks=("vertx",))
@@ -119,9 +119,9 @@ def test_what_is_missing_is_told(tools, small_photos, make_painter):
 
 def test_decoys_and_public_descriptors_must_be_of_the_same_kind(small_photos, make_painter):
     other = Decoys(np.eye(64, 128, dtype=np.float32), Extractor("superpoint"), parts=1)
-    with pytest.raises(InputError, match="public descriptors are superpoint"):
+    with pytest.raises(InputError, match="superpoint"):
         plan_leakage(small_photos, protocol("random-2"), Tools(painters=[make_painter()], public=other))
-    with pytest.raises(DecoyError, match="decoys are superpoint"):
+    with pytest.raises(DecoyError, match="superpoint"):
         plan_leakage(small_photos, protocol("sub-hybrid-2"), Tools(painters=[make_painter()], decoys=other))
 
 
@@ -153,7 +153,7 @@ def test_encoded_features_are_attacked_in_all_ways_that_are_for_them(
     assert {record.params["knows"] for record in records} >= {"public, encoder", "public, clear, encoder", "decoder"}
     medians = {one.params["attack"]: score(one, "median") for one in records}
     assert medians["oracle"] <= medians["nearest"]
-    with pytest.raises(InputError, match="vertex, decoys, none is for ninja:n@"):
+    with pytest.raises(InputError, match="vertex"):
         plan_leakage(small_photos, protocol(f"ninja:{tmp_path / 'n.safetensors'}", attacks=("vertex", "decoys")), tools)
     mixed = plan_leakage(
         small_photos, protocol("random-2", f"ninja:{tmp_path / 'n.safetensors'}", attacks=("vertex", "nearest")), tools

@@ -89,7 +89,7 @@ def test_a_worker_that_dies(order, tmp_path, in_this_process, monkeypatch):
 
     monkeypatch.setattr(leakage, "measure_photo", dying)
     works = order.plan()
-    with pytest.raises(WorkerError, match="a worker died; what was finished is kept"):
+    with pytest.raises(WorkerError, match="died"):
         evaluate_on(2, order, works, tmp_path)
     done = len(kept(tmp_path))
     assert 0 < done < 18
@@ -105,7 +105,7 @@ def test_a_worker_that_dies(order, tmp_path, in_this_process, monkeypatch):
 
 def test_the_work_is_what_was_planned(order, in_this_process, tmp_path):
     digest = order.plan().made[0].task().settings_digest
-    with pytest.raises(InputError, match=r"coffee.png: .* changed"):
+    with pytest.raises(InputError, match="coffee"):
         measure_photo(order, str(tmp_path), 1, ("coffee.png", "0" * 32), (digest,))
     named = next((one.key, one.digest) for one in order.plan().samples)
     with pytest.raises(InputError, match="changed"):

@@ -29,9 +29,9 @@ def test_predictions_come_back(results):
 
 @pytest.mark.parametrize("value", [np.array([{}], object), np.array([1 + 1j]), [None]])
 def test_only_plain_arrays_are_kept(results, value):
-    with pytest.raises(InputError, match="prediction of a"):
+    with pytest.raises(InputError, match="prediction"):
         results.save_prediction(A, {"x": value}, 0.0)
-    with pytest.raises(InputError, match="prediction of a"):
+    with pytest.raises(InputError, match="prediction"):
         results.save_prediction(A, {"seconds": np.zeros(1)}, 0.0)
     assert not list((results.folder / "predictions").iterdir())
 
@@ -96,7 +96,7 @@ def test_hostile_lines_are_left_out(results, line):
 
 
 def test_scores_that_are_not_finite_are_refused(results):
-    with pytest.raises(InputError, match="y is not finite"):
+    with pytest.raises(InputError, match="finite"):
         results.add_scores(A, {"x": 1.0, "y": float("nan")}, 0.0)
     assert results.scores() == {}
 

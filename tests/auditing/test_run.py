@@ -124,9 +124,9 @@ def test_the_attacker_always_has_public_descriptors(tmp_path):
 def test_what_is_wrong_is_told_before_anything_is_measured(small_photos, tmp_path):
     with pytest.raises(RecipeError, match="did you mean"):
         run_audit(small_photos, tmp_path, AuditProtocol(recipes=("sub-hybird-2",)))
-    with pytest.raises(InputError, match="there is no recipe to audit"):
+    with pytest.raises(InputError, match="audit"):
         run_audit(small_photos, tmp_path, AuditProtocol(recipes=()))
-    with pytest.raises(ImageError, match="no photo can be audited"):
+    with pytest.raises(ImageError, match="audited"):
         run_audit({"wall.png": small_photos["wall.png"]}, tmp_path, SMALL)
     assert "records" in repr(Audit((), ()))
 

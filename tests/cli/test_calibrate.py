@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from sfumato.faces.enroll import EnrollParams, enroll
+from sfumato.faces.enrollment import EnrollParams, enroll
 from sfumato.faces.gallery_file import load_gallery
 from sfumato.types.clear import Embeddings
 

@@ -10,11 +10,11 @@ def test_labels_come_from_a_table_or_an_array(tmp_path):
     (tmp_path / "labels.csv").write_text("a,woman\nb,man\n")
     assert labels_of(tmp_path / "labels.csv", ("b", "a")) == ["man", "woman"]
     assert labels_of(None, ("a",)) is None
-    with pytest.raises(FileError, match="no label for 1 faces, the first is c"):
+    with pytest.raises(FileError, match="label"):
         labels_of(tmp_path / "labels.csv", ("a", "c"))
     np.savez(tmp_path / "f.npz", embedding=np.eye(2), gender=np.array([1, 0], np.uint8))
     assert labels_in(tmp_path / "f.npz", "gender") == ["1", "0"]
-    with pytest.raises(FileError, match=r"no list 'race'; .* or give a table with --labels"):
+    with pytest.raises(FileError, match="--labels"):
         labels_in(tmp_path / "f.npz", "race")
 
 

@@ -4,8 +4,8 @@ import json
 import numpy as np
 import pytest
 
-from sfumato.faces.calibrate import CalibrateParams, calibrate_gallery
-from sfumato.faces.enroll import EnrollParams, enroll
+from sfumato.faces.calibration import CalibrateParams, calibrate_gallery
+from sfumato.faces.enrollment import EnrollParams, enroll
 from sfumato.types.clear import Embeddings
 
 

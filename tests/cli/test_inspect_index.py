@@ -8,7 +8,7 @@ import pytest
 import sfumato
 from sfumato.cli.inspect import describe_index, holds_index
 from sfumato.search.archives import index_images, remove_images
-from sfumato.search.build import build, load
+from sfumato.search.factory import build, load
 
 
 @pytest.fixture

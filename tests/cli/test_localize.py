@@ -11,7 +11,7 @@ from sfumato.cli.app import app
 from sfumato.cli.map import choose_shortlist
 from sfumato.errors import InputError
 from sfumato.geometry.cameras import pose_error, read_poses, write_cameras
-from sfumato.geometry.localize import LocalizeParams
+from sfumato.geometry.localization import LocalizeParams
 from sfumato.geometry.maps import load_map, save_landmarks
 from sfumato.geometry.model import read_model
 from sfumato.publish import select_points, write_public

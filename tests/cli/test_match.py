@@ -15,8 +15,8 @@ import sfumato
 from sfumato.cli.match import Choice, choose_pairs
 from sfumato.codebooks import codebook_of
 from sfumato.matching.journal import Journal
-from sfumato.matching.match import MatchParams
 from sfumato.matching.match_file import load_matches
+from sfumato.matching.mutual import MatchParams
 from sfumato.matching.retrieval import make_codebook
 
 NAMES = [f"db/{i}.jpg" for i in range(6)]

@@ -6,8 +6,8 @@ import pytest
 
 from sfumato.concealment.decoy_file import save_decoys
 from sfumato.concealment.faces import build_face_decoys
-from sfumato.faces.calibrate import CalibrateParams, calibrate_gallery
-from sfumato.faces.enroll import EnrollParams, enroll
+from sfumato.faces.calibration import CalibrateParams, calibrate_gallery
+from sfumato.faces.enrollment import EnrollParams, enroll
 from sfumato.features.embeddings import save_embeddings
 from sfumato.types.clear import Embeddings
 

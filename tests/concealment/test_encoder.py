@@ -59,7 +59,7 @@ def test_a_row_is_encoded_alike_in_any_company(make, rows, monkeypatch):
 
 
 def test_other_points_are_refused(make, rows):
-    with pytest.raises(InputError, match="takes 16 dimensions, the points have 15"):
+    with pytest.raises(InputError, match="15"):
         encode(make(), rows[:, :15])
     with pytest.raises(InputError, match="finite"):
         encode(make(), np.full((2, 16), np.nan))
@@ -201,24 +201,24 @@ def test_compress_is_linear_and_cut_to_its_strongest(tmp_path, rows):
     assert whole.checksum != Encoder(layers=(layer,), extractor_name="sift").checksum
     save_encoder(tmp_path / "c.safetensors", whole)
     assert load_encoder(tmp_path / "c.safetensors").kind == "compress"
-    with pytest.raises(InputError, match="holds 16 principal components, 17"):
+    with pytest.raises(InputError, match="17"):
         narrowed(whole, 17)
-    with pytest.raises(InputError, match="only principal components"):
+    with pytest.raises(InputError, match="components"):
         narrowed(Encoder(layers=(layer,), extractor_name="sift"), 4)
-    with pytest.raises(InputError, match="one layer without a ReLU"):
+    with pytest.raises(InputError, match="ReLU"):
         Encoder(layers=(layer, layer), extractor_name="sift", kind="compress")
 
 
 def test_bundled_ones_are_found_by_name(make, tmp_path, monkeypatch):
     monkeypatch.setattr(module.resources, "files", lambda package: tmp_path)
-    with pytest.raises(RecipeError, match="none come with"):
+    with pytest.raises(RecipeError, match="come"):
         bundled_encoder("sift-2.5")
     (tmp_path / "data").mkdir()
     save_encoder(tmp_path / "data" / "ninja-sift-2.5.safetensors", make())
     assert bundled_names() == ("sift-2.5",)
     assert bundled_encoder("sift-2.5").input_dim == 16
     for name in ("sift-2.6", "../data/ninja-sift-2.5"):
-        with pytest.raises(RecipeError, match=r"there are ninja-sift-2\.5"):
+        with pytest.raises(RecipeError, match="ninja-sift-2"):
             bundled_encoder(name)
 
 
@@ -270,8 +270,8 @@ def test_a_header_larger_than_the_file_is_refused(tmp_path):
 
 def test_an_encoder_that_makes_nothing_of_rows_says_so(rows):
     dead = (np.zeros((4, 16), np.float32), np.zeros(4, np.float32), True)
-    with pytest.raises(InputError, match="zeros or no numbers"):
+    with pytest.raises(InputError, match="zeros"):
         encode(Encoder(layers=(dead,), extractor_name="sift"), rows)
     huge = (np.full((16, 16), 1e38, np.float32), np.zeros(16, np.float32), False)
-    with pytest.raises(InputError, match="zeros or no numbers"):
+    with pytest.raises(InputError, match="zeros"):
         encode(Encoder(layers=(huge,) * 20, extractor_name="sift"), rows)

@@ -54,7 +54,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(DecoyError, match="needs decoys"):
         conceal_embeddings(faces, "hybrid-2")
     others = build_face_decoys(Embeddings(people(20).values, (), Extractor("dlib-face")))
-    with pytest.raises(DecoyError, match="these decoys are dlib-face"):
+    with pytest.raises(DecoyError, match="dlib-face"):
         conceal_embeddings(faces, "hybrid-2", others)
     with pytest.raises(InputError, match="expected Embeddings"):
         conceal_embeddings(faces.values, "random-2")  # type: ignore[arg-type]
@@ -84,9 +84,9 @@ def test_spread_decoys_are_the_faces_least_alike():
     made = build_face_decoys(faces, FaceDecoysParams(size=10, spread=True), labels=["a"] * 30 + ["b"] * 12)
     assert {row.tobytes() for row in made.descriptors} == {row.tobytes() for row in faces.values[30:40]}
     assert set(made.labels) == {"b"}
-    with pytest.raises(DecoyError, match="41 decoys wanted of 40 distinct"):
+    with pytest.raises(DecoyError, match="41"):
         build_face_decoys(faces, FaceDecoysParams(size=41, spread=True))
-    with pytest.raises(InputError, match="leave out one"):
+    with pytest.raises(InputError, match="leave"):
         FaceDecoysParams(drawn=True, spread=True)
 
 
@@ -136,5 +136,5 @@ def test_parallel_templates_need_the_same_rows_and_network():
     one = conceal_embeddings(people(2), "random-2")
     with pytest.raises(InputError, match="cannot replace"):
         conceal_parallel(people(3), one)
-    with pytest.raises(InputError, match="these embeddings are dlib-face"):
+    with pytest.raises(InputError, match="dlib-face"):
         conceal_parallel(Embeddings(people(2).values, ("p0", "p1"), Extractor("dlib-face")), one)

@@ -73,7 +73,7 @@ def test_extreme_eps_stays_on_the_safe_side():
     link = Link("subset", 2, variant=":eps=100")
     drawn = np.zeros((1, 24), np.uint8)  # the one coin in 2^64 that leaves the own entry out
     assert 3 not in draw_sets(np.array([3]), 10, link, drawn)[0]
-    with pytest.raises(DecoyError, match="a subset of 4 entries"):
+    with pytest.raises(DecoyError, match="subset"):
         exclusion_probability(4, 4, 1.0)
 
 
@@ -121,7 +121,7 @@ def test_equal_descriptors_are_drawn_on_their_own(points, decoys):
 
 def test_draws_that_can_be_repeated_have_no_guarantee(points, decoys):
     features = sfumato.Features(np.zeros((300, 4)), points)
-    with pytest.raises(RecipeError, match="leave the secret out"):
+    with pytest.raises(RecipeError, match="secret"):
         sfumato.conceal(points, "subset-3:eps=1", decoys, secret=bytes(range(11, 43)))
     with pytest.warns(EvaluationOnlyWarning):
         hidden = sfumato.conceal(features, "subset-3:eps=1", decoys, evaluation_seed=1)
@@ -142,7 +142,7 @@ def test_what_does_not_fit_is_told(points, decoys):
             sfumato.conceal(points, recipe, None if "dictionary" in message else decoys)
     with pytest.raises(InputError, match="only hybrid-labels"):
         sfumato.conceal(points, "subset-3:eps=1", decoys, labels=[0] * 300)
-    with pytest.raises(DecoyError, match="needs a dictionary of more"):
+    with pytest.raises(DecoyError, match="dictionary"):
         sfumato.conceal(points, "subset-3:eps=1", Decoys(decoys.descriptors[:3]))
     assert sfumato.conceal(points[:0], "subset-3:eps=1", decoys).basis.shape == (0, 2, 32)
 

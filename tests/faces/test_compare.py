@@ -33,7 +33,7 @@ def test_what_can_not_be_compared_is_refused(photos):
     for rows in ([2], [-1], [0.5], [[0]]):
         with pytest.raises(InputError, match="pairs"):
             pair_distances(templates, templates, rows, [0])
-    with pytest.raises(InputError, match="2 probes and 1 templates"):
+    with pytest.raises(InputError, match="probes"):
         pair_distances(templates, templates, [0, 1], [0])
-    with pytest.raises(InputError, match="did you mean 'p-to-s'"):
+    with pytest.raises(InputError, match="'p-to-s'"):
         checked_comparison("p-to-p")

@@ -23,7 +23,7 @@ def test_people_are_added_revoked_and_remembered(gallery, photos):
     assert (len(less), less.revoked) == (4, ("p1_0", "p5_0"))
     with pytest.raises(InputError, match="revoked"):
         less.row("p1_0")
-    with pytest.raises(InputError, match="did you mean 'p4_0'"):
+    with pytest.raises(InputError, match="'p4_0'"):
         less.row("p4-0")
     again = less.add(conceal_embeddings(photos(range(1, 2)), "random-2"))
     assert again.releases["p1_0"] == 2
@@ -33,7 +33,7 @@ def test_people_are_added_revoked_and_remembered(gallery, photos):
 
 
 def test_a_second_lifting_of_an_enrolled_id_is_refused(gallery, photos):
-    with pytest.raises(InputError, match="'p3_0' is enrolled: a second, independent template"):
+    with pytest.raises(InputError, match="'p3_0'"):
         gallery.add(conceal_embeddings(photos(range(3, 5)), "random-2"))
 
 
@@ -55,7 +55,7 @@ def test_what_protects_nobody_is_no_gallery(photos):
     for templates in weak:
         with pytest.raises(InputError, match="protects nobody"):
             Gallery(templates)
-    with pytest.raises(InputError, match="encoders are for local descriptors"):
+    with pytest.raises(InputError, match="local"):
         Gallery.empty("ninja-sift-1+random-2", Extractor(), 64)
 
 
@@ -77,10 +77,10 @@ def test_there_is_one_threshold_for_each_comparison(gallery):
     first, second = (
         choose_threshold(np.arange(1.0, scale * 100, scale), 0.2, comparison="p-to-s", people=9) for scale in (1, 2)
     )
-    with pytest.raises(InputError, match=r"no threshold for p-to-s.*sfumato calibrate"):
+    with pytest.raises(InputError, match="calibrate"):
         gallery.threshold("p-to-s")
     marked = gallery.with_threshold(first).with_threshold(second)
     assert marked.thresholds == (second,)
     assert marked.threshold("p-to-s") is second
-    with pytest.raises(InputError, match="two for one comparison"):
+    with pytest.raises(InputError, match="comparison"):
         Gallery(gallery.templates, {}, (first, second))

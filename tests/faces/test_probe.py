@@ -28,9 +28,9 @@ def test_a_probe_is_clear_or_lifted_as_the_gallery_is(photos):
 def test_embeddings_of_another_network_are_refused(photos):
     gallery = Gallery(conceal_embeddings(photos(range(3)), "random-2"))
     face = photos(range(1))
-    with pytest.raises(InputError, match="for arcface embeddings, these are dlib-face"):
+    with pytest.raises(InputError, match="dlib-face"):
         make_probe(Embeddings(face.values, (), Extractor("dlib-face")), gallery, "p-to-s")
-    with pytest.raises(InputError, match="64 dimensions, these have 8"):
+    with pytest.raises(InputError, match="64"):
         make_probe(Embeddings(np.eye(1, 8)), gallery, "p-to-s")
     with pytest.raises(InputError, match="distance 'other' is unknown"):
         make_probe(face, gallery, "other")

@@ -230,7 +230,7 @@ def test_a_download_that_fails_says_which_file_to_give(monkeypatch, problem):
 
 
 def test_hardtfeat_needs_a_file():
-    with pytest.raises(FileError, match="no weights to download"):
+    with pytest.raises(FileError, match="download"):
         load_network("hardtfeat")
 
 
@@ -240,7 +240,7 @@ def test_a_name_tells_its_kind():
 
 
 def test_an_unknown_kind():
-    with pytest.raises(InputError, match="there are hardnet"):
+    with pytest.raises(InputError, match="hardnet"):
         load_network("harnet")
 
 

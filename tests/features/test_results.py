@@ -15,7 +15,7 @@ def test_the_first_error_is_raised_where_it_stands():
     problem = SourceError("b is broken")
     results = raised(iter([("a", SOME), ("b", problem), ("c", SOME)]))
     assert next(results) == ("a", SOME)
-    with pytest.raises(SourceError, match="b is broken") as caught:
+    with pytest.raises(SourceError, match="broken") as caught:
         next(results)
     assert caught.value is problem
 

@@ -33,13 +33,13 @@ def test_known_arrays_are_read(tmp_path: Path):
 @pytest.mark.parametrize("arrays", [{"numbers": np.zeros(2)}, {"numbers": np.zeros(2), "names": [], "more": []}])
 def test_other_arrays_are_refused(arrays: dict[str, np.ndarray], tmp_path: Path):
     np.savez(tmp_path / "a.npz", **arrays)
-    with pytest.raises(FileError, match="exactly numbers, names"):
+    with pytest.raises(FileError, match="exactly"):
         read_npz(tmp_path / "a.npz", TYPES)
 
 
 def test_compressed_files_are_refused(tmp_path: Path):
     np.savez_compressed(tmp_path / "a.npz", numbers=np.zeros(1000), names=np.array(["a"]))
-    with pytest.raises(FileError, match="numbers is compressed"):
+    with pytest.raises(FileError, match="compressed"):
         read_npz(tmp_path / "a.npz", TYPES)
 
 
@@ -72,7 +72,7 @@ def test_one_array_of_a_file_of_others(tmp_path):
     np.savez_compressed(path, rows=np.eye(3), labels=np.arange(3))
     assert np.array_equal(read_member(path, ("row", "rows"), ("<f8",)), np.eye(3))
     assert read_member(path, ("faces",), None) is None
-    with pytest.raises(FileError, match="more than one array rows or labels"):
+    with pytest.raises(FileError, match="labels"):
         read_member(path, ("rows", "labels"), None)
     with pytest.raises(FileError, match="wrong type"):
         read_member(path, ("labels",), ("<f4",))

@@ -119,7 +119,7 @@ def test_public_points_are_never_found_by_themselves(copy, mapped):
     (copy / "public-points.h5").write_bytes(b"whatever")
     with pytest.raises(FileError, match=r"without landmarks\.sfm\.h5.*--public"):
         load_map(copy)
-    with pytest.raises(FileError, match="not a complete HDF5 file"):
+    with pytest.raises(FileError, match="HDF5"):
         load_map(copy, public=copy / "public-points.h5")
 
 
@@ -129,7 +129,7 @@ def test_landmarks_of_another_map_are_refused(copy, places, place, tmp_path):
     with sfumato.load(other.archive(tmp_path / "other.sfm.h5", places.VIEWS)) as archive:
         save_landmarks(tmp_path / "other", archive)
     shutil.copy(tmp_path / "other" / LANDMARKS, copy / LANDMARKS)
-    with pytest.raises(FileError, match="does not belong to the model beside it: 'db/"):
+    with pytest.raises(FileError, match="belong"):
         load_map(copy)
 
 
@@ -138,7 +138,7 @@ def test_landmarks_that_fit_in_number_only_are_refused_when_read(copy, mapped):
         moved = {name: sfumato.ConcealedFeatures(f.keypoints + np.float32(0.5), f.subspaces, f.recipe, f.extractor)
                  for name, f in kept.items()}  # fmt: skip
     sfumato.save(copy / LANDMARKS, moved)
-    with load_map(copy) as map_, pytest.raises(FileError, match="landmarks of another map"):
+    with load_map(copy) as map_, pytest.raises(FileError, match="landmarks"):
         map_.view("db/a.jpg")
 
 
@@ -176,7 +176,7 @@ def test_an_archive_that_was_not_mapped_is_refused_and_nothing_is_left(copy, pla
     other = places.make_place(seed=5)
     with (
         sfumato.load(other.archive(tmp_path / "other.sfm.h5", places.VIEWS)) as archive,
-        pytest.raises(FileError, match="was not mapped from"),
+        pytest.raises(FileError, match="mapped"),
     ):
         save_landmarks(copy, archive)
     assert not (copy / LANDMARKS).exists()
@@ -188,5 +188,5 @@ def test_public_points_file_of_another_place(copy, tmp_path, mapped, place):
     model = read_model(copy)
     points = public_points(place, model, ["db/a.jpg"])["db/a.jpg"]
     write_public(tmp_path / "p.h5", [("db/a.jpg", points), ("zoo.jpg", points)])
-    with pytest.raises(FileError, match=r"'zoo\.jpg' are not in the map"):
+    with pytest.raises(FileError, match=r"'zoo\.jpg'"):
         load_map(copy, public=tmp_path / "p.h5")

@@ -43,7 +43,7 @@ def test_an_error_leaves_everything_as_it_was(tmp_path, error, there):
 
 def test_a_map_is_replaced_only_if_that_was_asked_for(tmp_path):
     make(tmp_path / "model", "old")
-    with pytest.raises(FileError, match="holds a map already"):
+    with pytest.raises(FileError, match="already"):
         make(tmp_path / "model")
     assert (tmp_path / "model" / "cameras.bin").read_text() == "old"
     make(tmp_path / "model", overwrite=True)
@@ -55,7 +55,7 @@ def test_a_folder_of_somebody_is_never_replaced(tmp_path):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "letters.txt").write_text("dear")
     (tmp_path / "home" / "cameras.bin").write_text("old")
-    with pytest.raises(FileError, match=r"'letters.txt', which is no part of a map"):
+    with pytest.raises(FileError, match=r"'letters.txt'"):
         make(tmp_path / "home", overwrite=True)
     assert len([*(tmp_path / "home").iterdir()]) == 2
 
@@ -82,7 +82,7 @@ def test_places_where_no_model_can_be(tmp_path, place, message):
 
 
 def test_somebody_was_quicker(tmp_path):
-    with pytest.raises(FileError, match="holds a map already"), new_model_folder(tmp_path / "model"):
+    with pytest.raises(FileError, match="already"), new_model_folder(tmp_path / "model"):
         make(tmp_path / "model", "theirs")
     assert (tmp_path / "model" / "cameras.bin").read_text() == "theirs"
 
@@ -138,7 +138,7 @@ def test_a_map_that_a_killed_process_had_put_aside_comes_back(tmp_path):
     make(tmp_path / "model", "old")
     leave(tmp_path / "model", "aside")
     assert not (tmp_path / "model").exists()
-    with pytest.raises(FileError, match="holds a map already"):
+    with pytest.raises(FileError, match="already"):
         make(tmp_path / "model")
     assert (tmp_path / "model" / "cameras.bin").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -7,7 +7,7 @@ import pytest
 import sfumato
 from sfumato.errors import FileError, InputError
 from sfumato.geometry.cameras import pose_error, read_poses
-from sfumato.geometry.localize import LocalizeParams
+from sfumato.geometry.localization import LocalizeParams
 from sfumato.geometry.maps import Map
 from sfumato.geometry.model import read_model
 from sfumato.geometry.queries import check_output, localize_queries, save_outcome, summarise
@@ -125,7 +125,7 @@ def test_what_can_not_be_compared_names_the_query(queries, map_, place, places):
     points = {"db/a.jpg": PublicPoints(map_.model.numbers[:1], np.ones((1, 16)))}
     points["db/a.jpg"] = PublicPoints(map_.model.numbers[map_.model.sight("db/a.jpg").landmarks[:1]], np.ones((1, 16)))
     other = Map(map_.model, points, is_public=True)
-    with pytest.raises(InputError, match=r"query 'elsewhere\.jpg': .*different spaces: 32 and 16"):
+    with pytest.raises(InputError, match=r"'elsewhere\.jpg'"):
         localize_queries(queries, {}, other, every_image(other.names))
 
 

@@ -154,11 +154,11 @@ def test_points():
 
 
 def test_settings_are_checked():
-    with pytest.raises(InputError, match="did you mean 'rotation'"):
+    with pytest.raises(InputError, match="'rotation'"):
         HomographyParams(rotatoin=3)
-    with pytest.raises(InputError, match="did you mean 'noise'"):
+    with pytest.raises(InputError, match="'noise'"):
         make_pair(sample_image("coins"), np.random.default_rng(0), niose=3)
-    with pytest.raises(InputError, match=r"scale must be from 1.*perspective must be from 0 to 0\.5"):
+    with pytest.raises(InputError, match="scale"):
         HomographyParams(perspective=0.6, scale=0.5)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.matching.match import FALSE_ALARMS, chance_limit
+from sfumato.matching.mutual import FALSE_ALARMS, chance_limit
 from sfumato.types.recipe import Recipe
 
 

@@ -45,7 +45,7 @@ def test_the_bundled_one_is_made_of_the_bundled_decoys():
 
 
 def test_other_kinds_need_their_own():
-    with pytest.raises(InputError, match=r"for sift and rootsift, not for 'superpoint'.*--codebook"):
+    with pytest.raises(InputError, match="'superpoint'"):
         load_codebook("superpoint")
 
 
@@ -112,12 +112,12 @@ class _Folder:
 
 def test_a_damaged_bundle_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(module.resources, "files", lambda _: _Folder(tmp_path))
-    with pytest.raises(FileError, match="install sfumato again"):
+    with pytest.raises(FileError, match="install"):
         load_codebook("sift")
     whole = (Path(module.__file__).parent / "data" / BUNDLED["sift"]).read_bytes()
     for content in (b"", b"nothing", whole[: len(whole) // 2]):
         (tmp_path / BUNDLED["sift"]).write_bytes(content)
-        with pytest.raises(FileError, match="install sfumato again"):
+        with pytest.raises(FileError, match="install"):
             load_codebook("sift")
 
 

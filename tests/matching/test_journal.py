@@ -150,7 +150,7 @@ def test_a_full_disk_loses_nothing(path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(FileError, match="No space left on device; the pairs before are in it; free space"):
+    with pytest.raises(FileError, match="free"):
         journal.append(entry(1))
     monkeypatch.undo()
     assert path.stat().st_size == journal.end

@@ -34,10 +34,10 @@ def test_ids_say_image_and_feature(index, images):
 
 def test_images_come_and_go(index, images, tmp_path):
     assert add_images(index, {"c.jpg": image(5)}) == 30
-    with pytest.raises(InputError, match=r"'c.jpg' is in the index already"):
+    with pytest.raises(InputError, match=r"'c.jpg'"):
         add_images(index, {"c.jpg": image(6)})
     assert remove_images(index, ["a.jpg"]) == 30
-    with pytest.raises(InputError, match=r"'a.jpg' is not in the index"):
+    with pytest.raises(InputError, match=r"'a.jpg'"):
         remove_images(index, ["a.jpg"])
     index.save(tmp_path / "x.index")
     again = sfumato.search.load(tmp_path / "x.index")

@@ -5,7 +5,7 @@ import pytest
 import sfumato
 from sfumato.errors import FileError
 from sfumato.search.archives import index_images, remove_images, summarise
-from sfumato.search.build import KINDS, build
+from sfumato.search.factory import KINDS, build
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -68,7 +68,7 @@ def test_three_values_are_no_bits(values: tuple[float, ...]):
 
 @pytest.mark.parametrize("values", [(np.nan, 1), (0, np.inf), (-np.inf, 0), (1, 0)])
 def test_values_that_no_bits_have_are_refused(values: tuple[float, float]):
-    with pytest.raises(InputError, match="two finite numbers"):
+    with pytest.raises(InputError, match="finite"):
         unpack(np.zeros((1, 1), np.uint8), np.array(values, np.float32), 8)
 
 
@@ -76,7 +76,7 @@ def test_bits_behind_the_last_coordinate_are_refused():
     values = np.array([0, 1], np.float32)
     assert unpack(np.array([[0b11100000]], np.uint8), values, 3).tolist() == [[1, 1, 1]]
     for byte in (0b00010000, 1, 255):
-        with pytest.raises(InputError, match="behind the last coordinate"):
+        with pytest.raises(InputError, match="coordinate"):
             unpack(np.array([[byte]], np.uint8), values, 3)
 
 
@@ -212,7 +212,7 @@ def test_another_recipe_does_not_join_bits(path: Path):
     with load(path) as archive:
         assert {header.dtype for header in archive.summary().images} == {"bits"}
     for recipe, secret in (("sealed-128", key), ("sealed-64", key[::-1]), ("random-2", None)):
-        with pytest.raises(ArchiveError, match="begun with sealed-64"):
+        with pytest.raises(ArchiveError, match="sealed-64"):
             conceal_to_archive(Photos(), path, ConcealParams(recipe=recipe, secret=secret))
     assert conceal_to_archive(Photos(), path, ConcealParams(recipe="sealed-64", secret=key)).skipped == 2
     assert path.read_bytes() == before
@@ -240,7 +240,7 @@ def test_an_interrupted_run_goes_on(path: Path, sealed: Any, same: Any, dtype: s
 
 def test_what_an_older_run_left_goes_on(path: Path, sealed: Any, same: Any, forge: Any):
     forge(path.with_name(path.name + ".part"), "a.jpg", sealed())
-    with pytest.raises(ArchiveError, match="begun with dtype='float32'"), ArchiveWriter(path, dtype="float16"):
+    with pytest.raises(ArchiveError, match="'float32'"), ArchiveWriter(path, dtype="float16"):
         pass
     with ArchiveWriter(path) as writer:
         assert writer.resumed == ("a.jpg",)
@@ -358,7 +358,7 @@ def test_forged_bits_with_right_checksums_are_refused(
 def test_bits_of_nothing_with_a_huge_dimension_are_refused(path: Path, sealed: Any, forge: Any):
     nothing = {"keypoints": np.zeros((0, 4), "<f4"), "basis": np.zeros((0, 0, 2**40), "<f4")}
     forge(path, "a.jpg", sealed(), **nothing, origin=np.zeros((0, 2**37), "u1"), values=np.zeros(2, "<f4"))
-    with pytest.raises(ArchiveError, match="outside what an archive holds"):
+    with pytest.raises(ArchiveError, match="outside"):
         load(path)["a.jpg"]
 
 

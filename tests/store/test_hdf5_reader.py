@@ -47,7 +47,7 @@ def test_a_source_never_reads_outside(write: Write):
     assert len(source.read(0, source.size, "x")) == source.size
     assert source.read(source.size, 0, "x") == b""
     for address, size in ((0, source.size + 1), (source.size, 1), (-1, 2), (2**64, 1), (0, -1), (5, 2**80)):
-        with pytest.raises(InputError, match="outside of the file"):
+        with pytest.raises(InputError, match="outside"):
             source.read(address, size, "x")
 
 
@@ -198,7 +198,7 @@ def test_an_old_file_is_refused(tmp_path: Path):
         file["x"] = np.zeros(3)
     fd = os.open(tmp_path / "a.h5", os.O_RDONLY)
     try:
-        with pytest.raises(InputError, match="HDF5 file, but not a Sfumato archive"):
+        with pytest.raises(InputError, match="HDF5"):
             hdf5_reader.read_superblock(Source.of(fd))
     finally:
         os.close(fd)

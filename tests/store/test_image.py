@@ -118,7 +118,7 @@ def test_a_header_that_breaks_a_rule_is_refused(forged: Any, changes: dict[str, 
 def test_a_huge_dimension_of_nothing_is_refused(forged: Any, features: Any):
     empty = {"keypoints": np.zeros((0, 4), "<f4"), "origin": np.zeros((0, 2**40), "<f4")}
     source = forged(features(count=0), **empty, basis=np.zeros((0, 2, 2**40), "<f4"))
-    with pytest.raises(InputError, match="outside what an archive holds"):
+    with pytest.raises(InputError, match="outside"):
         archive.read_header(source, START)
 
 
@@ -153,7 +153,7 @@ def test_a_changed_array_is_noticed(forged: Any, features: Any):
     flipped = bytes([basis[0] ^ 1]) + basis[1:]
     source = forged(spoil=lambda raw: raw.replace(basis, flipped))
     archive.read_header(source, START, "a.jpg")
-    with pytest.raises(InputError, match="checksum of its arrays"):
+    with pytest.raises(InputError, match="checksum"):
         archive.read_image(source, START, "a.jpg")
 
 
@@ -175,7 +175,7 @@ def test_a_changed_header_is_noticed(forged: Any, before: bytes, after: bytes):
 
 
 def test_another_image_under_this_name_is_noticed(forged: Any):
-    with pytest.raises(InputError, match=r"another image, 'a.jpg'"):
+    with pytest.raises(InputError, match=r"'a.jpg'"):
         archive.read_header(forged(), START, "b.jpg")
 
 
@@ -185,7 +185,7 @@ def test_an_attribute_of_the_wrong_kind_is_refused(forged: Any):
     def spoil(raw: bytes) -> bytes:
         return raw.replace(b"\x05\x00\x08\x00\x04\x00\x00data\0", b"\x05\x00\x08\x00\x04\x00\x00dada\0")
 
-    with pytest.raises(InputError, match=r"missing: \['data'\].*too many: \['dada'\]"):
+    with pytest.raises(InputError, match="'dada'"):
         archive.read_header(forged(spoil=spoil), START)
 
 
@@ -195,10 +195,10 @@ def test_blocks_are_read_only_in_the_form_a_writer_gives_them(forged: Any, featu
     assert end % 8 == 0
     head, _, _ = hdf5.block_head(header, START)
     wrong = head[:-1] + bytes([head[-1] ^ 1])  # HDF5's own checksum, or padding behind it
-    with pytest.raises(InputError, match="HDF5 headers are damaged"):
+    with pytest.raises(InputError, match="HDF5"):
         archive.read_block(forged(spoil=lambda raw: raw.replace(head, wrong)), START)
     basis = features().subspaces.basis.tobytes()
-    with pytest.raises(InputError, match="checksum of its arrays"):
+    with pytest.raises(InputError, match="checksum"):
         archive.read_block(forged(spoil=lambda raw: raw.replace(basis, basis[::-1])), START)
 
 

@@ -104,7 +104,7 @@ def test_a_changed_header_is_told(path):
     arrays = arrays_of(path)
     raw = arrays["header"].tobytes().replace(b"none.jpg", b"nine.jpg")
     write(path, {**arrays, "header": np.frombuffer(raw, np.uint8)})
-    with pytest.raises(FileError, match="checksum of its header"):
+    with pytest.raises(FileError, match="header"):
         load_public(path)
 
 
@@ -178,19 +178,19 @@ def test_values_that_are_not_finite_are_refused(path):
 def test_links_chunks_and_other_files_are_refused(path, tmp_path):
     arrays = arrays_of(path)
     write(path, arrays, chunks=True)
-    with pytest.raises(FileError, match="in one piece"):
+    with pytest.raises(FileError, match="piece"):
         load_public(path)
     rest = {key: value for key, value in arrays.items() if key != "points"}
     for link in (h5py.SoftLink("/descriptors"), h5py.ExternalLink("other.h5", "/points")):
         write(path, rest)
         with h5py.File(path, "a") as file:
             file["points"] = link
-        with pytest.raises(FileError, match="links are refused"):
+        with pytest.raises(FileError, match="refused"):
             load_public(path)
     write(path, rest)
     with h5py.File(path, "a") as file:
         file.create_dataset("points", (12,), "<i8", external=[(str(tmp_path / "raw"), 0, 96)])
-    with pytest.raises(FileError, match="in one piece"):
+    with pytest.raises(FileError, match="piece"):
         load_public(path)
 
 

@@ -86,7 +86,7 @@ def test_values_too_large_for_float16_are_refused(path: Path, features: Any):
     given = features()
     large = Subspaces(given.subspaces.origin * 1e6, given.subspaces.basis)
     image = ConcealedFeatures(given.keypoints, large, given.recipe)
-    with pytest.raises(InputError, match=r"too large for float16; use dtype='float32'"):
+    with pytest.raises(InputError, match="'float32'"):
         save(path, {"a.jpg": image}, dtype="float16")
     assert files(path) == []
     save(path, {"a.jpg": image})
@@ -159,7 +159,7 @@ def test_only_concealed_features_are_accepted(path: Path, features: Any, kind: s
         "subspaces": concealed.subspaces,
         "none": None,
     }[kind]
-    with pytest.raises(InputError, match=r"ConcealedFeatures only, got .*; conceal first"):
+    with pytest.raises(InputError, match="ConcealedFeatures"):
         save(path, {"a.jpg": given})
     assert files(path) == []
 
@@ -189,7 +189,7 @@ def test_a_recipe_changed_behind_our_back_is_refused(path: Path, features: Any):
 @pytest.mark.parametrize("given", [3, None, "concealed"])
 def test_what_is_no_mapping_is_refused(path: Path, features: Any, given: Any):
     given = features() if given == "concealed" else given
-    with pytest.raises(InputError, match="expected a mapping"):
+    with pytest.raises(InputError, match="mapping"):
         save(path, given)
 
 
@@ -208,13 +208,13 @@ def test_bad_names_are_refused(path: Path, features: Any, name: Any):
 
 
 def test_two_images_of_one_name_are_refused(path: Path, features: Any):
-    with pytest.raises(InputError, match=r"'a\.jpg' is in the archive already"):
+    with pytest.raises(InputError, match=r"'a\.jpg'"):
         save(path, [("a.jpg", features()), ("a.jpg", features())])
     assert not path.exists()
 
 
 def test_unknown_types_are_refused(path: Path, features: Any):
-    with pytest.raises(InputError, match=r"dtype.*did you mean 'float16'"):
+    with pytest.raises(InputError, match="'float16'"):
         save(path, {"a.jpg": features()}, dtype="flaot16")
     with pytest.raises(InputError, match="dtype"):
         ArchiveWriter(path, dtype="float64")
@@ -234,7 +234,7 @@ def test_save_replaces_unless_told_otherwise(path: Path, features: Any):
     save(path, {"a.jpg": features()})
     save(path, {"b.jpg": features()})
     assert list(load(path)) == ["b.jpg"]
-    with pytest.raises(ArchiveError, match=r"exists; pass overwrite=True .* or append=True"):
+    with pytest.raises(ArchiveError, match="append"):
         save(path, {"c.jpg": features()}, overwrite=False)
     assert list(load(path)) == ["b.jpg"]
     save(path.with_name("new.h5"), {"c.jpg": features()}, overwrite=False)
@@ -296,7 +296,7 @@ def test_append_keeps_a_damaged_image_as_it_is(path: Path, features: Any, same: 
 
 def test_append_to_what_is_no_archive_is_refused(path: Path, features: Any):
     path.write_bytes(b"notes" * 100)
-    with pytest.raises(ArchiveError, match="not an HDF5 file"):
+    with pytest.raises(ArchiveError, match="HDF5"):
         save(path, {"a.jpg": features()}, append=True)
     assert path.read_bytes() == b"notes" * 100
     assert files(path) == [path.name]
@@ -401,7 +401,7 @@ def test_resume_false_and_save_start_afresh(path: Path, features: Any, caplog: p
 
 def test_resuming_with_another_type_is_refused(path: Path, features: Any):
     interrupted(path, features, "float16")
-    with pytest.raises(ArchiveError, match=r"begun with dtype='float16'.*resume=False"), ArchiveWriter(path):
+    with pytest.raises(ArchiveError, match="'float16'"), ArchiveWriter(path):
         pass
     with ArchiveWriter(path, dtype="float16") as writer:
         assert writer.resumed == ("a.jpg",)
@@ -448,7 +448,7 @@ def test_a_folder_in_the_way_is_refused(tmp_path: Path, features: Any):
 
 
 def test_a_name_that_is_too_long_is_refused(tmp_path: Path, features: Any):
-    with pytest.raises(ArchiveError, match="name too long"):
+    with pytest.raises(ArchiveError, match="long"):
         save(tmp_path / ("n" * 253), {"a.jpg": features()})
 
 
@@ -459,7 +459,7 @@ def test_a_folder_that_is_read_only_is_refused(features: Any):
         if user == 0:
             os.seteuid(65534)  # nobody: root may write anywhere
         try:
-            with pytest.raises(ArchiveError, match=r"Permission denied.*check the folder"):
+            with pytest.raises(ArchiveError, match="Permission"):
                 save(Path(folder) / "a.h5", {"a.jpg": features()})
         finally:
             os.seteuid(user)
@@ -471,7 +471,7 @@ def test_a_full_disk_is_noticed_before_writing(path: Path, features: Any, monkey
     free = [10**9, 10**9, 1000]
     usage = type("usage", (), {})
     monkeypatch.setattr(part_module.shutil, "disk_usage", lambda folder: setattr(usage, "free", free.pop(0)) or usage)
-    with pytest.raises(ArchiveError, match=r"disk is full: \d+ bytes are needed and 1000 are free.*2 images are in"):
+    with pytest.raises(ArchiveError, match="1000"):
         save(path, {f"{i}.jpg": features(seed=i) for i in range(3)})
     assert not path.exists()
     monkeypatch.undo()

@@ -440,7 +440,7 @@ def test_more_rows_than_dimensions_zero_rows_and_nan_are_detected(m: int):
 
 
 def test_gram_schmidt_needs_three_axes():
-    with pytest.raises(InputError, match=r"expected shape \(N, m, n\), got \(2, 3\)"):
+    with pytest.raises(InputError, match="shape"):
         reference.orthonormalise(np.ones((2, 3)))
 
 
@@ -548,7 +548,7 @@ def test_public_name_takes_subspaces_and_points():
 def test_subspaces_that_always_meet_are_warned_about():
     rng = np.random.default_rng(0)
     half, point = lift(rng, rng.normal(size=(2, 8)), 4), rng.normal(size=(2, 8))
-    with pytest.warns(VoidDistanceWarning, match="meet in R\\^8"):
+    with pytest.warns(VoidDistanceWarning, match="meet"):
         assert reference.squared_distances(half, half).max() < 1e-12
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sfumato.concealment.conceal import conceal
+from sfumato.concealment.lifting import conceal
 from sfumato.errors import EvaluationOnlyWarning, FileError, InputError, MissingDependency
 from sfumato.files.tensors import load_checkpoint
 from sfumato.images.samples import sample_image
@@ -126,7 +126,7 @@ def test_only_the_same_training_goes_on(tmp_path: Path):
 
 
 def test_a_search_where_none_is_possible_is_told(tmp_path: Path):
-    with pytest.raises(InputError, match="choose form direct"):
+    with pytest.raises(InputError, match="direct"):
         train_decoder(DecoderTrainParams(**SMALL, form="search"), rows(), tmp_path / "d", concealer=shortened)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sfumato.concealment.conceal import conceal
+from sfumato.concealment.lifting import conceal
 from sfumato.errors import InputError
 from sfumato.features.local import LocalParams
 from sfumato.images.samples import sample_image
@@ -50,7 +50,7 @@ def test_rows_are_concealed_as_one_image():
 def test_wrong_settings_are_told():
     with pytest.raises(InputError, match=r"hidden.*form"):
         DecoderTrainParams(hidden=0, form="guess")
-    with pytest.raises(InputError, match="did you mean 'steps'"):
+    with pytest.raises(InputError, match="'steps'"):
         DecoderTrainParams(step=3)
     facts = DecoderTrainParams(steps=7).facts()
     assert "steps" not in facts

@@ -82,9 +82,9 @@ def test_damaged_sequences_are_told(folder, told):
 
 
 def test_what_is_not_there_is_told(folder):
-    with pytest.raises(InputError, match="did you mean 'tough'"):
+    with pytest.raises(InputError, match="'tough'"):
         read_hpatches(folder, "rough")
     with pytest.raises(FileError, match="no sequence 'x'"):
         read_hpatches(folder, "easy", ["x"])
-    with pytest.raises(FileError, match="holds no sequence"):
+    with pytest.raises(FileError, match="sequence"):
         read_hpatches(folder / "notes", "easy")

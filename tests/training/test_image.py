@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sfumato.concealment.conceal import conceal
+from sfumato.concealment.lifting import conceal
 from sfumato.errors import EvaluationOnlyWarning, FileError, InputError, MissingDependency
 from sfumato.features.local import LocalParams
 from sfumato.files.tensors import load_checkpoint

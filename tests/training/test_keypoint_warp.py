@@ -76,5 +76,5 @@ def test_nothing_is_a_case():
 def test_settings_are_checked():
     with pytest.raises(InputError, match="position_px"):
         Tolerance(position_px=0)
-    with pytest.raises(InputError, match="did you mean 'rotation'"):
+    with pytest.raises(InputError, match="'rotation'"):
         Tolerance(rotatoin=3)

@@ -81,11 +81,11 @@ def test_other_files_are_refused(tmp_path, pairs):
     with pytest.raises(FileError, match="no such file"):
         load_pairs(path)
     path.write_bytes(b"nothing of the kind")
-    with pytest.raises(FileError, match="not a usable file"):
+    with pytest.raises(FileError, match="usable"):
         load_pairs(path)
     save_pairs(path, pairs)
     path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(FileError, match="not a usable file"):
+    with pytest.raises(FileError, match="usable"):
         load_pairs(path)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in ("header", "first", "second", "points", "groups"):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.concealment.conceal import conceal
+from sfumato.concealment.lifting import conceal
 from sfumato.errors import InputError
 from sfumato.experiments.patches.protocols import distance_between
 from sfumato.subspace.reference import squared_distances
@@ -87,7 +87,7 @@ def test_one_distance_for_points_and_subspaces(monkeypatch):
 def test_sides_must_fit():
     with pytest.raises(InputError, match="dimensions"):
         distance_between(np.zeros((2, 3)), np.zeros((2, 4)))
-    with pytest.raises(InputError, match="expected Subspaces or points"):
+    with pytest.raises(InputError, match="Subspaces"):
         distance_between(np.zeros(3), np.zeros((2, 4)))
     none = Subspaces(np.zeros((0, 4)), np.zeros((0, 1, 4)))
     assert distance_between(none, none)(np.zeros(0, int), np.zeros(0, int)).shape == (0,)

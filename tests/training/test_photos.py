@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sfumato.concealment.conceal import conceal
+from sfumato.concealment.lifting import conceal
 from sfumato.errors import InputError
 from sfumato.features.local import LocalParams
 from sfumato.images.samples import sample_image

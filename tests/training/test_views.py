@@ -108,5 +108,5 @@ def test_no_keypoints_give_empty_sets(photo):
 def test_settings_are_checked():
     with pytest.raises(InputError, match="views"):
         ViewParams(views=0)
-    with pytest.raises(InputError, match="did you mean 'reach'"):
+    with pytest.raises(InputError, match="'reach'"):
         ViewParams(raech=3)

@@ -80,7 +80,7 @@ def test_refusals_never_quote_values():
 
 @pytest.mark.parametrize("values", [[[0.0]], [[1.5]], [[np.nan]], [[True]], [[2**31]], [[-(2**31) - 1]]])
 def test_integers_are_never_made_from_something_else(values):
-    with pytest.raises(InputError, match="expected integers from -2147483648 to 2147483647"):
+    with pytest.raises(InputError, match="2147483647"):
         frozen_array(values, "ids", (None, 1), np.int32)
 
 
@@ -106,5 +106,5 @@ def test_checked_size_refuses(size):
 def test_whole_numbers():
     assert whole_number(np.int64(5), "seed") == 5
     for wrong in (True, np.bool_(True), 1.5, "1", None):
-        with pytest.raises(InputError, match="seed: expected an integer"):
+        with pytest.raises(InputError, match="integer"):
             whole_number(wrong, "seed")

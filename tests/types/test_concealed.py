@@ -193,15 +193,15 @@ def test_concealed_features_refuse():
     good = concealed()
     with pytest.raises(InputError, match="keypoints"):
         ConcealedFeatures(np.zeros((2, 4)), good.subspaces, "random-2")
-    with pytest.raises(InputError, match="recipe random-4 makes subspaces of dimension 4, these have 2"):
+    with pytest.raises(InputError, match="random-4"):
         ConcealedFeatures(good.keypoints, good.subspaces, Recipe("random", 4))
-    with pytest.raises(InputError, match="expected Subspaces, got ndarray"):
+    with pytest.raises(InputError, match="ndarray"):
         ConcealedFeatures(good.keypoints, np.zeros((3, 6)), "random-2")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="payload"):
         concealed(payload="clear")
-    with pytest.raises(InputError, match="expected an Extractor, got str"):
+    with pytest.raises(InputError, match="Extractor"):
         concealed(extractor="sift")
-    with pytest.raises(RecipeError, match="did you mean 'random-2'"):
+    with pytest.raises(RecipeError, match="'random-2'"):
         ConcealedFeatures(good.keypoints, good.subspaces, "randon-2")  # type: ignore[arg-type]
 
 

@@ -167,7 +167,7 @@ def test_impossible_recipes_are_refused_in_few_words(text: str):
 
 @pytest.mark.parametrize("recipe", [None, 2, b"random-2", ["random-2"]])
 def test_only_recipes_and_texts_are_recipes(recipe):
-    with pytest.raises(RecipeError, match="expected a recipe or its short form"):
+    with pytest.raises(RecipeError, match="short"):
         Recipe.of(recipe)
 
 
@@ -247,7 +247,7 @@ def test_any_json_gives_a_recipe_or_a_recipe_error(text: str):
 def test_json_with_a_key_too_few_or_too_many_is_refused(name: str):
     data = json.loads(Recipe("random", 2).to_json())
     data = {**data, "unknown": 1} if name == "unknown" else {k: v for k, v in data.items() if k != name}
-    with pytest.raises(RecipeError, match="exactly the keys"):
+    with pytest.raises(RecipeError, match="keys"):
         Recipe.from_json(json.dumps(data))
 
 
@@ -260,7 +260,7 @@ def test_numpy_integers_and_the_short_form_make_recipes():
     assert Recipe("random", np.int64(2)) == Recipe("random-2") == Recipe.of("random-2")
     assert type(Recipe("random", np.int64(2)).dim) is int
     assert str(Recipe("compress-48+sub-hybrid-4")) == "compress-48+sub-hybrid-4"
-    with pytest.raises(RecipeError, match="did you mean 'sub-hybrid-2'"):
+    with pytest.raises(RecipeError, match="'sub-hybrid-2'"):
         Recipe("sub-hybird-2")
 
 
@@ -290,7 +290,7 @@ def test_liftings_do_not_change_the_space():
 def test_default_stands_for_the_recipe_we_defend() -> None:
     assert Recipe.of("default") == Recipe.of(DEFAULT_RECIPE)
     assert str(Recipe.of(" default ")) == DEFAULT_RECIPE
-    with pytest.raises(RecipeError, match="unknown recipe 'default-2'"):
+    with pytest.raises(RecipeError, match="'default-2'"):
         Recipe.of("default-2")
 
 

@@ -39,7 +39,7 @@ from sfumato.concealment.decoys import Decoys
 from sfumato.errors import InputError, suggest
 from sfumato.features.local import LocalParams, extract, extractor_of
 from sfumato.images.homography import HomographySequence, warp_points
-from sfumato.matching.match import MatchParams, Side, match_prepared, side_of, warn_if_void
+from sfumato.matching.mutual import MatchParams, Side, match_prepared, side_of, warn_if_void
 from sfumato.subspace.fast import prepare
 from sfumato.subspace.prepared import Prepared
 from sfumato.types.clear import Features

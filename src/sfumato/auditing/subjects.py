@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.auditing.task import short_digest
-from sfumato.concealment.conceal import conceal
 from sfumato.concealment.decoy_file import load_decoys
 from sfumato.concealment.decoys import Decoys, as_rootsift
+from sfumato.concealment.lifting import conceal
 from sfumato.concealment.resolve import encode_points, resolve
 from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, suggest
 from sfumato.types.clear import Features

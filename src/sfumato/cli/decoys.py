@@ -29,7 +29,7 @@ from sfumato.cli.options import (
     warn_about,
 )
 from sfumato.cli.options import read as read_faces_shown
-from sfumato.concealment.build_decoys import DEFAULT_SIZE, build_decoys, draw_descriptors
+from sfumato.concealment.decoy_clusters import DEFAULT_SIZE, build_decoys, draw_descriptors
 from sfumato.concealment.decoy_file import save_decoys
 from sfumato.concealment.decoys import DEFAULT_PARTS, Decoys
 from sfumato.concealment.faces import FaceDecoysParams, build_face_decoys

@@ -26,7 +26,7 @@ from sfumato.experiments.faces import releases as repeated
 from sfumato.experiments.faces import verification as verifying
 from sfumato.experiments.faces.figures import draw_attributes, draw_balance, draw_curves, weigh
 from sfumato.experiments.faces.lifting import DECOY_COUNT, read_face_decoys
-from sfumato.faces.enroll import refuse_decoys
+from sfumato.faces.enrollment import refuse_decoys
 from sfumato.features.embeddings import read_embeddings
 from sfumato.features.faces import FaceParams, OnnxNetwork
 from sfumato.types.clear import Embeddings

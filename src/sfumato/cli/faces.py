@@ -28,8 +28,8 @@ from sfumato.cli.options import (
     tell,
 )
 from sfumato.errors import InputError
-from sfumato.faces import enroll as enrolling
-from sfumato.faces.calibrate import CalibrateParams, calibrate_gallery
+from sfumato.faces import enrollment as enrolling
+from sfumato.faces.calibration import CalibrateParams, calibrate_gallery
 from sfumato.faces.compare import POINT
 from sfumato.faces.decide import Candidate, Identifier
 from sfumato.faces.decide import verify as verify_template

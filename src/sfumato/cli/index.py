@@ -17,7 +17,7 @@ from sfumato.device import bundled_decoys
 from sfumato.errors import DecoyError, FileError, InputError
 from sfumato.files.atomic import locked, write_text
 from sfumato.search.archives import Answer, add_images, index_images, place_of, remove_images, search_images, votes
-from sfumato.search.build import KINDS, load
+from sfumato.search.factory import KINDS, load
 from sfumato.search.index import Index
 from sfumato.store import load as load_archive
 

@@ -10,9 +10,9 @@ import numpy as np
 import typer
 
 from sfumato.cli.options import AsJson, Descriptor, Detector, Weights, tell
-from sfumato.concealment.conceal import conceal
 from sfumato.concealment.decoy_file import load_decoys
 from sfumato.concealment.encoder import load_encoder
+from sfumato.concealment.lifting import conceal
 from sfumato.concealment.resolve import remember, resolve
 from sfumato.device import bundled_decoys
 from sfumato.errors import EvaluationOnlyWarning, FileError, InputError

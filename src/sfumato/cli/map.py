@@ -19,7 +19,7 @@ from sfumato.codebooks import codebook_for
 from sfumato.errors import ArchiveError, FileError, ImageError, InputError, suggest
 from sfumato.geometry.cameras import NAME_EARLIER, default_camera, fault, read_cameras, refuse_other_sizes
 from sfumato.geometry.database import refuse_missing
-from sfumato.geometry.localize import LocalizeParams
+from sfumato.geometry.localization import LocalizeParams
 from sfumato.geometry.mapping import MapOutcome, MapParams, build_map
 from sfumato.geometry.maps import Map, load_map, save_landmarks
 from sfumato.geometry.model_folder import refuse_taken

@@ -19,8 +19,8 @@ from sfumato.errors import InputError
 from sfumato.matching.executors import TlsFiles, dask_cluster, local_processes
 from sfumato.matching.journal import refuse_inputs
 from sfumato.matching.many import IN_FLIGHT
-from sfumato.matching.match import MatchParams
 from sfumato.matching.match_archive import MatchOutcome, check_device, match_to_file
+from sfumato.matching.mutual import MatchParams
 from sfumato.matching.pairs import exhaustive, read_pairs, sequential
 from sfumato.matching.retrieval import RetrievalParams, Shortlist, shortlist
 from sfumato.store import Archive, load

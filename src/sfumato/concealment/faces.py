@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sfumato.concealment.build_decoys import Progress, build_decoys, draw_descriptors
-from sfumato.concealment.conceal import conceal
+from sfumato.concealment.decoy_clusters import Progress, build_decoys, draw_descriptors
 from sfumato.concealment.decoys import DEFAULT_PARTS, Decoys
+from sfumato.concealment.lifting import conceal
 from sfumato.errors import DecoyError, InputError
 from sfumato.types.clear import Embeddings, Features
 from sfumato.types.concealed import ConcealedTemplates, Subspaces

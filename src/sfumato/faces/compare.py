@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import InputError, suggest
-from sfumato.matching.match import Side, check_pair, side_of, warn_if_void
+from sfumato.matching.mutual import Side, check_pair, side_of, warn_if_void
 from sfumato.types.concealed import ConcealedTemplates
 
 POINT, SUBSPACE = "p-to-s", "s-to-s"

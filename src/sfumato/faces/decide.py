@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sfumato.errors import InputError
 from sfumato.faces.compare import Threshold, comparison_of, pair_distances, side_of_templates
 from sfumato.faces.gallery import Gallery
-from sfumato.matching.match import MatchParams, check_pair, nearest_prepared, warn_if_void
+from sfumato.matching.mutual import MatchParams, check_pair, nearest_prepared, warn_if_void
 from sfumato.subspace.fast import prepare
 from sfumato.subspace.small_batch import FewSearch
 from sfumato.types.arrays import whole_number

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sfumato.errors import ArchiveError, FileError, InputError
 from sfumato.geometry.model import Model, read_model, refuse_other_keypoints, same_places
 from sfumato.geometry.model_folder import LANDMARKS
-from sfumato.matching.match import Side, side_of
+from sfumato.matching.mutual import Side, side_of
 from sfumato.store import Archive, ArchiveWriter, load
 from sfumato.store.public_points import PublicPointsFile, load_public
 from sfumato.subspace.fast import prepare

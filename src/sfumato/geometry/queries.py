@@ -16,7 +16,7 @@ from typing import Any
 from sfumato.errors import ArchiveError, FileError, InputError, suggest
 from sfumato.files.atomic import write_text
 from sfumato.geometry.cameras import NAME_EARLIER, default_camera, is_listable, refuse_other_sizes, some, write_poses
-from sfumato.geometry.localize import Localized, LocalizeParams, localize
+from sfumato.geometry.localization import Localized, LocalizeParams, localize
 from sfumato.geometry.maps import Map
 from sfumato.geometry.outputs import POSES, TABLE, Inputs, parts_of_map, refuse_existing
 from sfumato.geometry.shortlist import Shortlist

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from sfumato import __version__
 from sfumato.errors import ArchiveError, InputError, SfumatoError, VoidDistanceWarning, WorkerError, suggest
-from sfumato.matching.match import MatchParams, Side, check_pair, match_prepared, side_of
+from sfumato.matching.mutual import MatchParams, Side, check_pair, match_prepared, side_of
 from sfumato.matching.pairs import Pair, PairList, listed, refuse_unknown
 from sfumato.store import Archive
 from sfumato.subspace.fast import prepare

@@ -16,8 +16,8 @@ import numpy as np
 
 from sfumato.errors import InputError, SfumatoError, WorkerError
 from sfumato.matching.many import IN_FLIGHT, match_pairs
-from sfumato.matching.match import MatchParams, match
 from sfumato.matching.match_writer import MatchWriter
+from sfumato.matching.mutual import MatchParams, match
 from sfumato.matching.pairs import Pair, PairList, refuse_unknown
 from sfumato.store import Archive
 

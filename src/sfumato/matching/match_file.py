@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, SfumatoError
-from sfumato.matching.match import MatchParams
+from sfumato.matching.mutual import MatchParams
 from sfumato.types.scene import Matches
 
 FORMAT, VERSION = "sfumato-matches", 1

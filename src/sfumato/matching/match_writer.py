@@ -21,7 +21,6 @@ from sfumato.errors import FileError, InputError, SfumatoError
 from sfumato.files.atomic import Sink
 from sfumato.matching.journal import Entry, Journal, explained, parts_of, refuse_inputs, refuse_irreplaceable
 from sfumato.matching.many import ArchiveImages
-from sfumato.matching.match import MatchParams
 from sfumato.matching.match_file import (
     DISTANCES,
     MATCHES,
@@ -33,6 +32,7 @@ from sfumato.matching.match_file import (
     purpose_texts,
     scores_of,
 )
+from sfumato.matching.mutual import MatchParams
 from sfumato.matching.pairs import Pair, PairSet
 from sfumato.store import Archive
 from sfumato.types.scene import Matches

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import FileError, InputError, SfumatoError
 from sfumato.files.atomic import write_file
-from sfumato.matching.match import MatchParams, Side, run_search, side_of, tell_space
+from sfumato.matching.mutual import MatchParams, Side, run_search, side_of, tell_space
 from sfumato.matching.pairs import PairList, exhaustive, listed
 from sfumato.subspace.fast import prepare
 from sfumato.subspace.prepared import Prepared

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
-from sfumato.matching.match import nearest
+from sfumato.matching.mutual import nearest
 from sfumato.types.arrays import frozen_array
 from sfumato.types.concealed import Subspaces
 from sfumato.types.scene import Matches

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError, suggest
-from sfumato.search.build import build, load, load_entries
 from sfumato.search.entries import Entries
+from sfumato.search.factory import build, load, load_entries
 from sfumato.search.index import Index, SearchStats
 from sfumato.types.concealed import ConcealedFeatures
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import FileError, InputError, suggest
-from sfumato.matching.match import Side, side_of
+from sfumato.matching.mutual import Side, side_of
 from sfumato.subspace.fast import INDISTINCT, load_kernels
 from sfumato.subspace.prepared import read_only
 from sfumato.types.arrays import frozen_array, whole_number

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
-from sfumato.search.build import build, load, load_entries
 from sfumato.search.entries import checked_effort, checked_k
+from sfumato.search.factory import build, load, load_entries
 from sfumato.search.index import SearchStats
 
 Answer = tuple[NDArray[np.float32], NDArray[np.int64], tuple[int, int, int, int]]

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.attacks.knowledge import Knowledge, KnownPairs
 from sfumato.attacks.seals.attacks import LARGEST_PUBLIC, recover_told, thinned
-from sfumato.concealment.conceal import conceal
+from sfumato.concealment.lifting import conceal
 from sfumato.concealment.resolve import before_seal
 from sfumato.concealment.seal import keyless
 from sfumato.errors import EvaluationOnlyWarning, ImageError, InputError, WideSealWarning

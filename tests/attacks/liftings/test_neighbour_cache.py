@@ -7,7 +7,7 @@ import pytest
 from sfumato.attacks.liftings import neighbours
 from sfumato.attacks.liftings.neighbours import forget_held, nearest_held
 from sfumato.errors import InputError
-from sfumato.matching.match import nearest
+from sfumato.matching.mutual import nearest
 from sfumato.types.concealed import Subspaces
 
 

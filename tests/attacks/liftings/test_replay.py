@@ -8,9 +8,9 @@ import sfumato
 from sfumato.attacks.knowledge import Knowledge
 from sfumato.attacks.liftings.replay import GuessableDraws, recover_replay
 from sfumato.attacks.run import score_recovery
-from sfumato.concealment.conceal import lift
 from sfumato.concealment.decoys import part_pool, whole_pool
 from sfumato.concealment.draw_decoys import Supply
+from sfumato.concealment.lifting import lift
 from sfumato.concealment.randomness import SystemDraws
 from sfumato.concealment.resolve import resolve
 from sfumato.errors import EvaluationOnlyWarning, InputError

@@ -115,7 +115,7 @@ def test_a_told_alignment_comes_nearer_than_a_guess_and_is_learned_once(sift, de
     assert near < 0.9 * guess
     monkeypatch.setattr(attacks, "learn_told", None)  # what was learned is kept
     np.testing.assert_array_equal(run_attack(ATTACKS["told-alignment"], hidden, known).descriptors, found)
-    with pytest.raises(InputError, match="an oracle that knows the clear descriptors of all codes"):
+    with pytest.raises(InputError, match="oracle"):
         run_attack(ATTACKS["told-alignment"], hidden, Knowledge(public=known.public))
-    with pytest.raises(InputError, match="not for unsealed"):
+    with pytest.raises(InputError, match="unsealed"):
         run_attack(ATTACKS["told-alignment"], conceal(sift, "random-2"), known)

@@ -140,7 +140,7 @@ def test_thresholds():
     strict = ((0.25, 2), (0.5, 5), (5, 10))
     assert thresholds("day") == thresholds("night") == thresholds("day", before_june_2020=True) == strict
     assert thresholds("night", before_june_2020=True) == ((0.5, 2), (1, 5), (5, 10))
-    with pytest.raises(InputError, match="day or night"):
+    with pytest.raises(InputError, match="night"):
         thresholds("dusk")
 
 
@@ -172,7 +172,7 @@ def test_a_submission_is_read_by_colmap(version_1, tmp_path, turn):
 
 def test_submissions_that_can_not_be(version_1, tmp_path, save_picture):
     pose = Pose(np.eye(3), np.zeros(3))
-    with pytest.raises(InputError, match="1 poses are of no query"):
+    with pytest.raises(InputError, match="poses"):
         write_submission(tmp_path / "s.txt", {"db/1.jpg": pose}, read_aachen_folder(version_1))
     with pytest.raises(FileError, match="cannot be written"):
         write_submission(tmp_path / "no" / "s.txt", {DAY: pose}, read_aachen_folder(version_1))

@@ -98,10 +98,10 @@ def test_labels_of_a_table(tmp_path, embeddings):
     table = tmp_path / "labels.csv"
     table.write_text("file,age,gender\n" + "".join(f"{name},3,{name[:3]}\n" for name in reversed(NAMES)))
     assert read_labelled_faces(embeddings, ("gender",), table).labels["gender"].tolist() == [0, 0, 1, 1]
-    with pytest.raises(FileError, match="no column 'race', but age, gender"):
+    with pytest.raises(FileError, match="'race'"):
         read_labelled_faces(embeddings, ("race",), table)
     table.write_text("file,gender\nAnn_0001,x\n")
-    with pytest.raises(FileError, match="3 faces have no gender"):
+    with pytest.raises(FileError, match="gender"):
         read_labelled_faces(embeddings, ("gender",), table)
     table.write_text("file,gender\nAnn_0001\n")
     with pytest.raises(FileError, match="line 2"):

@@ -27,7 +27,7 @@ def test_no_face_is_dealt_twice():
     assert len(set(rows.tolist())) == 480
     other = deal_faces(names, AttributeProtocol(**SMALL), 1)
     assert not np.array_equal(deal.attacked, other.attacked)
-    with pytest.raises(InputError, match="there are 479"):
+    with pytest.raises(InputError, match="479"):
         deal_faces(names[:479], AttributeProtocol(**SMALL), 0)
 
 
@@ -37,7 +37,7 @@ def test_names_may_decide_who_is_attacked():
     deal = deal_faces(names, protocol, 0)
     assert all(names[row].startswith("val/") for row in deal.attacked)
     assert all(names[row].startswith("train/") for row in (*deal.decoys, *deal.attacker))
-    with pytest.raises(InputError, match="0 of them 'test/'"):
+    with pytest.raises(InputError, match="'test/'"):
         deal_faces(names, AttributeProtocol(**SMALL, attacked_prefix="test/"), 0)
 
 
@@ -84,9 +84,9 @@ def test_table_has_a_row_for_each_recipe(source, tmp_path):
 
 
 def test_what_can_not_be_measured_is_told(source, tmp_path):
-    with pytest.raises(InputError, match="no label 'age', but kind"):
+    with pytest.raises(InputError, match="'age'"):
         evaluate_attributes(source, tmp_path, AttributeProtocol(attributes=("age",)))
     with pytest.raises(InputError, match="encoders"):
         AttributeProtocol(recipes=("compress-8+random-2",))
-    with pytest.raises(InputError, match="deal faces to all"):
+    with pytest.raises(InputError, match="deal"):
         AttributeProtocol(attacked=0)

@@ -73,5 +73,5 @@ def test_decoys_are_drawn_from_embeddings_or_read(tmp_path, strangers):
 
 def test_missing_decoys_are_told():
     need_decoys(Recipe.of("random-2"), None)
-    with pytest.raises(DecoyError, match="hybrid-2 needs decoys"):
+    with pytest.raises(DecoyError, match="hybrid-2"):
         need_decoys(Recipe.of("hybrid-2"), None)

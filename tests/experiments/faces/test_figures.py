@@ -28,7 +28,7 @@ def test_recipes_are_joined_over_seeds():
     ]  # fmt: skip
     assert points[1].leakage == pytest.approx(0.9)
     assert (points[1].accuracy, points[1].neighbours, points[1].majority) == (0.98, 0.6, 0.5)
-    with pytest.raises(InputError, match="both verified and attacked"):
+    with pytest.raises(InputError, match="verified"):
         weigh(USE, [attacked("random-2", 0.9)])
 
 

@@ -97,7 +97,7 @@ def test_missing_attackers_look_missing():
 
 
 def test_shares_need_raw():
-    with pytest.raises(InputError, match="shares of raw"):
+    with pytest.raises(InputError, match="shares"):
         locate(Measured(pairs=MEASURED.pairs[1:]))
 
 

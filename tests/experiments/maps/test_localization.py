@@ -19,7 +19,7 @@ from sfumato.experiments.maps.localization import (
     summarise_queries,
 )
 from sfumato.features.local import LocalParams
-from sfumato.geometry.localize import LocalizeParams
+from sfumato.geometry.localization import LocalizeParams
 from sfumato.types.recipe import Recipe
 
 LOCAL = LocalParams(max_features=500)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sfumato.attacks.knowledge import Knowledge, Recovered
 from sfumato.attacks.liftings.decoys import used_decoys
 from sfumato.attacks.liftings.sphere import known_radius, least_quadratic, place, reach
-from sfumato.concealment.build_decoys import build_decoys
+from sfumato.concealment.decoy_clusters import build_decoys
 from sfumato.concealment.decoys import Decoys, whole_pool
 from sfumato.concealment.draw_decoys import bytes_each, generate
 from sfumato.errors import InputError

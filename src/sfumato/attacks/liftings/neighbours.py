@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sfumato.attacks.knowledge import Knowledge, Recovered
 from sfumato.attacks.liftings.sphere import known_radius, nearest_on_sphere
 from sfumato.errors import InputError
-from sfumato.matching.match import MatchParams, check_pair, nearest, nearest_prepared, side_of
+from sfumato.matching.mutual import MatchParams, check_pair, nearest, nearest_prepared, side_of
 from sfumato.subspace.fast import prepare
 from sfumato.subspace.prepared import Prepared
 from sfumato.subspace.reference import project

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.auditing.subjects import single_part
-from sfumato.concealment.build_decoys import draw_descriptors
-from sfumato.concealment.conceal import conceal
+from sfumato.concealment.decoy_clusters import draw_descriptors
 from sfumato.concealment.decoy_file import load_decoys
 from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.lifting import conceal
 from sfumato.errors import DecoyError, EvaluationOnlyWarning, FileError
 from sfumato.features.embeddings import read_embeddings
 from sfumato.types.clear import Embeddings

@@ -22,9 +22,9 @@ from sfumato.errors import InputError
 from sfumato.experiments.data.face_benchmarks import FacePairs
 from sfumato.experiments.faces.lifting import lift_faces, need_decoys, row_distances
 from sfumato.experiments.frontier.sheets import figure_by_figure, run_together
-from sfumato.faces.calibrate import stranger_pairs
+from sfumato.faces.calibration import stranger_pairs
 from sfumato.faces.compare import POINT, SUBSPACE, pair_distances
-from sfumato.faces.enroll import refuse_decoys
+from sfumato.faces.enrollment import refuse_decoys
 from sfumato.types.arrays import frozen_array
 from sfumato.types.clear import people_of
 from sfumato.types.record import Record, Value

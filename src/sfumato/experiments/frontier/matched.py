@@ -25,7 +25,7 @@ from sfumato.auditing.toolbox import Tools
 from sfumato.auditing.two_stage import LiftingUndone, encoder_part
 from sfumato.features.local import LocalParams, extract, extractor_of
 from sfumato.images.homography import HomographySequence
-from sfumato.matching.match import MatchParams, match_prepared, side_of
+from sfumato.matching.mutual import MatchParams, match_prepared, side_of
 from sfumato.subspace.fast import prepare
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures, as_points

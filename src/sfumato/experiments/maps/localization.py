@@ -25,7 +25,7 @@ from sfumato.experiments.data.folders import PosedImages
 from sfumato.experiments.maps.scene import PosedScene, Progress, verification_params
 from sfumato.features.local import LocalParams, extractor_of
 from sfumato.geometry.cameras import pose_error
-from sfumato.geometry.localize import LocalizeParams, localize
+from sfumato.geometry.localization import LocalizeParams, localize
 from sfumato.geometry.mapping import triangulate_map
 from sfumato.geometry.maps import Map, select_rows
 from sfumato.geometry.model import Model, read_model

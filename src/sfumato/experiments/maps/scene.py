@@ -23,7 +23,7 @@ from sfumato.errors import FileError, InputError
 from sfumato.experiments.data.folders import PosedImages
 from sfumato.features.local import LocalParams, extract, extractor_of
 from sfumato.geometry.verify import VerifyParams
-from sfumato.matching.match import MatchParams, Side, match_prepared, side_of, warn_if_void
+from sfumato.matching.mutual import MatchParams, Side, match_prepared, side_of, warn_if_void
 from sfumato.matching.pairs import Pair, exhaustive
 from sfumato.subspace.fast import prepare
 from sfumato.subspace.prepared import Prepared

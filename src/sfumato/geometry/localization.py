@@ -16,7 +16,7 @@ from sfumato.geometry.cameras import from_rigid, refuse_other_sizes, to_colmap
 from sfumato.geometry.database import PIXEL_CENTRE
 from sfumato.geometry.maps import Map
 from sfumato.geometry.pycolmap import load_pycolmap
-from sfumato.matching.match import MatchParams, Side, check_pair, match_prepared, side_of, tell_space, warn_if_void
+from sfumato.matching.mutual import MatchParams, Side, check_pair, match_prepared, side_of, tell_space, warn_if_void
 from sfumato.subspace.fast import prepare
 from sfumato.types.arrays import whole_number
 from sfumato.types.concealed import ConcealedFeatures

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.concealment import build_decoys
-from sfumato.concealment.build_decoys import draw_descriptors
+from sfumato.concealment import decoy_clusters
+from sfumato.concealment.decoy_clusters import draw_descriptors
 from sfumato.concealment.decoy_file import encode_bytes
 from sfumato.errors import DecoyError
 from sfumato.types.clear import Features
@@ -35,7 +35,7 @@ def test_centroids_find_the_clumps():
 def test_two_levels_are_nearly_as_good_as_one(monkeypatch):
     rows = clumps(300, 24, 20)
     flat = sfumato.build_decoys(rows, 256)
-    monkeypatch.setattr(build_decoys, "FLAT_LIMIT", 64)
+    monkeypatch.setattr(decoy_clusters, "FLAT_LIMIT", 64)
     nested = sfumato.build_decoys(rows, 256)
     assert len(nested) == 256
     assert quantisation_error(rows, nested) < 1.5 * quantisation_error(rows, flat)
@@ -56,7 +56,7 @@ def test_duplicates_leave_and_too_few_are_refused():
     rows = clumps(10, 16, 2)
     decoys = sfumato.build_decoys(np.concatenate([rows, rows, rows]), 20, parts=2)
     assert sorted(map(tuple, decoys.descriptors.tolist())) == sorted(map(tuple, rows.tolist()))
-    with pytest.raises(DecoyError, match="there are 20"):
+    with pytest.raises(DecoyError, match="20"):
         sfumato.build_decoys(np.concatenate([rows, rows]), 21)
 
 
@@ -114,7 +114,7 @@ def test_drawn_descriptors_are_real_ones():
     assert len(np.unique(nearest.argmin(axis=1))) == 200
     assert drawn.checksum == draw_descriptors(np.concatenate([rows, rows]), 200, parts=4, seed=1).checksum
     assert drawn.checksum != draw_descriptors(rows, 200, parts=4, seed=2).checksum
-    with pytest.raises(DecoyError, match="only 300 distinct"):
+    with pytest.raises(DecoyError, match="300"):
         draw_descriptors(np.concatenate([rows, rows]), 301)
-    with pytest.raises(DecoyError, match="must be positive"):
+    with pytest.raises(DecoyError, match="positive"):
         draw_descriptors(rows, 0)

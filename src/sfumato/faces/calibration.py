@@ -15,7 +15,7 @@ from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.faces import conceal_embeddings, split_decoys
 from sfumato.errors import FileError, InputError
 from sfumato.faces.compare import POINT, SUBSPACE, Threshold, checked_comparison, choose_threshold, pair_distances
-from sfumato.faces.enroll import refuse_decoys
+from sfumato.faces.enrollment import refuse_decoys
 from sfumato.faces.gallery_file import changing, load_gallery
 from sfumato.faces.probe import gallery_decoys, make_probe, need_decoys
 from sfumato.types.clear import Embeddings, people_of
