@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand
 
 from sfumato import __version__
-from sfumato.cli.options import printable
+from sfumato.cli.options import expand_groups, printable
 from sfumato.errors import SfumatoError
 
 # ----------------------------------------------------------------
@@ -265,7 +265,7 @@ def make_app(commands: Iterable[Command] = COMMANDS) -> typer.Typer:
             add = groups[command.group].command(command.name, cls=PlainCommand, help=command.help)
         else:
             add = made.command(command.name, cls=PlainCommand, help=command.help, rich_help_panel=panel)
-        add(explained(command.load(), command.interrupted))
+        add(explained(expand_groups(command.load()), command.interrupted))
     return made
 
 

@@ -16,6 +16,7 @@ from sfumato.cli.options import (
     Detector,
     ExtractorName,
     Labels,
+    LocalOptions,
     MaxFeatures,
     Quiet,
     Weights,
@@ -224,19 +225,12 @@ def conceal(
 # sfumato extract: pictures in, clear features in hloc's format out. For the device, to score attacks against
 
 
-LOCAL = LocalParams()
-
-
 def extract(
     source: Annotated[
         Path, typer.Argument(help="A folder of photos, a photo, an hloc features.h5, or a COLMAP database.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The features file to write, e.g. clear.h5.")],
-    detector: Detector = LOCAL.detector,
-    descriptor: Descriptor = LOCAL.descriptor,
-    weights: Weights = None,
-    max_features: MaxFeatures = LOCAL.max_features,
-    contrast_threshold: ContrastThreshold = LOCAL.contrast_threshold,
+    local: LocalOptions = LocalOptions(),
     extractor: ExtractorName = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
     workers: Workers = None,
@@ -250,19 +244,12 @@ def extract(
 
     Example: sfumato extract photos/ -o clear.h5 --max-features 1000
     """
-    local = LocalParams(
-        detector=detector,
-        descriptor=descriptor,
-        weights=weights,
-        max_features=max_features,
-        contrast_threshold=contrast_threshold,
-    )
     if output.name.endswith(".sfm.h5"):
         raise FileError(f"{output}: .sfm.h5 is for archives of concealed features; name clear ones otherwise")
     if output.exists() and not overwrite:
         raise FileError(f"{output} is already there: choose another file, or --overwrite to replace it")
     outcome = Outcome()
-    opened = open_source(source, params=local, extractor=extractor, workers=workers)
+    opened = open_source(source, params=local.params, extractor=extractor, workers=workers)
     bar = progress_bar("extracting", len(opened.names), quiet=quiet or as_json)
     write_hloc(output, at_least_one(read_features([opened], outcome, bar), outcome))
     warn_about(outcome)

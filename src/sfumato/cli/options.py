@@ -2,15 +2,17 @@
 """Options that several commands take, and the small files some of them name."""
 
 import csv
+import inspect
 import json
 import os
 import secrets
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 import typer
@@ -26,7 +28,7 @@ from sfumato.faces.gallery import Gallery
 from sfumato.faces.probe import Faces, make_probe, one_face, read_faces
 from sfumato.features.embeddings import read_column
 from sfumato.features.faces import FaceParams
-from sfumato.features.local import DESCRIPTORS, DETECTORS
+from sfumato.features.local import DESCRIPTORS, DETECTORS, LocalParams
 from sfumato.types.concealed import ConcealedTemplates
 from sfumato.types.recipe import GENERATED, KINDS, USUAL_DIMS
 
@@ -190,6 +192,65 @@ Labels = Annotated[
 Workers = Annotated[int | None, typer.Option(help="Images extracted at once. Default: the cores there are.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
+
+
+_LOCAL = LocalParams()
+
+
+def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take groups of options: each parameter that is a dataclass becomes one option per field.
+
+    The fields of a group are annotated as options are. A command names the group as a parameter whose default is an
+    instance with the defaults of that command; called by other code it takes the group itself.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    groups = {name: one for name, one in signature.parameters.items() if is_dataclass(one.default)}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in signature.parameters.items():
+        if name not in groups:
+            parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY))
+            continue
+        hints = get_type_hints(type(parameter.default), include_extras=True)
+        for field in fields(parameter.default):
+            default = getattr(parameter.default, field.name)
+            parameters.append(
+                inspect.Parameter(
+                    field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[field.name]
+                )
+            )
+
+    @wraps(command)
+    def run(**options: Any) -> None:
+        for name, parameter in groups.items():
+            names = [field.name for field in fields(parameter.default)]
+            options[name] = type(parameter.default)(**{field: options.pop(field) for field in names})
+        command(**options)
+
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalOptions:
+    """Options of local features, for commands that read photos."""
+
+    detector: Detector = _LOCAL.detector
+    descriptor: Descriptor = _LOCAL.descriptor
+    weights: Weights = None
+    max_features: MaxFeatures = _LOCAL.max_features
+    contrast_threshold: ContrastThreshold = _LOCAL.contrast_threshold
+
+    @property
+    def params(self) -> LocalParams:
+        """Return the settings of extraction, checked."""
+        return LocalParams(
+            detector=self.detector,
+            descriptor=self.descriptor,
+            weights=self.weights,
+            max_features=self.max_features,
+            contrast_threshold=self.contrast_threshold,
+        )
 
 
 LARGEST_KEY = 2**20
