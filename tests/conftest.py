@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all tests share: how hypothesis searches, and where real data lives."""
+"""Fixtures that all tests share: the depth of property searches, real data, and commands."""
 
+import contextlib
 import importlib.util
 import itertools
+import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean
@@ -26,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 settings.register_profile("here", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("here"), derandomize=True, print_blob=True)
-settings.register_profile("thorough", settings.get_profile("here"), max_examples=1500)
+settings.register_profile("thorough", settings.get_profile("here"), max_examples=500)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -84,7 +88,84 @@ def places() -> ModuleType:
     return module
 
 
-# ---------------------------------------------------------------- what tests of the audit and of experiments share
+# --- commands
+
+
+@pytest.fixture(scope="session")
+def run_sfumato() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a command in this process, or in one of its own with ``real``; return its code, output and errors.
+
+    A process is the point where signals, a terminal or what is imported matter; tests/cli/test_processes.py starts
+    every command once as one.
+    """
+
+    def run(*arguments: object, cwd: Path | None = None, code: int = 0, real: bool = False):
+        words = [str(argument) for argument in arguments]
+        done = run_process(words, cwd) if real else run_here(words, cwd)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
+
+    return run
+
+
+def run_process(words: list[str], cwd: Path | None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sfumato.cli", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=200, check=False)
+
+
+def run_here(words: list[str], cwd: Path | None) -> subprocess.CompletedProcess[str]:
+    from typer.testing import CliRunner
+
+    from sfumato.cli.app import app
+
+    with new_process(["sfumato", *words], cwd):
+        done = CliRunner().invoke(app, words)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
+
+
+FORMAT_WARNING = warnings.formatwarning
+
+
+@contextlib.contextmanager
+def new_process(arguments: list[str], cwd: Path | None) -> Iterator[None]:
+    """Let warnings, logging, folder and environment be as in a new process, and take back what a command changes."""
+    root, signals = logging.getLogger(), (signal.SIGINT, signal.SIGTERM)
+    handlers, level, environment = root.handlers, root.level, dict(os.environ)
+    actions = [signal.getsignal(number) for number in signals]
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        warnings.catch_warnings(),
+        np.errstate(),
+        contextlib.chdir(cwd or Path.cwd()),
+    ):
+        patch.setattr(sys, "argv", arguments)
+        patch.setattr(warnings, "formatwarning", FORMAT_WARNING)
+        warnings.showwarning = show_warning
+        warnings.resetwarnings()
+        for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+            warnings.simplefilter("ignore", category)
+        root.handlers = []
+        try:
+            yield
+        finally:
+            for handler in root.handlers:
+                handler.close()
+            root.handlers = handlers
+            root.setLevel(level)
+            os.environ.clear()
+            os.environ.update(environment)
+            for number, action in zip(signals, actions, strict=True):
+                if threading.current_thread() is threading.main_thread():
+                    signal.signal(number, action)
+
+
+def show_warning(message, category, filename, lineno, file=None, line=None):
+    sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
+
+
+# --- tasks, photos and faces that tests of several packages use
 
 
 class Counting:
@@ -156,7 +237,7 @@ def small_room(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def make_painter():
     """A painter without a network: it fills the picture with a number read off the rows."""
-    from sfumato.auditing.toolbox import Painter
+    from sfumato.auditing.toolbox import TrainedInverter
 
     def make(recipe="raw", architecture="patch", extractor_name="sift", *, dim=128):
         def paint(keypoints, rows, size):
@@ -167,7 +248,7 @@ def make_painter():
                 picture[:, columns] = np.clip(np.abs(rows).mean(axis=1) * 5, 0, 1)[None, :, None]
             return picture
 
-        return Painter(
+        return TrainedInverter(
             architecture=architecture,
             extractor_name=extractor_name,
             recipe=recipe,

@@ -1,7 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import subprocess
-import sys
-import warnings
 from pathlib import Path
 
 import cv2
@@ -23,48 +20,6 @@ def photos(tmp_path_factory) -> Path:
     (folder / "broken.jpg").write_text("this is no picture")
     (folder / "notes.txt").write_text("nor is this")
     return folder
-
-
-@pytest.fixture(scope="session")
-def run_sfumato():
-    """Run the command; return code, output and errors.
-
-    What should succeed runs in a process of its own, as a user starts it. What is refused, and help, is told by the
-    same application within this process, which saves a start; ``alone`` asks for a process.
-    """
-
-    def run(*arguments, cwd=None, code=0, alone=None):
-        words = [str(one) for one in arguments]
-        is_alone = (code == 0 and "--help" not in words) or cwd is not None if alone is None else alone
-        if is_alone:
-            done = subprocess.run(
-                [sys.executable, "-m", "sfumato.cli", *words],
-                cwd=cwd, capture_output=True, text=True, timeout=120, check=False,
-            )  # fmt: skip
-        else:
-            done = run_here(words)
-        assert done.returncode == code, done.stdout + done.stderr
-        return done
-
-    return run
-
-
-def run_here(words: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run the application in this process, where warnings are shown as in one of its own."""
-    from typer.testing import CliRunner
-
-    from sfumato.cli.app import app
-
-    def show(message, category, filename, lineno, file=None, line=None):
-        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        warnings.showwarning = show
-        done = CliRunner().invoke(app, words)
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
 
 
 @pytest.fixture(scope="session")

@@ -124,7 +124,7 @@ def test_misspelt_command_and_option(run_sfumato):
 
 
 def test_errors_are_one_line_without_a_traceback(run_sfumato, tmp_path):
-    errors = run_sfumato("inspect", tmp_path / "none.sfm.h5", code=1, alone=True).stderr
+    errors = run_sfumato("inspect", tmp_path / "none.sfm.h5", code=1, real=True).stderr
     assert errors.startswith("error: ")
     assert "Traceback" not in errors
     assert len(errors.strip().splitlines()) == 1

@@ -19,13 +19,13 @@ def gallery(tmp_path):
 
 def test_a_threshold_is_chosen_and_stored(run_sfumato, gallery):
     strangers = gallery.with_name("strangers.npz")
-    done = run_sfumato("calibrate", strangers, "-g", gallery, "--rate", "0.01", "--json", alone=False)
+    done = run_sfumato("calibrate", strangers, "-g", gallery, "--rate", "0.01", "--json")
     facts = json.loads(done.stdout)
     (stored,) = load_gallery(gallery).thresholds
     assert facts == {**stored.to_dict(), "gallery": str(gallery)}
     assert stored.impostor_pairs == 60 * 59
     assert stored.measured_rate <= 0.01
-    done = run_sfumato("calibrate", strangers, "-g", gallery, "--rate", "0.1", alone=False)
+    done = run_sfumato("calibrate", strangers, "-g", gallery, "--rate", "0.1")
     assert done.stdout.startswith("threshold for p-to-s: ")
     assert "of 3540 pairs of strangers (60 people) are accepted" in done.stdout
     assert len(load_gallery(gallery).thresholds) == 1
@@ -35,7 +35,7 @@ def test_people_come_from_a_table(run_sfumato, gallery):
     table = gallery.with_name("people.csv")
     table.write_text("".join(f"p{row},{row // 2}\n" for row in range(60)))
     strangers = gallery.with_name("strangers.npz")
-    done = run_sfumato("calibrate", strangers, "-g", gallery, "--rate", "0.1", "--people", table, "--json", alone=False)
+    done = run_sfumato("calibrate", strangers, "-g", gallery, "--rate", "0.1", "--people", table, "--json")
     assert (json.loads(done.stdout)["people"], json.loads(done.stdout)["impostor_pairs"]) == (30, 60 * 58)
 
 

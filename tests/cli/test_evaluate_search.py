@@ -26,7 +26,7 @@ def test_faces(run_sfumato, faces, tmp_path):
     done = run_sfumato(*command)
     assert "3 records" in done.stdout
     assert {"search-yale.md", "search-yale.csv", "search-yale.png"} <= {path.name for path in tmp_path.iterdir()}
-    told = json.loads(run_sfumato(*command, "--json", alone=False).stdout)
+    told = json.loads(run_sfumato(*command, "--json").stdout)
     assert [record["params"]["method"] for record in told] == ["exact", "grassmann quantile", "projector flat"]
     assert told[0]["seed"] == 0
 
@@ -37,7 +37,7 @@ def test_photos(run_sfumato, tmp_path):
         small = cv2.resize(sample_image(name).pixels, (80, 60))
         cv2.imwrite(str(tmp_path / "photos" / f"{name}.png"), small[:, :, ::-1])
     done = run_sfumato("evaluate", "search", tmp_path / "photos", "--dataset", "repatch", "--candidates", "10",
-                       "--methods", "exact,grassmann quantile", "-o", tmp_path / "out", "-q", alone=False)  # fmt: skip
+                       "--methods", "exact,grassmann quantile", "-o", tmp_path / "out", "-q")  # fmt: skip
     assert "2 records" in done.stdout
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"search-repatch-ssim.png", "search-repatch-photos.png", "search-repatch.md"} <= names
@@ -47,8 +47,7 @@ def test_descriptors_of_photos(run_sfumato, tmp_path):
     (tmp_path / "photos").mkdir()
     cv2.imwrite(str(tmp_path / "photos" / "a.png"), sample_image("coffee").pixels[:200, :200, ::-1])
     done = run_sfumato("evaluate", "search", tmp_path / "photos", "--recipe", "random-2", "--queries", 20, "--efforts",
-                       "0.1", "--methods", "exact,projector flat", "-o", tmp_path / "out", "-q",
-                       alone=False)  # fmt: skip
+                       "0.1", "--methods", "exact,projector flat", "-o", tmp_path / "out", "-q")  # fmt: skip
     assert "2 records" in done.stdout
     assert (tmp_path / "out" / "search-descriptors.png").exists()
 
@@ -61,7 +60,7 @@ def test_descriptors_of_a_network(run_sfumato, tmp_path):
     pairs = DescriptorPairs(first, second, np.arange(60), np.zeros(60, np.int64), Extractor("hardtfeat-x"))
     save_pairs(tmp_path / "pairs.npz", pairs)
     done = run_sfumato("evaluate", "search", tmp_path / "pairs.npz", "--recipe", "random-2", "--queries", 20,
-                       "--efforts", "0.5", "--methods", "exact", "-o", tmp_path / "out", "-q", alone=False)  # fmt: skip
+                       "--efforts", "0.5", "--methods", "exact", "-o", tmp_path / "out", "-q")  # fmt: skip
     assert "1 record" in done.stdout
 
 

@@ -35,27 +35,27 @@ def staff(tmp_path):
 
 def test_people_are_enrolled_renewed_and_revoked(run_sfumato, staff, tmp_path):
     gallery = tmp_path / "gallery.h5"
-    done = run_sfumato("enroll", staff, "--gallery", gallery, alone=False)
+    done = run_sfumato("enroll", staff, "--gallery", gallery)
     assert done.stdout.strip() == f"3 people enrolled with random-2: {gallery} holds 3 concealed templates"
     assert "hides gender and race badly" in done.stderr
     twin = ("enroll", staff, "-g", gallery, "--row", "p1", "--id", "alice")
     assert "'alice' looks like 'p1'" in run_sfumato(*twin, code=1).stderr
-    done = run_sfumato(*twin, "--allow-similar", "--json", alone=False)
+    done = run_sfumato(*twin, "--allow-similar", "--json")
     assert json.loads(done.stdout) == {
         "enrolled": ["alice"], "people": 4, "recipe": "random-2", "gallery": str(gallery)
     }  # fmt: skip
     before = load_gallery(gallery).template("p1").subspaces.origin
     newer = write_people(tmp_path / "newer.csv", [1], seed=1)
-    assert run_sfumato("renew", newer, "-g", gallery, alone=False).stdout.startswith("p1 renewed")
+    assert run_sfumato("renew", newer, "-g", gallery).stdout.startswith("p1 renewed")
     assert not np.allclose(load_gallery(gallery).template("p1").subspaces.origin, before)
-    assert run_sfumato("revoke", "p0", "p1", "p0", "-g", gallery, alone=False).stdout.startswith("2 people revoked")
-    done = run_sfumato("enroll", newer, "-g", gallery, alone=False)
+    assert run_sfumato("revoke", "p0", "p1", "p0", "-g", gallery).stdout.startswith("2 people revoked")
+    done = run_sfumato("enroll", newer, "-g", gallery)
     assert "p1 was enrolled before" in done.stderr
 
 
 def test_enrolling_again_is_refused(run_sfumato, staff, tmp_path):
     gallery = tmp_path / "gallery.h5"
-    run_sfumato("enroll", staff, "--gallery", gallery, alone=False)
+    run_sfumato("enroll", staff, "--gallery", gallery)
     before = gallery.read_bytes()
     done = run_sfumato("enroll", staff, "--gallery", gallery, "--row", "p2", code=1)
     assert "error: 'p2' is enrolled: a second, independent template of the same face would reveal it" in done.stderr
@@ -64,36 +64,36 @@ def test_enrolling_again_is_refused(run_sfumato, staff, tmp_path):
 
 def test_what_nobody_checked_is_told_once(run_sfumato, staff, tmp_path):
     gallery, word = tmp_path / "gallery.h5", "no threshold for p-to-s"
-    assert word not in run_sfumato("enroll", staff, "--row", "p0", "-g", gallery, alone=False).stderr  # nobody else yet
-    done = run_sfumato("enroll", write_people(tmp_path / "more.csv", range(1, 6)), "-g", gallery, alone=False)
+    assert word not in run_sfumato("enroll", staff, "--row", "p0", "-g", gallery).stderr  # nobody else yet
+    done = run_sfumato("enroll", write_people(tmp_path / "more.csv", range(1, 6)), "-g", gallery)
     assert done.stderr.count(word) == 1
     assert "'sfumato calibrate'" in done.stderr
     newer = write_people(tmp_path / "newer.csv", [1], seed=1)
-    assert word in run_sfumato("renew", newer, "-g", gallery, alone=False).stderr
+    assert word in run_sfumato("renew", newer, "-g", gallery).stderr
     set_threshold(gallery)
-    assert run_sfumato("renew", newer, "-g", gallery, alone=False).stderr == ""
+    assert run_sfumato("renew", newer, "-g", gallery).stderr == ""
 
 
 def test_a_template_does_not_move_to_another_face(run_sfumato, staff, tmp_path):
     gallery = tmp_path / "gallery.h5"
-    run_sfumato("enroll", staff, "-g", gallery, alone=False)
+    run_sfumato("enroll", staff, "-g", gallery)
     set_threshold(gallery)
     before = gallery.read_bytes()
     other = ("renew", write_people(tmp_path / "other.csv", [0], seed=1), "-g", gallery, "--id", "p1")
     assert "the new photo of 'p1' would be rejected" in run_sfumato(*other, code=1).stderr
     assert "'p1' looks like 'p0'" in run_sfumato(*other, "--allow-different", code=1).stderr
     assert gallery.read_bytes() == before
-    run_sfumato(*other, "--allow-different", "--allow-similar", alone=False)
+    run_sfumato(*other, "--allow-different", "--allow-similar")
 
 
 def test_faces_among_the_decoys_are_refused(run_sfumato, tmp_path):
     team, gallery = write_people(tmp_path / "team.csv", range(30)), tmp_path / "gallery.h5"
     own = tmp_path / "own.npz"
-    run_sfumato("decoys", "build", "--faces", team, "-o", own, alone=False)
+    run_sfumato("decoys", "build", "--faces", team, "-o", own)
     assert "'p0' is among the decoys" in run_sfumato("enroll", team, "-g", gallery, "--decoys", own, code=1).stderr
     assert not gallery.exists()
     other = write_people(tmp_path / "other.csv", [50])
-    run_sfumato("enroll", other, "-g", gallery, "--decoys", own, alone=False)
+    run_sfumato("enroll", other, "-g", gallery, "--decoys", own)
     for command in ("calibrate", "renew"):
         call = (command, team, "-g", gallery, "--decoys", own)
         assert "'p0' is among the decoys" in run_sfumato(*call, code=1).stderr

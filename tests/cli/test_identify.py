@@ -19,17 +19,17 @@ def gallery(tmp_path):
 
 def test_the_nearest_are_named(run_sfumato, gallery):
     probe = gallery.with_name("probe.npz")
-    lines = run_sfumato("identify", probe, "-g", gallery, "-k", 2, alone=False).stdout.splitlines()
+    lines = run_sfumato("identify", probe, "-g", gallery, "-k", 2).stdout.splitlines()
     assert lines[0].startswith("1. d: distance 0.")
     assert lines[-1] == "2 of 6 people (p-to-s)"
-    everybody = run_sfumato("identify", probe, "-g", gallery, "-k", 2**31 - 1, alone=False).stdout
+    everybody = run_sfumato("identify", probe, "-g", gallery, "-k", 2**31 - 1).stdout
     assert everybody.endswith("6 of 6 people (p-to-s)\n")
     strangers = Embeddings(np.random.default_rng(5).normal(size=(60, 64)), tuple(f"p{row}" for row in range(60)))
     calibrate_gallery(gallery, strangers, None, CalibrateParams(rate=0.01))
-    facts = json.loads(run_sfumato("identify", probe, "-g", gallery, "--json", alone=False).stdout)
+    facts = json.loads(run_sfumato("identify", probe, "-g", gallery, "--json").stdout)
     assert [one["accepted"] for one in facts["candidates"]] == [True, False, False, False, False]
     assert 0 < facts["expected by chance"] <= 0.06
-    assert "accepted" in run_sfumato("identify", probe, "-g", gallery, alone=False).stdout
+    assert "accepted" in run_sfumato("identify", probe, "-g", gallery).stdout
 
 
 def test_what_can_not_be_asked_is_told(run_sfumato, gallery):

@@ -35,7 +35,7 @@ def ask(folder, row, one, *more):
 @pytest.mark.parametrize("more", [(), ("--distance", "s-to-s", "--decoys", "decoys.npz")])
 def test_the_right_person_is_accepted_and_another_is_not(run_sfumato, folder, monkeypatch, more):
     monkeypatch.chdir(folder)
-    done = run_sfumato(*ask(folder, "new-a", "alice", *more), alone=False)
+    done = run_sfumato(*ask(folder, "new-a", "alice", *more))
     assert done.stdout.startswith("accepted as alice: distance 0.")
     assert "of strangers" in done.stdout
     done = run_sfumato(*ask(folder, "new-a", "bob", "--json", *more), code=3)
