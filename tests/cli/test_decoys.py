@@ -84,13 +84,13 @@ def test_decoys_are_made_of_faces(run_sfumato, tmp_path):
     np.savez(tmp_path / "faces.npz", embedding=rows, gender=np.arange(30, dtype=np.uint8) % 2)
     path = tmp_path / "decoys.npz"
     command = ("decoys", "build", "--faces", tmp_path / "faces.npz", "-o", path, "--overwrite")
-    done = run_sfumato(*command, "--extractor", "arcface", "--label-column", "gender", alone=False)
+    done = run_sfumato(*command, "--extractor", "arcface", "--label-column", "gender")
     assert done.stdout.startswith("30 decoys in 16 parts from 30 faces (arcface): ")
     decoys = sfumato.load_decoys(path)
     assert decoys.extractor.name == "arcface"
     assert sorted(decoys.labels.tolist()) == ["0"] * 15 + ["1"] * 15
     assert np.allclose(np.linalg.norm(decoys.descriptors, axis=1), 1, atol=1e-6)
-    assert json.loads(run_sfumato(*command, "--size", 5, "--drawn", "--json", alone=False).stdout)["decoys"] == 5
+    assert json.loads(run_sfumato(*command, "--size", 5, "--drawn", "--json").stdout)["decoys"] == 5
 
 
 def test_faces_and_photos_are_not_mixed(run_sfumato, tmp_path):
@@ -112,7 +112,7 @@ def test_the_least_alike_faces_are_taken(run_sfumato, tmp_path):
     np.savez(tmp_path / "faces.npz", embedding=np.random.default_rng(0).normal(size=(60, 16)))
     output = tmp_path / "spread.npz"
     faces = ("--faces", tmp_path / "faces.npz")
-    run_sfumato("decoys", "build", *faces, "--size", 20, "--spread", "--parts", 2, "-o", output, alone=False)
+    run_sfumato("decoys", "build", *faces, "--size", 20, "--spread", "--parts", 2, "-o", output)
     assert len(load_decoys(output)) == 20
     done = run_sfumato("decoys", "build", *faces, "--spread", "-o", tmp_path / "no.npz", code=1)
     assert "--spread belongs to --faces and --size" in done.stderr
