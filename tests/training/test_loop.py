@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a training goes on, and whether it has come to rest."""
+"""Length, rate and flatness of a training."""
 
 import math
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import InputError
-from sfumato.training.loop import Pace, TrainingResult, finite, flatness, told_flatness
+from sfumato.training.loop import Budget, Pace, TrainingResult, finite, flatness, flatness_message
 
 
 def test_steps_or_minutes_whichever_is_given():
@@ -58,6 +58,27 @@ def test_a_loss_that_is_no_number_ends_a_training():
 
 
 def test_what_is_too_short_to_judge_is_told_so():
-    assert told_flatness(0.034) == "the loss still fell by 3.4 % over the last fifth: train longer"
+    assert flatness_message(0.034) == "the loss still fell by 3.4 % over the last fifth: train longer"
     for unknown in (None, math.inf):
-        assert "too few steps to tell" in told_flatness(unknown)
+        assert "too few steps to tell" in flatness_message(unknown)
+
+
+def test_rounds_go_on_to_the_end():
+    pace, seen = Pace(0, 3), []
+
+    def progress(items):
+        for item in items:
+            seen.append(item)
+            yield item
+
+    for _ in pace.rounds(progress):
+        pace.steps += 1
+    assert pace.steps == 3
+    assert len(seen) == 1000
+    assert pace.seconds_left == 0
+
+
+def test_budgets_of_nothing():
+    for settings in ({}, {"minutes": -1.0}, {"steps": 0}, {"minutes": math.nan}):
+        with pytest.raises(InputError, match="minutes"):
+            Budget(**settings)

@@ -4,8 +4,8 @@ import pytest
 
 from sfumato.errors import InputError
 from sfumato.inversion import patches as patchnet
-from sfumato.training.loop import Budget
-from sfumato.training.patch import PatchTraining, represent_clear, train_patch_network, window
+from sfumato.training.loop import Budget, Pace, TrainingState
+from sfumato.training.patch import PatchTraining, represent_clear, stage_facts, train_patch_network, window
 from sfumato.training.photos import Pairs, normalise
 from sfumato.types.extractor import Extractor
 
@@ -32,11 +32,11 @@ TRAINING = PatchTraining(budget=Budget(steps=60), hidden=32, batch=128, rate=5e-
 
 def test_the_network_learns_what_descriptors_say(pairs):
     held = pairs.photos < 3
-    tensors, stage = train_patch_network(pairs, held, TRAINING)
+    tensors, facts = train_patch_network(pairs, held, TRAINING)
     assert set(tensors) == set(patchnet.shapes(2, 32))
-    assert stage.losses[-1] < 0.3 * stage.losses[0]
+    assert facts["last_loss"] < 0.3 * facts["first_loss"]
     _, control = train_patch_network(pairs, held, TRAINING, represent=lambda rows: 0 * rows)  # the control
-    assert control.losses[-1] > 0.7 * control.losses[0]
+    assert control["last_loss"] > 0.7 * control["first_loss"]
     found = patchnet.predict_patches(tensors, pairs.descriptors[:50], pairs.keypoints[:50, 2]).reshape(50, -1)
     truth = np.nan_to_num(pairs.patches[:50].astype(np.float32)) * np.exp(pairs.contrasts[:50, None])
     assert np.mean((found - truth) ** 2) < 0.3 * np.mean(truth**2)
@@ -51,15 +51,15 @@ def test_the_same_seed_gives_the_same_network_also_after_an_interruption(pairs, 
     class Stop(Exception):
         pass
 
-    def stop(stage):
-        if stage.pace.steps == 10:
+    def stop(state):
+        if state.pace.steps == 10:
             raise Stop
 
     with pytest.raises(Stop):
         train_patch_network(pairs, held, short, path=tmp_path / "a.part", report=stop)
-    resumed, stage = train_patch_network(pairs, held, short, path=tmp_path / "a.part")
+    resumed, facts = train_patch_network(pairs, held, short, path=tmp_path / "a.part")
     other, _ = train_patch_network(pairs, held, PatchTraining(budget=Budget(steps=20), hidden=8, batch=64, seed=1))
-    assert stage.pace.steps == 20
+    assert facts["steps"] == 20
     for name in first:
         np.testing.assert_array_equal(again[name], first[name])
         np.testing.assert_array_equal(resumed[name], first[name])
@@ -78,3 +78,14 @@ def test_the_centre_counts_most():
     assert weights[0, 0] == weights.min() > 0
     rows = np.ones((2, 3), np.float32)
     assert represent_clear(rows) is rows
+
+
+def test_a_falling_loss_is_not_flat():
+    state = TrainingState("toy", {}, {}, Pace(0, 1000), {}, losses={"validation": [1.0] * 20})
+    assert stage_facts(state)["flatness"] is None  # too few steps to tell
+    state.pace.steps = 1000
+    assert stage_facts(state)["is_flat"]
+    state.losses["validation"] = list(np.linspace(1, 0.5, 21))
+    assert not stage_facts(state)["is_flat"]
+    state.losses["validation"] = [1.0]
+    assert stage_facts(state)["flatness"] is None

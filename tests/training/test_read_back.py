@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from sfumato.concealment.seal import EVALUATION_KEY
+from sfumato.concealment.keys import EVALUATION_KEY
 from sfumato.errors import InputError
 from sfumato.training import photos
 from sfumato.training.photos import reader_of

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept of a training is all there is to go on from."""
+"""The file of an unfinished training: weights, optimisers and random numbers go on to the last bit."""
 
 from pathlib import Path
 from typing import Any
@@ -8,65 +8,117 @@ import numpy as np
 import pytest
 
 from sfumato.errors import FileError
-from sfumato.training.loop import generator_state, part_of, restore, set_generator_state, snapshot
+from sfumato.files.tensors import load_checkpoint, save_checkpoint
+from sfumato.training.loop import Budget, Pace, TrainingState, part_of, read_state, resume_state, save_state
 
 torch = pytest.importorskip("torch")
 
 
-def made(seed: int = 0, width: int = 3) -> tuple[Any, Any]:
+def begin(seed: int = 0, width: int = 3, settings: dict[str, Any] | None = None) -> TrainingState:
     torch.manual_seed(seed)
     modules = torch.nn.ModuleList([torch.nn.Linear(2, width), torch.nn.BatchNorm1d(width)])
-    return modules, torch.optim.AdamW(modules.parameters(), lr=0.1)
+    optimizer = torch.optim.AdamW(modules.parameters(), lr=0.1)
+    return TrainingState(
+        "toy",
+        {"net": modules},
+        {"net": optimizer},
+        Pace(0, Budget(steps=10).steps),
+        settings or {"seed": 0, "photos": 3},
+        rng=np.random.default_rng(seed),
+        constants={"mean": np.full(2, seed, np.float32)},
+        notes={"stage": seed},
+    )
 
 
-def train(modules: Any, optimizer: Any, steps: int) -> None:
-    for number in range(steps):
-        x = torch.linspace(-1, 1, 8).view(4, 2) * (number + 1)
-        optimizer.zero_grad()
-        (modules[1](modules[0](x)) ** 3).sum().backward()
-        optimizer.step()
+def train(state: TrainingState, steps: int) -> TrainingState:
+    for _ in range(steps):
+        assert state.rng is not None
+        x = torch.from_numpy(state.rng.normal(size=(4, 2)).astype(np.float32))
+        loss = (state.networks["net"][1](state.networks["net"][0](x)) ** 3).sum()
+        state.descend("net", loss, state.pace.rate(0.1), clip=1.0)
+        state.pace.steps += 1
+        state.add_loss("training", loss.item())
+        if state.is_due(5):
+            state.mark_validation(5)
+            state.history.append({"step": state.pace.steps})
+    return state
 
 
-def test_it_goes_on_to_the_last_bit():
-    one, other = made(), made(1)
-    train(*one, 3)
-    restore(*other, snapshot(*one), Path("x.part"))
-    train(*one, 2)
-    train(*other, 2)
-    state, again = one[0].state_dict(), other[0].state_dict()
-    assert all(torch.equal(state[name], again[name]) for name in state)
+def weights(state: TrainingState) -> list[np.ndarray]:
+    return [value.numpy().copy() for value in state.networks["net"].state_dict().values()]
 
 
-def test_a_snapshot_is_a_copy():
-    modules, optimizer = made()
-    train(modules, optimizer, 1)
-    kept = snapshot(modules, optimizer)
-    before = {name: value.copy() for name, value in kept.items()}
-    train(modules, optimizer, 1)
-    assert all(np.array_equal(kept[name], before[name]) for name in kept)
+def test_a_resumed_training_ends_with_the_same_numbers(tmp_path: Path):
+    entire = train(begin(), 10)
+    interrupted = train(begin(), 4)
+    interrupted.best, interrupted.best_arrays = {"step": 3}, {"x": np.ones(2, np.float32)}
+    save_state(interrupted, tmp_path / "x.part")
+    train(interrupted, 1)  # what is saved is a copy
+    other = begin(1)
+    resume_state(other, tmp_path / "x.part")
+    assert (other.pace.steps, other.best, other.notes) == (4, {"step": 3}, {"stage": 0})
+    assert np.array_equal(other.constants["mean"], [0, 0])
+    assert np.array_equal(other.best_arrays["x"], [1, 1])
+    train(other, 6)
+    assert all(np.array_equal(first, second) for first, second in zip(weights(entire), weights(other), strict=True))
+    assert (other.losses, other.history) == (entire.losses, entire.history)
 
 
-def test_another_network_is_told():
-    one = made()
-    train(*one, 1)
-    arrays = snapshot(*one)
-    with pytest.raises(FileError, match="not the network"):
-        restore(*made(width=4), arrays, Path("x.part"))
-    arrays["optimizer.0.exp_avg"] = np.zeros((5, 5), np.float32)
-    with pytest.raises(FileError, match="optimiser"):
-        restore(*made(), arrays, Path("x.part"))
-    with pytest.raises(FileError, match="optimiser"):
-        restore(*made(), {**snapshot(*one), "optimizer.x": np.zeros(1)}, Path("x.part"))
+def test_the_time_before_counts(tmp_path: Path):
+    state = begin()
+    state.pace.seconds_before = 100.0
+    save_state(state, tmp_path / "x.part")
+    other = begin()
+    resume_state(other, tmp_path / "x.part")
+    assert 100 <= other.pace.seconds < 160
+    assert not other.is_unsaved(1)
+    other.saved -= 61
+    assert other.is_unsaved(1)
 
 
-def test_generators_go_on():
-    rng, other = np.random.default_rng(1), np.random.default_rng(2)
-    rng.normal(size=3)
-    set_generator_state(other, generator_state(rng), Path("x.part"))
-    assert rng.integers(2**60) == other.integers(2**60)
-    for damaged in (None, {}, {"bit_generator": "PCG64", "state": 3}):
-        with pytest.raises(FileError, match="random state"):
-            set_generator_state(other, damaged, Path("x.part"))
+def test_another_training_is_refused(tmp_path: Path):
+    path = tmp_path / "x.part"
+    save_state(train(begin(), 1), path)
+    for settings in ({"seed": 1, "photos": 3}, {"seed": 0}, {"seed": 0, "photos": 3, "more": 1}):
+        is_part = settings.items() <= begin().settings.items()
+        if is_part:
+            read_state(path, "toy", settings)
+            continue
+        with pytest.raises(FileError, match="settings"):
+            resume_state(begin(settings=settings), path)
+    with pytest.raises(FileError, match="bias"):
+        resume_state(begin(width=4), path)
+    with pytest.raises(FileError, match="other in training"):
+        read_state(path, "other", {})
+    arrays, facts = load_checkpoint(path)
+    save_checkpoint(path, arrays, {name: value for name, value in facts.items() if name != "version"})
+    with pytest.raises(FileError, match="version"):
+        resume_state(begin(), path)
+
+
+def test_damage_is_named(tmp_path: Path):
+    path = tmp_path / "x.part"
+    save_state(train(begin(), 1), path)
+    arrays, facts = load_checkpoint(path)
+    moved = {**arrays, "net/optimizer.0.exp_avg": np.zeros((5, 5), np.float32)}
+    for damaged in (moved, {**arrays, "net/optimizer.x": np.zeros(1)}):
+        save_checkpoint(path, damaged, facts)
+        with pytest.raises(FileError, match="optimiser"):
+            resume_state(begin(), path)
+    less = {name: value for name, value in arrays.items() if name != "constants/mean"}
+    for arrays_now, change in (
+        (less, {}),
+        (arrays, {"rng": None}),
+        (arrays, {"rng": {"bit_generator": "PCG64", "state": 3}}),
+        (arrays, {"steps": "many"}),
+        (arrays, {"notes": None}),
+    ):
+        save_checkpoint(path, arrays_now, facts | change)
+        with pytest.raises(FileError, match="damaged"):
+            resume_state(begin(), path)
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(FileError):
+        resume_state(begin(), path)
 
 
 def test_the_file_beside():

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.filesize import decimal
 
 from sfumato.cli.invert import concealer_of
 from sfumato.cli.options import (
@@ -22,14 +23,13 @@ from sfumato.cli.options import (
     Weights,
     Workers,
     complete_recipe,
-    human_size,
     one_of,
     progress_bar,
     tell,
     warn_about,
 )
 from sfumato.concealment.encoder import save_encoder
-from sfumato.device import Outcome, open_source, read_features
+from sfumato.device import ConcealOutcome, open_source, read_features
 from sfumato.errors import FileError, InputError, suggest
 from sfumato.features.local import LocalParams
 from sfumato.images.read import list_images
@@ -40,7 +40,7 @@ from sfumato.training.compress import learn_compress
 from sfumato.training.decoder import DecoderTrainParams, train_decoder
 from sfumato.training.image import ImageTrainParams, train_image_inverter
 from sfumato.training.inverter import InverterTrainParams, parts_of, train_patch_inverter
-from sfumato.training.loop import Stage, part_of, told_flatness
+from sfumato.training.loop import TrainingState, flatness_message, part_of
 from sfumato.training.pairs import PairParams, pairs_from_photos, save_pairs
 from sfumato.types.recipe import Recipe
 
@@ -153,7 +153,7 @@ def inverter(
     facts |= {"output": str(output), "bytes": output.stat().st_size}
     of = "keypoints of" if keypoints_only else recipe
     line = f"{architecture} inverter for {of} {descriptor} from {min(len(given), max_photos)} photos"
-    tell(f"{line}: {output} ({human_size(facts['bytes'])})", facts, as_json=as_json)
+    tell(f"{line}: {output} ({decimal(facts['bytes'])})", facts, as_json=as_json)
 
 
 def _train_patch(
@@ -168,10 +168,11 @@ def _train_patch(
     """Train, check if asked to, and return what the file says about it."""
     concealer, check = attacked
 
-    def report(stage: Stage) -> None:
+    def report(state: TrainingState) -> None:
         if not quiet:
-            left = f"{stage.seconds_left / 60:.1f} min left" if stage.pace.steps else "begins"
-            print(f"{stage.name}: step {stage.pace.steps}, loss {stage.losses[-1]:.4f}, {left}", file=sys.stderr)
+            left = f"{state.pace.seconds_left / 60:.1f} min left" if state.pace.steps else "begins"
+            loss = state.losses["validation"][-1]
+            print(f"{state.name}: step {state.pace.steps}, loss {loss:.4f}, {left}", file=sys.stderr)
 
     bar = progress_bar("reading and painting", None, quiet=quiet)
     trained = train_patch_inverter(
@@ -188,7 +189,7 @@ def _train_patch(
         save_weights(output, replace(header, made=made), tensors)
     for name, value in made.items():
         if isinstance(value, dict) and value.get("is_flat") is False:
-            print(f"{name}: {told_flatness(value['flatness'])}", file=sys.stderr)
+            print(f"{name}: {flatness_message(value['flatness'])}", file=sys.stderr)
     return made
 
 
@@ -266,12 +267,12 @@ def decoder(
     concealer = concealer_of(recipe, decoys, seed)
     result = train_decoder(params, given, output, concealer=concealer, progress=bar, resume=resume)
     if not result.is_flat:
-        print(told_flatness(result.flatness), file=sys.stderr)
+        print(flatness_message(result.flatness), file=sys.stderr)
     size = output.stat().st_size
     facts = result.facts() | {"output": str(output), "bytes": size, "recipe": recipe}
     share = 100 * result.scores["within 0.1"]
     line = f"decoder for {recipe} {descriptor} from {len(given)} photos: {share:.0f} % of rows held out within 0.1"
-    tell(f"{line}: {output} ({human_size(size)})", facts, as_json=as_json)
+    tell(f"{line}: {output} ({decimal(size)})", facts, as_json=as_json)
 
 
 # ----------------------------------------------------------------
@@ -315,7 +316,7 @@ def compress(
         contrast_threshold=contrast_threshold,
     )  # fmt: skip
     opened = [open_source(path, params=local, extractor=extractor, workers=workers) for path in sources]
-    outcome = Outcome()
+    outcome = ConcealOutcome()
     bar = progress_bar("reading", sum(len(source.names) for source in opened), quiet=quiet or as_json)
     images = [features for _, features in read_features(opened, outcome, bar) if len(features)]
     warn_about(outcome)
@@ -332,7 +333,7 @@ def compress(
     shares = ", ".join(f"{dim}: {100 * share:.0f} %" for dim, share in kept.items())
     tell(
         f"{encoder.output_dim} components of {encoder.card['descriptors']} {kind.name} descriptors of {outcome.images} "
-        f"images; spread kept by {shares}: {output} ({human_size(size)})",
+        f"images; spread kept by {shares}: {output} ({decimal(size)})",
         facts,
         as_json=as_json,
     )
@@ -391,7 +392,7 @@ def pairs(
     groups, points, size = len(np.unique(pairs.groups)), len(np.unique(pairs.points)), output.stat().st_size
     facts = {"output": str(output), "bytes": size, "pairs": len(pairs), "points": points, "photos": groups}
     line = f"{len(pairs)} pairs of {points} points of {groups} of {len(chosen)} photos"
-    tell(f"{line}: {output} ({human_size(size)}; clear, keep it private)", facts, as_json=as_json)
+    tell(f"{line}: {output} ({decimal(size)}; clear, keep it private)", facts, as_json=as_json)
 
 
 def evenly(paths: list[Path], count: int | None) -> list[Path]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.filesize import decimal
 
 from sfumato.cli.options import (
     AsJson,
@@ -14,7 +15,6 @@ from sfumato.cli.options import (
     MaxFeatures,
     Quiet,
     Weights,
-    human_size,
     one_of,
     progress_bar,
     tell,
@@ -25,7 +25,7 @@ from sfumato.features.networks import NETWORKS, kind_of
 from sfumato.images.read import list_images
 from sfumato.training.loop import part_of
 from sfumato.training.ninja.params import ADVERSARIES, PRESETS, SMALL, NinjaTrainParams, preset, takes_photos
-from sfumato.training.ninja.state import Source
+from sfumato.training.ninja.state import NinjaFiles
 from sfumato.training.ninja.train import train_ninja
 from sfumato.training.pairs import DescriptorPairs, PairParams, is_pair_file, load_pairs, read_pairs, refuse_others
 from sfumato.training.patch_sets import is_ubc_folder, list_hpatches
@@ -135,19 +135,19 @@ def ninja(
     if pairs is None:
         pairs = read_pairs(patches, PairParams(seed=seed, local=local or LOCAL), progress=bar)
     given = [path for place in photos or _photos_in(patches) for _, path in list_images(place)]
-    source = Source(start=start, data=f"pairs of {patches.name}, {len(given)} photos", command=_command())
+    files = NinjaFiles(start=start, data=f"pairs of {patches.name}, {len(given)} photos", command=_command())
 
     def report(line: str) -> None:
         if not hidden and not sys.stderr.isatty():
             print(line, file=sys.stderr)
 
-    encoder = train_ninja(params, pairs, given, output, source=source, progress=bar, report=report, resume=resume)
+    encoder = train_ninja(params, pairs, given, output, files=files, progress=bar, report=report, resume=resume)
     size, held = output.stat().st_size, encoder.card["held out"]
     facts: dict[str, Any] = {"output": str(output), "bytes": size, "checksum": encoder.checksum, **encoder.card}
     line = f"encoder for {kind}, lambda {privacy:g}, against {params.adversary}: FPR@95 "
     line += f"{held['encoded']['fpr95']:.4f} (raw {held['raw']['fpr95']:.4f}), "
     line += f"matched {held['encoded']['matched']:.3f} ({held['raw']['matched']:.3f})"
-    tell(f"{line}: {output} ({human_size(size)})", facts, as_json=as_json)
+    tell(f"{line}: {output} ({decimal(size)})", facts, as_json=as_json)
 
 
 def _kind(descriptor: str | None, stored: DescriptorPairs | None, patches: Path) -> str:

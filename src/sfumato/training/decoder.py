@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a decoder from what is released back to the clear descriptor: one loop, from public photos to a file.
+"""Training of decoders, from concealed descriptors back to clear ones.
 
 The general attack: descriptors of other people's photos are concealed under the same recipe, anew in every round, and
-a perceptron learns to undo it. Receives the concealing function; knows none. With a number of steps, a seed and a
-concealer that repeats itself, a training is the same on every run, interrupted or not.
+a perceptron learns to undo it. The concealing function is an argument. With a number of steps, a seed and a repeatable
+concealer, a training gives the same weights on every run, interrupted or not. Clear descriptors are never written.
 """
 
 import logging
@@ -17,45 +17,42 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import FileError, ImageError, InputError, need
+from sfumato.errors import ImageError, InputError, need
 from sfumato.features.local import LocalParams, extract
-from sfumato.features.results import Progress
-from sfumato.files.tensors import load_checkpoint, save_checkpoint
+from sfumato.files.tensors import save_checkpoint
 from sfumato.inversion.canonical import as_subspaces, canonical_input, frame_of
 from sfumato.inversion.descriptors import KIND, Decoder, Layout
 from sfumato.training.loop import (
-    TICKS,
     Pace,
     TrainingResult,
-    finite,
-    flatness,
-    generator_state,
+    TrainingState,
+    finish,
     network_arrays,
     part_of,
-    restore,
-    set_generator_state,
-    snapshot,
-    told_flatness,
+    resume_state,
+    save_state,
 )
 from sfumato.training.photos import Concealer, Picture
 from sfumato.types.arrays import Range, frozen_array, refuse_unknown, settle_numbers
 from sfumato.types.clear import Features
 from sfumato.types.concealed import Subspaces
 from sfumato.types.extractor import Extractor
-
-# ----------------------------------------------------------------
-# What a decoder is trained with: settings, public descriptors, and how rows of them are concealed
-# Holds clear descriptors of public photos; nothing of it is written anywhere.
-
+from sfumato.types.progress import Progress
 
 Floats = NDArray[np.float32]
+
+Released = Subspaces | Floats
+
+VALIDATIONS = 10
+WITHIN = (0.02, 0.1, 0.3)
+"""Distances to the clear descriptor; the share of guesses within each is a score."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderTrainParams:
-    """How a decoder is trained.
+    """Settings of a decoder's training.
 
     ``form`` direct, search, or auto: a search wherever one is possible. ``hidden`` units in each of ``depth`` layers.
     ``steps`` instead of ``minutes`` makes the training repeatable. Of each photo at most ``per_photo`` descriptors are
@@ -150,9 +147,7 @@ def _of_photos(
     return np.concatenate(found), extractor
 
 
-# ----------------------------------------------------------------
-# What a decoder learns from: the losses of both forms, and the points a search is shown while it learns
-# Knows tensors of one batch. Random numbers come from the generator given, so that a training can be repeated.
+# --- the losses of both forms
 
 
 NEAR = 0.2
@@ -229,29 +224,7 @@ def _run(modules: Any, layout: Layout, constants: dict[str, Floats], x: Any) -> 
     return torch.nn.functional.normalize(rows, dim=1, eps=1e-9) if layout.unit else rows, sure
 
 
-Released = Subspaces | Floats
-
-
-VALIDATIONS = 10
-RESUMED = "decoder in training"
-WITHIN = (0.02, 0.1, 0.3)
-
-
-@dataclass(slots=True, repr=False)
-class State:
-    """A training under way."""
-
-    modules: Any
-    optimizer: Any
-    rng: np.random.Generator
-    pace: Pace
-    layout: Layout
-    constants: dict[str, Floats]
-    facts: dict[str, Any]
-    losses: list[float] = field(default_factory=list)
-    best: dict[str, Any] = field(default_factory=lambda: {"step": -1, "scores": {"mean": 1e9}})
-    saved: float = 0.0
-    validated: int = -1
+# --- the training
 
 
 def train_decoder(
@@ -275,41 +248,32 @@ def train_decoder(
     rng = np.random.default_rng(params.seed)
     training, held_out, extractor = public_rows(params, photos_or_descriptors, rng, progress)
     hidden, recipe = conceal_rows(held_out, extractor, concealer)
-    state = begin(params, training, hidden, rng)
-    state.facts |= {"recipe": recipe, "extractor": extractor.name, "rows": len(training)}
+    state, layout = begin(params, training, hidden, rng)
+    state.settings |= {"recipe": recipe, "extractor": extractor.name, "rows": len(training)}
     if resume:
-        restore_state(state, Path(output))
+        resume_state(state, part_of(Path(output)))
     per_round = max(1, params.concealed_at_once // params.batch)
-    for tick in progress(range(int(state.pace.share * TICKS), TICKS)):
-        while state.pace.share * TICKS < tick + 1:
-            clear = training[state.rng.integers(len(training), size=per_round * params.batch)]
-            inputs = canonical_input(conceal_rows(clear, extractor, concealer)[0], state.constants["frame"])
-            for start in range(0, len(clear), params.batch):
-                if state.pace.share < 1:
-                    step(state, params, inputs[start : start + params.batch], clear[start : start + params.batch])
-            if int(state.pace.share * VALIDATIONS) > state.validated:
-                validate(state, hidden, held_out, Path(output))
-            if state.pace.seconds - state.saved > 60 * params.save_minutes:
-                save_state(state, Path(output))
-    return finish(state, Path(output))
+    for _ in state.pace.rounds(progress):
+        clear = training[rng.integers(len(training), size=per_round * params.batch)]
+        inputs = canonical_input(conceal_rows(clear, extractor, concealer)[0], state.constants["frame"])
+        for start in range(0, len(clear), params.batch):
+            if state.pace.share < 1:
+                batch = slice(start, start + params.batch)
+                loss = loss_of(state.networks["decoder"], layout, state.constants, inputs[batch], clear[batch], rng)
+                state.descend("decoder", loss, state.pace.rate(params.rate), clip=1.0)
+                state.pace.steps += 1
+                state.add_loss("training", loss.item())
+        if state.is_due(VALIDATIONS):
+            validate(state, layout, hidden, held_out, Path(output))
+        if state.is_unsaved(params.save_minutes):
+            save_state(state, part_of(Path(output)))
+    return finish(state, Path(output), KIND)
 
 
-def step(state: State, params: DecoderTrainParams, inputs: Floats, clear: Floats) -> None:
-    """Learn from one batch of canonical inputs (B, C) and clear descriptors (B, n)."""
-    torch: Any = need("torch", extra="learn")
-    loss = loss_of(state.modules, state.layout, state.constants, inputs, clear, state.rng)
-    for group in state.optimizer.param_groups:
-        group["lr"] = state.pace.rate(params.rate)
-    state.optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(state.modules.parameters(), 1.0)
-    state.optimizer.step()
-    state.pace.steps += 1
-    state.losses.append(finite(loss.item()))
-
-
-def begin(params: DecoderTrainParams, training: Floats, hidden: Released, rng: np.random.Generator) -> State:
-    """Choose the form, make a perceptron with random weights, and measure what its inputs look like."""
+def begin(
+    params: DecoderTrainParams, training: Floats, hidden: Released, rng: np.random.Generator
+) -> tuple[TrainingState, Layout]:
+    """Choose the form of a decoder, make a perceptron with random weights, and measure its inputs."""
     torch: Any = need("torch", extra="learn")
     m = hidden.dim if isinstance(hidden, Subspaces) else 0
     n_in = hidden.ambient_dim if isinstance(hidden, Subspaces) else hidden.shape[1]
@@ -333,77 +297,31 @@ def begin(params: DecoderTrainParams, training: Floats, hidden: Released, rng: n
         torch.manual_seed(params.seed)
         modules = torch.nn.ModuleList([torch.nn.Linear(a, b) for a, b in pairwise(ends)])
     optimizer = torch.optim.AdamW(modules.parameters(), lr=params.rate, weight_decay=1e-4)
-    facts = {"kind": KIND, "params": params.facts()}
-    constants = {"frame": frame, "mean": mean, "deviation": deviation}
-    return State(modules, optimizer, rng, Pace(params.minutes, params.steps), layout, constants, facts)
+    return TrainingState(
+        "decoder",
+        {"decoder": modules},
+        {"decoder": optimizer},
+        Pace(params.minutes, params.steps),
+        {"params": params.facts(), "layout": asdict(layout)},
+        rng=rng,
+        constants={"frame": frame, "mean": mean, "deviation": deviation},
+        best={"step": -1, "scores": {"mean": 1e9}},
+    ), layout
 
 
-def validate(state: State, hidden: Released, clear: Floats, output: Path) -> None:
-    """Score the decoder on rows held out, with and without projection; if it was never better, keep it."""
-    state.validated = int(state.pace.share * VALIDATIONS)
-    arrays = network_arrays(state.modules) | state.constants
-    choices = [state.layout]
-    if state.layout.form == "direct" and state.layout.m and state.layout.n_in == state.layout.n_out:
-        choices.append(replace(state.layout, project=True))
-    for layout in choices:
-        distances = np.linalg.norm(Decoder(layout, arrays, {})(hidden) - clear, axis=1)
+def validate(state: TrainingState, layout: Layout, hidden: Released, clear: Floats, output: Path) -> None:
+    """Score the decoder on held-out rows, with and without projection, and write it if it is the best so far."""
+    state.mark_validation(VALIDATIONS)
+    arrays = network_arrays(state.networks["decoder"]) | state.constants
+    layouts = [layout]
+    if layout.form == "direct" and layout.m and layout.n_in == layout.n_out:
+        layouts.append(replace(layout, project=True))
+    for choice in layouts:
+        distances = np.linalg.norm(Decoder(choice, arrays, {})(hidden) - clear, axis=1)
         scores = {"mean": float(distances.mean()), "median": float(np.median(distances))}
         scores |= {f"within {limit}": float((distances <= limit).mean()) for limit in WITHIN}
-        log.info("step %d: mean distance %.4f on rows held out", state.pace.steps, scores["mean"])
+        log.info("step %d: mean distance %.4f on held-out rows", state.pace.steps, scores["mean"])
         if scores["mean"] < state.best["scores"]["mean"]:
             state.best = {"step": state.pace.steps, "scores": scores}
-            save_checkpoint(output, arrays, state.facts | {"layout": asdict(layout), "best": state.best})
-
-
-def save_state(state: State, output: Path) -> None:
-    """Write all there is to go on from."""
-    state.saved = state.pace.seconds
-    facts = {
-        "kind": RESUMED,
-        "made": state.facts | {"layout": asdict(state.layout)},
-        "rng": generator_state(state.rng),
-        "steps": state.pace.steps,
-        "seconds": state.pace.seconds,
-        "best": state.best,
-        "validated": state.validated,
-    }
-    arrays = snapshot(state.modules, state.optimizer) | state.constants | {"losses": np.array(state.losses)}
-    save_checkpoint(part_of(output), arrays, facts)
-
-
-def restore_state(state: State, output: Path) -> None:
-    """Go on from what ``save_state`` wrote; FileError if that was another training."""
-    path = part_of(output)
-    arrays, facts = load_checkpoint(path, RESUMED)
-    if facts.get("made") != state.facts | {"layout": asdict(state.layout)}:
-        raise FileError(f"{path}: begun with other settings or photos; give the same, or start anew without resuming")
-    try:
-        state.pace.steps, state.pace.seconds_before = int(facts["steps"]), float(facts["seconds"])
-        state.best, state.validated = facts["best"], int(facts["validated"])
-        state.losses = [float(loss) for loss in arrays["losses"]]
-        state.constants = {name: arrays[name].copy() for name in state.constants}
-        state.saved = state.pace.seconds_before
-    except (KeyError, TypeError, ValueError) as cause:
-        raise FileError(f"{path}: damaged ({cause}): start the training anew") from cause
-    restore(state.modules, state.optimizer, arrays, path)
-    set_generator_state(state.rng, facts.get("rng"), path)
-
-
-def finish(state: State, output: Path) -> TrainingResult:
-    """Note in the file how the training went, and remove what was kept for going on."""
-    arrays, facts = load_checkpoint(output, KIND)
-    losses = state.losses
-    result = TrainingResult(
-        steps=state.pace.steps,
-        seconds=state.pace.seconds,
-        first_loss=losses[0],
-        last_loss=float(np.mean(losses[-max(1, len(losses) // 20) :])),
-        flatness=flatness(losses),
-        scores=state.best["scores"],
-        best_step=state.best["step"],
-    )
-    if not result.is_flat:
-        log.warning("%s", told_flatness(result.flatness))
-    save_checkpoint(output, arrays, facts | {"result": result.facts()})
-    part_of(output).unlink(missing_ok=True)
-    return result
+            facts = state.settings | {"kind": KIND, "layout": asdict(choice), "best": state.best}
+            save_checkpoint(output, arrays, facts)

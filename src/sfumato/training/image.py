@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a UNet or UResNet to turn released features back into pictures: one loop, from photos to a file.
+"""Training of a UNet or UResNet that turns released features back into pictures.
 
-The attack that the papers call direct inversion: photos of others are concealed as those attacked were, anew at every
-step, and the network learns their pictures (NinjaDesc, section 3.2). Receives the concealing function; knows none. With
-a number of steps, a seed and a concealer that repeats itself, a training is the same on every run, interrupted or not.
+The attack that the papers call direct inversion: photos of others are concealed as the attacked ones were, anew at
+every step, and the network learns their pictures (NinjaDesc, section 3.2). The concealing function is an argument. With
+a number of steps, a seed and a repeatable concealer, a training gives the same weights on every run, interrupted or
+not.
 """
 
 import logging
@@ -14,40 +15,40 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, need
 from sfumato.features.local import LocalParams
-from sfumato.features.results import Progress
-from sfumato.files.tensors import load_checkpoint, save_checkpoint
+from sfumato.files.tensors import save_checkpoint
 from sfumato.inversion import networks
 from sfumato.inversion.canonical import frame_for, frame_of
 from sfumato.inversion.images import ARCHITECTURES, KIND, build_network, run_network
 from sfumato.inversion.metrics import picture_scores
 from sfumato.training.loop import (
-    TICKS,
     Pace,
     TrainingResult,
-    finite,
-    flatness,
-    generator_state,
+    TrainingState,
+    finish,
     network_arrays,
     part_of,
-    restore,
-    set_generator_state,
-    snapshot,
-    told_flatness,
+    read_state,
+    resume_state,
+    save_state,
 )
 from sfumato.training.photos import Concealer, Photo, Picture, Window, cut, random_windows, read_photos
 from sfumato.types.arrays import Range, refuse_unknown, settle_numbers
+from sfumato.types.progress import Progress
 
-# ----------------------------------------------------------------
-# How a UNet or UResNet is trained: the settings, checked. Knows no photo and no tensor
+log = logging.getLogger(__name__)
+
+VALIDATIONS = 20
+HELD_OUT = 24
+FRAME_ROWS = 20_000
+NAME = "image inverter"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageTrainParams:
-    """How a UNet or UResNet is trained.
+    """Settings of a UNet or UResNet and its training.
 
     ``width`` scales its channels. Windows of ``side`` pixels are cut from at most ``max_photos`` photos, ``batch`` at a
     time. ``steps`` instead of ``minutes`` makes the training repeatable. ``perceptual`` is a file of VGG16; the
@@ -105,13 +106,11 @@ class ImageTrainParams:
         return {k: v for k, v in asdict(self).items() if k not in left_out} | files | {"local": local}
 
 
-# ----------------------------------------------------------------
-# The perceptual loss: how far two pictures are apart in the eyes of VGG16 (NinjaDesc, Eq. 4)
+# --- the perceptual loss: distance of two pictures in the features of VGG16 (NinjaDesc, Eq. 4)
+#
 # The paper's layers 2, 9 and 16 are slice ends in torchvision's ``features``: the taps are the outputs of features[1],
 # [8] and [15], ReLU 1_1, 2_2 and 3_3. Means take the place of the printed sums, over elements and then over taps, so
-# that
-# the loss does not depend on the size of the picture. Weights come from a file with torchvision's names; none come with
-# this package.
+# that the loss does not depend on the size of the picture. The weights come from a file with torchvision's names.
 
 
 CONVOLUTIONS = {0: (3, 64), 2: (64, 64), 5: (64, 128), 7: (128, 128), 10: (128, 256), 12: (256, 256), 14: (256, 256)}
@@ -134,18 +133,18 @@ def load_perceptual(path: str | os.PathLike[str]) -> Any:
     place = Path(path)
     try:
         if place.suffix == ".safetensors":
-            found = need("safetensors.torch", extra="learn").load_file(place)
+            weights = need("safetensors.torch", extra="learn").load_file(place)
         else:
-            found = torch.load(place, map_location="cpu", weights_only=True)
+            weights = torch.load(place, map_location="cpu", weights_only=True)
         network = _build(torch.nn)
-        wanted = {f"features.{name}": value for name, value in network.state_dict().items()}
-        problems = [name for name in wanted if name not in found or found[name].shape != wanted[name].shape]
-        state = {name.removeprefix("features."): found[name].float() for name in wanted if not problems}
+        own = {f"features.{name}": value for name, value in network.state_dict().items()}
+        problems = [name for name in own if name not in weights or weights[name].shape != own[name].shape]
+        state = {name.removeprefix("features."): weights[name].float() for name in own if not problems}
     except (ImportError, MemoryError):
         raise
     except Exception as cause:  # torch and safetensors let through whatever their parsers meet
         raise FileError(
-            f"{place}: no weights that can be read ({type(cause).__name__}): give VGG16 with torchvision's names"
+            f"{place}: cannot read the weights ({type(cause).__name__}): give VGG16 with torchvision's names"
         ) from cause
     if problems:
         raise FileError(f"{place}: not VGG16 with torchvision's names: {problems[0]} is missing or has another shape")
@@ -153,13 +152,13 @@ def load_perceptual(path: str | os.PathLike[str]) -> Any:
     return network.eval().requires_grad_(False)
 
 
-def perceptual_loss(network: Any, seen: Any, truth: Any) -> Any:
+def perceptual_loss(network: Any, pictures: Any, truth: Any) -> Any:
     """Return the mean over taps of the mean squared difference, of pictures (B, 3, H, W) with values from 0 to 1."""
     torch: Any = need("torch", extra="learn")
-    x = _standard(seen)
     with torch.no_grad():
-        wanted = _taps(network, _standard(truth))
-    differences = [torch.mean((one - other) ** 2) for one, other in zip(_taps(network, x), wanted, strict=True)]
+        targets = _taps(network, _standard(truth))
+    taps = _taps(network, _standard(pictures))
+    differences = [torch.mean((tap - target) ** 2) for tap, target in zip(taps, targets, strict=True)]
     return sum(differences) / len(differences)
 
 
@@ -169,12 +168,12 @@ def _standard(pictures: Any) -> Any:
 
 
 def _taps(network: Any, x: Any) -> list[Any]:
-    found = []
-    for place, layer in enumerate(network):
+    taps = []
+    for number, layer in enumerate(network):
         x = layer(x)
-        if place in TAPS:
-            found.append(x)
-    return found
+        if number in TAPS:
+            taps.append(x)
+    return taps
 
 
 def _build(nn: Any) -> Any:
@@ -187,32 +186,7 @@ def _build(nn: Any) -> Any:
     return nn.Sequential(*layers)
 
 
-__all__ = ["ImageTrainParams", "train_image_inverter"]
-
-log = logging.getLogger(__name__)
-
-VALIDATIONS = 20
-HELD_OUT = 24
-FRAME_ROWS = 20_000
-RESUMED = "image inverter in training"
-ANOTHER = "begun with other settings or photos; give the same, or start anew without resuming"
-
-
-@dataclass(slots=True, repr=False)
-class State:
-    """A training under way."""
-
-    modules: Any
-    optimizer: Any
-    rng: np.random.Generator
-    pace: Pace
-    constants: dict[str, NDArray[np.float32]]
-    facts: dict[str, Any]
-    losses: list[float] = field(default_factory=list)
-    held_out_losses: list[float] = field(default_factory=list)
-    best: dict[str, Any] = field(default_factory=lambda: {"step": -1, "scores": {"ssim": -2.0}})
-    saved: float = 0.0
-    validated: int = -1
+# --- the training
 
 
 def train_image_inverter(
@@ -232,50 +206,47 @@ def train_image_inverter(
 
     Raises MissingDependency without the extra ``learn``, InputError or FileError for what cannot be used.
     """
-    torch: Any = need("torch", extra="learn")
-    rng = np.random.default_rng(params.seed)
-    begun = read_state(params, Path(output)) if resume and part_of(Path(output)).is_file() else None
+    need("torch", extra="learn")
+    output, rng = Path(output), np.random.default_rng(params.seed)
+    resume = resume and part_of(output).is_file()
+    if resume:  # what does not fit is refused before photos are read
+        read_state(part_of(output), NAME, {"params": params.facts()})
     loss_network = None if params.perceptual is None else load_perceptual(params.perceptual).to(params.device)
     if loss_network is None:
-        log.warning("no weights of VGG16 were given: the loss is the mean absolute error, without the perceptual loss")
-    chosen = [photos[i] for i in rng.permutation(len(photos))[: params.max_photos]]
-    found = read_photos(chosen, params.local, params.side, progress)
-    held_out = max(1, min(HELD_OUT, len(found) // 10))
-    training, validation = found[held_out:], found[:held_out]
+        log.warning("no weights of VGG16: the loss is the mean absolute error, without the perceptual loss")
+    subset = [photos[i] for i in rng.permutation(len(photos))[: params.max_photos]]
+    material = read_photos(subset, params.local, params.side, progress)
+    held_out = max(1, min(HELD_OUT, len(material) // 10))
+    training, validation = material[held_out:], material[:held_out]
     state = begin(params, training, concealer, rng)
-    windows = [cut(photo, centre(photo, params.side), params.side, concealer, state.constants["frame"])
-               for photo in validation]  # fmt: skip
-    if begun is not None:
-        restore_state(state, *begun, part_of(Path(output)))
-    for tick in progress(range(int(state.pace.share * TICKS), TICKS)):
-        while state.pace.share * TICKS < tick + 1:
-            batch = random_windows(training, params.side, params.batch, state.rng, concealer, state.constants["frame"])
-            loss = loss_of(state, params, batch, loss_network)
-            for group in state.optimizer.param_groups:
-                group["lr"] = state.pace.rate(params.rate)
-            state.optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(state.modules.parameters(), 1.0)
-            state.optimizer.step()
-            state.pace.steps += 1
-            state.losses.append(finite(loss.item()))
-            if int(state.pace.share * VALIDATIONS) > state.validated:
-                validate(state, params, windows, loss_network, Path(output))
-            if state.pace.seconds - state.saved > 60 * params.save_minutes:
-                save_state(state, Path(output))
-    return finish(state, params, Path(output))
+    frame = state.constants["frame"]
+    windows = [cut(photo, centre(photo, params.side), params.side, concealer, frame) for photo in validation]
+    if resume:
+        resume_state(state, part_of(output))
+    for _ in state.pace.rounds(progress):
+        batch = random_windows(training, params.side, params.batch, rng, concealer, state.constants["frame"])
+        loss = loss_of(state, params, batch, loss_network, rng)
+        state.descend("inverter", loss, state.pace.rate(params.rate), clip=1.0)
+        state.pace.steps += 1
+        state.add_loss("training", loss.item())
+        if state.is_due(VALIDATIONS):
+            validate(state, params, windows, loss_network, output)
+        if state.is_unsaved(params.save_minutes):
+            save_state(state, part_of(output))
+    # losses of batches differ too much to be judged
+    return finish(state, output, KIND, judged="held_out", perceptual=params.perceptual is not None)
 
 
-def begin(params: ImageTrainParams, training: list[Photo], concealer: Concealer | None, rng: Any) -> State:
-    """Make a network with random weights, and measure what its inputs look like."""
+def begin(params: ImageTrainParams, training: list[Photo], concealer: Concealer | None, rng: Any) -> TrainingState:
+    """Make a network with random weights, and measure its inputs."""
     torch: Any = need("torch", extra="learn")
     rows = np.concatenate([photo.features.descriptors for photo in training])
-    some_rows = rows[rng.permutation(len(rows))[:FRAME_ROWS]]
-    frame = frame_of(some_rows)
+    sample = rows[rng.permutation(len(rows))[:FRAME_ROWS]]
+    frame = frame_of(sample)
     if concealer is not None:
-        frame = frame_for(some_rows, concealer(training[0].features).subspaces)
-    some = random_windows(training, params.side, 32, rng, concealer, frame)
-    inputs = np.concatenate([window.inputs for window in some])
+        frame = frame_for(sample, concealer(training[0].features).subspaces)
+    windows = random_windows(training, params.side, 32, rng, concealer, frame)
+    inputs = np.concatenate([window.inputs for window in windows])
     constants = {"frame": frame, "mean": inputs.mean(axis=0), "deviation": inputs.std(axis=0) + np.float32(1e-6)}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(params.seed)
@@ -284,8 +255,7 @@ def begin(params: ImageTrainParams, training: list[Photo], concealer: Concealer 
         networks.load_encoder(modules["body"], params.encoder)
     modules.to(params.device)
     optimizer = torch.optim.AdamW(modules.parameters(), lr=params.rate, weight_decay=1e-4)
-    facts = {
-        "kind": KIND,
+    settings = {
         "params": params.facts(),
         "recipe": "raw" if concealer is None else str(concealer(training[0].features).recipe),
         "extractor": training[0].features.extractor.name,
@@ -294,118 +264,67 @@ def begin(params: ImageTrainParams, training: list[Photo], concealer: Concealer 
         "start": "scratch" if params.encoder is None else "a ResNet50 file",
         "photos": len(training),
     }
-    return State(modules, optimizer, rng, Pace(params.minutes, params.steps), constants, facts)
+    return TrainingState(
+        NAME,
+        {"inverter": modules},
+        {"inverter": optimizer},
+        Pace(params.minutes, params.steps),
+        settings,
+        rng=rng,
+        constants=constants,
+        best={"step": -1, "scores": {"ssim": -2.0}},
+    )
 
 
-def loss_of(state: State, params: ImageTrainParams, batch: list[Window], loss_network: Any) -> Any:
+def loss_of(
+    state: TrainingState, params: ImageTrainParams, batch: list[Window], loss_network: Any, rng: np.random.Generator
+) -> Any:
     """Return the loss of a batch: the mean absolute error, and the perceptual loss if there is one (Eq. 3 to 5)."""
     torch: Any = need("torch", extra="learn")
-    state.modules.train()
-    seen = run(state, params, batch)
+    state.networks["inverter"].train()
+    pictures = run(state, params, batch)
     truth = torch.from_numpy(np.stack([window.truth for window in batch])).to(params.device)
     truth = truth.permute(0, 3, 1, 2).float() / 255  # (B, 3, side, side)
-    loss = (seen - truth).abs().mean()
+    loss = (pictures - truth).abs().mean()
     if loss_network is not None:
-        y, x = state.rng.integers(max(1, params.side - params.perceptual_side + 1), size=2)
+        y, x = rng.integers(max(1, params.side - params.perceptual_side + 1), size=2)
         part = (slice(None), slice(None), slice(y, y + params.perceptual_side), slice(x, x + params.perceptual_side))
-        loss = loss + params.perceptual_weight * perceptual_loss(loss_network, seen[part], truth[part])
+        loss = loss + params.perceptual_weight * perceptual_loss(loss_network, pictures[part], truth[part])
     return loss
 
 
-def run(state: State, params: ImageTrainParams, batch: list[Window]) -> Any:
+def run(state: TrainingState, params: ImageTrainParams, batch: list[Window]) -> Any:
     """Return the pictures (B, 3, side, side) the network makes of windows."""
     torch: Any = need("torch", extra="learn")
     inputs = np.concatenate([window.inputs for window in batch])  # (M, C)
     standard = (inputs - state.constants["mean"]) / state.constants["deviation"]
     vectors = torch.from_numpy(standard).to(params.device)
-    return run_network(state.modules, params.architecture, vectors, [window.placed for window in batch])
+    return run_network(state.networks["inverter"], params.architecture, vectors, [window.placed for window in batch])
 
 
-def validate(state: State, params: ImageTrainParams, windows: list[Window], loss_network: Any, output: Path) -> None:
-    """Score the network on windows held out; if it was never better, keep it: the highest score is the attacker."""
+def validate(
+    state: TrainingState, params: ImageTrainParams, windows: list[Window], loss_network: Any, output: Path
+) -> None:
+    """Score the network on held-out windows, and write it if its structural similarity is the highest so far."""
     torch: Any = need("torch", extra="learn")
-    state.validated = int(state.pace.share * VALIDATIONS)
-    state.modules.eval()
+    state.mark_validation(VALIDATIONS)
+    network = state.networks["inverter"].eval()
     scores, losses = [], []
     with torch.inference_mode():
         for window in windows:
-            seen = run(state, params, [window])  # (1, 3, side, side)
-            scores.append(picture_scores(seen[0].permute(1, 2, 0).cpu().numpy(), window.truth))
+            picture = run(state, params, [window])  # (1, 3, side, side)
+            scores.append(picture_scores(picture[0].permute(1, 2, 0).cpu().numpy(), window.truth))
             truth = torch.from_numpy(window.truth.astype(np.float32) / 255).to(params.device).permute(2, 0, 1)[None]
-            beside = 0.0 if loss_network is None else float(perceptual_loss(loss_network, seen, truth))
-            losses.append(scores[-1]["mae_rgb"] + params.perceptual_weight * beside)
+            perceptual = 0.0 if loss_network is None else float(perceptual_loss(loss_network, picture, truth))
+            losses.append(scores[-1]["mae_rgb"] + params.perceptual_weight * perceptual)
     means = {name: float(np.mean([score[name] for score in scores])) for name in scores[0]}
-    state.held_out_losses.append(float(np.mean(losses)))
-    log.info("step %d: ssim %.4f, loss %.4f held out", state.pace.steps, means["ssim"], state.held_out_losses[-1])
+    loss = float(np.mean(losses))
+    state.add_loss("held_out", loss)
+    log.info("step %d: ssim %.4f, loss %.4f on held-out photos", state.pace.steps, means["ssim"], loss)
     if means["ssim"] > state.best["scores"]["ssim"]:
         state.best = {"step": state.pace.steps, "scores": means}
-        save_checkpoint(output, network_arrays(state.modules) | state.constants, state.facts | {"best": state.best})
-
-
-def save_state(state: State, output: Path) -> None:
-    """Write all there is to go on from."""
-    state.saved = state.pace.seconds
-    facts = {
-        "kind": RESUMED,
-        "made": state.facts,
-        "rng": generator_state(state.rng),
-        "steps": state.pace.steps,
-        "seconds": state.pace.seconds,
-        "best": state.best,
-        "validated": state.validated,
-        "held_out_losses": state.held_out_losses,
-    }
-    arrays = snapshot(state.modules, state.optimizer) | state.constants | {"losses": np.array(state.losses)}
-    save_checkpoint(part_of(output), arrays, facts)
-
-
-def read_state(params: ImageTrainParams, output: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Read what ``save_state`` wrote; FileError if it is damaged or was begun with other settings."""
-    path = part_of(output)
-    arrays, facts = load_checkpoint(path, RESUMED)
-    made = facts.get("made")
-    if not isinstance(made, dict) or made.get("params") != params.facts():
-        raise FileError(f"{path}: {ANOTHER}")
-    return arrays, facts
-
-
-def restore_state(state: State, arrays: dict[str, NDArray[Any]], facts: dict[str, Any], path: Path) -> None:
-    """Go on from what ``read_state`` returned; FileError if that was another training."""
-    if facts.get("made") != state.facts:
-        raise FileError(f"{path}: {ANOTHER}")
-    try:
-        state.pace.steps, state.pace.seconds_before = int(facts["steps"]), float(facts["seconds"])
-        state.best, state.validated = facts["best"], int(facts["validated"])
-        state.losses = [float(loss) for loss in arrays["losses"]]
-        state.held_out_losses = [float(loss) for loss in facts["held_out_losses"]]
-        state.constants = {name: arrays[name].copy() for name in state.constants}
-        state.saved = state.pace.seconds_before
-    except (KeyError, TypeError, ValueError) as cause:
-        raise FileError(f"{path}: damaged ({cause}): start the training anew") from cause
-    restore(state.modules, state.optimizer, arrays, path)
-    set_generator_state(state.rng, facts.get("rng"), path)
-
-
-def finish(state: State, params: ImageTrainParams, output: Path) -> TrainingResult:
-    """Note in the file how the training went, and remove what was kept for going on."""
-    arrays, facts = load_checkpoint(output, KIND)
-    losses = state.losses
-    result = TrainingResult(
-        steps=state.pace.steps,
-        seconds=state.pace.seconds,
-        first_loss=losses[0],
-        last_loss=float(np.mean(losses[-max(1, len(losses) // 20) :])),
-        flatness=flatness(state.held_out_losses),  # those of batches differ too much
-        scores=state.best["scores"],
-        best_step=state.best["step"],
-        perceptual=params.perceptual is not None,
-    )
-    if not result.is_flat:
-        log.warning("%s", told_flatness(result.flatness))
-    curve = [round(loss, 6) for loss in state.held_out_losses]
-    save_checkpoint(output, arrays, facts | {"result": result.facts(), "held_out_losses": curve})
-    part_of(output).unlink(missing_ok=True)
-    return result
+        facts = state.settings | {"kind": KIND, "best": state.best}
+        save_checkpoint(output, network_arrays(network) | state.constants, facts)
 
 
 def centre(photo: Photo, side: int) -> tuple[int, int]:

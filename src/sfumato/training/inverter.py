@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a patch inverter from photos to a file: pairs, the patch network, paintings, the refinement.
+"""Training of a patch inverter, from photos to a file: pairs, patch network, paintings, refinement.
 
-The attack called direct inversion where a concealer is given: photos of others are concealed as those attacked were,
-anew at every step. Receives the concealing function; knows none. Photos are split once: a twentieth is never learned
-from by either network, and both are checked on it.
+With a concealer this is the attack called direct inversion: photos of others are concealed as the attacked ones were,
+anew at every step. The concealing function is an argument. Photos are split once: neither network learns from a
+twentieth of them, and both are checked on it.
 """
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,19 +18,20 @@ from numpy.typing import NDArray
 
 from sfumato.errors import InputError
 from sfumato.features.local import LocalParams
-from sfumato.features.results import Progress, identity
 from sfumato.images.read import read_image
 from sfumato.inversion.canonical import canonical_input, frame_for
 from sfumato.inversion.patches import Header, Inverter, inverter_of, load_weights, paint_rows, save_weights
-from sfumato.training.loop import Budget, Pace, Stage, read_part, settings_of, told_flatness
-from sfumato.training.patch import PATCH_STAGE as PATCH_STAGE
-from sfumato.training.patch import REFINE_STAGE as REFINE_STAGE
+from sfumato.training.loop import Budget, Pace, flatness_message, read_state
 from sfumato.training.patch import (
+    PATCH_STAGE,
+    REFINE_STAGE,
+    Painting,
     PatchTraining,
     RefineTraining,
+    Report,
     Represent,
-    Scene,
     represent_clear,
+    settings_of,
     train_patch_network,
     train_refinement,
 )
@@ -38,22 +39,22 @@ from sfumato.training.photos import Concealer, Pairs, gather_pairs
 from sfumato.types.arrays import Range, refuse_unknown, settle_numbers
 from sfumato.types.clear import Features
 from sfumato.types.extractor import Extractor
+from sfumato.types.progress import Progress, identity
 
 log = logging.getLogger(__name__)
 
 Floats = NDArray[np.float32]
-Report = Callable[[Stage], None]
 
 FRAME_ROWS = 20_000
 HELD_OUT = 0.05
 LEAST_LEFT = 1 / 3
 COUNTS = (500, 1000, 1000, 2000)
-"""How many features, at most, the paintings that the refinement learns from are made of."""
+"""Most features of the paintings that the refinement learns from, in turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InverterTrainParams:
-    """How a patch inverter is trained.
+    """Settings of a patch inverter's training.
 
     ``minutes`` are shared by all that is done, and each network has its part of a third of them however long photos
     take to read; with ``patch_steps`` and ``refine_steps`` instead, a training with the same seed and photos (and a
@@ -98,7 +99,7 @@ def train_patch_inverter(
     *,
     concealer: Concealer | None = None,
     progress: Progress = identity,
-    report: Report = lambda stage: None,
+    report: Report = lambda state: None,
     resume: bool = False,
 ) -> Inverter:
     """Train both networks on photos, write them to a file, and return the inverter.
@@ -120,11 +121,11 @@ def train_patch_inverter(
         if not resume:
             part.unlink(missing_ok=True)
         elif part.is_file():
-            read_part(part, name, settings_of(training))  # what does not fit is refused before photos are read
+            read_state(part, name, settings_of(training))  # what does not fit is refused before photos are read
     material = gather_material(params, photos, concealer, progress)
-    tensors, patch_stage = train_patch_network(
+    tensors, patch_facts = train_patch_network(
         material.pairs,
-        material.pairs.photos < material.held,
+        material.pairs.photos < material.held_out,
         replace(patch, budget=_budget(params.patch_steps, clock, 0.45)),
         represent=material.represent,
         path=parts[0],
@@ -132,18 +133,18 @@ def train_patch_inverter(
     )
     header = material.header(params, () if start is None else start[0].refine)
     tensors |= {} if material.frame is None else {"frame": material.frame}
-    scenes = list(
+    paintings = list(
         progress(paint_photos(material, params.refine_photos, inverter_of(replace(header, refine=()), tensors)))
     )
-    refined, refine_stage = train_refinement(
-        scenes[material.held :],
-        scenes[: material.held],
+    refined, refine_facts = train_refinement(
+        paintings[material.held_out :],
+        paintings[: material.held_out],
         replace(refine, budget=_budget(params.refine_steps, clock, 1)),
         start=None if start is None else start[1],
         path=parts[1],
         report=report,
     )
-    made = _made(params, material, (patch_stage, refine_stage))
+    made = _made(params, material, {PATCH_STAGE: patch_facts, REFINE_STAGE: refine_facts})
     save_weights(output, replace(header, made=made), tensors | refined)
     for part in parts:
         part.unlink(missing_ok=True)
@@ -157,10 +158,10 @@ def parts_of(output: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class Material:
-    """What is learned from: photos, the first ``held`` of them only to check, and how descriptors are represented."""
+    """Photos, the first ``held_out`` of them only to check, with their pairs; how descriptors are represented."""
 
     photos: tuple[str | os.PathLike[str], ...]
-    held: int
+    held_out: int
     pairs: Pairs
     recipe: str
     frame: Floats | None
@@ -186,24 +187,28 @@ def gather_material(
 ) -> Material:
     """Choose photos, extract their features, and split them."""
     order = np.random.default_rng(params.seed).permutation(len(photos))[: params.max_photos]
-    chosen = tuple(photos[i] for i in order)
-    if len(chosen) < 2:
-        raise InputError(f"a training needs two photos at least, better a thousand: got {len(chosen)}")
-    pairs = gather_pairs(chosen, params.local, progress=progress)
-    held = max(1, round(HELD_OUT * len(chosen)))
+    subset = tuple(photos[i] for i in order)
+    if len(subset) < 2:
+        raise InputError(f"a training needs two photos at least, better a thousand: got {len(subset)}")
+    pairs = gather_pairs(subset, params.local, progress=progress)
+    held_out = max(1, round(HELD_OUT * len(subset)))
     if concealer is None:
-        return Material(photos=chosen, held=held, pairs=pairs, recipe="raw", frame=None, represent=represent_clear)
-    some = pairs.descriptors[:: max(1, len(pairs) // FRAME_ROWS)]
-    hidden = concealer(_features(some, pairs.extractor))
-    frame = frame_for(some, hidden.subspaces)
+        return Material(
+            photos=subset, held_out=held_out, pairs=pairs, recipe="raw", frame=None, represent=represent_clear
+        )
+    sample = pairs.descriptors[:: max(1, len(pairs) // FRAME_ROWS)]
+    hidden = concealer(_features(sample, pairs.extractor))
+    frame = frame_for(sample, hidden.subspaces)
 
     def represent(descriptors: Floats) -> Floats:
         return canonical_input(concealer(_features(descriptors, pairs.extractor)).subspaces, frame)
 
-    return Material(photos=chosen, held=held, pairs=pairs, recipe=str(hidden.recipe), frame=frame, represent=represent)
+    return Material(
+        photos=subset, held_out=held_out, pairs=pairs, recipe=str(hidden.recipe), frame=frame, represent=represent
+    )
 
 
-def paint_photos(material: Material, most: int, inverter: Inverter) -> Iterator[Scene]:
+def paint_photos(material: Material, most: int, inverter: Inverter) -> Iterator[Painting]:
     """Paint photos as an attacker would, from features represented anew."""
     for number, path in enumerate(material.photos[:most]):
         pixels = read_image(Path(path)).pixels
@@ -212,7 +217,7 @@ def paint_photos(material: Material, most: int, inverter: Inverter) -> Iterator[
         inputs = material.represent(material.pairs.descriptors[rows])
         size = colours.shape[1], colours.shape[0]
         painted = paint_rows(inverter, material.pairs.keypoints[rows], inputs, size)
-        yield Scene(painted.channels.astype(np.float16), colours)
+        yield Painting(painted.channels.astype(np.float16), colours)
 
 
 def _features(descriptors: Floats, extractor: Extractor) -> Features:
@@ -220,24 +225,23 @@ def _features(descriptors: Floats, extractor: Extractor) -> Features:
 
 
 def _budget(steps: int | None, clock: Pace, share: float) -> Budget:
-    """Return so many steps, or a share of the minutes that are left; reading photos must not eat all of them."""
+    """Return a number of steps, or a share of the minutes that are left; reading photos must not use all of them."""
     left = max(clock.minutes - clock.seconds / 60, clock.minutes * LEAST_LEFT)
     return Budget(steps=steps, minutes=max(0.02, share * left))
 
 
-def _made(params: InverterTrainParams, material: Material, stages: tuple[Stage, ...]) -> dict[str, Any]:
-    """Return how it went; what was not flat is told."""
-    facts = {stage.name: stage.facts() for stage in stages}
-    for name, fact in facts.items():
-        if not fact["is_flat"]:
-            log.warning("%s: %s", name, told_flatness(fact["flatness"]))
+def _made(params: InverterTrainParams, material: Material, stages: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return how the training went; warn of losses that were not flat."""
+    for name, facts in stages.items():
+        if not facts["is_flat"]:
+            log.warning("%s: %s", name, flatness_message(facts["flatness"]))
     return {
         "photos": len(material.photos),
-        "checked on": material.held,
+        "checked on": material.held_out,
         "pairs": len(material.pairs),
         "digest": material.pairs.digest,
         "seed": params.seed,
         "extractor": material.pairs.extractor.to_json(),
         "refinement began as": "scratch" if params.start is None else "that of another inverter",
-        **facts,
+        **stages,
     }

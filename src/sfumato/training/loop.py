@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a training goes on, how fast it learns meanwhile, and what it came to.
+"""Course of a training: its length and rate of learning, its state in a file, its result.
 
-Knows steps, clocks and losses; no network. A training of a number of steps is the same on every run with the same seed;
-one of a number of minutes does as many steps as the machine can.
+Knows steps, clocks, losses, and torch's modules and optimisers by their states; no network. A training of a number of
+steps gives the same weights on every run with the same seed, interrupted or not; a training of a number of minutes does
+as many steps as the machine can. The state of a training is a file beside its output, ``<output>.part``.
 """
 
+import logging
 import math
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +19,37 @@ from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, need
 from sfumato.files.tensors import checked_arrays, load_checkpoint, save_checkpoint
+from sfumato.types.progress import Progress
+
+log = logging.getLogger(__name__)
 
 TICKS = 1000
-"""A training is shown as so many parts, whatever its length is counted in."""
+"""Parts that a progress bar shows of a training of any length."""
 WARM_UP = 0.02
 FLAT = 0.01
+VERSION = 2
+"""Of the files of unfinished trainings."""
+
+
+# --- length and rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Length of a training: ``minutes``, or ``steps``, which makes it repeatable."""
+
+    minutes: float = 0.0
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        steps_are_wrong = self.steps is not None and (type(self.steps) is not int or self.steps < 1)
+        if steps_are_wrong or (self.steps is None and not 0 < self.minutes < 1e6):
+            raise InputError(f"a training takes minutes or steps above 0, got {self.minutes!r:.40}, {self.steps!r:.40}")
 
 
 @dataclass(slots=True)
 class Pace:
-    """How far a training is: ``steps`` done of so many, or ``seconds`` spent of so many minutes."""
+    """Progress of a training: ``steps`` done of ``total_steps``, or ``seconds`` spent of ``minutes``."""
 
     minutes: float
     total_steps: int | None = None
@@ -45,23 +68,200 @@ class Pace:
 
     @property
     def share(self) -> float:
-        """How much of the training is done, 0 to 1."""
+        """Share of the training that is done, 0 to 1."""
         done = self.seconds / (60 * self.minutes) if self.total_steps is None else self.steps / self.total_steps
         return min(1.0, done)
 
+    @property
+    def seconds_left(self) -> float:
+        """Time that the rest will take, at the speed so far."""
+        return self.seconds * (1 / max(self.share, 1e-6) - 1)
+
     def rate(self, highest: float) -> float:
-        """Return the rate of learning: it climbs over the first fiftieth, then falls to 0 along a cosine."""
+        """Return the rate of learning: it rises over the first fiftieth, then falls to 0 along a cosine."""
         share = self.share
         return highest * min(1.0, share / WARM_UP + 0.01) * (0.5 + 0.5 * math.cos(math.pi * share))
+
+    def rounds(self, progress: Progress) -> Iterator[None]:
+        """Yield until the training is done; ``progress`` sees it in equal parts."""
+        for tick in progress(range(int(self.share * TICKS), TICKS)):
+            while self.share * TICKS < tick + 1:
+                yield
+
+
+# --- state, and the file to resume from
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class TrainingState:
+    """A training under way: everything that it needs to be resumed.
+
+    ``name`` says what is trained; ``networks`` and ``optimizers`` are torch's, under the same names. ``settings`` are
+    plain values that a resumed training must share; ``notes`` are plain values of its own, saved with it. ``rng`` draws
+    the batches; it is None where each step draws from the seed and its number. ``losses`` are lists by name,
+    ``history`` is one entry per validation, ``best`` describes the best network so far and ``best_arrays`` may hold it.
+    """
+
+    name: str
+    networks: dict[str, Any]
+    optimizers: dict[str, Any]
+    pace: Pace
+    settings: dict[str, Any]
+    rng: np.random.Generator | None = None
+    constants: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    losses: dict[str, list[float]] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    best: dict[str, Any] = field(default_factory=dict)
+    best_arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+    validation: int = -1
+    saved: float = 0.0
+
+    def is_due(self, validations: int) -> bool:
+        """Tell whether the next of so many validations is due."""
+        return int(self.pace.share * validations) > self.validation
+
+    def mark_validation(self, validations: int) -> None:
+        """Note that the validation that was due is done."""
+        self.validation = int(self.pace.share * validations)
+
+    def is_unsaved(self, minutes: float) -> bool:
+        """Tell whether the state was saved more than this many minutes ago."""
+        return self.pace.seconds - self.saved > 60 * minutes
+
+    def add_loss(self, name: str, loss: float) -> None:
+        """Append a loss to those of its name; InputError if it is not finite."""
+        self.losses.setdefault(name, []).append(finite(loss))
+
+    def descend(self, network: str, loss: Any, rate: float, *, clip: float | None = None) -> None:
+        """Move a network one step down the gradient of a loss; ``clip`` bounds the norm of the gradient."""
+        optimizer = self.optimizers[network]
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        if clip is not None:
+            need("torch", extra="learn").nn.utils.clip_grad_norm_(self.networks[network].parameters(), clip)
+        optimizer.step()
+
+
+def part_of(output: Path) -> Path:
+    """Return the path of the state of a training."""
+    return output.with_name(output.name + ".part")
+
+
+def save_state(state: TrainingState, path: Path) -> None:
+    """Write everything that is needed to resume a training."""
+    state.saved = state.pace.seconds
+    facts = {
+        "kind": _kind(state.name),
+        "version": VERSION,
+        "settings": state.settings,
+        "notes": state.notes,
+        "rng": None if state.rng is None else dict(state.rng.bit_generator.state),
+        "steps": state.pace.steps,
+        "seconds": state.pace.seconds,
+        "history": state.history,
+        "best": state.best,
+        "validation": state.validation,
+    }
+    arrays = {f"constants/{name}": value for name, value in state.constants.items()}
+    arrays |= {f"losses/{name}": np.array(values, np.float64) for name, values in state.losses.items()}
+    arrays |= {f"best/{name}": value for name, value in state.best_arrays.items()}
+    for name, modules in state.networks.items():
+        arrays |= {f"{name}/{key}": value for key, value in _snapshot(modules, state.optimizers[name]).items()}
+    save_checkpoint(path, arrays, facts)
+
+
+def read_state(path: Path, name: str, settings: dict[str, Any]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return the arrays and facts that ``save_state`` wrote.
+
+    Raises FileError if they are damaged, of another kind or version, or not of these settings.
+    """
+    arrays, facts = load_checkpoint(path, _kind(name))
+    if facts.get("version") != VERSION:
+        raise FileError(f"{path}: an unfinished training of another version of Sfumato: start it anew without resuming")
+    own = facts.get("settings")
+    if not isinstance(own, dict) or any(own.get(key) != value for key, value in settings.items()):
+        raise FileError(f"{path}: begun with other settings, pairs or photos: give the same, or start without resuming")
+    return arrays, facts
+
+
+def restore_state(state: TrainingState, arrays: dict[str, NDArray[Any]], facts: dict[str, Any], path: Path) -> None:
+    """Set a state to what ``read_state`` returned; FileError if that does not fit its networks or is damaged."""
+    try:
+        state.pace.steps, state.pace.seconds_before = int(facts["steps"]), float(facts["seconds"])
+        state.saved, state.validation = state.pace.seconds_before, int(facts["validation"])
+        state.history, state.best, state.notes = list(facts["history"]), dict(facts["best"]), dict(facts["notes"])
+        state.losses = {name: [float(loss) for loss in values] for name, values in _under("losses", arrays).items()}
+        state.constants = {name: arrays[f"constants/{name}"].copy() for name in state.constants}
+        state.best_arrays = {name: value.copy() for name, value in _under("best", arrays).items()}
+        if state.rng is not None:
+            state.rng.bit_generator.state = facts["rng"]
+    except (KeyError, TypeError, ValueError) as cause:
+        raise FileError(f"{path}: damaged ({cause}): start the training anew") from cause
+    for name, modules in state.networks.items():
+        _restore(modules, state.optimizers[name], _under(name, arrays), path)
+
+
+def resume_state(state: TrainingState, path: Path) -> None:
+    """Go on from a file; FileError if it is damaged or of another training."""
+    restore_state(state, *read_state(path, state.name, state.settings), path)
+
+
+def network_arrays(modules: Any) -> dict[str, NDArray[Any]]:
+    """Return the weights of modules by name, copied."""
+    return {name: value.detach().cpu().numpy().copy() for name, value in modules.state_dict().items()}
+
+
+def _kind(name: str) -> str:
+    return f"{name} in training"
+
+
+def _under(prefix: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {name.removeprefix(f"{prefix}/"): value for name, value in arrays.items() if name.startswith(f"{prefix}/")}
+
+
+def _snapshot(modules: Any, optimizer: Any) -> dict[str, NDArray[Any]]:
+    """Return the weights and the optimiser's memory of each, as named arrays."""
+    arrays = {f"network.{name}": value for name, value in network_arrays(modules).items()}
+    for number, memory in optimizer.state_dict()["state"].items():
+        arrays |= {f"optimizer.{number}.{key}": value.cpu().numpy().copy() for key, value in memory.items()}
+    return arrays
+
+
+def _restore(modules: Any, optimizer: Any, arrays: dict[str, NDArray[Any]], path: Path) -> None:
+    """Put back what ``_snapshot`` returned; FileError if it is that of another network."""
+    torch: Any = need("torch", extra="learn")
+    weights = modules.state_dict()
+    shapes = {f"network.{name}": tuple(value.shape) for name, value in weights.items()}
+    checked_arrays({name: value for name, value in arrays.items() if name.startswith("network.")}, shapes, path)
+    modules.load_state_dict({name: torch.from_numpy(arrays[f"network.{name}"].copy()) for name in weights})
+    memory: dict[int, dict[str, Any]] = {}
+    try:
+        for name, value in arrays.items():
+            if name.startswith("optimizer."):
+                _, number, key = name.split(".")
+                memory.setdefault(int(number), {})[key] = torch.from_numpy(value.copy())
+        state = optimizer.state_dict()
+        optimizer.load_state_dict({"state": memory, "param_groups": state["param_groups"]})
+        for parameter, values in optimizer.state.items():
+            if any(value.ndim and value.shape != parameter.shape for value in values.values()):
+                raise ValueError("shapes of another network")
+    except (ValueError, KeyError, TypeError) as cause:
+        raise FileError(f"{path}: the optimiser's memory is damaged ({cause}): start the training anew") from cause
+
+
+# --- result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingResult:
-    """What a training came to.
+    """Result of a training.
 
     ``flatness`` is how much the loss still fell over the last fifth, as a share of it: above 0.01 the attacker is
-    undertrained, and what it fails to show says nothing about privacy. ``scores`` are those of the best step on
-    material held out, ``best_step`` which that was. ``perceptual`` tells whether the perceptual loss took part.
+    undertrained, and what it fails to recover says nothing about privacy. ``scores`` are those of the best step on
+    held-out material, ``best_step`` is that step. ``perceptual``: whether the perceptual loss took part.
     """
 
     steps: int
@@ -86,11 +286,44 @@ class TrainingResult:
         return numbers | rounded | {"scores": self.scores}
 
 
+def finish(
+    state: TrainingState, output: Path, kind: str, *, judged: str = "training", perceptual: bool = False
+) -> TrainingResult:
+    """Add the result of a training to the file of its network, and remove the file of its state.
+
+    ``judged`` names the losses that must be flat; other losses than those of training go into the file.
+    """
+    arrays, facts = load_checkpoint(output, kind)
+    losses = state.losses["training"]
+    result = TrainingResult(
+        steps=state.pace.steps,
+        seconds=state.pace.seconds,
+        first_loss=losses[0],
+        last_loss=tail_mean(losses),
+        flatness=flatness(state.losses[judged]),
+        scores=state.best["scores"],
+        best_step=state.best["step"],
+        perceptual=perceptual,
+    )
+    if not result.is_flat:
+        log.warning("%s", flatness_message(result.flatness))
+    curves = {f"{name}_losses": [round(loss, 6) for loss in curve]
+              for name, curve in state.losses.items() if name != "training"}  # fmt: skip
+    save_checkpoint(output, arrays, facts | {"result": result.facts()} | curves)
+    part_of(output).unlink(missing_ok=True)
+    return result
+
+
 def finite(loss: float) -> float:
-    """Return a loss as it is; InputError if it is no longer a number, and nothing can be learned from there."""
+    """Return a loss unchanged; InputError if it is not finite."""
     if not math.isfinite(loss):
-        raise InputError("the loss is no longer a number: choose a lower rate of learning and start anew")
+        raise InputError("the loss is no longer a number: start anew with a lower rate of learning")
     return loss
+
+
+def tail_mean(losses: list[float]) -> float:
+    """Return the mean of the last twentieth of the losses."""
+    return float(np.mean(losses[-max(1, len(losses) // 20) :]))
 
 
 def flatness(losses: list[float]) -> float:
@@ -109,205 +342,12 @@ def flatness(losses: list[float]) -> float:
     return max(0.0, 2 * (before - after) / max(abs(before), 1e-12))
 
 
-def told_flatness(change: float | None) -> str:
-    """Say that a loss was not flat at the end, in words.
+def flatness_message(change: float | None) -> str:
+    """Return the sentence about a loss that was not flat at the end.
 
-    >>> told_flatness(0.034)
+    >>> flatness_message(0.034)
     'the loss still fell by 3.4 % over the last fifth: train longer'
     """
     if change is None or not math.isfinite(change):
         return "too few steps to tell whether the loss is flat: train longer"
     return f"the loss still fell by {100 * change:.1f} % over the last fifth: train longer"
-
-
-# ----------------------------------------------------------------
-# All there is to go on with an interrupted training: weights, the optimiser's memory, random state, losses so far
-# Knows torch's modules and optimisers by their states only. Kept in a file ``<output>.part`` beside the network that is
-# being trained, in the same format.
-
-
-def part_of(output: Path) -> Path:
-    """Return the file that holds a training under way."""
-    return output.with_name(output.name + ".part")
-
-
-def network_arrays(modules: Any) -> dict[str, NDArray[Any]]:
-    """Return the weights of modules by name, copied."""
-    return {name: value.detach().cpu().numpy().copy() for name, value in modules.state_dict().items()}
-
-
-def snapshot(modules: Any, optimizer: Any) -> dict[str, NDArray[Any]]:
-    """Return the weights, and what the optimiser remembers of each, as named arrays."""
-    found = {f"network.{name}": value for name, value in network_arrays(modules).items()}
-    for number, memory in optimizer.state_dict()["state"].items():
-        found |= {f"optimizer.{number}.{key}": value.cpu().numpy().copy() for key, value in memory.items()}
-    return found
-
-
-def restore(modules: Any, optimizer: Any, arrays: dict[str, NDArray[Any]], path: Path) -> None:
-    """Put back what ``snapshot`` returned; FileError if it is that of another network."""
-    torch: Any = need("torch", extra="learn")
-    wanted = modules.state_dict()
-    shapes = {f"network.{name}": tuple(value.shape) for name, value in wanted.items()}
-    checked_arrays({name: value for name, value in arrays.items() if name.startswith("network.")}, shapes, path)
-    modules.load_state_dict({name: torch.from_numpy(arrays[f"network.{name}"].copy()) for name in wanted})
-    memory: dict[int, dict[str, Any]] = {}
-    try:
-        for name, value in arrays.items():
-            if name.startswith("optimizer."):
-                _, number, key = name.split(".")
-                memory.setdefault(int(number), {})[key] = torch.from_numpy(value.copy())
-        state = optimizer.state_dict()
-        optimizer.load_state_dict({"state": memory, "param_groups": state["param_groups"]})
-        for parameter, remembered in optimizer.state.items():
-            if any(value.ndim and value.shape != parameter.shape for value in remembered.values()):
-                raise ValueError("shapes of another network")
-    except (ValueError, KeyError, TypeError) as cause:
-        raise FileError(
-            f"{path}: what the optimiser remembered is damaged ({cause}): start the training anew"
-        ) from cause
-
-
-def generator_state(rng: np.random.Generator) -> dict[str, Any]:
-    """Return where a generator is, as plain values."""
-    return dict(rng.bit_generator.state)
-
-
-def set_generator_state(rng: np.random.Generator, state: Any, path: Path) -> None:
-    """Put a generator where it was; FileError if the state is damaged."""
-    try:
-        rng.bit_generator.state = state
-    except (ValueError, TypeError, KeyError) as cause:
-        raise FileError(f"{path}: the random state is damaged ({cause}): start the training anew") from cause
-
-
-# ----------------------------------------------------------------
-# One stage of a training: how far it is, its validation losses, and its state in a file to go on from
-# Knows torch's modules and optimisers by their states only. Batches are drawn from the seed and the number of the step,
-# so that an interrupted training of a number of steps ends with the same numbers.
-
-
-VALIDATIONS = 20
-TELLING = 200
-"""Steps below which nobody can say that a loss was flat: the rate fell faster than anything was learned."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """How long a stage goes on: so many ``minutes``, or, repeatable, so many ``steps``."""
-
-    minutes: float = 0.0
-    steps: int | None = None
-
-    def __post_init__(self) -> None:
-        steps_are_wrong = self.steps is not None and (type(self.steps) is not int or self.steps < 1)
-        if steps_are_wrong or (self.steps is None and not 0 < self.minutes < 1e6):
-            raise InputError(f"a training takes minutes or steps above 0, got {self.minutes!r:.40}, {self.steps!r:.40}")
-
-    def pace(self) -> Pace:
-        """Return its beginning."""
-        return Pace(self.minutes, self.steps)
-
-
-@dataclass(slots=True, repr=False, eq=False)
-class Stage:
-    """A stage under way.
-
-    ``settings`` are plain values that a resumed training must share; ``path`` is the file of its state, None for none;
-    ``report`` is told the stage after each validation.
-    """
-
-    name: str
-    modules: Any
-    optimizer: Any
-    pace: Pace
-    settings: dict[str, Any]
-    path: Path | None = None
-    report: Callable[["Stage"], None] = lambda stage: None
-    losses: list[float] = field(default_factory=list)
-    seconds: float = 0.0
-
-    def resume(self) -> None:
-        """Go on from the file, if there is one; FileError if it is damaged or of another training."""
-        if self.path is None or not self.path.is_file():
-            return
-        arrays, facts = read_part(self.path, self.name, self.settings)
-        try:
-            self.pace.steps, self.pace.seconds_before = int(facts["steps"]), float(facts["seconds"])
-            self.losses = [float(loss) for loss in facts["losses"]]
-            self.seconds = self.pace.seconds_before
-        except (KeyError, TypeError, ValueError) as cause:
-            raise FileError(f"{self.path}: damaged ({cause}): start the training anew") from cause
-        restore(self.modules, self.optimizer, arrays, self.path)
-
-    def is_due(self) -> bool:
-        """Tell whether it is time for the next of the validations, the first at the beginning, the last at the end."""
-        return self.pace.share * VALIDATIONS >= len(self.losses)
-
-    def validated(self, loss: float) -> None:
-        """Note the loss of a validation, save the state, and report."""
-        self.losses.append(loss)
-        self.seconds = self.pace.seconds
-        if not np.isfinite(loss):
-            raise InputError(f"the training of the {self.name} came to no number: give a lower rate")
-        if self.path is not None:
-            facts = {
-                "kind": self.kind,
-                "settings": self.settings,
-                "steps": self.pace.steps,
-                "seconds": self.seconds,
-                "losses": self.losses,
-            }
-            save_checkpoint(self.path, snapshot(self.modules, self.optimizer), facts)
-        self.report(self)
-
-    def learn(self, loss: Any, rate: float) -> None:
-        """Make one step down the gradient of a loss; ``rate`` is the highest of the training."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.pace.rate(rate)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimizer.step()
-        self.pace.steps += 1
-
-    @property
-    def kind(self) -> str:
-        """What its file is."""
-        return kind_of(self.name)
-
-    @property
-    def seconds_left(self) -> float:
-        """How long it will still take, at the speed so far."""
-        return self.pace.seconds * (1 / max(self.pace.share, 1e-6) - 1)
-
-    def facts(self) -> dict[str, Any]:
-        """Return how it went: steps, seconds, losses, and by what share the loss fell at last, if telling."""
-        change = flatness(self.losses)
-        finite = bool(np.isfinite(change)) and self.pace.steps >= TELLING
-        return {
-            "steps": self.pace.steps,
-            "seconds": round(self.seconds, 1),
-            "first_loss": round(self.losses[0], 6),
-            "last_loss": round(self.losses[-1], 6),
-            "flatness": round(change, 6) if finite else None,
-            "is_flat": finite and change < FLAT,
-        }
-
-
-def kind_of(name: str) -> str:
-    """Return what the file of a stage is called in its facts."""
-    return f"{name} in training"
-
-
-def settings_of(training: Any) -> dict[str, Any]:
-    """Return the settings (a dataclass) that a resumed stage must share, as plain values: not how long, nor where."""
-    settings = {name: value for name, value in asdict(training).items() if name not in ("budget", "device")}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
-
-
-def read_part(path: Path, name: str, settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read the state of a stage; FileError if it is damaged, or of a training with other settings."""
-    arrays, facts = load_checkpoint(path, kind_of(name))
-    if facts.get("settings") != settings:
-        raise FileError(f"{path}: begun with other settings or photos: give the same, or start without resume")
-    return arrays, facts

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 
 from sfumato.errors import FileError, ImageError, InputError, SfumatoError
 from sfumato.features.cut_patches import describe_cut_patches
-from sfumato.features.local import DESCRIPTORS, DETECTORS, Described, Detected, LocalParams, extractor_of
+from sfumato.features.local import DESCRIPTORS, DETECTORS, Described, Detection, LocalParams, extractor_of
 from sfumato.features.networks import kind_of
-from sfumato.features.results import Progress, identity
 from sfumato.files.atomic import write_file
 from sfumato.files.npz import read_npz
 from sfumato.images.homography import HomographyParams, make_pair
@@ -43,6 +42,7 @@ from sfumato.training.views import Tolerance, ViewParams, make_patch_sets, same_
 from sfumato.types.arrays import Range, frozen_array, refuse_unknown, settle_numbers
 from sfumato.types.clear import Image
 from sfumato.types.extractor import Extractor
+from sfumato.types.progress import Progress, identity
 
 Floats = NDArray[np.float32]
 
@@ -185,7 +185,7 @@ def pairs_of_photo(job: tuple[Path, int, PairParams, int]) -> tuple[Floats, Floa
         return np.zeros((0, 0), np.float32), np.zeros((0, 0), np.float32), np.zeros(0, np.int64), 0
     detect = DETECTORS[params.local.detector]
     reference = detect(photo.pixels, params.local)
-    found: list[tuple[Detected, NDArray[np.int64]]] = []
+    found: list[tuple[Detection, NDArray[np.int64]]] = []
     for _ in range(params.views if len(reference.keypoints) else 0):
         pair = make_pair(photo, rng, params.change)
         view = detect(pair.second.pixels, params.local)
@@ -198,7 +198,7 @@ def pairs_of_photo(job: tuple[Path, int, PairParams, int]) -> tuple[Floats, Floa
 
 
 def _describe(
-    reference: Detected, found: list[tuple[Detected, NDArray[np.int64]]], kept: NDArray[np.int64], local: LocalParams
+    reference: Detection, found: list[tuple[Detection, NDArray[np.int64]]], kept: NDArray[np.int64], local: LocalParams
 ) -> tuple[Floats, Floats, NDArray[np.int64]]:
     """Describe the kept pairs alone, for networks are slow; a pair one side of which describes nothing is left out.
 
@@ -217,10 +217,10 @@ def _describe(
     return rows[place[good]], second[good], pairs[kept[good], 0]
 
 
-def _described(detected: Detected, rows: NDArray[np.int64], local: LocalParams) -> Described:
+def _described(detected: Detection, rows: NDArray[np.int64], local: LocalParams) -> Described:
     """Return the descriptors of some keypoints, of unit norm, and their norms before."""
     histograms = None if detected.histograms is None else detected.histograms[rows]
-    return DESCRIPTORS[local.descriptor](Detected(detected.grey, detected.keypoints[rows], histograms), local)
+    return DESCRIPTORS[local.descriptor](Detection(detected.grey, detected.keypoints[rows], histograms), local)
 
 
 def keep_some(points: NDArray[np.int64], most: int, rng: np.random.Generator) -> NDArray[np.int64]:

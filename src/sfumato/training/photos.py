@@ -25,7 +25,6 @@ from sfumato.concealment.resolve import before_seal
 from sfumato.concealment.seal import keyless
 from sfumato.errors import EvaluationOnlyWarning, ImageError, InputError, WideSealWarning
 from sfumato.features.local import LocalParams, extract
-from sfumato.features.results import Progress, identity
 from sfumato.images.read import read_image, to_grey
 from sfumato.inversion.canonical import canonical_input
 from sfumato.inversion.images import LONGEST, Placed, place
@@ -33,6 +32,7 @@ from sfumato.inversion.paint import PATCH_SIDE, REACH
 from sfumato.types.clear import Features, Image
 from sfumato.types.concealed import ConcealedFeatures, as_points
 from sfumato.types.extractor import Extractor
+from sfumato.types.progress import Progress, identity
 from sfumato.types.recipe import Recipe
 
 Concealer = Callable[[Features], ConcealedFeatures]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sfumato.training.ninja.params import SMALL
-from sfumato.training.ninja.state import Source, card_of, is_flat, meaning
+from sfumato.training.ninja.state import NinjaFiles, card_of, is_flat, meaning
 
 
 def test_flat_is_neither_falling_nor_rising():
@@ -23,14 +23,13 @@ def test_what_goes_with_an_encoder():
     state: Any = SimpleNamespace(
         losses={"utility utility": [2.0, 1.0], "joint reconstruction": [0.5] * 100},
         adversaries=[decoder, unet],
-        begun={"extractor": "sift"},
-        going_on={"privacy": 1.0},
-        spent=[{"steps": 1, "seconds": 0.5}] * 3,
+        settings={"first": {"extractor": "sift"}, "joint": {"privacy": 1.0}},
+        notes={"stages": [{"steps": 1, "seconds": 0.5}] * 3},
         best={"score": [0.1], "step": 3},
         history=[],
     )
     scored = {"raw": {"fpr95": 0.2}, "encoded": {"fpr95": 0.1}}
-    card = card_of(state, SMALL, Source(data="d", command="c"), scored)
+    card = card_of(state, SMALL, NinjaFiles(data="d", command="c"), scored)
     assert json.loads(json.dumps(card, allow_nan=False)) == card
     assert card["losses"] == {"utility utility": 1.0, "joint reconstruction": 0.5}
     assert card["flat"] == {"utility utility": False, "joint reconstruction": True}

@@ -25,7 +25,7 @@ def make_pairs(count: int = 200, noise: float = 0.1, groups: int = 10, seed: int
 
 def test_whole_groups_are_held_out():
     material = split_material(SMALL, make_pairs(), [])
-    held, learned = (set(part.groups.tolist()) for part in (material.held, material.training))
+    held, learned = (set(part.groups.tolist()) for part in (material.held_out, material.training))
     assert len(held) == 1
     assert not held & learned
     assert len(held | learned) == 10
@@ -42,8 +42,8 @@ def test_points_are_held_out_where_all_is_one_group():
         np.tile(pairs.first, (2, 1)), np.tile(pairs.second, (2, 1)), np.tile(pairs.points, 2), np.tile(pairs.groups, 2)
     )
     material = split_material(SMALL, doubled, [])
-    assert len(material.held) == 40
-    assert not set(material.held.points.tolist()) & set(material.training.points.tolist())
+    assert len(material.held_out) == 40
+    assert not set(material.held_out.points.tolist()) & set(material.training.points.tolist())
 
 
 def test_too_little_is_told():

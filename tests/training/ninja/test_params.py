@@ -59,14 +59,14 @@ def test_an_encoder_is_narrower_the_more_privacy_counts():
 
 
 def test_what_the_first_two_stages_depend_on_has_no_lambda_but_a_width():
-    assert SMALL.begun() != replace(SMALL, privacy=2.5).begun()
+    assert SMALL.first_settings() != replace(SMALL, privacy=2.5).first_settings()
     as_wide = replace(SMALL, output_dim=24)
     one, other = as_wide, replace(as_wide, privacy=2.5, adversary_steps=7, select_after=0.1)
-    assert one.begun() == other.begun()
-    assert one.going_on() != other.going_on()
-    assert one.begun() != replace(SMALL, adversary="patch").begun()
-    assert one.begun() != replace(SMALL, seed=1).begun()
-    kept = replace(SMALL, opponents=replace(SMALL.opponents, perceptual="/some/where/vgg.pth")).begun()
+    assert one.first_settings() == other.first_settings()
+    assert one.joint_settings() != other.joint_settings()
+    assert one.first_settings() != replace(SMALL, adversary="patch").first_settings()
+    assert one.first_settings() != replace(SMALL, seed=1).first_settings()
+    kept = replace(SMALL, opponents=replace(SMALL.opponents, perceptual="/some/where/vgg.pth")).first_settings()
     assert kept["opponents"]["perceptual"] is True
     assert "some" not in str(kept)
 
@@ -105,7 +105,7 @@ def test_wrong_settings_of_the_inverters_are_told_at_once():
 
 def test_a_decoder_needs_no_way_to_describe_photos():
     blind = replace(SMALL, opponents=replace(SMALL.opponents, local=None))
-    assert blind.begun()["opponents"]["local"] is None
+    assert blind.first_settings()["opponents"]["local"] is None
     assert "local: none (paper: 1000 harris keypoints)" in differences(blind)
     for adversary in ("patch", "unet", "all"):
         with pytest.raises(InputError, match="described"):

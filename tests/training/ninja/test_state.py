@@ -8,10 +8,10 @@ import pytest
 
 from sfumato.errors import FileError
 from sfumato.files.tensors import load_checkpoint, save_checkpoint
-from sfumato.training.loop import Pace, network_arrays
+from sfumato.training.loop import Pace, network_arrays, save_state
 from sfumato.training.ninja.data import NinjaMaterial, split_material
 from sfumato.training.ninja.params import SMALL, NinjaTrainParams
-from sfumato.training.ninja.state import KIND, State, begin, read_stage, restore_state, save_state
+from sfumato.training.ninja.state import NinjaState, begin, read_stage, restore_stage
 from sfumato.training.pairs import DescriptorPairs
 
 pytest.importorskip("torch")
@@ -24,7 +24,7 @@ def material() -> NinjaMaterial:
     return split_material(SMALL, DescriptorPairs(rows, rows, np.arange(60), np.arange(60) % 6), [])
 
 
-def fresh(material: NinjaMaterial, params: NinjaTrainParams = SMALL) -> State:
+def fresh(material: NinjaMaterial, params: NinjaTrainParams = SMALL) -> NinjaState:
     state = begin(params, material, iter)
     state.enter(2, Pace(0, 10))
     return state
@@ -35,12 +35,12 @@ def test_what_is_written_is_read_again(material: NinjaMaterial, tmp_path: Path):
     state.pace.steps, state.losses, state.history = 4, {"joint utility": [0.5, 0.25]}, [{"step": 4}]
     for parameter in state.encoder.parameters():
         parameter.data += 1
-    state.keep([0.1, -0.5], state.encoder)
+    state.keep([0.1, -0.5])
     save_state(state, tmp_path / "part")
     other = fresh(material)
     stage, arrays, facts = read_stage(tmp_path / "part", other, another_lambda=False)
     assert stage == 2
-    restore_state(other, arrays, facts, tmp_path / "part")
+    restore_stage(other, arrays, facts, tmp_path / "part")
     assert (other.pace.steps, other.losses, other.history, other.best) == (
         4, state.losses, state.history, {"score": [0.1, -0.5], "step": 4}
     )  # fmt: skip
@@ -51,16 +51,16 @@ def test_what_is_written_is_read_again(material: NinjaMaterial, tmp_path: Path):
 
 def test_the_best_is_the_lowest_and_can_be_taken_back(material: NinjaMaterial):
     state = fresh(material)
-    state.take_best(state.encoder)  # nothing was kept yet
-    state.keep([0.2, -0.5], state.encoder)
+    state.take_best()  # nothing was kept yet
+    state.keep([0.2, -0.5])
     before = network_arrays(state.encoder)
     for parameter in state.encoder.parameters():
         parameter.data += 1
-    state.keep([0.2, -0.4], state.encoder)
-    state.keep([0.3, -0.9], state.encoder)
-    state.take_best(state.encoder)
+    state.keep([0.2, -0.4])
+    state.keep([0.3, -0.9])
+    state.take_best()
     assert all(np.array_equal(value, before[name]) for name, value in network_arrays(state.encoder).items())
-    state.keep([0.2, -0.6], state.encoder)
+    state.keep([0.2, -0.6])
     assert state.best["score"] == [0.2, -0.6]
 
 
@@ -76,9 +76,9 @@ def test_only_the_end_of_the_second_stage_is_a_start(material: NinjaMaterial, tm
 
 def test_damaged_files_are_told(material: NinjaMaterial, tmp_path: Path):
     state, path = fresh(material), tmp_path / "part"
-    state.keep([0.1], state.encoder)
+    state.keep([0.1])
     save_state(state, path)
-    arrays, facts = load_checkpoint(path, KIND)
+    arrays, facts = load_checkpoint(path)
     missing = {name: value for name, value in facts.items() if name != "history"}
     for changed, told in (
         ((arrays, missing), "damaged"),
@@ -91,8 +91,8 @@ def test_damaged_files_are_told(material: NinjaMaterial, tmp_path: Path):
         stage, found, read = read_stage(path, fresh(material), another_lambda=False)
         assert stage == 2
         with pytest.raises(FileError, match=told):
-            restore_state(fresh(material), found, read, path)
-    save_checkpoint(path, arrays, facts | {"stage": 9})
+            restore_stage(fresh(material), found, read, path)
+    save_checkpoint(path, arrays, facts | {"notes": {"stage": 9}})
     with pytest.raises(FileError, match="not the end"):
         read_stage(path, fresh(material), another_lambda=False)
     save_checkpoint(path, arrays, {"kind": "decoder"})

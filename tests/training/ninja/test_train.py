@@ -18,7 +18,7 @@ from sfumato.training.loop import part_of
 from sfumato.training.ninja import adversaries, train
 from sfumato.training.ninja import train as module
 from sfumato.training.ninja.params import PAPER, SMALL, AdversaryParams, NinjaTrainParams, StageParams
-from sfumato.training.ninja.state import Source
+from sfumato.training.ninja.state import NinjaFiles
 from sfumato.training.ninja.train import train_ninja
 from sfumato.training.pairs import DescriptorPairs
 
@@ -57,7 +57,7 @@ def make_pairs(count: int = 400, n: int = 24, noise: float = 0.3, seed: int = 0)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Less of what only costs time."""
     monkeypatch.setattr(adversaries, "ROWS_REFITTED", 400)
-    monkeypatch.setattr(module, "ROWS_WHITENED", 400)
+    monkeypatch.setattr(module, "WHITEN_ROWS", 400)
     monkeypatch.setattr(train, "VALIDATIONS", 4)
 
 
@@ -87,8 +87,8 @@ def stopping_after(count: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
 @pytest.mark.parametrize("adversary", ["decoder", "patch", "unet", "all"])
 def test_a_few_steps_of_all_stages(adversary: str, photos: list[Path], tmp_path: Path):
     path, lines = tmp_path / "n.safetensors", []
-    params, source = tiny(adversary=adversary), Source(data="generated", command="sfumato train ninja")
-    encoder = train_ninja(params, make_pairs(n=128), photos, path, source=source, report=lines.append)
+    params, files = tiny(adversary=adversary), NinjaFiles(data="generated", command="sfumato train ninja")
+    encoder = train_ninja(params, make_pairs(n=128), photos, path, files=files, report=lines.append)
     card = load_encoder(path).card
     assert [(one["stage"], one["steps"]) for one in card["stages"]] == [("utility", 4), ("inverter", 4), ("joint", 12)]
     assert (card["lambda"], card["adversary"], card["seed"], card["preset"]) == (1.0, adversary, 0, "small")
@@ -120,7 +120,7 @@ def test_privacy_costs_the_inverter(tmp_path: Path):
     start, pairs, found = tmp_path / "start", make_pairs(2000), {}
     for privacy in (0.0, 5.0):
         card = train_ninja(
-            replace(settings, privacy=privacy), pairs, [], tmp_path / str(privacy), source=Source(start=start)
+            replace(settings, privacy=privacy), pairs, [], tmp_path / str(privacy), files=NinjaFiles(start=start)
         ).card
         found[privacy] = card["history"][-1]["reconstruction"]["decoder"]
     assert found[5.0] > found[0.0] + 0.1
@@ -162,7 +162,7 @@ def test_another_seed_is_another_encoder(tmp_path: Path):
 
 def test_other_lambdas_start_where_the_second_stage_ended(tmp_path: Path):
     start, pairs, quick = tmp_path / "start.part", make_pairs(), tiny(steps=40, output_dim=20, **LEARNING)
-    first = train_ninja(quick, pairs, [], tmp_path / "a", source=Source(start=start))
+    first = train_ninja(quick, pairs, [], tmp_path / "a", files=NinjaFiles(start=start))
     assert start.is_file()
     ran: list[int] = []
 
@@ -170,18 +170,18 @@ def test_other_lambdas_start_where_the_second_stage_ended(tmp_path: Path):
         ran.append(1)
         return items
 
-    again = train_ninja(quick, pairs, [], tmp_path / "b", source=Source(start=start), progress=counted)
+    again = train_ninja(quick, pairs, [], tmp_path / "b", files=NinjaFiles(start=start), progress=counted)
     assert len(ran) == 1  # the joint stage alone
     assert again.checksum == first.checksum
-    other = train_ninja(replace(quick, privacy=2.5), pairs, [], tmp_path / "c", source=Source(start=start))
+    other = train_ninja(replace(quick, privacy=2.5), pairs, [], tmp_path / "c", files=NinjaFiles(start=start))
     assert other.checksum != first.checksum
     assert other.checksum == train_ninja(replace(quick, privacy=2.5), pairs, [], tmp_path / "d").checksum
     with pytest.raises(FileError, match="other settings"):
-        train_ninja(replace(quick, seed=1), pairs, [], tmp_path / "e", source=Source(start=start))
+        train_ninja(replace(quick, seed=1), pairs, [], tmp_path / "e", files=NinjaFiles(start=start))
     with pytest.raises(FileError, match="other settings"):
-        train_ninja(replace(quick, output_dim=None), pairs, [], tmp_path / "e", source=Source(start=start))
+        train_ninja(replace(quick, output_dim=None), pairs, [], tmp_path / "e", files=NinjaFiles(start=start))
     with pytest.raises(FileError, match="settings"):
-        train_ninja(quick, make_pairs(seed=5), [], tmp_path / "e", source=Source(start=start))
+        train_ninja(quick, make_pairs(seed=5), [], tmp_path / "e", files=NinjaFiles(start=start))
 
 
 def test_only_the_same_training_goes_on(tmp_path: Path):
@@ -192,7 +192,7 @@ def test_only_the_same_training_goes_on(tmp_path: Path):
         with pytest.raises(FileError, match="other settings"):
             train_ninja(replace(settings, **other), make_pairs(), [], path, resume=True)
     with pytest.raises(FileError, match="stage"):
-        train_ninja(settings, make_pairs(), [], tmp_path / "m", source=Source(start=part_of(path)))
+        train_ninja(settings, make_pairs(), [], tmp_path / "m", files=NinjaFiles(start=part_of(path)))
     data = part_of(path).read_bytes()
     part_of(path).write_bytes(data[: len(data) // 2])
     with pytest.raises(FileError, match="damaged"):

@@ -9,7 +9,7 @@ from sfumato.training.loop import Pace
 from sfumato.training.ninja.data import split_material
 from sfumato.training.ninja.params import SMALL, AdversaryParams
 from sfumato.training.ninja.state import begin
-from sfumato.training.ninja.train import ROWS_AT_ONCE, encode_rows, is_due, validate
+from sfumato.training.ninja.train import ROWS_AT_ONCE, VALIDATIONS, encode_rows, validate
 from sfumato.training.pairs import DescriptorPairs
 
 torch: Any = pytest.importorskip("torch")
@@ -41,11 +41,11 @@ def test_the_best_is_kept_by_stage(training):
     state, material = training
     told: list[str] = []
     state.enter(0, Pace(0, 20))
-    assert not is_due(state)
+    assert not state.is_due(VALIDATIONS)
     state.pace.steps = 1
-    assert is_due(state)
+    assert state.is_due(VALIDATIONS)
     validate(state, PARAMS, material, told.append)
-    assert not is_due(state)
+    assert not state.is_due(VALIDATIONS)
     assert state.history[-1]["stage"] == "utility"
     assert "matched" in told[0]
     assert state.best_arrays.keys() == state.encoder.state_dict().keys()

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
-from sfumato.features.results import Progress
 from sfumato.training.ninja.adversaries import Adversary, DecoderAdversary, ImageAdversary, PatchAdversary
 from sfumato.training.ninja.params import ADVERSARIES, NinjaTrainParams
 from sfumato.training.pairs import DescriptorPairs
 from sfumato.training.patch_metrics import fpr95
 from sfumato.training.photos import gather_pairs, read_photos
+from sfumato.types.progress import Progress
 
 Floats = NDArray[np.float32]
 Encode = Callable[[Floats], Floats]
@@ -32,21 +32,21 @@ WRONG_PAIRS = 4
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class NinjaMaterial:
-    """``training`` pairs, ``held`` pairs of other groups, and the paths of ``photos`` for patch and unet."""
+    """``training`` pairs, ``held_out`` pairs of other groups, and the paths of ``photos`` for patch and unet."""
 
     training: DescriptorPairs
-    held: DescriptorPairs
+    held_out: DescriptorPairs
     photos: tuple[Path, ...]
     digest: str
 
     def __repr__(self) -> str:
-        return f"NinjaMaterial({self.training!r}, {self.held!r}, {len(self.photos)} photos)"
+        return f"NinjaMaterial({self.training!r}, {self.held_out!r}, {len(self.photos)} photos)"
 
     def facts(self) -> dict[str, Any]:
         """Return counts and the digest of the pairs."""
-        groups = [len(np.unique(part.groups)) for part in (self.training, self.held)]
+        groups = [len(np.unique(part.groups)) for part in (self.training, self.held_out)]
         return {
-            "pairs": len(self.training), "groups": groups[0], "held_out_pairs": len(self.held),
+            "pairs": len(self.training), "groups": groups[0], "held_out_pairs": len(self.held_out),
             "held_out_groups": groups[1], "photos": len(self.photos), "digest": self.digest,
         }  # fmt: skip
 
@@ -88,7 +88,7 @@ def make_adversaries(params: NinjaTrainParams, material: NinjaMaterial, progress
     for name in ADVERSARIES[params.adversary]:
         if name == "decoder":
             clear = np.concatenate([material.training.first, material.training.second])
-            held = np.concatenate([material.held.first, material.held.second])
+            held = np.concatenate([material.held_out.first, material.held_out.second])
             found.append(DecoderAdversary(clear, held, dim, opponents))
             continue
         assert local is not None  # the params refuse it

@@ -161,7 +161,7 @@ class NinjaTrainParams:
         """Return how many numbers the encoder gives for descriptors of ``dim``."""
         return self.output_dim or max(2, round(dim / (1 + self.narrowing * self.privacy)))
 
-    def begun(self) -> dict[str, Any]:
+    def first_settings(self) -> dict[str, Any]:
         """Return what the first two stages depend on, as plain values: no places, no lambda but a width."""
         names = ("blocks", "output_dim", "margin", "dropout", "initialisation", "noise", "schedule", "held_out", "seed")
         known = self.opponents.local
@@ -173,7 +173,7 @@ class NinjaTrainParams:
         found |= {"utility": asdict(self.utility), "inverter": asdict(self.inverter)}
         return found | {"opponents": opponents, "adversaries": list(ADVERSARIES[self.adversary])}
 
-    def going_on(self) -> dict[str, Any]:
+    def joint_settings(self) -> dict[str, Any]:
         """Return what the joint stage depends on beside, as plain values."""
         names = ("preset", "privacy", "adversary", "joint_inverter_rate", "adversary_steps", "select_after")
         return {name: getattr(self, name) for name in names} | {"joint": asdict(self.joint)}
