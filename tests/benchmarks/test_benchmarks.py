@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every benchmark runs at its smallest size and writes figures in the one schema."""
+"""Benchmarks: their committed results have one schema; with --all every one runs at its smallest size."""
 
 import json
 import subprocess
@@ -13,6 +13,7 @@ SUITES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "commo
 KEYS = {"suite", "version", "commit", "machine", "seed", "repeats", "small", "sizes", "rows"}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # kernels may have to be compiled first
 @pytest.mark.parametrize("suite", SUITES)
 def test_small_run(suite, tmp_path):
