@@ -21,8 +21,8 @@ from common import arguments, finish, interleaved, load_average, note, pinned_th
 
 import sfumato
 from sfumato.subspace import plan, reference
-from sfumato.subspace.fast import Found, prepare, search
-from sfumato.subspace.reference import complement_basis
+from sfumato.subspace.fast import Neighbours, prepare, search
+from sfumato.subspace.subspace_set import complement_basis
 
 DIMENSIONS = (2, 4, 8, 16, 32, 64, 80, 96, 112, 120)
 BOTH = (1, 1)
@@ -39,7 +39,7 @@ def forced(dual: bool) -> Iterator[None]:
         plan._dual = before
 
 
-def points_search(points: np.ndarray, hidden: Any, threads: int, *, dual: bool, complement: Any = None) -> Found:
+def points_search(points: np.ndarray, hidden: Any, threads: int, *, dual: bool, complement: Any = None) -> Neighbours:
     """Search points against subspaces in one form, prepared anew but for a ``complement`` that is kept."""
     sides = prepare(points, points[:, None][:, :0]), prepare(hidden.origin, hidden.basis)
     if complement is not None:

@@ -37,9 +37,9 @@ from matches.probes import first_calls, memory_growth, probe
 from matches.verdicts import targets, tell_roofline
 
 import sfumato
-from sfumato.subspace.fast import Found, Search, prepare
+from sfumato.subspace.fast import Neighbours, TiledSearch, prepare
 from sfumato.subspace.plan import Plan
-from sfumato.subspace.prepared import Frame
+from sfumato.subspace.subspace_set import Frame
 
 GROWTH = (1000, 2000, 5000, 10_000, 20_000, 50_000)
 ONCE_BEYOND = 20_000
@@ -100,7 +100,7 @@ def timing(
     }  # fmt: skip
 
 
-def arithmetic(case: Case, result: Found, pairs: int, n: int, rates: dict[str, float]) -> dict[str, Any]:
+def arithmetic(case: Case, result: Neighbours, pairs: int, n: int, rates: dict[str, float]) -> dict[str, Any]:
     """Return how much had to be computed, and what that costs at least: bounds of all pairs, some pairs in full."""
     products = case.stack * (pairs * result.head + result.bracketed * n)
     return {
@@ -109,7 +109,7 @@ def arithmetic(case: Case, result: Found, pairs: int, n: int, rates: dict[str, f
     }  # fmt: skip
 
 
-def refuse_difference(one: Found, other: Found, where: str) -> None:
+def refuse_difference(one: Neighbours, other: Neighbours, where: str) -> None:
     """End the run if pruning changed what was found."""
     for name in ("rows0", "rows1", "squared0", "squared1"):
         if not np.array_equal(getattr(one, name), getattr(other, name)):
@@ -128,7 +128,7 @@ def product_rates(pair: Pair, case: Case, args: argparse.Namespace) -> dict[str,
     out, n = np.empty((len(clear0), len(clear1)), np.float32), clear0.shape[1]
     a, b = (prepare(side.origin, side.basis) for side in (pair.side(case, 0), pair.side(case, 1)))
     none = [(np.empty((len(side), 0)), np.empty((len(side), 0), np.int64)) for side in (a, b)]
-    fill = Search(a, b, Frame.of(a.origin, b.origin), Plan(n, 1.0), np.inf, none)  # nothing kept: only the bounds
+    fill = TiledSearch(a, b, Frame.of(a.origin, b.origin), Plan(n, 1.0), np.inf, none)  # nothing kept: only the bounds
     with ThreadPoolExecutor(args.threads) as pool:
         works = {
             "gemm": lambda: np.matmul(clear0, clear1.T, out=out),

@@ -52,7 +52,7 @@ def prepared(*sides: Flat):
     return [fast.prepare(*side) for side in sides]
 
 
-def arrays_of(found: fast.Found) -> tuple[np.ndarray, ...]:
+def arrays_of(found: fast.Neighbours) -> tuple[np.ndarray, ...]:
     return found.squared0, found.rows0, found.squared1, found.rows1
 
 
@@ -84,7 +84,7 @@ def check_ranks(matrix, allowed, squared, rows, keep, limit) -> None:
     assert (missing | (here <= true + slack + own)).all(), "a nearer one was missed"
     assert (missing >= (true > limit + slack)).all(), "beyond the limit"
     assert (missing <= (true >= limit - slack)).all(), "missed within the limit"
-    assert all(len(set(line[line >= 0])) == (line >= 0).sum() for line in rows), "one row twice"
+    assert all(len(set(line[line >= 0])) == (line >= 0).sum() for line in rows), "a row twice"
 
 
 def assert_identical(found, others) -> None:
@@ -232,8 +232,8 @@ CASES: dict[str, Callable] = {
     "few coordinates, huger": lambda rng, m: few_coordinates(rng, m, 1e17),
 }
 
-COMPILED = [(0, 0), (0, 2), (2, 2), (1, 3), (4, 4)]
-"""Every other pair of dimensions costs seconds more to compile."""
+COMPILED = [(0, 0), (0, 2), (2, 2), (4, 4), pytest.param((1, 3), marks=pytest.mark.slow)]
+"""Each pair of dimensions takes seconds to compile, so every commit tests a fixed set."""
 
 
 def heads_of(side: Flat) -> list[int | None]:
@@ -241,23 +241,24 @@ def heads_of(side: Flat) -> list[int | None]:
     return [None, *sorted({head for head in (m + 4, 8, 24, 48) if m < head < n}), n]
 
 
-@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("m", COMPILED)
-def test_what_is_found_is_what_the_reference_says(monkeypatch, case, m):
+def test_the_result_is_what_the_reference_says(m):
     """With any bound, any number of threads, and in tiles of any size: the same bits."""
-    if case == "n = 3" and m not in ((0, 0), (2, 2)):
-        pytest.skip("would have to be compiled for this alone")
-    side0, side1 = CASES[case](np.random.default_rng(sum(map(ord, case))), m)
-    whole = search(side0, side1, (2, 2))
-    check(side0, side1, whole, (2, 2))
-    small_tiles(monkeypatch)
-    for head, threads in zip(heads_of(side0), itertools.cycle((1, 3))):
-        assert_identical(search(side0, side1, (2, 2), head=head, threads=threads), whole)
+    for case, make in CASES.items():
+        if case == "n = 3" and m not in ((0, 0), (2, 2)):  # would have to be compiled for this alone
+            continue
+        side0, side1 = make(np.random.default_rng(sum(map(ord, case))), m)
+        one_tile = search(side0, side1, (2, 2))
+        check(side0, side1, one_tile, (2, 2))
+        with pytest.MonkeyPatch.context() as patch:
+            small_tiles(patch)
+            for head, threads in zip(heads_of(side0), itertools.cycle((1, 3))):
+                assert_identical(search(side0, side1, (2, 2), head=head, threads=threads), one_tile)
 
 
 @pytest.mark.parametrize("keep", [(1, 1), (2, 2), (5, 0), (0, 3), (1, 2), (0, 0), (200, 200)])
-@pytest.mark.parametrize("m", [(0, 2), (2, 2)])
-def test_as_many_as_are_asked_for(monkeypatch, keep, m):
+@pytest.mark.parametrize("m", [(2, 2), pytest.param((0, 2), marks=pytest.mark.slow)])
+def test_any_number_of_neighbours(monkeypatch, keep, m):
     """With a plan from the data, and tile by tile, too."""
     side0, side1 = like_sift(np.random.default_rng(1), m)
     whole = search(side0, side1, keep)
@@ -277,7 +278,7 @@ def test_many_columns_without_a_bound():
     check(*sides[::-1], search(*sides[::-1], (1, 1)), (1, 1))
 
 
-@pytest.mark.parametrize("m", [112, 126])
+@pytest.mark.parametrize("m", [126, pytest.param(112, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("swapped", [False, True])
 def test_the_dual_form_of_large_subspaces(monkeypatch, m, swapped):
     rng = np.random.default_rng(m)
@@ -291,6 +292,7 @@ def test_the_dual_form_of_large_subspaces(monkeypatch, m, swapped):
         assert_identical(search(*sides, (2, 2), head=head), whole)
 
 
+@pytest.mark.slow
 def test_points_against_larger_subspaces():
     side0, side1 = gaussian(np.random.default_rng(3), (0, 16))
     found = search(side0, side1, (2, 2))
@@ -299,11 +301,10 @@ def test_points_against_larger_subspaces():
         assert_identical(search(side0, side1, (2, 2), head=head), found)
 
 
-@pytest.mark.parametrize("counts", [(0, 0), (0, 5), (5, 0), (1, 1), (1, 70), (70, 1)])
-@pytest.mark.parametrize("head", [None, 8])
-def test_few_or_no_rows(counts, head):
-    sides = gaussian(np.random.default_rng(4), (2, 2), 16, counts)
-    check(*sides, search(*sides, (2, 3), head=head), (2, 3))
+def test_few_or_no_rows():
+    for counts, head in itertools.product([(0, 0), (0, 5), (5, 0), (1, 1), (1, 70), (70, 1)], [None, 8]):
+        sides = gaussian(np.random.default_rng(4), (2, 2), 16, counts)
+        check(*sides, search(*sides, (2, 3), head=head), (2, 3))
 
 
 def test_a_side_with_itself():
@@ -368,7 +369,7 @@ def test_the_threads_of_the_caller_are_left_as_they_were(monkeypatch):
     """Also when two searches overlap: the first to begin is the first to end."""
     sides = gaussian(np.random.default_rng(11), (2, 2), 16)
     search(*sides, (1, 1))
-    whole = fast.Search.run
+    whole = fast.TiledSearch.run
     inside, second, done = threading.Event(), threading.Event(), threading.Event()
 
     def run(self, *args):
@@ -380,7 +381,7 @@ def test_the_threads_of_the_caller_are_left_as_they_were(monkeypatch):
             done.wait(5)
         return whole(self, *args)
 
-    monkeypatch.setattr(fast.Search, "run", run)
+    monkeypatch.setattr(fast.TiledSearch, "run", run)
     before = blas_threads()
     first, other = (threading.Thread(target=search, args=(*sides, (1, 1))) for _ in range(2))
     first.start()
@@ -421,17 +422,16 @@ def test_two_searches_at_once_share_what_is_prepared():
 def test_numbers_of_threads():
     assert fast.thread_count(3) == 3
     assert 1 <= fast.thread_count(None) <= (os.cpu_count() or 1)
-    with pytest.raises(InputError, match="threads: expected"):
+    with pytest.raises(InputError, match="threads"):
         fast.thread_count(0)
 
 
 def test_arrays_of_either_kind_share_one_compiled_form():
     """Read-only or not: compiling takes seconds."""
-    from sfumato.subspace.kernels import bounds, sweep
-    from sfumato.subspace.kernels import sweep as decide
+    from sfumato.subspace.kernels import bounds, exact, sweep
 
     sides = gaussian(np.random.default_rng(12), (2, 2), 32)
-    compiled = (sweep.sweep_rows, sweep.sweep_columns, bounds.fill, decide.decide)
+    compiled = (sweep.sweep_rows, sweep.sweep_columns, bounds.fill, exact.decide)
     search(*sides, (1, 1), head=16)
     before = [len(function.signatures) for function in compiled]
     writable = [Flat(*(part.copy() for part in side)) for side in sides]
@@ -443,7 +443,7 @@ def test_arrays_of_either_kind_share_one_compiled_form():
 ONCE_MORE = """
 import numpy as np
 from sfumato.subspace import fast
-from sfumato.subspace.kernels import bounds, panels, sweep
+from sfumato.subspace.kernels import bounds, exact, panels, sweep
 rng = np.random.default_rng(0)
 sides = []
 for _ in range(2):
@@ -453,7 +453,7 @@ for _ in range(2):
         array.flags.writeable = False
     sides.append(fast.prepare(*arrays))
 fast.search(*sides, (1, 1), head=16, threads=1)
-for function in (bounds.fill, sweep.sweep_rows, sweep.sweep_columns, sweep.decide, panels._round):
+for function in (bounds.fill, sweep.sweep_rows, sweep.sweep_columns, exact.decide, panels._round):
     stats = function.stats
     print(function.__name__, sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 """
@@ -467,9 +467,14 @@ def test_a_new_process_need_not_compile_again():
     assert all(int(hits) > 0 and int(misses) == 0 for _, hits, misses in lines), out
 
 
-@pytest.mark.parametrize("recipe", ["sub-hybrid-2", "sub-hybrid-4"])
-@pytest.mark.parametrize("parts", [8, 1])
-def test_real_pictures(shared_data, recipe, parts):
+LESS_OFTEN = [(8, "sub-hybrid-4"), (1, "sub-hybrid-2")]
+
+
+@pytest.mark.parametrize(
+    ("parts", "recipe"),
+    [(8, "sub-hybrid-2"), (1, "sub-hybrid-4"), *(pytest.param(*case, marks=pytest.mark.slow) for case in LESS_OFTEN)],
+)
+def test_real_pictures(shared_data, parts, recipe):
     """With ``parts`` 1, both are lifted from the same part of the decoys."""
     folder = shared_data / "posed" / "fountain-P11" / "images"
     clear = [
@@ -498,7 +503,7 @@ def test_nothing_shows_the_values():
     assert "0.123" not in f"{ready!r} {fast.search(ready, ready, (1, 1))!r}"
 
 
-def test_where_compiled_code_can_not_be_kept_it_is_made_anew():
+def test_without_a_folder_for_compiled_code_it_is_compiled_again():
     program = """
 from numba.core import caching
 kept = [kind for kind in caching.CacheImpl._locator_classes if "UserProvided" in kind.__name__]
@@ -522,3 +527,34 @@ def test_one_of_several_workers_takes_its_share_of_the_cores():
     finally:
         fast.limit_threads(10**6)
     assert fast.thread_count(None) == cores
+
+
+# --- one thread of BLAS
+
+
+def own_blas_threads() -> set[int]:
+    """The threads of numpy's BLAS; other libraries bring others, which nobody limits."""
+    np.ones((2, 2)) @ np.ones((2, 2))
+    libraries = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    return {library["num_threads"] for library in libraries if "numpy" in library["filepath"] or len(libraries) == 1}
+
+
+def test_the_last_one_restores():
+    with threadpool_limits(2, "blas"):
+        before = own_blas_threads()
+        first, second = fast.one_blas_thread(), fast.one_blas_thread()
+        first.__enter__()
+        second.__enter__()
+        assert own_blas_threads() == {1}
+        first.__exit__(None, None, None)
+        assert own_blas_threads() == {1}
+        second.__exit__(None, None, None)
+        assert own_blas_threads() == before
+
+
+def test_an_error_restores_too():
+    with threadpool_limits(2, "blas"):
+        before = own_blas_threads()
+        with pytest.raises(ZeroDivisionError), fast.one_blas_thread():
+            raise ZeroDivisionError
+        assert own_blas_threads() == before

@@ -6,12 +6,12 @@ import pytest
 
 from sfumato.subspace import plan, reference
 from sfumato.subspace.fast import prepare
-from sfumato.subspace.prepared import Frame, Prepared
+from sfumato.subspace.subspace_set import Frame, SubspaceSet
 
 N = 32
 
 
-def make(count: int = 60, m: int = 2, n: int = N, varied: int = N, seed: int = 0) -> Prepared:
+def make(count: int = 60, m: int = 2, n: int = N, varied: int = N, seed: int = 0) -> SubspaceSet:
     """Subspaces whose origins vary in some coordinates only."""
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(count, n)) * (np.arange(n) < varied)
@@ -23,7 +23,7 @@ def make(count: int = 60, m: int = 2, n: int = N, varied: int = N, seed: int = 0
     return prepare(*arrays)
 
 
-def choose(a: Prepared, b: Prepared, keep=(1, 1), limit=np.inf, head=None, frame=None) -> plan.Plan:
+def choose(a: SubspaceSet, b: SubspaceSet, keep=(1, 1), limit=np.inf, head=None, frame=None) -> plan.Plan:
     return plan.choose_plan(a, b, frame or Frame.of(a.origin, b.origin), keep, limit=limit, head=head)
 
 

@@ -419,9 +419,7 @@ def test_rank_deficient_rows_are_detected(m: int, slip: float):
     rows[[1, 3], -1] = rows[[1, 3], :-1].sum(axis=1) + slip * np.eye(20)[0]
     if m == 1:
         rows[[1, 3]] = 0
-    with pytest.raises(
-        RankError, match=rf"the {m} rows of 2 subspaces are linearly dependent, the first is subspace 1"
-    ):
+    with pytest.raises(RankError, match=rf"{m} rows of 2 .*subspace 1"):
         reference.orthonormalise(rows)
     with pytest.raises(RankError, match="subspace 30"):
         reference.orthonormalise(rows, names=[10, 30, 50, 70])
@@ -519,23 +517,19 @@ def test_blocks_do_not_change_the_numbers(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "says"),
+    ("a", "b", "token"),
     [
-        (np.zeros((1, 3)), np.zeros((1, 4)), "a and b live in different spaces: 3 and 4 dimensions"),
-        (
-            np.zeros(3),
-            np.zeros((1, 3)),
-            r"a: expected Subspaces or points of shape \(N, n\), got float64 \(3,\)",
-        ),
-        (np.zeros((1, 3)), np.zeros((1, 0)), "b: expected Subspaces or points"),
-        (np.zeros((1, 3)), [["x"]], "b: expected Subspaces or points"),
-        ([[1, 2], [3]], np.zeros((1, 2)), "a: .*rows of different lengths"),
-        (np.full((1, 3), np.nan), np.zeros((1, 3)), "a: some points are not finite"),
-        (object(), np.zeros((1, 3)), "a: expected Subspaces or points"),
+        (np.zeros((1, 3)), np.zeros((1, 4)), "3 and 4"),
+        (np.zeros(3), np.zeros((1, 3)), r"^a: .*\(N, n\).*float64 \(3,\)"),
+        (np.zeros((1, 3)), np.zeros((1, 0)), "^b: .*Subspaces"),
+        (np.zeros((1, 3)), [["x"]], "^b: .*Subspaces"),
+        ([[1, 2], [3]], np.zeros((1, 2)), "^a: .*lengths"),
+        (np.full((1, 3), np.nan), np.zeros((1, 3)), "^a: .*NaN"),
+        (object(), np.zeros((1, 3)), "^a: .*Subspaces"),
     ],
 )
-def test_squared_distances_refuses(a, b, says: str):
-    with pytest.raises(InputError, match=says):
+def test_squared_distances_refuses(a, b, token: str):
+    with pytest.raises(InputError, match=token):
         reference.squared_distances(a, b)
 
 

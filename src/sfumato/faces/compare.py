@@ -64,7 +64,7 @@ def pair_distances(probes: Any, templates: Any, rows0: ArrayLike, rows1: ArrayLi
     from sfumato.subspace.fast import load_kernels
 
     load_kernels()
-    from sfumato.subspace.kernels.pairs import exact_pairs
+    from sfumato.subspace.kernels.exact import exact_pairs
 
     squared = exact_pairs(side0.origin, side0.basis, side1.origin, side1.basis, first, second)
     found: NDArray[np.float64] = np.sqrt(np.maximum(squared, 0))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is it this person? One probe against one concealed template, decided by the gallery's threshold.
+"""Decisions about one probe: the person it claims to be (verify), or the nearest people of a gallery (identify).
 
-The server's side: never imports the clear types. A clear probe comes as an array, on the device that made it.
+The server's side: never imports the clear types. A clear probe is an array, on the device that made it.
 """
 
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from sfumato.faces.compare import Threshold, comparison_of, pair_distances, side
 from sfumato.faces.gallery import Gallery
 from sfumato.matching.mutual import MatchParams, check_pair, nearest_prepared, warn_if_void
 from sfumato.subspace.fast import prepare
-from sfumato.subspace.small_batch import FewSearch
+from sfumato.subspace.small_batch import SmallBatchSearch
 from sfumato.types.arrays import whole_number
 from sfumato.types.concealed import ConcealedTemplates
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``accepted`` or not: the ``distance`` to the template of ``id``, and the ``threshold`` it was held against."""
+    """``accepted`` or not: the ``distance`` to the template of ``id``, and the ``threshold`` that decided."""
 
     id: str
     accepted: bool
@@ -30,41 +30,69 @@ class Decision:
     threshold: Threshold
 
 
-def verify(probe: Any, gallery: Gallery, one: str) -> Decision:
-    """Compare one probe, a point (1, n) or a concealed template, with the template of an id.
-
-    Raises InputError for an id that is not enrolled, more than one probe, or a gallery without a threshold for this
-    comparison.
-    """
-    count = len(side_of_templates(probe, "probe").origin)
-    if count != 1:
-        raise InputError(f"probe: expected one face, got {count}")
-    template, threshold = gallery.template(one), gallery.threshold(comparison_of(probe))
-    distance = float(pair_distances(probe, template, [0], [0])[0])
-    return Decision(one, threshold.accepts(distance), distance, threshold)
-
-
-# ----------------------------------------------------------------
-# Who is it? The nearest of many concealed templates, exactly, with the compiled kernels of the matcher
-# Never imports the clear types: a clear probe comes as an array, on the device that made it.
-
-
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One of the nearest: the ``id`` and its ``distance``."""
+    """One of the nearest people: the ``id`` and its ``distance``."""
 
     id: str
     distance: float
 
 
+@dataclass(frozen=True, slots=True)
+class Identification:
+    """The ``candidates`` nearest to a probe, nearest first, among ``people`` templates; the ``threshold`` of the
+    ``comparison``, if the gallery has one."""
+
+    candidates: tuple[Candidate, ...]
+    people: int
+    comparison: str
+    threshold: Threshold | None
+
+    def accepts(self, candidate: Candidate) -> bool | None:
+        """Tell whether a candidate is near enough; None without a threshold."""
+        return None if self.threshold is None else self.threshold.accepts(candidate.distance)
+
+    @property
+    def expected_by_chance(self) -> float | None:
+        """Number of strangers that the threshold accepts among this many people; None without a threshold."""
+        return None if self.threshold is None else self.threshold.measured_rate * self.people
+
+
+def verify_probe(probe: Any, gallery: Gallery, person: str) -> Decision:
+    """Compare one probe, a point (1, n) or a concealed template, with the template of a person.
+
+    Raises InputError for someone who is not enrolled, more than one probe, or a gallery without a threshold for this
+    comparison.
+    """
+    _refuse_several(probe)
+    template, threshold = gallery.template(person), gallery.threshold(comparison_of(probe))
+    distance = float(pair_distances(probe, template, [0], [0])[0])
+    return Decision(person, threshold.accepts(distance), distance, threshold)
+
+
+def identify_probe(probe: Any, gallery: Gallery, k: int = 5) -> Identification:
+    """Return the k people nearest to one probe, a point (1, n) or a concealed template."""
+    _refuse_several(probe)
+    comparison = comparison_of(probe)
+    (candidates,) = Identifier(gallery.templates).identify(probe, k)
+    threshold = next((limit for limit in gallery.thresholds if limit.comparison == comparison), None)
+    return Identification(tuple(candidates), len(gallery), comparison, threshold)
+
+
+def _refuse_several(probe: Any) -> None:
+    count = len(side_of_templates(probe, "probe").origin)
+    if count != 1:
+        raise InputError(f"probe: expected one face, got {count}")
+
+
 class Identifier:
-    """Templates prepared once, to be asked many times.
+    """Templates prepared once, for many searches: exact, with the compiled kernels of the matcher.
 
     >>> import numpy as np
     >>> from sfumato.types.concealed import Subspaces
     >>> lines = Subspaces(np.eye(2, 4), np.tile(np.eye(4)[None, [2]], (2, 1, 1)))
     >>> templates = ConcealedTemplates(("a", "b"), lines, "random-1")
-    >>> [one.id for one in Identifier(templates).identify(np.eye(4)[1:2], k=1)[0]]
+    >>> [candidate.id for candidate in Identifier(templates).identify(np.eye(4)[1:2], k=1)[0]]
     ['b']
     """
 
@@ -73,33 +101,33 @@ class Identifier:
         self.params = MatchParams(threads=threads)
         self._side = side_of_templates(templates, "templates")
         self._prepared = prepare(self._side.origin, self._side.basis)
-        self._few = FewSearch(self._prepared)
+        self._small_batch = SmallBatchSearch(self._prepared)
 
     def search(self, probes: Any, k: int = 5) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return distances and rows (P, k) of the k nearest templates, nearest first, or as many as there are.
+        """Return distances and rows (P, k) of the k nearest templates, nearest first; fewer if there are fewer.
 
-        Among no templates there is one, of distance inf and row -1. Probes are points (P, n), which stay on the device,
-        or concealed templates.
+        Without templates there is one column, of distance inf and row -1. Probes are points (P, n), which stay on the
+        device, or concealed templates.
         """
-        wanted = whole_number(k, "k")
-        if not 1 <= wanted < 2**31:
-            raise InputError(f"k: expected a whole number of 1 or more, got {wanted}")
-        wanted = min(wanted, max(1, len(self.templates)))  # what is allocated grows with it
+        count = whole_number(k, "k")
+        if not 1 <= count < 2**31:
+            raise InputError(f"k: expected a whole number of 1 or more, got {count}")
+        count = min(count, max(1, len(self.templates)))  # memory grows with it
         side = side_of_templates(probes, "probes")
         check_pair(side, self._side)
         warn_if_void(side, self._side)
-        if side.basis.shape[1] == 0 and self._few.serves(side.origin, wanted):
-            squared, rows, _ = self._few.nearest(side.origin, wanted, self.params.threads)
+        if side.basis.shape[1] == 0 and self._small_batch.serves(side.origin, count):
+            squared, rows, _ = self._small_batch.nearest(side.origin, count, self.params.threads)
             return np.sqrt(squared).astype(np.float32), rows
-        return nearest_prepared(prepare(side.origin, side.basis), self._prepared, wanted, self.params)
+        return nearest_prepared(prepare(side.origin, side.basis), self._prepared, count, self.params)
 
     def identify(self, probes: Any, k: int = 5) -> list[list[Candidate]]:
-        """Return for each probe its k nearest, nearest first, or as many as there are."""
-        found, rows = self.search(probes, k)
+        """Return for each probe its k nearest people, nearest first; fewer if there are fewer."""
+        distances, rows = self.search(probes, k)
         ids = self.templates.ids
         return [
-            [Candidate(ids[row], float(one)) for one, row in zip(*line, strict=True) if row >= 0]
-            for line in zip(found, rows, strict=True)
+            [Candidate(ids[row], float(distance)) for distance, row in zip(*line, strict=True) if row >= 0]
+            for line in zip(distances, rows, strict=True)
         ]
 
     def __repr__(self) -> str:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exact nearest neighbours between two sets of affine subspaces, at the speed of the machine.
 
-Knows arrays only. What is found is what ``reference`` defines, evaluated in float64; everything before that only leaves
-out pairs that cannot matter (see ``sweep``). The matrix of all distances is never held. Threads call compiled code
-that does its own products: no BLAS, no second pool of threads.
+The result is what ``reference`` defines, evaluated in float64; everything before that only skips pairs that cannot
+matter (see ``kernels.sweep`` and docs/explanation/kernels.md). The matrix of all distances is never stored. Threads
+call compiled code that does its own products: no BLAS, no second pool of threads.
 """
 
 import logging
@@ -21,68 +21,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
-from sfumato.subspace.prepared import Frame, Prepared, read_only
-
-# ----------------------------------------------------------------
-# Keep the BLAS to one thread while our own threads work, and give it back its threads when the last search is over
-# Searches may overlap: limits that were set and restored one inside another by different threads would leave the
-# process
-# with the wrong one.
-
-
-_lock = threading.Lock()
-_state: dict[str, Any] = {"users": 0, "limits": None, "libraries": None}
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Limit the BLAS to one thread for as long as anyone asks for it.
-
-    Libraries are looked up once, which takes as long as a small search: that of numpy, the only one called, is loaded
-    by then.
-    """
-    from threadpoolctl import ThreadpoolController
-
-    with _lock:
-        if _state["libraries"] is None:
-            _state["libraries"] = ThreadpoolController()
-        if _state["users"] == 0:
-            _state["limits"] = _state["libraries"].limit(limits=1, user_api="blas")
-        _state["users"] += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _state["users"] -= 1
-            if _state["users"] == 0:
-                _state["limits"].restore_original_limits()
-                _state["limits"] = None
-
+from sfumato.subspace.subspace_set import Frame, SubspaceSet, read_only
 
 log = logging.getLogger(__name__)
 
 TILE_BYTES = 32 << 20
-"""How many bounds are held at once, a byte each."""
+"""Bounds in memory at once, one byte each."""
 
 TILE_COLUMNS = 16384
 LARGEST_SYSTEM, LARGEST_STACK = 16, 400
-"""Of two subspaces both larger than the first, or with more products of a pair than the second, no bound is compiled,
-which would take minutes: every pair is evaluated in float64."""
+"""For two subspaces both larger than the first, or with more products per pair than the second, compiling a bound would
+take minutes: every pair is evaluated in float64."""
 
 ROWS_AT_ONCE, COLUMNS_AT_ONCE = 48, 128
 
 INDISTINCT = 2.5e-7
-"""Distances below this, in units of the longer origin, are what float32 rounding leaves of 0, and count as 0."""
+"""Distances below this, in units of the longer origin, are rounding errors of float32 and count as 0."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Found:
+class Neighbours:
     """The nearest of each row of either side, nearest first, of equals the lower number first.
 
     ``squared0`` (N0, keep0) float64 and ``rows0`` (N0, keep0) int64: for each row of side 0 the squared distances and
     rows of side 1; inf and -1 where there are fewer. ``squared1`` (N1, keep1), ``rows1``: the other way. ``head`` is
-    the number of axes of the bound, 0 where there was none; ``bracketed`` and ``decided`` count the pairs that needed
-    the full panels, and float64.
+    the number of axes of the bound, 0 without a bound; ``bracketed`` and ``decided`` count the pairs that needed the
+    full panels, and float64.
     """
 
     squared0: NDArray[np.float64]
@@ -94,24 +58,24 @@ class Found:
     decided: int = 0
 
 
-def prepare(origin: NDArray[np.float32], basis: NDArray[np.float32]) -> Prepared:
-    """Return subspaces ready to be compared; ``origin`` (N, n), ``basis`` (N, m, n) float32 in canonical form."""
-    return Prepared(read_only(origin), read_only(basis))
+def prepare(origin: NDArray[np.float32], basis: NDArray[np.float32]) -> SubspaceSet:
+    """Return subspaces ready for searches; ``origin`` (N, n), ``basis`` (N, m, n) float32 in canonical form."""
+    return SubspaceSet(read_only(origin), read_only(basis))
 
 
 def search(
-    a: Prepared,
-    b: Prepared,
+    a: SubspaceSet,
+    b: SubspaceSet,
     keep: tuple[int, int],
     *,
     threads: int | None = None,
     limit: float = np.inf,
     head: int | None = None,
-) -> Found:
-    """Find the ``keep`` nearest of each row of a in b, and of each row of b in a; 0 where a direction is not wanted.
+) -> Neighbours:
+    """Find the ``keep`` nearest of each row of a in b, and of each row of b in a; 0 skips a direction.
 
-    ``limit``: squared distances beyond are of no interest. ``head``: the number of axes of the bound, by default what
-    pays; n projects nothing away. The result does not depend on ``threads`` or ``head``.
+    ``limit``: ignore pairs beyond this squared distance. ``head``: the number of axes of the bound, by default what is
+    fastest; n projects nothing away. The result does not depend on ``threads`` or ``head``.
     """
     load_kernels()
     from sfumato.subspace.plan import USELESS, choose_plan
@@ -119,38 +83,38 @@ def search(
     keep, factor = (min(keep[0], len(b)), min(keep[1], len(a))), _unit(a, b)
     if factor != 1:
         scaled = [prepare(side.origin * np.float32(factor), side.basis) for side in (a, b)]
-        found = search(scaled[0], scaled[1], keep, threads=threads, limit=limit * factor**2, head=head)
-        return replace(found, squared0=found.squared0 / factor**2, squared1=found.squared1 / factor**2)
-    if a.dim < b.dim and keep[0] and keep[1]:  # large rows are better kept than fetched
-        found = search(b, a, keep[::-1], threads=threads, limit=limit, head=head)
-        swapped = found.squared1, found.rows1, found.squared0, found.rows0
-        return Found(*swapped, found.head, found.bracketed, found.decided)
+        result = search(scaled[0], scaled[1], keep, threads=threads, limit=limit * factor**2, head=head)
+        return replace(result, squared0=result.squared0 / factor**2, squared1=result.squared1 / factor**2)
+    if a.dim < b.dim and keep[0] and keep[1]:  # rows stay in the cache, columns are fetched: rows are the large ones
+        result = search(b, a, keep[::-1], threads=threads, limit=limit, head=head)
+        swapped = result.squared1, result.rows1, result.squared0, result.rows0
+        return Neighbours(*swapped, result.head, result.bracketed, result.decided)
     nearest = [
         (np.full((len(side), count), np.inf), np.full((len(side), count), -1, np.int64))
         for side, count in zip((a, b), keep, strict=True)
     ]
     if max(keep) == 0 or not len(a) or not len(b):
-        return Found(*nearest[0], *nearest[1])
+        return Neighbours(*nearest[0], *nearest[1])
     for best, _ in nearest:
         best[...] = limit
     if min(a.dim, b.dim) > LARGEST_SYSTEM or (min(a.dim, b.dim) and (a.dim + 1) * (b.dim + 1) > LARGEST_STACK):
-        return _search_whole(a, b, nearest, thread_count(threads))
+        return _search_all_pairs(a, b, nearest, thread_count(threads))
     frame = a.frame or b.frame or Frame.of(a.origin, b.origin)
     if len(frame.mean) != a.origin.shape[1]:
         raise InputError(f"frame: made for {len(frame.mean)} dimensions, the subspaces have {a.origin.shape[1]}")
     a.frame, b.frame = a.frame or frame, b.frame or frame
     with ThreadPoolExecutor(thread_count(threads)) as pool, one_blas_thread():  # the threads are ours
         plan = choose_plan(a, b, frame, keep, limit=limit, head=head, run=pool.map)
-        counts = Search(a, b, frame, plan, limit, nearest, pool.map).run(pool, thread_count(threads))
+        counts = TiledSearch(a, b, frame, plan, limit, nearest, pool.map).run(pool, thread_count(threads))
     if plan.head and counts[0] > USELESS * len(a) * len(b):
         frame.plans.clear()
     for best, where in nearest:
         best[where < 0] = np.inf
-    return Found(*nearest[0], *nearest[1], plan.head, *counts)
+    return Neighbours(*nearest[0], *nearest[1], plan.head, *counts)
 
 
 def load_kernels() -> None:
-    """Import the compiled code; where numba finds no folder to keep it in, one is made for this process."""
+    """Import the compiled code; if numba finds no folder for its cache, make one for this process."""
     try:
         from sfumato.subspace.kernels import sweep
     except RuntimeError as problem:
@@ -159,15 +123,13 @@ def load_kernels() -> None:
         import numba
 
         numba.config.CACHE_DIR = tempfile.mkdtemp(prefix="sfumato-kernels-")
-        log.warning("no folder to keep compiled code in: set NUMBA_CACHE_DIR to one, or each process compiles anew")
-        from sfumato.subspace.kernels import (
-            sweep,  # noqa: F401
-        )
+        log.warning("no folder for compiled code: set NUMBA_CACHE_DIR to one, or each process compiles again")
+        from sfumato.subspace.kernels import sweep  # noqa: F401
 
 
-def _search_whole(a: Prepared, b: Prepared, nearest: Sequence[Any], threads: int) -> Found:
+def _search_all_pairs(a: SubspaceSet, b: SubspaceSet, nearest: Sequence[Any], threads: int) -> Neighbours:
     """Evaluate every pair in float64."""
-    from sfumato.subspace.kernels.sweep import decide
+    from sfumato.subspace.kernels.exact import decide
 
     rows = _rows(a, b), _rows(b, a)
 
@@ -177,46 +139,35 @@ def _search_whole(a: Prepared, b: Prepared, nearest: Sequence[Any], threads: int
         pairs = own, other, np.zeros(len(own), np.float32), len(own)
         return int(decide(*rows, a.origin.shape[1], side == 1, *pairs, *nearest[side]))
 
-    wanted = [
+    blocks = [
         (side, block)
         for side in (0, 1)
         if nearest[side][0].shape[1]
         for block in _blocks((0, len((a, b)[side])), ROWS_AT_ONCE)
     ]
     with ThreadPoolExecutor(threads) as pool:
-        decided = sum(pool.map(lambda work: of_side(*work), wanted))
+        decided = sum(pool.map(lambda block: of_side(*block), blocks))
     for best, where in nearest:
         best[where < 0] = np.inf
     (best0, rows0), (best1, rows1) = nearest
-    return Found(best0, rows0, best1, rows1, decided=decided)
+    return Neighbours(best0, rows0, best1, rows1, decided=decided)
 
 
-_limit = {"threads": sys.maxsize}
-
-
-def limit_threads(most: int) -> None:
-    """Let what is not told how many threads to use take so many at most: for one of several workers of a machine."""
-    _limit["threads"] = most
-
-
-def thread_count(threads: int | None) -> int:
-    """Return the number of threads to use: what is asked for, or the cores this process may use."""
-    if threads is None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return min(cores, _limit["threads"])
-    if not isinstance(threads, int | np.integer) or isinstance(threads, bool) or threads < 1:
-        raise InputError(f"threads: expected a whole number of 1 or more, got {threads!r:.80}")
-    return int(threads)
-
-
-class Search:
-    """One search under way: the compiled form of both sides, and the work cut into tiles and blocks."""
+class TiledSearch:
+    """One search: the compiled form of both sides, and the work cut into tiles and blocks."""
 
     def __init__(
-        self, a: Prepared, b: Prepared, frame: Frame, plan: Any, limit: float, nearest: Sequence[Any], run: Any = map
+        self,
+        a: SubspaceSet,
+        b: SubspaceSet,
+        frame: Frame,
+        plan: Any,
+        limit: float,
+        nearest: Sequence[Any],
+        run: Any = map,
     ) -> None:
         from sfumato.subspace.kernels.panels import group_size, scales_of
-        from sfumato.subspace.kernels.sweep import Rules
+        from sfumato.subspace.kernels.sweep import SearchRules
 
         self.counts, self.nearest, self.head, self.n = (len(a), len(b)), nearest, plan.head, a.origin.shape[1]
         self.keep = nearest[0][0].shape[1], nearest[1][0].shape[1]
@@ -226,11 +177,11 @@ class Search:
         self.sides = tuple(_side(panel, dual and not own) for panel, own in zip(panels, plan.duals, strict=True))
         self.rows = _rows(a, b), _rows(b, a)
         floor = max(float(side.zeros.max(initial=0.0)) for side in self.rows)
-        self.rules = Rules(scales_of(panels[0], panels[1], *dims, dual=dual), np.float32(plan.step), limit, floor)
+        self.rules = SearchRules(scales_of(panels[0], panels[1], *dims, dual=dual), np.float32(plan.step), limit, floor)
         if plan.head:
             self._bound(a, b, frame, plan, dims, run)
 
-    def _bound(self, a: Prepared, b: Prepared, frame: Frame, plan: Any, dims: list[int], run: Any) -> None:
+    def _bound(self, a: SubspaceSet, b: SubspaceSet, frame: Frame, plan: Any, dims: list[int], run: Any) -> None:
         """Make the coarse panels."""
         from sfumato.subspace.kernels.panels import column_layout, row_layout, scales_of
         from sfumato.subspace.kernels.simd import BLOCK
@@ -245,38 +196,38 @@ class Search:
         self.coarse_scales = scales_of(coarse[0], coarse[1], *dims, dual=dual)
 
     def run(self, pool: ThreadPoolExecutor | None = None, threads: int = 1) -> tuple[int, int]:
-        """Work through all tiles; return how many pairs were bracketed, and decided in float64."""
+        """Search all tiles; return how many pairs were bracketed, and evaluated in float64."""
         width = min(self.counts[1], TILE_COLUMNS // self.group * self.group)
         height = min(self.counts[0], _even_part(self.counts[0], max(ROWS_AT_ONCE, TILE_BYTES // width)))
         self.stride = -(-width // self.group) * self.group
         self.bounds = np.zeros(height * self.stride + 64, np.uint8)  # scans read 64 at a time
-        known = np.full(self.counts[1], np.inf)
+        ceilings = np.full(self.counts[1], np.inf)
         self.columns_at_once = COLUMNS_AT_ONCE * min(max(len(self.sides[0].ones) // 2, 1), 8)  # large rows serve more
-        workers = [_Worker(self, height, width) for _ in range(threads)]
+        team = [_SearchThread(self, height, width) for _ in range(threads)]
         for top in range(0, self.counts[0], height):
             for left in range(0, self.counts[1], width):
                 tile = (top, min(top + height, self.counts[0])), (left, min(left + width, self.counts[1]))
-                self._tile(tile, workers, known, pool)
-        return sum(int(w.room.counts[1]) for w in workers), sum(w.decided for w in workers)
+                self._tile(tile, team, ceilings, pool)
+        return sum(int(thread.room.counts[1]) for thread in team), sum(thread.decided for thread in team)
 
-    def _tile(self, tile: Any, workers: "list[_Worker]", known: NDArray[np.float64], pool: Any) -> None:
+    def _tile(self, tile: Any, team: "list[_SearchThread]", ceilings: NDArray[np.float64], pool: Any) -> None:
         rows, columns = tile
         if not self.head:
-            self.bounds[:] = 0  # nothing is known
-        for worker in workers:
-            worker.upper = np.full((columns[1] - columns[0], self.keep[1]), np.inf, np.float32)
-        _share_out(workers, pool, _blocks(rows, ROWS_AT_ONCE), lambda worker, block: worker.sweep_rows(block, tile))
+            self.bounds[:] = 0  # no bound
+        for thread in team:
+            thread.upper = np.full((columns[1] - columns[0], self.keep[1]), np.inf, np.float32)
+        _run_blocks(team, pool, _blocks(rows, ROWS_AT_ONCE), lambda thread, block: thread.sweep_rows(block, tile))
         if self.keep[1]:
-            upper = np.sort(np.concatenate([worker.upper for worker in workers], axis=1), axis=1)[:, self.keep[1] - 1]
-            known[slice(*columns)] = np.minimum(known[slice(*columns)], upper)
+            upper = np.sort(np.concatenate([thread.upper for thread in team], axis=1), axis=1)[:, self.keep[1] - 1]
+            ceilings[slice(*columns)] = np.minimum(ceilings[slice(*columns)], upper)
             blocks = _blocks(columns, self.columns_at_once)
-            _share_out(workers, pool, blocks, lambda worker, block: worker.sweep_columns(block, tile, known))
+            _run_blocks(team, pool, blocks, lambda thread, block: thread.sweep_columns(block, tile, ceilings))
 
 
-class _Worker:
-    """What one thread does and keeps."""
+class _SearchThread:
+    """The work and the scratch arrays of one thread."""
 
-    def __init__(self, search: Search, height: int, width: int) -> None:
+    def __init__(self, search: TiledSearch, height: int, width: int) -> None:
         from sfumato.subspace.kernels.sweep import scratch
 
         candidates = max(ROWS_AT_ONCE * width, min(search.columns_at_once, width) * height)  # hardly ever touched
@@ -298,16 +249,16 @@ class _Worker:
             sweep.sweep_rows(s.sides, s.rules, block, columns, lines, s.stride, best, self.upper, self.room)
             self._decide(0)
 
-    def sweep_columns(self, block: tuple[int, int], tile: Any, known: NDArray[np.float64]) -> None:
+    def sweep_columns(self, block: tuple[int, int], tile: Any, ceilings: NDArray[np.float64]) -> None:
         from sfumato.subspace.kernels import sweep
 
         s, (rows, (left, _)) = self.search, tile
         best, at = s.nearest[1][0], block[0] - left
-        sweep.sweep_columns(s.sides, s.rules, rows, block, s.bounds, at, s.stride, best, known, self.room)
+        sweep.sweep_columns(s.sides, s.rules, rows, block, s.bounds, at, s.stride, best, ceilings, self.room)
         self._decide(1)
 
     def _decide(self, side: int) -> None:
-        from sfumato.subspace.kernels.sweep import decide
+        from sfumato.subspace.kernels.exact import decide
 
         s, room = self.search, self.room
         pairs = room.own, room.other, room.low, room.counts[0]
@@ -315,28 +266,28 @@ class _Worker:
         room.counts[0] = 0
 
 
-def _share_out(
-    workers: list[_Worker],
+def _run_blocks(
+    threads: list[_SearchThread],
     pool: ThreadPoolExecutor | None,
     blocks: list[tuple[int, int]],
-    work: Callable[[_Worker, tuple[int, int]], None],
+    task: Callable[[_SearchThread, tuple[int, int]], None],
 ) -> None:
-    """Let every worker take the next block until there are none."""
-    waiting = iter(blocks)  # next() of a list's iterator is atomic
+    """Let each thread take the next block until none is left."""
+    queue = iter(blocks)  # next() of a list's iterator is atomic
 
-    def drain(worker: _Worker) -> None:
-        for block in waiting:
-            work(worker, block)
+    def drain(thread: _SearchThread) -> None:
+        for block in queue:
+            task(thread, block)
 
-    if pool is None or len(workers) == 1:
-        drain(workers[0])
+    if pool is None or len(threads) == 1:
+        drain(threads[0])
     else:
-        for _ in pool.map(drain, workers):
+        for _ in pool.map(drain, threads):
             pass
 
 
-def _blocks(whole: tuple[int, int], size: int) -> list[tuple[int, int]]:
-    return [(first, min(first + size, whole[1])) for first in range(*whole, size)]
+def _blocks(span: tuple[int, int], size: int) -> list[tuple[int, int]]:
+    return [(first, min(first + size, span[1])) for first in range(*span, size)]
 
 
 def _even_part(count: int, most: int) -> int:
@@ -345,46 +296,97 @@ def _even_part(count: int, most: int) -> int:
     return -(-size // ROWS_AT_ONCE) * ROWS_AT_ONCE
 
 
-def _unit(a: Prepared, b: Prepared) -> float:
+def _unit(a: SubspaceSet, b: SubspaceSet) -> float:
     """Return the power of two that brings the coordinates to a size whose squares float32 holds with all digits."""
     largest = max(a.largest(), b.largest())
     return 1.0 if largest == 0 or 1e-6 < largest < 1e6 else float(2.0 ** -np.round(np.log2(largest)))
 
 
-def _norms(panel: Any, left_out: bool) -> NDArray[np.float32]:
+def _norms(panel: Any, omit: bool) -> NDArray[np.float32]:
     """Return the squared norms of a panel; 0 for the points of the dual form, which does without them."""
-    norms: NDArray[np.float32] = np.minimum(panel.norms, 0) if left_out else panel.norms
+    norms: NDArray[np.float32] = np.minimum(panel.norms, 0) if omit else panel.norms
     return norms
 
 
-def _side(panel: Any, left_out: bool) -> Any:
-    from sfumato.subspace.kernels.sweep import Side
+def _side(panel: Any, omit_norms: bool) -> Any:
+    from sfumato.subspace.kernels.sweep import PanelSide
 
-    return Side(panel.values.reshape(-1), _norms(panel, left_out), (0,) * (panel.values.shape[1] - 1))
+    return PanelSide(panel.values.reshape(-1), _norms(panel, omit_norms), (0,) * (panel.values.shape[1] - 1))
 
 
-def _rows(side: Prepared, other: Prepared) -> Any:
-    from sfumato.subspace.kernels.sweep import Rows
+def _rows(side: SubspaceSet, other: SubspaceSet) -> Any:
+    from sfumato.subspace.kernels.exact import FlatSubspaces
 
     flat = read_only(side.origin).reshape(-1), read_only(side.basis).reshape(-1)
-    return Rows(*flat, indistinct(side, other), side.dim)
+    return FlatSubspaces(*flat, zero_thresholds(side, other), side.dim)
 
 
-def indistinct(side: Prepared, other: Prepared) -> NDArray[np.float64]:
-    """Return the squared distances (N,) up to which a pair counts as meeting; 0 between points, which are as given."""
+def zero_thresholds(side: SubspaceSet, other: SubspaceSet) -> NDArray[np.float64]:
+    """Return the squared distances (N,) up to which a pair counts as meeting; 0 between points."""
     if side.dim == other.dim == 0:
         return np.zeros(len(side))
     return INDISTINCT**2 * side.squared_norms()
 
 
-def exact_distances(a: Prepared, b: Prepared) -> Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]:
-    """Return the last word on pairs of rows (i, j) of two sides: what ``decide`` compares, for other searches."""
-    from sfumato.subspace.kernels.pairs import exact_pairs
+def exact_distances(
+    a: SubspaceSet, b: SubspaceSet
+) -> Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]:
+    """Return a function for the exact squared distances of rows i and j of two sides, as ``search`` compares them."""
+    from sfumato.subspace.kernels.exact import exact_pairs
 
-    zeros0, zeros1 = indistinct(a, b), indistinct(b, a)
+    zeros0, zeros1 = zero_thresholds(a, b), zero_thresholds(b, a)
 
     def exact(i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
         squared = exact_pairs(a.origin, a.basis, b.origin, b.basis, i, j)
         return np.where(squared <= np.maximum(zeros0[i], zeros1[j]), 0.0, squared)
 
     return exact
+
+
+# --- threads
+
+_limit = {"threads": sys.maxsize}
+
+
+def limit_threads(most: int) -> None:
+    """Set the default of ``thread_count`` to at most this many: for one of several workers on a machine."""
+    _limit["threads"] = most
+
+
+def thread_count(threads: int | None) -> int:
+    """Return the number of threads to use: ``threads``, or by default the cores this process may use."""
+    if threads is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return min(cores, _limit["threads"])
+    if not isinstance(threads, int | np.integer) or isinstance(threads, bool) or threads < 1:
+        raise InputError(f"threads: expected a whole number of 1 or more, got {threads!r:.80}")
+    return int(threads)
+
+
+_lock = threading.Lock()
+_state: dict[str, Any] = {"users": 0, "limits": None, "libraries": None}
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Limit the BLAS to one thread while any caller is inside; the last one out restores its threads.
+
+    Searches may overlap: limits set and restored by different threads, one inside another, would leave the process with
+    the wrong one. Libraries are looked up once, which takes as long as a small search.
+    """
+    from threadpoolctl import ThreadpoolController
+
+    with _lock:
+        if _state["libraries"] is None:
+            _state["libraries"] = ThreadpoolController()
+        if _state["users"] == 0:
+            _state["limits"] = _state["libraries"].limit(limits=1, user_api="blas")
+        _state["users"] += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _state["users"] -= 1
+            if _state["users"] == 0:
+                _state["limits"].restore_original_limits()
+                _state["limits"] = None

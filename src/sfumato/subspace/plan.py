@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How to search: on how many axes to bound, with how fine steps, and in which form. Chosen from a sample of the data.
+"""Plans of searches: the number of axes of the bound, the steps of its bytes, primal or dual form.
 
-Whatever is chosen, the result is the same; only the time differs.
+Chosen from a sample of the data. The result of a search does not depend on its plan; only the time does.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,27 +11,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.subspace.prepared import Frame, Prepared
+from sfumato.subspace.subspace_set import Frame, SubspaceSet
 
 HEADS = (8, 12, 16, 24, 32, 40, 48, 56, 64, 80, 96, 128, 192, 256, 384, 512)
-SAMPLE_FEW, SAMPLE_MANY = 24, 384
+SAMPLE_ROWS, SAMPLE_COLUMNS = 24, 384
 GUESS = 26, 1.9
-"""So many axes, and so many for each dimension of the two, are about right for local descriptors."""
+"""This many axes, and this many per dimension of the two sides, suit local descriptors."""
 
 SMALL, LARGE = 100_000, 6_000_000
-"""Fewer pairs are bracketed faster than a bound is prepared; only more are worth trying out bounds."""
+"""Up to SMALL pairs, brackets are faster than preparing a bound; only beyond LARGE does trying several bounds pay."""
 
 DUAL = 0.6
 """Against points, subspaces of more than this share of the dimensions are cheaper by their complements, once made."""
 
 USELESS = 0.1
-"""A plan that leaves this share of the pairs was made for other data, and is forgotten."""
+"""A plan that leaves this share of the pairs was made for other data, and is dropped."""
 
 UNTRIED = 3
-"""A sample alone, without the nearest of all, makes a bound look so many times worse than it is."""
+"""A sample alone, without the nearest of all, makes a bound look this many times worse than it is."""
 
-WORTH_IT = 0.94
-"""Other axes than those guessed need panels of their own: they must save more than that takes."""
+LEAST_GAIN = 0.94
+"""Axes other than the first guess need new panels: they must save more time than these take."""
 
 PRODUCT, PAIR_PRODUCT, PAIR_BYTE, PAIR = 1 / 75, 1 / 20, 1 / 28, 15.0
 """Nanoseconds of a product in the bound, of one in a bracket, of a byte fetched for it, and of a bracket besides; only
@@ -48,8 +48,8 @@ class Plan:
 
 
 def choose_plan(
-    a: Prepared,
-    b: Prepared,
+    a: SubspaceSet,
+    b: SubspaceSet,
     frame: Frame,
     keep: tuple[int, int],
     *,
@@ -57,7 +57,7 @@ def choose_plan(
     head: int | None,
     run: Callable[..., Iterable[Any]] = map,
 ) -> Plan:
-    """Return the plan that should be fastest for these sides; plans are remembered in the frame. ``run`` is a map."""
+    """Return the plan that should be fastest for these sides; the frame remembers plans. ``run`` is a map."""
     duals = _dual(a, b), _dual(b, a)
     for side, dual in zip((a, b), duals, strict=True):
         side.panel(frame, None, dual=dual, run=run)  # whatever the plan
@@ -72,14 +72,14 @@ def choose_plan(
     return plan
 
 
-def _dual(side: Prepared, other: Prepared) -> bool:
-    """Tell whether a side is better taken in dual form: large subspaces, against points."""
+def _dual(side: SubspaceSet, other: SubspaceSet) -> bool:
+    """Return whether the dual form of a side is faster: for large subspaces, against points."""
     return other.dim == 0 and side.dim > DUAL * side.origin.shape[1]
 
 
 def _measure(
-    a: Prepared,
-    b: Prepared,
+    a: SubspaceSet,
+    b: SubspaceSet,
     frame: Frame,
     keep: tuple[int, int],
     duals: tuple[bool, bool],
@@ -92,13 +92,13 @@ def _measure(
     heads = [k for k in HEADS if a.dim + b.dim + 4 <= k < n and not any(duals)] + [n]
     guess = head or min(heads, key=lambda k: abs(k - GUESS[0] - GUESS[1] * (a.dim + b.dim)))
     tried = len(a) * len(b) > LARGE
-    samples = [_Sample(a, b, frame, keep, side, duals, limit, guess, tried, run) for side in (0, 1) if keep[side]]
+    samples = [_PlanSample(a, b, frame, keep, side, duals, limit, guess, tried, run) for side in (0, 1) if keep[side]]
     step = step_for(np.concatenate([sample.limits for sample in samples]), _spread(a, b, frame, duals))
     if head is not None or len(heads) == 1:
         return Plan(guess, step, duals)
 
     def cost(candidate: int) -> float:
-        """Return the nanoseconds a pair takes."""
+        """Return the nanoseconds per pair."""
         total = stack * candidate * PRODUCT
         for sample in samples:
             bracket = stack * n * PAIR_PRODUCT + 2 * (sample.fetched + 1) * n * PAIR_BYTE + PAIR
@@ -110,72 +110,72 @@ def _measure(
     for direction in (1, -1) if tried else ():
         while 0 <= at + direction < len(heads):
             costs.setdefault(at + direction, cost(heads[at + direction]))
-            if costs[at + direction] >= costs[at] * WORTH_IT:
+            if costs[at + direction] >= costs[at] * LEAST_GAIN:
                 break
             at += direction
-    whole = costs.setdefault(last, cost(n))  # where projecting settles little, it must not cost
+    full = costs.setdefault(last, cost(n))  # where projecting settles little, it must not cost
     doubt = 1 if tried else UNTRIED
-    return Plan(heads[last if whole * doubt < costs[at] else at], step, duals)
+    return Plan(heads[last if full * doubt < costs[at] else at], step, duals)
 
 
 def step_for(limits: NDArray[np.float64], spread: float) -> float:
     """Return steps with which a byte reaches well beyond the squared distances that matter.
 
-    ``spread`` is the mean squared distance of origins from their mean: where a sample meets only what it shares a decoy
-    with, its nearest say nothing of the others.
+    ``spread`` is the mean squared distance of origins from their mean. It counts because the nearest of a sample may
+    all share a decoy with it, and say nothing about other rows.
     """
     return max(float(limits[np.isfinite(limits)].max(initial=0.0)) * 1.5 / 254, spread / 254, 1e-12)
 
 
-def _spread(a: Prepared, b: Prepared, frame: Frame, duals: tuple[bool, bool]) -> float:
+def _spread(a: SubspaceSet, b: SubspaceSet, frame: Frame, duals: tuple[bool, bool]) -> float:
     """Return the mean squared distance of the origins of two sides from the mean of a frame."""
     norms = [side.panel(frame, None, dual=dual).norms for side, dual in zip((a, b), duals, strict=True)]
     return float(np.mean([part.mean() for part in norms]))
 
 
-class _Sample:
-    """A few rows of one side with many of the other, and how far the nearest wanted of each of the few is."""
+class _PlanSample:
+    """Rows of one side, more rows of the other, and the distance to the last neighbour of each of the former."""
 
     def __init__(
-        self, a: Prepared, b: Prepared, frame: Frame, keep: tuple[int, int], side: int, duals: Any, limit: float,
+        self, a: SubspaceSet, b: SubspaceSet, frame: Frame, keep: tuple[int, int], side: int, duals: Any, limit: float,
         guess: int, tried: bool, run: Any,
     ) -> None:  # fmt: skip
-        self.frame, self.duals, self.few, self.limit = frame, duals, side, limit
+        self.frame, self.duals, self.side, self.limit = frame, duals, side, limit
         self.fetched, self.keep = (b if side == 0 else a).dim, keep[side]
-        whole = [a, b]
-        whole[side] = whole[side].sample(SAMPLE_FEW)
-        self.sides = list(whole)
-        self.sides[1 - side] = whole[1 - side].sample(SAMPLE_MANY)
+        both = [a, b]
+        both[side] = both[side].sample(SAMPLE_ROWS)
+        self.sides = list(both)
+        self.sides[1 - side] = both[1 - side].sample(SAMPLE_COLUMNS)
         self.limits = self._search(self.sides, Plan(0, 1.0, duals), map)
         if tried:
             step = step_for(self.limits, _spread(a, b, frame, duals))
-            self.limits = self._search(whole, Plan(guess, step, duals), run)
+            self.limits = self._search(both, Plan(guess, step, duals), run)
 
-    def _search(self, sides: list[Prepared], plan: Plan, run: Any) -> NDArray[np.float64]:
-        """Return the squared distance of the farthest wanted of each of the few."""
-        from sfumato.subspace.fast import Search
+    def _search(self, sides: list[SubspaceSet], plan: Plan, run: Any) -> NDArray[np.float64]:
+        """Return the squared distance of the last neighbour of each sampled row."""
+        from sfumato.subspace.fast import TiledSearch
 
-        kept = [min(self.keep, len(sides[1 - self.few])) if k == self.few else 0 for k in (0, 1)]
+        keep = [min(self.keep, len(sides[1 - self.side])) if k == self.side else 0 for k in (0, 1)]
         nearest = [
             (np.full((len(own), count), self.limit), np.full((len(own), count), -1, np.int64))
-            for own, count in zip(sides, kept, strict=True)
+            for own, count in zip(sides, keep, strict=True)
         ]
-        Search(sides[0], sides[1], self.frame, plan, self.limit, nearest, run).run()
-        farthest: NDArray[np.float64] = np.minimum(nearest[self.few][0][:, -1], self.limit)
+        TiledSearch(sides[0], sides[1], self.frame, plan, self.limit, nearest, run).run()
+        farthest: NDArray[np.float64] = np.minimum(nearest[self.side][0][:, -1], self.limit)
         return farthest
 
     def share(self, head: int, step: float) -> float:
         """Return the share of pairs that a bound on ``head`` axes does not settle."""
-        from sfumato.subspace.fast import Search
+        from sfumato.subspace.fast import TiledSearch
         from sfumato.subspace.kernels import bounds
 
         rows, columns = self.sides
         nothing = [(np.empty((len(own), 0)), np.empty((len(own), 0), np.int64)) for own in self.sides]
-        search = Search(rows, columns, self.frame, Plan(head, step, self.duals), np.inf, nothing)
+        search = TiledSearch(rows, columns, self.frame, Plan(head, step, self.duals), np.inf, nothing)
         out = np.empty((len(rows), -(-len(columns) // search.group) * search.group), np.uint8)
         bounds.fill(
             *search.coarse, (0, len(rows)), (0, out.shape[1] // search.group), search.coarse_scales,
             np.float32(1 / step), search.sides[0].ones, search.sides[1].ones, out.reshape(-1), out.shape[1],
         )  # fmt: skip
-        limits = self.limits[:, None] if self.few == 0 else self.limits
+        limits = self.limits[:, None] if self.side == 0 else self.limits
         return float((out[:, : len(columns)] * step <= limits).mean())

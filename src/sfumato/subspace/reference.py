@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Affine subspaces and their distances in float64: the definition everything fast must agree with.
+"""Affine subspaces and their distances in float64: the definition that tests hold everything fast against.
 
-Knows arrays only. A set of N subspaces of dimension m in R^n is ``origin`` (N, n) and ``basis`` (N, m, n):
+A set of N subspaces of dimension m in R^n is ``origin`` (N, n) and ``basis`` (N, m, n):
 row i is { origin[i] + c @ basis[i] }. In canonical form the basis rows are orthonormal and the origin is
 the point of the subspace nearest to 0, hence orthogonal to the basis. Equation numbers are those of the
 affine subspace embedding paper; "S" marks its supplement.
@@ -19,11 +19,11 @@ from sfumato.errors import InputError, RankError, VoidDistanceWarning
 Array = NDArray[np.float64]
 
 INDEPENDENT = 1e-6
-"""A unit vector nearer than this to the span of others adds no direction: descriptors are stored in float32,
-whose rounding alone turns a direction by about 1e-7."""
+"""A unit vector nearer than this to the span of others adds no direction: rounding to float32, in which descriptors are
+stored, turns a direction by about 1e-7."""
 
 ROUNDING = 1e-13
-"""What float64 leaves of a vector of length 1 when all of it is taken away."""
+"""The rounding error that float64 leaves of a vector of length 1 when all of it is removed."""
 
 PAIRS_AT_ONCE = 20_000
 
@@ -72,7 +72,7 @@ def _normalise(rows: Array) -> None:
 
 
 def _gram_schmidt_lapack(rows: Array) -> tuple[Array, Array]:
-    """The same for many unit rows, where LAPACK's elimination is faster."""
+    """Do the same for many unit rows, where LAPACK's elimination is faster."""
     factors = np.linalg.qr(rows.transpose(0, 2, 1))
     pivots = np.einsum("nkk->nk", factors.R)  # |pivot|: the sine of the angle to the rows before
     basis = factors.Q.transpose(0, 2, 1) * np.where(np.abs(pivots) > INDEPENDENT, np.sign(pivots), 0.0)[:, :, None]
@@ -97,9 +97,9 @@ def orthonormalise(vectors: ArrayLike, names: ArrayLike | None = None) -> Array:
 
 def canonical_origin(point: ArrayLike, basis: ArrayLike) -> Array:
     """Return the point nearest to 0 of each subspace through ``point`` (N, n) with orthonormal ``basis``."""
-    given = _float64(point)
-    nearest = _residual(given, _float64(basis))
-    noise = _squared_norm(nearest) <= ROUNDING**2 * _squared_norm(given)  # the subspace passes through 0
+    points = _float64(point)
+    nearest = _residual(points, _float64(basis))
+    noise = _squared_norm(nearest) <= ROUNDING**2 * _squared_norm(points)  # the subspace passes through 0
     return np.where(noise[:, None], 0.0, nearest)
 
 
@@ -189,7 +189,7 @@ def point_squared_distances(points: ArrayLike, origin: ArrayLike, basis: ArrayLi
 
 
 def point_squared_distances_dual(points: ArrayLike, origin: ArrayLike, complements: ArrayLike) -> Array:
-    """The same from the dual form (Eq. 10, S7): the length of the offset inside the complement."""
+    """Return the same from the dual form (Eq. 10, S7): the length of the offset inside the complement."""
     x, p, z = _float64(points), _float64(origin), _float64(complements)
 
     def evaluate(i: NDArray[np.intp], j: NDArray[np.intp]) -> Array:
@@ -202,9 +202,9 @@ def squared_distances(a: Affine | ArrayLike, b: Affine | ArrayLike) -> Array:
     """Return squared distances (N_a, N_b) in float64 between subspaces or points (N, n) on either side.
 
     The distance of two subspaces is the least distance of a point of one to a point of the other (Eq. 2):
-    what is left of the offset of their origins outside the span of both bases. Directions that agree within
-    1e-6 count as shared. Meant for small inputs. Warns where the dimensions of two subspaces add up to n or more:
-    they meet, whatever they stand for.
+    the part of the offset of their origins outside the span of both bases. Directions that agree within
+    1e-6 count as shared. Meant for small inputs. Warns if the dimensions of two subspaces add up to n or more:
+    then they always meet.
 
     >>> import numpy as np
     >>> squared_distances(np.zeros((1, 3)), np.array([[3.0, 4.0, 0.0]]))
@@ -215,8 +215,8 @@ def squared_distances(a: Affine | ArrayLike, b: Affine | ArrayLike) -> Array:
         raise InputError(f"a and b live in different spaces: {p.shape[1]} and {q.shape[1]} dimensions")
     if min(basis0.shape[1], basis1.shape[1]) and basis0.shape[1] + basis1.shape[1] >= p.shape[1]:
         warnings.warn(
-            f"subspaces of dimension {basis0.shape[1]} and {basis1.shape[1]} meet in R^{p.shape[1]}: their distance "
-            f"is 0 whatever they stand for; compare points with subspaces, or lift to fewer dimensions",
+            f"subspaces of dimension {basis0.shape[1]} and {basis1.shape[1]} always meet in R^{p.shape[1]}, "
+            f"at distance 0; compare points with subspaces, or lift to fewer dimensions",
             VoidDistanceWarning,
             stacklevel=2,
         )
@@ -240,7 +240,7 @@ def _squared_distances(p: Array, basis0: Array, q: Array, basis1: Array) -> Arra
 def _residual_rows(rows: Array, basis: Array) -> Array:
     """Return an orthonormal basis of ``rows`` outside ``basis``; shared directions become zero."""
     outside = rows.copy()
-    for _ in range(3):  # what is left of a direction may be as short as 1e-6, and rounding must be small beside it
+    for _ in range(3):  # the rest of a direction may be as short as 1e-6, and rounding must be small beside it
         outside -= np.einsum("nlk,nki->nli", np.einsum("nli,nki->nlk", outside, basis), basis)
     _, lengths, right = np.linalg.svd(outside, full_matrices=False)
     return np.where(lengths[:, :, None] > INDEPENDENT, right, 0.0)
@@ -293,41 +293,5 @@ def _parts(side: Affine | ArrayLike, name: str) -> tuple[Array, Array]:
     if points.dtype.kind not in "fiub" or points.ndim != 2 or points.shape[1] == 0:
         raise InputError(f"{name}: expected Subspaces or points of shape (N, n), got {points.dtype} {points.shape}")
     if not np.isfinite(points).all():
-        raise InputError(f"{name}: some points are not finite")
+        raise InputError(f"{name}: expected finite points, got NaN or infinity")
     return _float64(points), np.zeros((len(points), 0, points.shape[1]))
-
-
-# ----------------------------------------------------------------
-# Orthonormal bases of the complements of many subspaces, fast: the dual form of large subspaces (Eq. 9)
-# Knows arrays only. ``reference.complement`` is the definition; any orthonormal basis of the complement will do.
-
-
-AT_ONCE_BYTES = 64 << 20
-
-
-def complement_basis(basis: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return orthonormal bases (N, n - m, n) of the complements of orthonormal bases (N, m, n).
-
-    What is left of n - m arbitrary fixed directions outside the subspace spans its complement; a subspace to which
-    they happen to be nearly parallel is left to LAPACK.
-    """
-
-    count, m, n = basis.shape
-    result = np.empty((count, n - m, n), np.float32)
-    if m == n or count == 0:
-        return result
-    directions = np.linalg.qr(np.random.default_rng(0).standard_normal((n, n))).Q[: n - m]
-    at_once = max(1, AT_ONCE_BYTES // (8 * n * n))
-    for start in range(0, count, at_once):
-        rows = basis[start : start + at_once].astype(np.float64)
-        left = np.broadcast_to(directions, (len(rows), n - m, n))
-        for _ in range(2):
-            left = left - (left @ rows.transpose(0, 2, 1)) @ rows
-        factors = np.linalg.qr(left.transpose(0, 2, 1))
-        weak = np.abs(np.einsum("nkk->nk", factors.R)).min(axis=1) < 1e-6
-        found = factors.Q.transpose(0, 2, 1)
-        if weak.any():
-            found = found.copy()
-            found[weak] = complement(rows[weak])
-        result[start : start + at_once] = found
-    return result

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nearest subspaces of two sets, on a GPU or whatever else torch computes on.
+"""Exact nearest neighbours of two sets of subspaces on a torch device, such as a GPU.
 
-Knows arrays only. A lower bound of the distance of every pair is computed in float32, a tile of pairs at a time: the
-matrix of all pairs is never held. Bounds only choose candidates: what is returned was evaluated by the caller's own
-``exact``. Where they do not settle which rows are nearest, more pairs are evaluated, in the worst case all: pairs
-that share a direction, or nearly, have no bound but 0.
-
-Refuses to know what an exact distance is, and what the rows stand for.
+A lower bound of the distance of every pair is computed in float32, a tile of pairs at a time; the matrix of all pairs
+is never stored. Bounds only choose candidates: the caller's own ``exact`` evaluates what is returned. Where bounds do
+not settle which rows are nearest, more pairs are evaluated, in the worst case all: pairs that share a direction, or
+nearly, have no bound but 0.
 """
 
 import math
@@ -22,24 +20,24 @@ from sfumato.errors import InputError, need
 Tensor = Any
 Exact = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
 Nearest = tuple[NDArray[np.float64], NDArray[np.int64]]
-Found = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]
-Side = tuple[NDArray[np.float32], NDArray[np.float32]]
+BothSides = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]
+SideArrays = tuple[NDArray[np.float32], NDArray[np.float32]]
 Consume = Callable[[slice, slice, Tensor], None]
 
 BUDGET = {"cpu": 1 << 25, "cuda": 1 << 29}
-"""Bytes that one tile may take: on a processor what its caches nearly hold, on a GPU what keeps all of it busy."""
+"""Bytes of one tile: on a processor about the size of its caches, on a GPU enough to keep all of it busy."""
 
 EXTRA = 8
-"""Candidates kept for each row beyond those asked for."""
+"""Candidates per row beyond the number of neighbours."""
 
 PIVOT = 3e-3
-"""The least pivot of S with which float32 tells anything: the squared sine of an angle of 3 degrees."""
+"""The least pivot of S for which float32 gives a bound: the squared sine of an angle of 3 degrees."""
 
 ERROR = 3e-6
-"""How far such a value may be off, in units of |p|^2 + |q|^2 + |S^-1 u|^2: three times the most that was measured."""
+"""The error of such a value, in units of |p|^2 + |q|^2 + |S^-1 u|^2: three times the largest that was measured."""
 
 ROUNDING = 1e-6
-"""How far, relatively, a bound may be off from being held in float32."""
+"""The relative error of a bound from its storage in float32."""
 
 EXACT_PAIRS = 1 << 18
 """Pairs handed to ``exact`` at once."""
@@ -56,14 +54,14 @@ def search(
     exact: Exact,
     limit: float = math.inf,
     budget: int | None = None,
-) -> Found:
+) -> BothSides:
     """Return squared0 (N0, keep0), rows0, squared1 (N1, keep1), rows1: the nearest of each row of either side.
 
     Origins (N, n) and bases (N, m, n) in canonical form; the dimensions m may differ. Nearest first, of equals the
     lower row first; inf and -1 where there are fewer, or none within ``limit``, a squared distance. ``exact(i, j)``
     returns the squared distances (P,) float64 of rows i of side 0 and j of side 1. ``budget``: bytes for one tile.
 
-    Raises InputError for a device that is not there or too small, MissingDependency without torch.
+    Raises InputError for a device that is missing or too small, MissingDependency without torch.
     """
     torch = need("torch", extra="learn")
     place = _device(torch, device)
@@ -77,29 +75,29 @@ def search(
         )
         return (*swapped[2:], *swapped[:2])
     if not len(origin0) or not len(origin1) or keep == (0, 0):
-        return (*_nothing(len(origin0), keep[0]), *_nothing(len(origin1), keep[1]))
-    with _undisturbed(torch, place):
+        return (*_no_neighbours(len(origin0), keep[0]), *_no_neighbours(len(origin1), keep[1]))
+    with _full_float32(torch, place):
         sides = (origin0, basis0), (origin1, basis1)
         return _Tiles(torch, place, budget or BUDGET[place.type], exact, sides).nearest(keep, limit)
 
 
 def _device(torch: Any, name: str) -> Any:
-    known = ["cpu"]
+    devices = ["cpu"]
     if torch.cuda.is_available():
-        known += ["cuda", *(f"cuda:{k}" for k in range(torch.cuda.device_count()))]
-    if str(name) not in known:
-        seen = "" if len(known) > 1 else ", torch sees no GPU"
-        raise InputError(f"device: {name!r:.80} is not here; there is {', '.join(known)}{seen}")
+        devices += ["cuda", *(f"cuda:{k}" for k in range(torch.cuda.device_count()))]
+    if str(name) not in devices:
+        reason = "" if len(devices) > 1 else "; torch finds no GPU"
+        raise InputError(f"device: {name!r:.80} is not available, use one of {', '.join(devices)}{reason}")
     return torch.device(str(name))
 
 
-def _nothing(count: int, keep: int) -> Nearest:
+def _no_neighbours(count: int, keep: int) -> Nearest:
     return np.full((count, keep), np.inf), np.full((count, keep), -1, np.int64)
 
 
 @contextmanager
-def _undisturbed(torch: Any, device: Any) -> Iterator[None]:
-    """Compute in full float32 whatever the caller chose for torch, and leave that choice as it was."""
+def _full_float32(torch: Any, device: Any) -> Iterator[None]:
+    """Compute in full float32, whatever the caller chose for torch, and restore that choice."""
     with torch.inference_mode(), torch.autocast(device.type, enabled=False):
         if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # before torch 2.9 one switch for all
             before = torch.get_float32_matmul_precision()
@@ -110,13 +108,13 @@ def _undisturbed(torch: Any, device: Any) -> Iterator[None]:
                 torch.set_float32_matmul_precision(before)
             return
         switches = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]
-        chosen = [switch.fp32_precision for switch in switches]
+        before_all = [switch.fp32_precision for switch in switches]
         try:
             for switch in switches:
                 switch.fp32_precision = "ieee"
             yield
         finally:
-            for switch, choice in zip(switches, chosen, strict=True):
+            for switch, choice in zip(switches, before_all, strict=True):
                 switch.fp32_precision = choice
 
 
@@ -125,7 +123,7 @@ def _out_of_memory(torch: Any, problem: BaseException) -> bool:
     return isinstance(problem, torch.cuda.OutOfMemoryError | MemoryError) or any(w in str(problem) for w in words)
 
 
-def _polished(torch: Any, rows: Tensor, centre: Tensor) -> Tensor:
+def _make_canonical(torch: Any, rows: Tensor, centre: Tensor) -> Tensor:
     """Return rows (K, m + 1, n) float64, origin first, moved by -centre (n,), canonical to the last bit.
 
     float32 leaves them canonical to 1e-6 only. A centre makes offsets small that all rows have in common.
@@ -175,9 +173,9 @@ def _bounds(torch: Any, product: Tensor, n: int, squared0: Tensor, squared1: Ten
 
 
 class _Tiles:
-    """Two sides on a device, the first of the smaller dimension, and how their pairs are gone through."""
+    """Two sides on a device, the first of the smaller dimension, searched tile by tile."""
 
-    def __init__(self, torch: Any, device: Any, budget: int, exact: Exact, sides: tuple[Side, Side]):
+    def __init__(self, torch: Any, device: Any, budget: int, exact: Exact, sides: tuple[SideArrays, SideArrays]):
         self.torch, self.device, self.budget, self.exact = torch, device, budget, exact
         try:
             centre = np.mean([origin.mean(axis=0, dtype=np.float64) for origin, _ in sides], axis=0)
@@ -188,7 +186,7 @@ class _Tiles:
                 raise
             size = sum(origin.nbytes + basis.nbytes for origin, basis in sides) >> 20
             raise InputError(
-                f"device: {device} has no room for {len(sides[0][0])} and {len(sides[1][0])} subspaces of {size} MB: "
+                f"device: {device} has no memory for {len(sides[0][0])} and {len(sides[1][0])} subspaces of {size} MB; "
                 f"free some, search in parts, or use the cpu"
             ) from None
         longest = math.sqrt(max(float(squared.max()) for _, squared in loaded))
@@ -205,18 +203,18 @@ class _Tiles:
         for start in range(0, count, step := max(1, self.budget // (64 * (m + 1) * n))):
             part = slice(start, start + step)
             rows = np.concatenate([origin[part, None], basis[part]], axis=1, dtype=np.float64)
-            rows = _polished(torch, torch.from_numpy(rows).to(self.device), self.centre)
+            rows = _make_canonical(torch, torch.from_numpy(rows).to(self.device), self.centre)
             stack[:, part] = rows.transpose(0, 1)
             squared[part] = rows[:, 0].square().sum(1)
         return stack, squared
 
     def at_once(self) -> int:
-        """Return how many pairs a tile may hold."""
+        """Return the number of pairs of one tile."""
         m0, m1 = len(self.stacks[0]) - 1, len(self.stacks[1]) - 1
         return max(1, self.budget // (4 * ((m0 + 1) * (m1 + 1) + m0 * (m0 + m1) + m0 + 16)))
 
     def sweep(self, rows: Tensor, columns: Tensor, consume: Consume) -> None:
-        """Give ``consume`` the bounds of all pairs of these rows, tile by tile; where memory ends, in smaller tiles."""
+        """Pass the bounds of all pairs of these rows to ``consume``, tile by tile; out of memory, in smaller tiles."""
         todo = [(0, len(rows), 0, len(columns))]
         while todo:
             top, bottom, left, right = tile = todo.pop()
@@ -227,7 +225,9 @@ class _Tiles:
                 todo += [(top, bottom, left + width // 2, right), (top, bottom, left, left + width // 2)]
             elif not self._attempt(rows, columns, tile, consume):
                 if height * width == 1:
-                    raise InputError(f"device: {self.device} has no memory left for a pair; free some, or use the cpu")
+                    raise InputError(
+                        f"device: {self.device} has no memory for a single pair; free some, or use the cpu"
+                    )
                 self.budget = int(self.budget * min(1.0, height * width / self.at_once())) // 2
                 todo.append(tile)
 
@@ -239,7 +239,7 @@ class _Tiles:
         except (MemoryError, RuntimeError) as problem:
             if not _out_of_memory(self.torch, problem):
                 raise
-        self.torch.cuda.empty_cache()  # only here is what the tile held given back
+        self.torch.cuda.empty_cache()  # only here is the memory of the tile free
         return False
 
     def bounds(self, i: Tensor, j: Tensor) -> Tensor:
@@ -256,37 +256,40 @@ class _Tiles:
         parts = (slice(start, start + EXACT_PAIRS) for start in range(0, len(i), EXACT_PAIRS))
         return np.concatenate([np.zeros(0), *(self.exact(i[part], j[part]) for part in parts)])
 
-    def nearest(self, keep: tuple[int, int], limit: float) -> Found:
+    def nearest(self, keep: tuple[int, int], limit: float) -> BothSides:
         torch = self.torch
         rows0, rows1 = (torch.arange(len(squared), device=self.device) for squared in self.squared)
-        kept: list[tuple[Tensor, Tensor]] = []
+        candidates: list[tuple[Tensor, Tensor]] = []
         for mine, other, count in ((rows0, rows1, keep[0]), (rows1, rows0, keep[1])):
             shape = len(mine), min(count + EXTRA, len(other)) if count else 0
             bounds = torch.full(shape, math.inf, dtype=torch.float32, device=self.device)
-            kept.append((bounds, torch.full(shape, -1, dtype=torch.int64, device=self.device)))
+            candidates.append((bounds, torch.full(shape, -1, dtype=torch.int64, device=self.device)))
 
         def merge(down: slice, across: slice, bounds: Tensor) -> None:
-            merged0 = _merged(torch, kept[0], down, bounds, rows1[across])
-            merged1 = _merged(torch, kept[1], across, bounds.T, rows0[down])
-            kept[0][0][down], kept[0][1][down] = merged0
-            kept[1][0][across], kept[1][1][across] = merged1
+            merged0 = _merge(torch, candidates[0], down, bounds, rows1[across])
+            merged1 = _merge(torch, candidates[1], across, bounds.T, rows0[down])
+            candidates[0][0][down], candidates[0][1][down] = merged0
+            candidates[1][0][across], candidates[1][1][across] = merged1
 
         self.sweep(rows0, rows1, merge)
-        return (*self._settled(0, kept[0], keep[0], limit), *self._settled(1, kept[1], keep[1], limit))
+        return (
+            *self._best_candidates(0, candidates[0], keep[0], limit),
+            *self._best_candidates(1, candidates[1], keep[1], limit),
+        )
 
-    def _settled(self, side: int, kept: tuple[Tensor, Tensor], keep: int, limit: float) -> Nearest:
-        """Return the nearest of each row of a side from its candidates (N, K), or from all where those do not do."""
-        bounds, rows = (_host(tensor) for tensor in kept)
-        squared, nearest = _nothing(len(rows), keep)
+    def _best_candidates(self, side: int, candidates: tuple[Tensor, Tensor], keep: int, limit: float) -> Nearest:
+        """Return the nearest of each row of a side from its candidates (N, K), or from all if these are not enough."""
+        bounds, rows = (_host(tensor) for tensor in candidates)
+        squared, nearest = _no_neighbours(len(rows), keep)
         if keep == 0:
             return squared, nearest
-        for part in (slice(0, keep), slice(keep, None)):  # the second is in vain where the first settled it
+        for part in (slice(0, keep), slice(keep, None)):  # often the first leaves nothing to the second
             i, k = np.nonzero(bounds[:, part] <= self._reach(squared, limit))
             j = rows[:, part][i, k]
             _insert(squared, nearest, i, j, self.exactly(side, i, j), limit)
         unsure = np.flatnonzero(bounds[:, -1:] <= self._reach(squared, limit))
         if len(unsure) and bounds.shape[1] < len(self.squared[1 - side]):
-            self._settle(side, unsure, (squared, nearest), limit)
+            self._search_again(side, unsure, (squared, nearest), limit)
         return squared, nearest
 
     def _reach(self, squared: NDArray[np.float64], limit: float) -> NDArray[np.float64]:
@@ -294,22 +297,22 @@ class _Tiles:
         reach: NDArray[np.float64] = np.minimum(squared[:, -1:], limit) / self.scale / self.scale * (1 + ROUNDING)
         return reach
 
-    def _settle(self, side: int, rows: NDArray[np.int64], found: Nearest, limit: float) -> None:
-        """Find the nearest of some rows anew, with every pair evaluated whose bound is within the row's reach."""
+    def _search_again(self, side: int, rows: NDArray[np.int64], result: Nearest, limit: float) -> None:
+        """Search some rows again: evaluate every pair whose bound is within the row's reach."""
         torch = self.torch
         mine = torch.from_numpy(rows).to(self.device)
         other = torch.arange(len(self.squared[1 - side]), device=self.device)
-        reach = torch.from_numpy(self._reach(found[0][rows], limit)).to(self.device, torch.float32)
-        squared, nearest = _nothing(len(rows), found[0].shape[1])
+        reach = torch.from_numpy(self._reach(result[0][rows], limit)).to(self.device, torch.float32)
+        squared, nearest = _no_neighbours(len(rows), result[0].shape[1])
 
         def consume(down: slice, across: slice, bounds: Tensor) -> None:
-            part, whole, bounds = (down, across, bounds) if side == 0 else (across, down, bounds.T)
+            part, others, bounds = (down, across, bounds) if side == 0 else (across, down, bounds.T)
             i, j = (_host(k) for k in (bounds <= reach[part]).nonzero().unbind(1))
-            j = j + whole.start
+            j = j + others.start
             _insert(squared[part], nearest[part], i, j, self.exactly(side, rows[part][i], j), limit)
 
         self.sweep(*((mine, other) if side == 0 else (other, mine)), consume)
-        found[0][rows], found[1][rows] = squared, nearest
+        result[0][rows], result[1][rows] = squared, nearest
 
 
 def _host(tensor: Tensor) -> NDArray[Any]:
@@ -317,15 +320,15 @@ def _host(tensor: Tensor) -> NDArray[Any]:
     return array
 
 
-def _merged(
-    torch: Any, kept: tuple[Tensor, Tensor], part: slice, bounds: Tensor, names: Tensor
+def _merge(
+    torch: Any, candidates: tuple[Tensor, Tensor], part: slice, bounds: Tensor, names: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the least of kept bounds (N, K) and of new ones (R, C) of the rows ``part``, and their names."""
-    known, rows = kept[0][part], kept[1][part]
-    if known.shape[1] == 0:
-        return known, rows
-    least, at = bounds.topk(min(known.shape[1], bounds.shape[1]), largest=False)
-    best, order = torch.cat([known, least], 1).topk(known.shape[1], largest=False)
+    """Return the least of the present bounds (N, K) and of new ones (R, C) of the rows ``part``, and their names."""
+    least_so_far, rows = candidates[0][part], candidates[1][part]
+    if least_so_far.shape[1] == 0:
+        return least_so_far, rows
+    least, at = bounds.topk(min(least_so_far.shape[1], bounds.shape[1]), largest=False)
+    best, order = torch.cat([least_so_far, least], 1).topk(least_so_far.shape[1], largest=False)
     return best, torch.cat([rows, names[at]], 1).gather(1, order)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np
 
-from sfumato.search.grassmann.family import HashTables, mixed
+from sfumato.search.grassmann.family import HashTables, mix_bits
 from sfumato.search.grassmann.kernels import collide
 
 
@@ -14,7 +14,7 @@ def run(keys, asked, cap, by_count, alive=None):
 
 
 def test_counts_of_one_query_do_not_leak_into_the_next():
-    keys = mixed(np.arange(12, dtype=np.uint64).reshape(6, 2) % np.uint64(3))
+    keys = mix_bits(np.arange(12, dtype=np.uint64).reshape(6, 2) % np.uint64(3))
     asked = np.concatenate([keys[:2], keys[:2]])[:, :, None]
     rows, counts, looked = run(keys, asked, 6, True)
     assert np.array_equal(rows[:2], rows[2:])
@@ -23,8 +23,8 @@ def test_counts_of_one_query_do_not_leak_into_the_next():
 
 
 def test_rows_that_share_more_keys_come_first_and_of_equals_the_first_found():
-    keys = mixed(np.array([[1, 9, 9], [1, 2, 9], [1, 2, 3], [9, 2, 3]], np.uint64))
-    asked = mixed(np.array([[[1], [2], [3]]], np.uint64))
+    keys = mix_bits(np.array([[1, 9, 9], [1, 2, 9], [1, 2, 3], [9, 2, 3]], np.uint64))
+    asked = mix_bits(np.array([[[1], [2], [3]]], np.uint64))
     rows, counts, looked = run(keys, asked, 4, True)
     assert rows[0].tolist() == [2, 1, 3, 0]
     assert counts[0].tolist() == [3, 2, 2, 1]
@@ -33,7 +33,7 @@ def test_rows_that_share_more_keys_come_first_and_of_equals_the_first_found():
 
 
 def test_the_dead_are_passed_over():
-    keys = mixed(np.ones((3, 1), np.uint64))
+    keys = mix_bits(np.ones((3, 1), np.uint64))
     alive = np.array([True, False, True])
     rows, _, looked = run(keys, keys[:1, :, None], 3, False, alive)
     assert rows[0].tolist() == [0, 2, -1]

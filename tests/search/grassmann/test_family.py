@@ -10,7 +10,7 @@ from sfumato.search.grassmann.family import (
     bit_chance,
     draw_lines,
     keys_of,
-    mixed,
+    mix_bits,
     quantile_cosines,
     share_of_lines,
     squared_cosines,
@@ -79,7 +79,7 @@ def test_keys_differ_exactly_where_symbols_do():
     assert len(np.unique(keys_of(every, 1))) == 81
     twice = keys_of(np.concatenate([every, every], axis=1), 2)
     assert np.array_equal(twice[:, 0], twice[:, 1])
-    assert len(np.unique(mixed(np.arange(1000, dtype=np.uint64)))) == 1000
+    assert len(np.unique(mix_bits(np.arange(1000, dtype=np.uint64)))) == 1000
 
 
 @pytest.mark.parametrize("wrong", [{"name": "quantil"}, {"theta0": 0}, {"theta0": 1.0}, {"bins": 1}, {"width": 0.0}])

@@ -3,11 +3,11 @@ import numpy as np
 import pytest
 
 from sfumato.errors import FileError
-from sfumato.search.grassmann.family import HashTables, mixed
+from sfumato.search.grassmann.family import HashTables, mix_bits
 
 
 def some_keys(count, tables, kinds, seed=0):
-    return mixed(np.random.default_rng(seed).integers(kinds, size=(count, tables)).astype(np.uint64))
+    return mix_bits(np.random.default_rng(seed).integers(kinds, size=(count, tables)).astype(np.uint64))
 
 
 def by_scan(keys, asked):
@@ -51,9 +51,9 @@ def test_a_cap_keeps_those_that_share_most_and_removed_rows_are_passed_over():
 def test_the_order_of_algorithm_2_is_that_of_the_tables():
     keys = np.array([[2, 1], [1, 2], [1, 1], [3, 3]], np.uint64)
     asked = np.array([[[1], [1]]], np.uint64)
-    tables, alive = HashTables.of(mixed(keys)), np.ones(4, bool)
-    assert tables.find(mixed(asked), alive, 4, by_count=False)[0][0].tolist() == [1, 2, 0, -1]
-    rows, _, looked = tables.find(mixed(asked), alive, 2, by_count=False)
+    tables, alive = HashTables.of(mix_bits(keys)), np.ones(4, bool)
+    assert tables.find(mix_bits(asked), alive, 4, by_count=False)[0][0].tolist() == [1, 2, 0, -1]
+    rows, _, looked = tables.find(mix_bits(asked), alive, 2, by_count=False)
     assert (rows[0].tolist(), looked.tolist()) == ([1, 2], [2])  # the second table is not reached
 
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import InputError
-from sfumato.search.grassmann.index import Chart, without
+from sfumato.search.grassmann.index import Chart, residual
 from sfumato.types.concealed import Subspaces
 
 
@@ -39,7 +39,7 @@ def test_a_chart_is_fitted_to_entries():
     given = affine(count=50)
     chart = Chart.of(given.origin, given.basis)
     assert np.allclose(chart.centre, given.origin.mean(axis=0), atol=1e-5)
-    offsets = without(given.origin - chart.centre, given.basis)
+    offsets = residual(given.origin - chart.centre, given.basis)
     assert chart.scale == pytest.approx(np.sqrt((offsets**2).sum(axis=1).mean()))
     assert Chart.of(given.origin[:0], given.basis[:0]).scale == 1
     assert Chart.of(given.origin[:1], given.basis[:1]).scale > 0

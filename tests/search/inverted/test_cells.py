@@ -5,10 +5,10 @@ import numpy as np
 
 import sfumato
 from sfumato.search.inverted.cells import (
+    assign_cells,
     cell_count,
     centres_of_points,
     centres_of_subspaces,
-    file_under,
     lists_of,
     middle_of,
     points_near,
@@ -56,10 +56,10 @@ def test_subspaces_are_filed_under_the_cells_nearest_to_the_whole_of_them(lift_p
     centres = lifted.points[:64].copy()
     expected = np.argsort(sfumato.squared_distances(lifted.subspaces, centres), axis=1)[:, :7]
     for middle in (ZERO, centres.mean(axis=0)):
-        cells = file_under(centres, middle, lifted.subspaces.origin, lifted.subspaces.basis, 7)
+        cells = assign_cells(centres, middle, lifted.subspaces.origin, lifted.subspaces.basis, 7)
         np.testing.assert_array_equal(np.sort(cells, axis=1), np.sort(expected, axis=1))
     none = np.zeros((0, 12), np.float32), np.zeros((0, 2, 12), np.float32)
-    assert file_under(centres, ZERO, *none, 3).shape == (0, 3)
+    assert assign_cells(centres, ZERO, *none, 3).shape == (0, 3)
 
 
 def test_the_middle_is_where_subspaces_pass_and_not_where_they_are_nearest_to_0(lift_points):

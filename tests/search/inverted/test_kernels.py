@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.search.inverted.cells import Filed
+from sfumato.search.inverted.cells import InvertedLists
 from sfumato.search.inverted.codes import Axes, encode_queries
 from sfumato.search.inverted.kernels import scan, settle
 
@@ -13,7 +13,7 @@ def filed(lift_points):
     given = lift_points(200, n=20).subspaces
     axes = Axes.of(given.origin, linear=False)
     cells = np.stack([np.arange(200) % 4, np.arange(200) % 3 + 4], axis=1).astype(np.int32)
-    return given, axes, Filed.of(0, cells, axes, given.origin, given.basis, 7)
+    return given, axes, InvertedLists.of(0, cells, axes, given.origin, given.basis, 7)
 
 
 def run_scan(filed, queries, probes, kept, alive=None, linear=False):

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from sfumato.errors import FileError
-from sfumato.search.entries import Entries, read_given
-from sfumato.search.inverted.cells import Filed
+from sfumato.search.entries import Entries, read_blocks
+from sfumato.search.inverted.cells import InvertedLists
 from sfumato.search.inverted.codes import Axes
 
 
@@ -16,10 +16,10 @@ def made(lift_points):
 
     def part(first, last):
         inside = slice(first, last)
-        return Filed.of(first, cells[inside], axes, given.origin[inside], given.basis[inside], 6)
+        return InvertedLists.of(first, cells[inside], axes, given.origin[inside], given.basis[inside], 6)
 
     entries = Entries(8)
-    entries.add(read_given(given, "x"))
+    entries.add(read_blocks(given, "x"))
     return part, entries
 
 
@@ -45,7 +45,7 @@ def test_only_neighbours_of_like_size_join(made):
 def test_a_part_of_a_file_is_checked(made):
     part, entries = made
     good = part(0, 40)
-    Filed.checked(0, good.offsets, good.members, good.coarse, good.fine, entries, 6)
+    InvertedLists.checked(0, good.offsets, good.members, good.coarse, good.fine, entries, 6)
     codes = good.coarse, good.fine
     wrong = [
         (1, good.offsets, good.members, codes, 6),
@@ -63,4 +63,4 @@ def test_a_part_of_a_file_is_checked(made):
     ]
     for start, offsets, members, given, count in wrong:
         with pytest.raises(FileError):
-            Filed.checked(start, offsets, members, *given, entries, count)
+            InvertedLists.checked(start, offsets, members, *given, entries, count)

@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.search.inverted.cells import Filed
+from sfumato.search.inverted.cells import InvertedLists
 from sfumato.search.inverted.codes import COARSE, Axes, encode_queries
-from sfumato.search.inverted.point_kernels import scan_points, take_lowest, unseen_rows
+from sfumato.search.inverted.point_kernels import distinct_rows, scan_points, take_lowest
 
 
 @pytest.fixture(params=[0, 2, 3])
@@ -13,7 +13,7 @@ def filed(lift_points, request):
     given = lift_points(300, n=14, m=request.param).subspaces
     axes = Axes.of(given.origin, linear=False)
     cells = np.stack([np.arange(300) % 4, np.arange(300) % 3 + 4], axis=1).astype(np.int32)
-    return given, axes, Filed.of(0, cells, axes, given.origin, given.basis, 7)
+    return given, axes, InvertedLists.of(0, cells, axes, given.origin, given.basis, 7)
 
 
 def run_scan(filed, points, probes, left, kept=40, alive=None):
@@ -53,8 +53,8 @@ def test_only_probed_lists_and_entries_that_are_not_removed(filed, lift_points):
 def test_nothing_in_the_lists():
     offsets, members = np.array([0, 0, 2]), np.array([1, 0], np.int32)
     seen, rows = np.zeros(1, np.uint64), np.zeros(3, np.int32)
-    assert unseen_rows(offsets, members, np.array([0], np.int32), np.ones(2, np.uint8), seen, rows) == 0
-    assert unseen_rows(offsets, members, np.array([1, 1], np.int32), np.ones(2, np.uint8), seen, rows) == 2
+    assert distinct_rows(offsets, members, np.array([0], np.int32), np.ones(2, np.uint8), seen, rows) == 0
+    assert distinct_rows(offsets, members, np.array([1, 1], np.int32), np.ones(2, np.uint8), seen, rows) == 2
 
 
 def test_about_so_many_of_the_lowest_are_taken():

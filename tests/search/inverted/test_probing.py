@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from sfumato.search.inverted.cells import FEWEST, CellFinder, file_under
+from sfumato.search.inverted.cells import FEWEST, CellFinder, assign_cells
 from sfumato.search.inverted.codes import Axes
 
 
@@ -21,7 +21,7 @@ def finder_of(centres):
 def test_nearly_the_same_cells_as_by_comparing_all_nearest_first(cells, lift_points, m):
     given = lift_points(40, n=64, m=m, seed=3).subspaces
     found = finder_of(cells).nearest(given.origin, given.basis, 8)
-    whole = file_under(cells, cells.mean(axis=0), given.origin, given.basis, 8, in_order=True)
+    whole = assign_cells(cells, cells.mean(axis=0), given.origin, given.basis, 8, in_order=True)
     assert found.dtype == np.int32
     assert np.mean([len(set(a) & set(b)) / 8 for a, b in zip(found, whole, strict=True)]) > 0.9
     same = (found[:, 0] == whole[:, 0]).mean()
@@ -34,7 +34,9 @@ def test_few_cells_are_compared_whole(cells, lift_points, count):
     found = finder_of(cells[:count]).nearest(given.origin, given.basis, min(count, 5))
     np.testing.assert_array_equal(
         found,
-        file_under(cells[:count], cells[:count].mean(axis=0), given.origin, given.basis, min(count, 5), in_order=True),
+        assign_cells(
+            cells[:count], cells[:count].mean(axis=0), given.origin, given.basis, min(count, 5), in_order=True
+        ),
     )
 
 

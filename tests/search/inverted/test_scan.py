@@ -3,10 +3,10 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.search.entries import read_given
-from sfumato.search.inverted.cells import Filed
+from sfumato.search.entries import read_blocks
+from sfumato.search.inverted.cells import InvertedLists
 from sfumato.search.inverted.codes import Axes
-from sfumato.search.inverted.scan import look, settle_exactly, vote_weights
+from sfumato.search.inverted.scan import rank_exactly, scan_lists, vote_weights
 
 
 @pytest.mark.parametrize("voters", [2, 5, 32, 85, 86, 100, 128, 200, 254, 255])
@@ -22,18 +22,18 @@ def filed(lift_points):
     given = lift_points(300, n=20).subspaces
     axes = Axes.of(given.origin, linear=False)
     cells = np.stack([np.arange(300) % 5, np.arange(300) % 7 + 5], axis=1).astype(np.int32)
-    return given, axes, Filed.of(0, cells, axes, given.origin, given.basis, 12)
+    return given, axes, InvertedLists.of(0, cells, axes, given.origin, given.basis, 12)
 
 
 @pytest.mark.parametrize("m0", [0, 2])
 def test_looking_everywhere_and_settling_finds_the_nearest(filed, lift_points, m0):
     given, axes, part = filed
     queries = lift_points(5, n=20, m=m0, seed=5).subspaces
-    block = read_given(queries, "queries").blocks[0]
+    block = read_blocks(queries, "queries").blocks[0]
     probes = np.tile(np.arange(12, dtype=np.int32), (5, 1))
     heads = axes.heads(block.origin, block.basis)
-    likely = look(part, np.ones(300, np.uint8), heads, probes, 3, linear=False)
-    best, where, evaluated = settle_exactly(block, (given.origin, given.basis), likely, 3)
+    likely = scan_lists(part, np.ones(300, np.uint8), heads, probes, 3, linear=False)
+    best, where, evaluated = rank_exactly(block, (given.origin, given.basis), likely, 3)
     true = sfumato.squared_distances(queries, given)
     rows = np.arange(5)[:, None]
     np.testing.assert_allclose(best, true[rows, where], atol=1e-9)

@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.search.inverted.cells import Filed
+from sfumato.search.inverted.cells import InvertedLists
 from sfumato.search.inverted.codes import COARSE, Axes, encode_queries
-from sfumato.search.inverted.vote_kernels import chosen_rows, count_votes, least_votes, scan_voted
+from sfumato.search.inverted.vote_kernels import count_votes, least_votes, rows_with_votes, scan_voted
 
 
 def test_votes_are_counted_by_weight():
@@ -21,7 +21,7 @@ def test_the_most_voted_for_are_chosen():
     rows = np.empty(300, np.int32)
     least = least_votes(votes, 300, 70)
     assert least == 8, "30 have 9, 30 have 8, 30 have 7"
-    found = chosen_rows(votes, 300, least, rows)
+    found = rows_with_votes(votes, 300, least, rows)
     np.testing.assert_array_equal(rows[:found], np.flatnonzero(votes >= 8))
 
 
@@ -31,7 +31,7 @@ def test_entries_that_are_all_alike(votes, wanted, least):
     table, rows = np.full(100 + 64, votes, np.uint8), np.empty(100, np.int32)
     table[100:] = 0
     assert least_votes(table, 100, wanted) == least
-    assert chosen_rows(table, 100, least, rows) == (100 if votes else 0)
+    assert rows_with_votes(table, 100, least, rows) == (100 if votes else 0)
 
 
 @pytest.mark.parametrize(("m0", "m1"), [(2, 2), (1, 2), (2, 3)])
@@ -39,7 +39,7 @@ def test_on_all_axes_bounds_are_the_distances(lift_points, m0, m1):
     given, queries = lift_points(200, n=20, m=m1).subspaces, lift_points(6, n=20, m=m0, seed=5).subspaces
     axes = Axes.of(given.origin, linear=False)
     cells = np.stack([np.arange(200) % 4, np.arange(200) % 3 + 4], axis=1).astype(np.int32)
-    part = Filed.of(0, cells, axes, given.origin, given.basis, 7)
+    part = InvertedLists.of(0, cells, axes, given.origin, given.basis, 7)
     heads = axes.heads(queries.origin, queries.basis)
     (stacked, scales, norms), (first, first_scales, _) = encode_queries(heads), encode_queries(heads, COARSE)
     lows, rows = np.full((6, 200), np.inf, np.float32), np.full((6, 200), -1, np.int32)

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums and brackets one by one; whole searches are in test_few.py."""
+"""Sums and brackets one by one; whole searches are in test_small_batch.py."""
 
 import numba
 import numpy as np
 import pytest
 
-from sfumato.subspace.kernels.byte_bounds import Bytes, Points, bracket_bytes, byte_dots
+from sfumato.subspace.kernels.byte_bounds import ByteSubspaces, ShortPoints, bracket_bytes, byte_dots
 
 
 @numba.njit
-def dots(points, some, values, ones, sums):
-    byte_dots(points, 0, some, values, 0, points.size // len(some) // 16, ones, sums)
+def dots(points, batch, values, ones, sums):
+    byte_dots(points, 0, batch, values, 0, points.size // len(batch) // 16, ones, sums)
 
 
 @pytest.mark.parametrize(("count", "m"), [(1, 2), (2, 0), (3, 5)])
@@ -37,9 +37,9 @@ def test_a_bracket_of_one_pair():
     facts = np.array([[[1, 0.01, 1, 1], [1, 0, 1, 0]]], np.float32)
     point = np.zeros(16, np.int16)
     point[:2] = 3, 4
-    asked = Points(point, np.ones(1), np.zeros(1), np.array([5.0]))
+    points = ShortPoints(point, np.ones(1), np.zeros(1), np.array([5.0]))
     lows, tops = np.empty((1, 1), np.float32), np.full((1, 2), np.inf)
-    bracket_bytes(asked, Bytes(values.reshape(-1), facts), (0, 1), 1, (0,), (0,), lows, tops)
+    bracket_bytes(points, ByteSubspaces(values.reshape(-1), facts), (0, 1), 1, (0,), (0,), lows, tops)
     slack = 2 * 5 * 0.01 + 1e-5 * 26
     assert np.allclose([lows[0, 0], tops[0, 0]], [17 - slack, 17 + slack], atol=1e-5)
     assert tops[0, 1] == np.inf

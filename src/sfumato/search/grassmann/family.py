@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, suggest
-from sfumato.subspace.prepared import read_only
+from sfumato.subspace.subspace_set import read_only
 from sfumato.types.arrays import whole_number
 
 Floats = NDArray[np.float64]
@@ -129,11 +129,11 @@ def keys_of(symbols: NDArray[np.uint16], tables: int) -> NDArray[np.uint64]:
     grouped = symbols.reshape(len(symbols), tables, symbols.shape[1] // tables)
     keys = np.full(grouped.shape[:2], 0xCBF29CE484222325, np.uint64)
     for k in range(grouped.shape[2]):
-        keys = mixed(np.bitwise_xor(keys, grouped[:, :, k], dtype=np.uint64))
+        keys = mix_bits(np.bitwise_xor(keys, grouped[:, :, k], dtype=np.uint64))
     return keys
 
 
-def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix_bits(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return 64-bit numbers well mixed and still one to one: the finaliser of SplitMix64."""
     result = values + np.uint64(0x9E3779B97F4A7C15)
     result = (result ^ (result >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

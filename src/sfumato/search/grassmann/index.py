@@ -158,7 +158,7 @@ class Chart:
         """Return a chart for subspaces (N, n), (N, m, n): their mean, and the root mean square distance from it."""
         centre = origin.mean(axis=0, dtype=np.float64) if len(origin) else np.zeros(origin.shape[1])
         if scale is None:
-            offset = without(origin - centre, basis)
+            offset = residual(origin - centre, basis)
             scale = float(np.sqrt(np.mean(np.einsum("ni,ni->n", offset, offset)))) if len(origin) else 1.0
         return Chart(centre, scale or 1.0)
 
@@ -167,7 +167,7 @@ class Chart:
         count, m, n = basis.shape
         lifted = np.zeros((count, m + 1, n + 1), np.float32)
         lifted[:, :m, :n] = basis
-        lifted[:, m, :n] = without(origin - self.centre, basis)
+        lifted[:, m, :n] = residual(origin - self.centre, basis)
         lifted[:, m, n] = self.scale
         lifted[:, m] /= np.linalg.norm(lifted[:, m], axis=1, keepdims=True)
         return lifted
@@ -176,7 +176,7 @@ class Chart:
         return f"Chart(R^{len(self.centre)}, scale {self.scale:.4g})"
 
 
-def without(offset: NDArray[np.float64], basis: NDArray[np.float32]) -> NDArray[np.float64]:
+def residual(offset: NDArray[np.float64], basis: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return offsets (N, n) less their part in orthonormal bases (N, m, n)."""
     if basis.shape[1] == 0:
         return offset

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def collide(
     starts: Any, prints: Any, rows: Any, alive: Any, keys: Any, by_count: Any, found: Any, counts: Any, looked: Any
 ) -> None:
@@ -53,7 +53,7 @@ def collide(
             times[touched[t]] = 0
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def _choose(times: Any, touched: Any, seen: Any, by_count: Any, found: Any, counts: Any) -> None:
     """Take the first rows touched, or those touched most often, of equals the first."""
     cap = len(found)

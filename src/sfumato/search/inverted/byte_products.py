@@ -20,7 +20,7 @@ COARSE_STEPS, FINE_STEPS = ((1,) * (width // (2 * LANES)) for width in (COARSE, 
 """Tuples as long as the registers that a row fills: how long rows are is known when this is compiled."""
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def byte_dot(_context: Any, codes: Any, at: Any, query: Any, query_at: Any, steps: Any) -> Any:
     """Return the int32 product of a row of int8 from codes[at] with one of int16 from query[query_at]."""
     signature, count = types.int32(codes, types.int64, query, types.int64, steps), len(steps)
@@ -33,7 +33,7 @@ def byte_dot(_context: Any, codes: Any, at: Any, query: Any, query_at: Any, step
     return signature, generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def group_dots(
     _context: Any, codes: Any, places: Any, lane: Any, ones1: Any, query: Any, query_at: Any, ones0: Any, steps: Any,
     out: Any,

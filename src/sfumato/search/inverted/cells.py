@@ -93,7 +93,7 @@ def centres_of_subspaces(blocks: list[tuple[Floats, Floats]], count: int, seed: 
     for _ in range(ROUNDS):
         sums, counts = np.zeros(centres.shape), np.zeros(len(centres))
         for origin, basis in sample:
-            cells = file_under(centres, middle, origin, basis, 1)[:, 0]
+            cells = assign_cells(centres, middle, origin, basis, 1)[:, 0]
             along = np.einsum("nki,ni->nk", basis, centres[cells])
             np.add.at(sums, cells, origin + np.einsum("nk,nki->ni", along, basis))
             counts += np.bincount(cells, minlength=len(centres))
@@ -101,7 +101,7 @@ def centres_of_subspaces(blocks: list[tuple[Floats, Floats]], count: int, seed: 
     return centres
 
 
-def file_under(
+def assign_cells(
     centres: Floats,
     middle: Floats,
     origin: Floats,
@@ -186,7 +186,7 @@ class CellFinder:
         """Return the cells (Q, wanted) nearest to subspaces (Q, n), (Q, m, n), nearest first."""
         taken = max(LEAST_TAKEN, TAKEN * wanted)
         if len(self.centres) < max(FEWEST, 4 * taken) or self.centres.shape[1] <= HEAD:
-            return file_under(self.centres, self.axes.mean, origin, basis, wanted, in_order=True)
+            return assign_cells(self.centres, self.axes.mean, origin, basis, wanted, in_order=True)
         stack = np.concatenate([offsets_from(self.axes.mean, origin, basis)[:, None], basis], axis=1)
         likely = self._likely(stack, taken)
         from sfumato.search.inverted.kernels import order_cells
@@ -211,7 +211,7 @@ class CellFinder:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Filed:
+class InvertedLists:
     """Rows ``start`` and following of dimension ``dim``.
 
     ``offsets`` (K + 1,) int64 and ``members`` int32, counted from ``start``, ascending in each list; ``coarse`` and
@@ -229,24 +229,24 @@ class Filed:
         return len(self.fine)
 
     @staticmethod
-    def of(start: int, cells: NDArray[np.int32], axes: Axes, origin: Floats, basis: Floats, count: int) -> "Filed":
+    def of(start: int, cells: NDArray[np.int32], axes: Axes, origin: Floats, basis: Floats, count: int) -> "InvertedLists":
         """Return subspaces with their cells (N, T), of ``count``, filed and encoded."""
         codes = (encode(axes, origin, basis, width) for width in (COARSE, HEAD))
-        return Filed(start, basis.shape[1], *lists_of(cells, count), *codes)
+        return InvertedLists(start, basis.shape[1], *lists_of(cells, count), *codes)
 
-    def joins(self, after: "Filed") -> bool:
+    def joins(self, after: "InvertedLists") -> bool:
         """Tell whether another run follows and is large enough to be worth merging with this one."""
         follows = self.start + len(self) == after.start and self.dim == after.dim
         return follows and len(self) <= 2 * len(after)
 
-    def joined(self, after: "Filed") -> "Filed":
+    def joined(self, after: "InvertedLists") -> "InvertedLists":
         """Return this run and the one that follows as one."""
         cells = np.arange(len(self.offsets) - 1)
         owner = np.concatenate([np.repeat(cells, np.diff(part.offsets)) for part in (self, after)])
         members = np.concatenate([self.members, after.members + np.int32(len(self))])
         order = np.argsort(owner, kind="stable")
         coarse, fine = np.concatenate([self.coarse, after.coarse]), np.concatenate([self.fine, after.fine])
-        return Filed(self.start, self.dim, self.offsets + after.offsets, members[order], coarse, fine)
+        return InvertedLists(self.start, self.dim, self.offsets + after.offsets, members[order], coarse, fine)
 
     def compiled(self) -> tuple[Any, ...]:
         """Return what the compiled scans take: offsets, members, coarse codes, fine codes, and m.
@@ -266,7 +266,7 @@ class Filed:
         fine: NDArray[Any],
         entries: Entries,
         count: int,
-    ) -> "Filed":
+    ) -> "InvertedLists":
         """Return a part from a file; FileError where a list points beyond the entries."""
         inside = [one for one in entries.segments if one.start <= start < one.stop]
         if not inside or fine.ndim != 2 or start + len(fine) > inside[0].stop:
@@ -280,4 +280,4 @@ class Filed:
             raise FileError("the lists do not follow each other")
         if members.size and not 0 <= members.min() <= members.max() < len(fine):
             raise FileError("a list points beyond the entries")
-        return Filed(start, m, offsets, members, coarse, fine)
+        return InvertedLists(start, m, offsets, members, coarse, fine)

@@ -20,16 +20,16 @@ from sfumato.search.exact import ExactIndex, ExactParams, merge_answers
 from sfumato.search.index import Candidates, Index
 from sfumato.search.inverted.cells import (
     CellFinder,
-    Filed,
+    InvertedLists,
+    assign_cells,
     cell_count,
     centres_of_points,
     centres_of_subspaces,
-    file_under,
     middle_of,
     points_near,
 )
 from sfumato.search.inverted.codes import HEAD, Axes
-from sfumato.search.inverted.scan import Likely, look, settle_exactly
+from sfumato.search.inverted.scan import CodeCandidates, rank_exactly, scan_lists
 from sfumato.subspace.fast import one_blas_thread, thread_count
 from sfumato.types.arrays import frozen_array, whole_number
 
@@ -75,7 +75,13 @@ class InvertedIndex(Index):
     params_type = InvertedParams
 
     def __init__(
-        self, entries: Entries, metric: str, params: InvertedParams, centres: Floats, axes: Axes, parts: list[Filed]
+        self,
+        entries: Entries,
+        metric: str,
+        params: InvertedParams,
+        centres: Floats,
+        axes: Axes,
+        parts: list[InvertedLists],
     ) -> None:
         super().__init__(entries, metric, params)
         self.centres, self.axes, self.parts = centres, axes, parts
@@ -121,8 +127,8 @@ class InvertedIndex(Index):
                 if first < stop:
                     inside = slice(first - segment.start, stop - segment.start)
                     sides = segment.origin[inside], segment.basis[inside]
-                    cells = file_under(self.centres, self.axes.mean, *sides, wanted, pool.map)
-                    parts.append(Filed.of(first, cells, self.axes, *sides, len(self.centres)))
+                    cells = assign_cells(self.centres, self.axes.mean, *sides, wanted, pool.map)
+                    parts.append(InvertedLists.of(first, cells, self.axes, *sides, len(self.centres)))
                 while len(parts) > 1 and parts[-2].joins(parts[-1]):
                     last = parts.pop()
                     parts.append(parts.pop().joined(last))
@@ -183,16 +189,16 @@ class InvertedIndex(Index):
             found = self._look(part, block, probes, k)
             segment = next(one for one in self.entries.segments if one.start <= part.start < one.stop)
             inside = slice(part.start - segment.start, part.start - segment.start + len(part))
-            best, where, settled = settle_exactly(block, (segment.origin[inside], segment.basis[inside]), found, k)
+            best, where, settled = rank_exactly(block, (segment.origin[inside], segment.basis[inside]), found, k)
             answers.append((best, np.where(where >= 0, where + part.start, -1)))
             looked_at, evaluated = looked_at + found.looked_at, evaluated + settled
         best, where = answers[0] if len(answers) == 1 else merge_answers(answers, k)
         return np.sqrt(best), where, looked_at, evaluated
 
-    def _look(self, part: Filed, block: Block, probes: NDArray[np.int32], k: int) -> Likely:
+    def _look(self, part: InvertedLists, block: Block, probes: NDArray[np.int32], k: int) -> CodeCandidates:
         alive = self.entries.alive[part.start : part.start + len(part)].view(np.uint8)
         heads = self.axes.heads(block.origin, block.basis)
-        return look(part, alive, heads, probes, k, linear=self.metric == "angle")
+        return scan_lists(part, alive, heads, probes, k, linear=self.metric == "angle")
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return cells, axes, lists and codes."""
@@ -225,7 +231,7 @@ class InvertedIndex(Index):
         for number, start in enumerate(settings["starts"]):
             lists = arrays[f"offsets {number}"], arrays[f"members {number}"]
             codes = arrays[f"coarse {number}"], arrays[f"codes {number}"]
-            parts.append(Filed.checked(int(start), *lists, *codes, entries, len(centres)))
+            parts.append(InvertedLists.checked(int(start), *lists, *codes, entries, len(centres)))
         if sum(map(len, parts)) != entries.total:
             raise FileError("the lists do not hold all entries")
         return cls(entries, metric, params, centres, Axes(mean, axes), parts)

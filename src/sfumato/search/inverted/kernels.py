@@ -2,7 +2,7 @@
 """The compiled loops of the kind "inverted": scanning codes, settling what is left exactly.
 
 Imported only where numba is wanted. Arrays are flat. Positions are unsigned inside the loops, as in
-``sfumato.subspace.kernels.pairs``.
+``sfumato.subspace.kernels.exact``.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from numba import njit
 
 from sfumato.search.inverted.byte_products import FINE_STEPS, byte_dot
 from sfumato.search.inverted.codes import HEAD, MOST_DIRECTIONS
-from sfumato.subspace.kernels.pairs import exact, work_size
+from sfumato.subspace.kernels.exact import exact, work_size
 from sfumato.subspace.kernels.simd import fetch
 from sfumato.subspace.reference import INDEPENDENT
 
@@ -21,7 +21,7 @@ from sfumato.subspace.reference import INDEPENDENT
 # Imported only where numba is wanted.
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def sift_down(keys: Any, values: Any, first: Any, count: Any, key: Any, value: Any) -> None:
     """Replace the greatest of a heap of ``count`` at ``first``."""
     hole = 0
@@ -38,7 +38,7 @@ def sift_down(keys: Any, values: Any, first: Any, count: Any, key: Any, value: A
     keys[first + hole], values[first + hole] = key, value
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def nearest_cells(products: Any, norms: Any, stack: Any, wanted: Any, in_order: Any, out: Any) -> None:
     """Fill ``out`` (N, wanted) with the cells nearest to each subspace; nearest first where that is asked for.
 
@@ -62,7 +62,7 @@ def nearest_cells(products: Any, norms: Any, stack: Any, wanted: Any, in_order: 
             values[:] = values[np.argsort(keys)]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def fill_lists(cells: Any, free: Any, members: Any) -> None:
     """Write each entry into the lists of its ``cells`` (N, T); ``free`` (K,): the first free place of each list."""
     for row in range(len(cells)):
@@ -72,7 +72,7 @@ def fill_lists(cells: Any, free: Any, members: Any) -> None:
             free[cell] += 1
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def order_cells(stack: Any, centred: Any, norms: Any, likely: Any, out: Any) -> None:
     """Fill ``out`` (Q, wanted) with those of the cells ``likely`` (Q, T) nearest to each subspace, nearest first.
 
@@ -102,12 +102,12 @@ LEAST_PIVOT = 0.02
 """Directions that two subspaces nearly share on a few axes settle nothing there: their pivot counts as this."""
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def _dot(codes: Any, at: Any, query: Any, query_at: Any) -> Any:
     return np.float32(byte_dot(codes, np.int64(at), query, np.int64(query_at), FINE_STEPS))
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def low_subspace(
     codes: Any, at: Any, meta: Any, meta_at: Any, m: Any, query: Any, query_at: Any, scales: Any, i: Any, m0: Any,
     room: Any,
@@ -151,7 +151,7 @@ def low_subspace(
     return low
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def _low_angle(
     codes: Any, at: Any, meta: Any, meta_at: Any, m: Any, query: Any, query_at: Any, scale: Any, m0: Any
 ) -> Any:
@@ -164,7 +164,7 @@ def _low_angle(
     return low
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def scan(
     part: Any, alive: Any, query: Any, scales: Any, m0: Any, probes: Any, linear: Any, seen: Any, lows: Any, rows: Any
 ) -> Any:
@@ -206,7 +206,7 @@ def scan(
     return looked
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def settle(
     queries: Any, entries: Any, n: Any, lows: Any, rows: Any, shift: Any, slack: Any, zeros: Any, best: Any, where: Any
 ) -> Any:
@@ -245,7 +245,7 @@ def settle(
     return evaluated
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def encode_rows(heads: Any, rows: Any, scales: Any, norms: Any) -> None:
     """Fill ``rows`` (Q, m + 1, w) int16, ``scales`` (Q, 2), ``norms`` (Q,) from ``heads`` (Q, m + 1, at least w).
 
@@ -271,7 +271,7 @@ def encode_rows(heads: Any, rows: Any, scales: Any, norms: Any) -> None:
         _round_rows(work[1:], rows[i, 1:], scales[i, 1:])
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def _take_away(row: Any, other: Any) -> None:
     along = 0.0
     for t in range(len(row)):
@@ -280,14 +280,14 @@ def _take_away(row: Any, other: Any) -> None:
         row[t] -= along * other[t]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def _normalise(row: Any, least: Any) -> None:
     length = np.sqrt(np.sum(row * row))
     for t in range(len(row)):
         row[t] = row[t] / length if length > least else 0.0
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def _round_rows(values: Any, rows: Any, scale: Any) -> None:
     largest = SMALLEST
     for row in range(len(values)):

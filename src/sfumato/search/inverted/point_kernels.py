@@ -27,7 +27,7 @@ BLOCK = 64
 """So many entries are bounded at once, and the next so many asked for meanwhile."""
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")
 def bound_planes(codes: Any, queries: Any, i: Any, ones0: Any, chosen: Any, steps: Any, near: Any) -> None:
     """Fill ``near`` with the bounds of the planes ``chosen`` to query i, a POINT or PLANE, by their codes.
 
@@ -61,7 +61,7 @@ def bound_planes(codes: Any, queries: Any, i: Any, ones0: Any, chosen: Any, step
             _from_plane(sums, known, scales[i, 0], scales[i, 1], near[start : start + stop])
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")
 def _from_point(sums: Any, known: Any, scale: Any, near: Any) -> None:
     for lane in range(np.uintp(len(near))):
         factor = scale * known[2, lane]
@@ -70,7 +70,7 @@ def _from_point(sums: Any, known: Any, scale: Any, near: Any) -> None:
         near[lane] = known[0, lane] - along - first * first - second * second
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, error_model="numpy")
 def _from_plane(sums: Any, known: Any, origin_scale: Any, basis_scale: Any, near: Any) -> None:
     """The formula of two subspaces with M = B C', S = I - M M', solved by hand for two directions each."""
     one, least = np.float32(1), np.float32(LEAST_PIVOT)
@@ -97,7 +97,7 @@ SAMPLE = 1024
 """About so many bounds are sorted to find out which are low."""
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def low_point(codes: Any, at: Any, meta: Any, m: Any, query: Any, query_at: Any, scale: Any, steps: Any) -> Any:
     """Return the squared distance, on the axes of the code at codes[at], of a point to an entry.
 
@@ -113,7 +113,7 @@ def low_point(codes: Any, at: Any, meta: Any, m: Any, query: Any, query_at: Any,
     return low
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def take_lowest(lows: Any, rows: Any, count: Any, wanted: Any) -> Any:
     """Move about ``wanted`` rows with the lowest of ``count`` bounds to the front, and return how many.
 
@@ -133,8 +133,8 @@ def take_lowest(lows: Any, rows: Any, count: Any, wanted: Any) -> Any:
     return found
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def unseen_rows(offsets: Any, members: Any, cells: Any, alive: Any, seen: Any, rows: Any) -> Any:
+@njit(nogil=True, cache=True)
+def distinct_rows(offsets: Any, members: Any, cells: Any, alive: Any, seen: Any, rows: Any) -> Any:
     """Fill ``rows`` with the entries in the lists of ``cells`` (P,), each once, and return how many.
 
     ``seen``: a bit for each entry, all 0, and 0 again afterwards.
@@ -151,7 +151,7 @@ def unseen_rows(offsets: Any, members: Any, cells: Any, alive: Any, seen: Any, r
     return count
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def scan_points(
     part: Any, alive: Any, fine: Any, coarse: Any, probes: Any, seen: Any, room: Any, left: Any, lows: Any, rows: Any
 ) -> Any:
@@ -165,7 +165,7 @@ def scan_points(
     near, found = room
     looked = 0
     for i in range(len(probes)):
-        count = unseen_rows(part[0], part[1], probes[i], alive, seen, found)
+        count = distinct_rows(part[0], part[1], probes[i], alive, seen, found)
         looked += count
         if count > left:
             bound_entries(part[2], part[4], coarse, i, found[:count], COARSE_STEPS, near)
@@ -177,7 +177,7 @@ def scan_points(
     return looked
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def bound_entries(codes: Any, m: Any, queries: Any, i: Any, chosen: Any, steps: Any, near: Any) -> None:
     """Fill ``near`` with the bounds of the entries ``chosen`` to point i, by their codes of so many steps."""
     if m == 2:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.search.entries import Block
-from sfumato.search.inverted.cells import Filed
+from sfumato.search.inverted.cells import InvertedLists
 from sfumato.search.inverted.codes import COARSE, encode_queries
 from sfumato.subspace.fast import INDISTINCT, load_kernels
 
@@ -38,7 +38,7 @@ SLACK = 0.05
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Likely:
+class CodeCandidates:
     """Entries that look nearest: ``rows`` (Q, R), -1 where there are fewer, with bounds ``lows`` (Q, R).
 
     ``lacking`` (Q,): what the bounds lack of squared distances; ``looked_at``: how many entries were bounded.
@@ -50,15 +50,15 @@ class Likely:
     looked_at: int
 
 
-def look(
-    part: Filed,
+def scan_lists(
+    part: InvertedLists,
     alive: NDArray[np.uint8],
     heads: Floats,
     probes: NDArray[np.int32],
     k: int,
     *,
     linear: bool,
-) -> Likely:
+) -> CodeCandidates:
     """Return what looks nearest in the lists of cells ``probes`` (Q, P), nearest cell first.
 
     ``alive`` (N,): which entries are not removed; ``heads`` (Q, m + 1, HEAD): queries as ``Axes.heads`` makes them.
@@ -77,7 +77,7 @@ def look(
     fine, seen = (stacked.reshape(-1), scales), np.zeros(len(part) // 64 + 1, np.uint64)
     if linear or (m0 and not voted):
         looked = scan(part.compiled(), alive, *fine, m0, probes, linear, seen, lows, rows)
-        return Likely(lows, rows, norms, int(looked))
+        return CodeCandidates(lows, rows, norms, int(looked))
     first, first_scales, _ = encode_queries(heads, COARSE)
     coarse, left = (first.reshape(-1), first_scales), kept * (LEFT if k == 1 else LEFT_OF_MANY)
     if voted:
@@ -88,7 +88,7 @@ def look(
         most = min(len(part), int((part.offsets[probes + 1] - part.offsets[probes]).sum(axis=1).max(initial=0)))
         room = np.empty(most + 1, np.float32), np.empty(most + 1, np.int32)
         looked = scan_points(part.compiled(), alive, fine, coarse, probes, seen, room, left, lows, rows)
-    return Likely(lows, rows, norms, int(looked))
+    return CodeCandidates(lows, rows, norms, int(looked))
 
 
 def vote_weights(voters: int) -> NDArray[np.uint8]:
@@ -102,8 +102,8 @@ def vote_weights(voters: int) -> NDArray[np.uint8]:
     return np.asarray(weights, np.uint8)
 
 
-def settle_exactly(
-    block: Block, entries: tuple[Floats, Floats], found: Likely, k: int
+def rank_exactly(
+    block: Block, entries: tuple[Floats, Floats], found: CodeCandidates, k: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], int]:
     """Return squared distances and rows (Q, k), exact, and how many were compared.
 

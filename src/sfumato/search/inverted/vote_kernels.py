@@ -15,8 +15,7 @@ from sfumato.search.inverted.byte_products import COARSE_STEPS, FINE_STEPS
 from sfumato.search.inverted.codes import HEAD, MOST_DIRECTIONS
 from sfumato.search.inverted.kernels import AHEAD, low_subspace, sift_down
 from sfumato.search.inverted.point_kernels import PLANE, bound_planes, take_lowest
-from sfumato.subspace.kernels.byte_bounds import SCAN_WIDTH, at_most, lowest_bit
-from sfumato.subspace.kernels.simd import fetch
+from sfumato.subspace.kernels.simd import SCAN_WIDTH, at_most, fetch, lowest_bit
 
 SAMPLE = 8192
 """About so many entries are asked for their votes to find out how many votes are many."""
@@ -24,7 +23,7 @@ SAMPLE = 8192
 MOST_VOTES = 255
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def count_votes(offsets: Any, members: Any, cells: Any, weights: Any, votes: Any) -> Any:
     """Add the weight of each cell (P,) to the votes of the entries in its list; return how many were cast."""
     cast = np.int64(0)
@@ -36,7 +35,7 @@ def count_votes(offsets: Any, members: Any, cells: Any, weights: Any, votes: Any
     return cast
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def least_votes(votes: Any, count: Any, wanted: Any) -> Any:
     """Return how many votes an entry must have, so that about ``wanted`` of ``count`` have them: at least 1."""
     step = max(1, count // SAMPLE)
@@ -52,8 +51,8 @@ def least_votes(votes: Any, count: Any, wanted: Any) -> Any:
     return 1
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def chosen_rows(votes: Any, count: Any, least: Any, rows: Any) -> Any:
+@njit(nogil=True, cache=True)
+def rows_with_votes(votes: Any, count: Any, least: Any, rows: Any) -> Any:
     """Fill ``rows`` with those that have at least so many votes, ascending, and return how many."""
     cuts = np.full(SCAN_WIDTH, np.uint8(least - 1), np.uint8)
     found = 0
@@ -66,7 +65,7 @@ def chosen_rows(votes: Any, count: Any, least: Any, rows: Any) -> Any:
     return found
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def scan_voted(
     part: Any, alive: Any, fine: Any, coarse: Any, m0: Any, probes: Any, weights: Any, share: Any, room: Any,
     left: Any, lows: Any, rows: Any,
@@ -82,7 +81,7 @@ def scan_voted(
     total, looked = len(chosen), 0
     for i in range(len(probes)):
         cast = count_votes(offsets, members, probes[i], weights, votes)
-        found = chosen_rows(votes, total, least_votes(votes, total, np.int64(share * cast)), chosen)
+        found = rows_with_votes(votes, total, least_votes(votes, total, np.int64(share * cast)), chosen)
         votes[:] = 0
         looked += found
         if m0 == 2 and m == 2:
@@ -98,7 +97,7 @@ def scan_voted(
     return looked
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def bound_subspaces(codes: Any, m: Any, fine: Any, m0: Any, i: Any, chosen: Any, near: Any) -> None:
     """Do the same for subspaces of any dimensions, by their fine codes."""
     data, meta, stride = codes

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, suggest
 from sfumato.search.entries import Block, Entries
-from sfumato.search.grassmann.index import Chart, without
+from sfumato.search.grassmann.index import Chart, residual
 from sfumato.search.index import Candidates, Index
 from sfumato.search.projector.embedding import (
     METHODS,
@@ -107,7 +107,7 @@ class ProjectorPoints:
         """Return h(S S') - (d / n) h(I) for linear subspaces, h(I - G) for affine ones."""
         if self.chart is None:
             return self._span(basis)
-        place = (without(origin - self.chart.centre, basis) / self.chart.scale).astype(np.float32)
+        place = (residual(origin - self.chart.centre, basis) / self.chart.scale).astype(np.float32)
         if self.sketch is not None:
             return self.sketch.of_forms(place, basis)
         forms = np.eye(self.ambient_dim + 1) - affine_forms(place, basis)

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def _offer(squared: Any, row: Any, best: Any, rows: Any) -> None:
     """Put a row among the best, which are in order."""
     place = len(best) - 1
@@ -23,7 +23,7 @@ def _offer(squared: Any, row: Any, best: Any, rows: Any) -> None:
     best[place], rows[place] = squared, row
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _squared_distance(point: Any, query: Any) -> Any:
     total = 0.0
     for t in range(len(point)):
@@ -32,7 +32,7 @@ def _squared_distance(point: Any, query: Any) -> Any:
     return total
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def _gap(turns: Any, turn: Any, axis: Any, sides: Any) -> Any:
     """Return the squared gap between a query and a node along an axis: of the last turn along it, or of all points."""
     while turn >= 0:
@@ -43,7 +43,7 @@ def _gap(turns: Any, turn: Any, axis: Any, sides: Any) -> Any:
     return sides[axis]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def search_tree(
     axis: Any, split: Any, lesser: Any, greater: Any, start: Any, end: Any, order: Any, low: Any, high: Any,
     points: Any, queries: Any, eps: Any, rows: Any, looked: Any,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lower bounds of squared distances, compiled: for a block of pairs as bytes, or for eight chosen pairs.
+"""Lower bounds of squared distances, compiled: a byte for each pair of a block, or a bracket for each of eight pairs.
 
-Knows panels of 16-bit integers (see ``panels``), whose products it turns into distances. What rounding in the panels
-may have added is taken off, so that no bound is too high. Imported only by the compiled sweep.
+Turns inner products of panels of 16-bit integers (see ``panels``) into distances. What rounding in the panels may have
+added is subtracted, so no bound is too high.
 """
 
 from typing import Any
@@ -11,19 +11,29 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
 
-from sfumato.subspace.kernels.simd import BLOCK, INT64, LANES, Lanes, group_dots, load_floats, load_ints, repeat
+from sfumato.subspace.kernels.simd import (
+    BLOCK,
+    INT64,
+    LANES,
+    Lanes,
+    group_dots,
+    load_floats,
+    load_ints,
+    pointers,
+    repeat,
+)
 
 SINGULAR = 0.1
-"""Where the least eigenvalue of S may be below this, rounding may outweigh the bound, and the bound is 0."""
+"""If the least eigenvalue of S may be below this, rounding may outweigh the bound, and the bound is 0."""
 
 LARGEST = 254.0
-"""The byte for a squared distance of so many steps or more."""
+"""The byte for a squared distance of this many steps or more."""
 
 THREE_GROUPS = (0,) * (BLOCK - 1)
-"""Of points, three groups of eight columns are multiplied as if they were stacked."""
+"""Three groups of eight points are multiplied as if they were stacked on each other."""
 
 LEVEL1_BYTES = 16384
-"""How much of a panel stays in the fastest cache while rows pass by."""
+"""The part of a panel that stays in the fastest cache while rows pass by."""
 
 
 def squared_distance(
@@ -62,10 +72,10 @@ def _solve_two(cross: list[list[Lanes]], u: list[Lanes]) -> tuple[list[Lanes], L
 
 
 def _solve_many(cross: list[list[Lanes]], u: list[Lanes]) -> tuple[list[Lanes], Lanes]:
-    """The same for more rows, by the factors L D L' of S; pivots are kept away from 0.
+    """Return the same for more rows, by the factors L D L' of S; pivots are kept away from 0.
 
-    The least eigenvalue is at least the determinant divided by the product of the others, which is at most 1, and at
-    most the power m - 1 of their mean; below 0.8 that is not made use of, lest a pivot kept away from 0 be trusted.
+    The least eigenvalue is at least the determinant divided by the product of the others. That product is at most 1,
+    and at most the power m - 1 of their mean. A mean below 0.8 counts as 0.8: a pivot kept away from 0 may be wrong.
     """
     lower: list[list[Lanes]] = []
     pivots: list[Lanes] = []
@@ -109,16 +119,16 @@ def _dot(x: list[Lanes], y: list[Lanes], start: Lanes | None = None) -> Lanes:
 
 
 def _from_sums(
-    builder: Any, data: Any, at: Any, held: Any, m0: int, m1: int, offset: Lanes, scales: list[Lanes]
+    builder: Any, data: Any, at: Any, width: Any, m0: int, m1: int, offset: Lanes, scales: list[Lanes]
 ) -> Any:
     """Return the squared distance of eight pairs, less what rounding may have added, and that amount.
 
-    Sums of a stacked row begin ``held`` times eight after those of the row before.
+    The sums of a stacked row begin ``width`` times eight after those of the row before.
     """
     both, left, right, cross, sign, fixed, growing = scales
 
     def product(row: int, column: int) -> Lanes:
-        first = builder.add(at, builder.mul(held, INT64(row * LANES)))
+        first = builder.add(at, builder.mul(width, INT64(row * LANES)))
         return load_ints(builder, data, builder.add(first, INT64(column * LANES)))
 
     squared, length, least = squared_distance(
@@ -135,9 +145,9 @@ def _from_sums(
     return least.where_above(SINGULAR, 0.0)(squared - margin), least.where_above(SINGULAR, 1e30)(margin)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _store_bytes(
-    _context: Any, sums: Any, at: Any, held: Any, pp: Any, qq: Any, qq_at: Any, scales: Any, steps: Any, ones0: Any,
+    _context: Any, sums: Any, at: Any, width: Any, pp: Any, qq: Any, qq_at: Any, scales: Any, steps: Any, ones0: Any,
     ones1: Any, out: Any, out_at: Any,
 ) -> Any:  # fmt: skip
     """Turn the sums of one row and eight columns into eight bytes at out[out_at]."""
@@ -145,10 +155,8 @@ def _store_bytes(
     size = types.int64
     signature = types.void(sums, size, size, pp, qq, size, scales, steps, ones0, ones1, out, size)
 
-    def generate(context: Any, builder: Any, found: Any, args: Any) -> Any:
-        data, qq_data, bytes_data = (
-            context.make_array(found.args[k])(context, builder, args[k]).data for k in (0, 4, 10)
-        )
+    def generate(context: Any, builder: Any, concrete: Any, args: Any) -> Any:
+        data, qq_data, bytes_data = pointers(context, builder, concrete, args, (0, 4, 10))
         spread = [repeat(builder, builder.extract_value(args[6], k)) for k in range(7)]
         offset = repeat(builder, args[3]) + load_floats(builder, qq_data, args[5])
         squared, _ = _from_sums(builder, data, args[1], args[2], m0, m1, offset, spread)
@@ -158,16 +166,14 @@ def _store_bytes(
     return signature, generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def bracket(_context: Any, sums: Any, offsets: Any, scales: Any, ones0: Any, ones1: Any, low: Any, high: Any) -> Any:
     """Turn the sums of eight pairs into squared distances they cannot be below, or above: low, high (8,) float32."""
     m0, m1 = len(ones0), len(ones1)
     signature = types.void(sums, offsets, scales, ones0, ones1, low, high)
 
-    def generate(context: Any, builder: Any, found: Any, args: Any) -> Any:
-        data, offset_data, low_data, high_data = (
-            context.make_array(found.args[k])(context, builder, args[k]).data for k in (0, 1, 5, 6)
-        )
+    def generate(context: Any, builder: Any, concrete: Any, args: Any) -> Any:
+        data, offset_data, low_data, high_data = pointers(context, builder, concrete, args, (0, 1, 5, 6))
         spread = [repeat(builder, builder.extract_value(args[2], k)) for k in range(7)]
         offset = load_floats(builder, offset_data, INT64(0))
         squared, margin = _from_sums(builder, data, INT64(0), INT64(m1 + 1), m0, m1, offset, spread)
@@ -178,7 +184,7 @@ def bracket(_context: Any, sums: Any, offsets: Any, scales: Any, ones0: Any, one
     return signature, generate
 
 
-@njit(nogil=True, cache=True, boundscheck=False)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, boundscheck=False)
 def fill(
     a: Any, pp: Any, b: Any, qq: Any, rows: Any, groups: Any, scales: Any, steps: Any, ones0: Any, ones1: Any,
     out: Any, stride: Any,
@@ -190,23 +196,23 @@ def fill(
     (N0,) and ``qq`` (N1,) float32.
     """
     stack0, stack1 = len(ones0) + 1, len(ones1) + 1
-    pairs, held = a.shape[0] // (pp.shape[0] * stack0), max(stack1, BLOCK if stack1 == 1 else 0)
-    width, columns = pairs * held * LANES, LANES * held // stack1
-    sums = np.empty(BLOCK * stack0 * held * LANES, np.int32)
+    pairs, group_rows = a.shape[0] // (pp.shape[0] * stack0), max(stack1, BLOCK if stack1 == 1 else 0)
+    width, columns = pairs * group_rows * LANES, LANES * group_rows // stack1
+    sums = np.empty(BLOCK * stack0 * group_rows * LANES, np.int32)
     at_once = max(1, LEVEL1_BYTES // (4 * width))
     for first in range(groups[0], groups[1], at_once):
         for row in range(rows[0], rows[1], BLOCK):
             for group in range(first, min(first + at_once, groups[1])):
                 for r in range(stack0):
-                    place, here = (row * stack0 + BLOCK * r) * pairs, BLOCK * r * held * LANES
+                    place, here = (row * stack0 + BLOCK * r) * pairs, BLOCK * r * group_rows * LANES
                     if stack1 == 1:
                         group_dots(a, place, pairs, b, group * width, THREE_GROUPS, sums, here)
                     else:
                         group_dots(a, place, pairs, b, group * width, ones1, sums, here)
                 for k in range(min(BLOCK, rows[1] - row)):
-                    for c in range(held // stack1):
+                    for c in range(group_rows // stack1):
                         column = group * columns + c * LANES
                         _store_bytes(
-                            sums, (k * stack0 * held + c) * LANES, held, pp[row + k], qq, column, scales, steps, ones0,
-                            ones1, out, (row + k - rows[0]) * stride + column - groups[0] * columns,
+                            sums, (k * stack0 * group_rows + c) * LANES, group_rows, pp[row + k], qq, column, scales,
+                            steps, ones0, ones1, out, (row + k - rows[0]) * stride + column - groups[0] * columns,
                         )  # fmt: skip

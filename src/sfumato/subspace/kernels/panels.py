@@ -90,7 +90,7 @@ def make_panel(
     return Panel(values, norms, scale, float(errors[0]), float(errors[1]))
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _round(origin: Any, basis: Any, skew: Any, centre: Any, scale: Any, values: Any, norms: Any, errors: Any) -> None:
     """Round origins (N, k), in units of the scale, and bases (N, m, k), of which ``skew`` rows are not orthonormal yet.
 
@@ -114,13 +114,13 @@ def _round(origin: Any, basis: Any, skew: Any, centre: Any, scale: Any, values: 
         for r in range(m + 1):
             moved, stacked = 0.0, (r + 1) % (m + 1)
             for t in range(k):
-                whole = np.rint(work[r, t] * UNIT)
-                values[i, stacked, t] = np.int16(whole)
-                moved += (whole / UNIT - work[r, t]) ** 2
+                rounded = np.rint(work[r, t] * UNIT)
+                values[i, stacked, t] = np.int16(rounded)
+                moved += (rounded / UNIT - work[r, t]) ** 2
             errors[1 if r < m else 0] = max(errors[1 if r < m else 0], np.sqrt(moved) + loss)
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _dot(work: Any, first: Any, second: Any, k: Any) -> Any:
     total = 0.0
     for t in range(k):
@@ -128,7 +128,7 @@ def _dot(work: Any, first: Any, second: Any, k: Any) -> Any:
     return total
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, fastmath={"contract"})
 def _remove_before(work: Any, row: Any, count: Any, k: Any) -> None:
     """Make a row orthogonal to the first ``count`` rows, which are orthonormal; twice where little of it is left."""
     for _ in range(2):
@@ -142,7 +142,7 @@ def _remove_before(work: Any, row: Any, count: Any, k: Any) -> None:
             return
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def _orthonormalise(work: Any, m: Any, k: Any) -> Any:
     """Make the first m rows of work orthonormal; return how far float32 may have moved them by that.
 
@@ -193,7 +193,7 @@ def _at_line(count: int) -> NDArray[np.int32]:
     return room[first : first + count]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def _spread(pairs: Any, result: Any) -> None:
     groups, stack, lanes, count = pairs.shape
     for group in range(groups):

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic on eight numbers at once, written like ordinary arithmetic, turned into LLVM's vector instructions.
+"""Vector instructions for compiled loops: eight float32, sixteen int16 or 64 bytes at once.
 
-Only for code generators inside numba intrinsics: every operation adds an instruction to the function being built.
+Numba has no vectors of its own, so these intrinsics write LLVM's intermediate representation: each Python call on a
+``builder`` adds one instruction to the function that numba is compiling. docs/explanation/kernels.md explains how.
+Imported by compiled kernels only.
 """
 
 from collections.abc import Callable
@@ -56,14 +58,14 @@ class Lanes:
 
     def _choose(self, relation: str, other: "Lanes | float") -> "Lanes":
         right = other.value if isinstance(other, Lanes) else ir.Constant(FLOATS, [float(other)] * LANES)
-        chosen = self.builder.select(self.builder.fcmp_ordered(relation, self.value, right), self.value, right)
-        return Lanes(self.builder, chosen)
+        holds = self.builder.fcmp_ordered(relation, self.value, right)
+        return Lanes(self.builder, self.builder.select(holds, self.value, right))
 
     def where_above(self, limit: float, otherwise: float) -> Any:
         """Return a function that keeps numbers where this is above ``limit`` and puts ``otherwise`` elsewhere."""
         mask = self.builder.fcmp_ordered(">", self.value, ir.Constant(FLOATS, [limit] * LANES))
         rest = ir.Constant(FLOATS, [otherwise] * LANES)
-        return lambda kept: Lanes(self.builder, self.builder.select(mask, kept.value, rest))
+        return lambda numbers: Lanes(self.builder, self.builder.select(mask, numbers.value, rest))
 
     def store(self, data: Any, at: Any) -> None:
         """Write the numbers as eight float32 at data[at]."""
@@ -95,14 +97,11 @@ def repeat(builder: Any, number: Any) -> Lanes:
     return Lanes(builder, builder.shuffle_vector(first, undefined, ir.Constant(INTS, [0] * LANES)))
 
 
-# ----------------------------------------------------------------
-# Inner products of 16-bit integers: the arithmetic under the bounds
-# Numba has no vectors of its own, so the loops are given to LLVM directly. LLVM knows multiply-and-add of pairs of
-# 16-bit
-# integers on every machine (``vpmaddwd`` on x86): twice the products of a float32 fused multiply-add. How many rows are
-# stacked on a side is told by the type of an argument, a tuple ``ones`` as long as the dimension m, so that the sums
-# stay in registers. Imported only by the compiled kernels.
+# --- inner products of 16-bit integers
 
+# LLVM turns products of neighbouring 16-bit integers and their sum into one instruction (``vpmaddwd`` on x86): twice
+# the products of a float32 fused multiply-add. The length of a tuple argument ``ones`` is the dimension m. It is part
+# of the type, so numba compiles a function for each m, and the sums stay in registers.
 
 BLOCK = 3
 """Rows, and columns, worked on at once: nine sums fit the registers of every machine."""
@@ -112,7 +111,12 @@ SHORTS = ir.VectorType(INT16, 2 * LANES)
 WIDE = ir.VectorType(INT32, 2 * LANES)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+def pointers(context: Any, builder: Any, signature: Any, args: Any, numbers: tuple[int, ...]) -> list[Any]:
+    """Return where the data of these array arguments of an intrinsic begins."""
+    return [context.make_array(signature.args[k])(context, builder, args[k]).data for k in numbers]
+
+
+@intrinsic
 def group_dots(
     _context: Any, a: Any, a_at: Any, pairs: Any, b: Any, b_at: Any, ones1: Any, sums: Any, sums_at: Any
 ) -> Any:
@@ -125,19 +129,19 @@ def group_dots(
     stack, size = len(ones1) + 1, types.int64
     signature = types.void(a, size, size, b, size, ones1, sums, size)
 
-    def generate(context: Any, builder: Any, found: Any, args: Any) -> Any:
-        a_data, b_data, out = (context.make_array(found.args[k])(context, builder, args[k]).data for k in (0, 3, 6))
+    def generate(context: Any, builder: Any, concrete: Any, args: Any) -> Any:
+        a_data, b_data, out = pointers(context, builder, concrete, args, (0, 3, 6))
         rows = [builder.gep(a_data, [builder.add(args[1], builder.mul(args[2], INT64(row)))]) for row in range(BLOCK)]
         for first in range(0, stack, BLOCK):
             columns = range(first, min(first + BLOCK, stack))
             here = [builder.gep(b_data, [builder.add(args[4], INT64(LANES * column))]) for column in columns]
-            found_sums = _sum_loop(
+            totals = sum_loop(
                 builder,
                 [lambda at, row=row: _broadcast(builder, builder.load(builder.gep(row, [at]))) for row in rows],
-                [lambda at, place=place: _load(builder, place, at, LANES * stack) for place in here],
+                [lambda at, place=place: load_shorts(builder, place, at, LANES * stack) for place in here],
                 args[2],
             )
-            for row, line in enumerate(found_sums):
+            for row, line in enumerate(totals):
                 for column, value in zip(columns, line, strict=True):
                     place = builder.gep(out, [builder.add(args[7], INT64((row * stack + column) * LANES))])
                     builder.store(value, builder.bitcast(place, INTS.as_pointer()), align=4)
@@ -146,7 +150,7 @@ def group_dots(
     return signature, generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def pair_dots(
     _context: Any, a: Any, a_at: Any, b: Any, b_at: Any, steps: Any, ones0: Any, ones1: Any, sums: Any, lane: Any
 ) -> Any:
@@ -157,13 +161,13 @@ def pair_dots(
     stack0, stack1, size = len(ones0) + 1, len(ones1) + 1, types.int64
     signature = types.void(a, size, b, size, size, ones0, ones1, sums, size)
 
-    def generate(context: Any, builder: Any, found: Any, args: Any) -> Any:
-        a_data, b_data, out = (context.make_array(found.args[k])(context, builder, args[k]).data for k in (0, 2, 7))
+    def generate(context: Any, builder: Any, concrete: Any, args: Any) -> Any:
+        a_data, b_data, out = pointers(context, builder, concrete, args, (0, 2, 7))
         width = builder.mul(args[4], INT64(2 * LANES))
 
         def loader(data: Any, first: Any, row: int) -> Callable[[Any], Any]:
             place = builder.gep(data, [builder.add(first, builder.mul(width, INT64(row)))])
-            return lambda at: _load(builder, place, at, 2 * LANES)
+            return lambda at: load_shorts(builder, place, at, 2 * LANES)
 
         for first0 in range(0, stack0, BLOCK):
             for first1 in range(0, stack1, BLOCK):
@@ -172,7 +176,7 @@ def pair_dots(
                 )
                 left = [loader(a_data, args[1], row) for row in rows]
                 right = [loader(b_data, args[3], column) for column in columns]
-                for row, line in zip(rows, _sum_loop(builder, left, right, args[4]), strict=True):
+                for row, line in zip(rows, sum_loop(builder, left, right, args[4]), strict=True):
                     for column, value in zip(columns, line, strict=True):
                         place = builder.gep(out, [builder.add(args[8], INT64((row * stack1 + column) * LANES))])
                         builder.store(sum_lanes(builder, value), place)
@@ -181,13 +185,13 @@ def pair_dots(
     return signature, generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def fetch(_context: Any, values: Any, at: Any) -> Any:
     """Ask for the cache line at values[at], if there is such a place, to be brought nearer while other work goes on."""
     signature = types.void(values, types.int64)
 
-    def generate(context: Any, builder: Any, found: Any, args: Any) -> Any:
-        data = context.make_array(found.args[0])(context, builder, args[0]).data
+    def generate(context: Any, builder: Any, concrete: Any, args: Any) -> Any:
+        (data,) = pointers(context, builder, concrete, args, (0,))
         place = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(8).as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [place.type, INT32, INT32, INT32])
         ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
@@ -197,7 +201,7 @@ def fetch(_context: Any, values: Any, at: Any) -> Any:
     return signature, generate
 
 
-def _sum_loop(builder: Any, left: list[Callable[..., Any]], right: list[Callable[..., Any]], count: Any) -> Any:
+def sum_loop(builder: Any, left: list[Callable[..., Any]], right: list[Callable[..., Any]], count: Any) -> Any:
     """Write a loop that loads ``left`` and ``right`` and adds up their products; return the sums, a list a row."""
     before = builder.basic_block
     body, after = builder.append_basic_block("dots"), builder.append_basic_block("dots.done")
@@ -227,7 +231,8 @@ def _sum_loop(builder: Any, left: list[Callable[..., Any]], right: list[Callable
     return added
 
 
-def _load(builder: Any, place: Any, at: Any, step: int) -> Any:
+def load_shorts(builder: Any, place: Any, at: Any, step: int) -> Any:
+    """Read sixteen int16, ``at`` times ``step`` after a place."""
     here = builder.gep(place, [builder.mul(at, INT64(step))])
     return builder.load(builder.bitcast(here, SHORTS.as_pointer()), align=2)
 
@@ -260,25 +265,22 @@ def sum_lanes(builder: Any, values: Any) -> Any:
     return builder.extract_element(values, INT32(0))
 
 
-# ----------------------------------------------------------------
-# Arrays lent to compiled loops without counting references
-# Numba counts a reference, atomically, for every array of every tuple handed to a function: in a loop over pairs, on
-# counters that all threads share, that costs more than the arithmetic. What was lent is not counted. Imported only by
-# the
-# compiled kernels.
+# --- arrays without reference counts
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def borrowed(_context: Any, lent: Any) -> Any:
+@intrinsic
+def borrow(_context: Any, arrays: Any) -> Any:
     """Return an array, or a tuple of arrays and numbers, that does not keep its memory alive.
 
-    Only for arguments of the function that borrows: its caller holds them until it returns.
+    Numba counts a reference, atomically, for each array of each tuple passed to a function: in a loop over pairs, on
+    counters that all threads share, this costs more than the arithmetic. Only for arguments of the calling function,
+    whose own caller keeps them alive until it returns.
     """
 
-    def generate(context: Any, builder: Any, _found: Any, args: Any) -> Any:
-        return _without_owner(context, builder, lent, args[0])
+    def generate(context: Any, builder: Any, _concrete: Any, args: Any) -> Any:
+        return _without_owner(context, builder, arrays, args[0])
 
-    return lent(lent), generate
+    return arrays(arrays), generate
 
 
 def _without_owner(context: Any, builder: Any, kind: Any, value: Any) -> Any:
@@ -291,3 +293,65 @@ def _without_owner(context: Any, builder: Any, kind: Any, value: Any) -> Any:
             inside = _without_owner(context, builder, part, builder.extract_value(value, k))
             value = builder.insert_value(value, inside, k)
     return value
+
+
+# --- scans of bytes
+
+SCAN_WIDTH = 64
+"""Bytes compared at once: arrays must be readable for this many bytes from any position asked for."""
+
+SCAN_BYTES = ir.VectorType(INT8, SCAN_WIDTH)
+
+
+def _load_bytes(builder: Any, data: Any, at: Any) -> Any:
+    return builder.load(builder.bitcast(builder.gep(data, [at]), SCAN_BYTES.as_pointer()), align=1)
+
+
+@intrinsic
+def at_most(_context: Any, line: Any, at: Any, cuts: Any) -> Any:
+    """Return a 64-bit mask of which bytes of line[at : at + 64] are at most cuts[0 : 64]."""
+    signature = types.uint64(line, types.int64, cuts)
+
+    def generate(context: Any, builder: Any, concrete: Any, args: Any) -> Any:
+        data, limits = pointers(context, builder, concrete, args, (0, 2))
+        small = builder.icmp_unsigned("<=", _load_bytes(builder, data, args[1]), _load_bytes(builder, limits, INT64(0)))
+        return builder.bitcast(small, INT64)
+
+    return signature, generate
+
+
+@intrinsic
+def lower(_context: Any, line: Any, at: Any, least: Any) -> Any:
+    """Lower each of least[0 : 64] to the byte of line[at : at + 64] where that is smaller."""
+    signature = types.void(line, types.int64, least)
+
+    def generate(context: Any, builder: Any, concrete: Any, args: Any) -> Any:
+        data, lowest = pointers(context, builder, concrete, args, (0, 2))
+        new, old = _load_bytes(builder, data, args[1]), _load_bytes(builder, lowest, INT64(0))
+        smaller = builder.select(builder.icmp_unsigned("<", new, old), new, old)
+        builder.store(smaller, builder.bitcast(lowest, SCAN_BYTES.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def lowest_bit(_context: Any, mask: Any) -> Any:
+    """Return the number of the lowest bit set in a mask that has one."""
+    signature = types.int64(types.uint64)
+
+    def generate(_context: Any, builder: Any, _concrete: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.IntType(1)(1))
+
+    return signature, generate
+
+
+@intrinsic
+def bit_count(_context: Any, mask: Any) -> Any:
+    """Return how many bits of a mask are set."""
+    signature = types.int64(types.uint64)
+
+    def generate(_context: Any, builder: Any, _concrete: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return signature, generate

@@ -1,37 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The distance of one pair of subspaces in float64, compiled: what the reference defines, to the last digits.
+"""Exact distances of pairs of subspaces in float64, as ``reference`` defines them, and the nearest of a row; compiled.
 
-Imported only where numba is wanted. Positions are unsigned inside the loops: numba then asks of none whether it counts
-from the end, and the loops become vector instructions.
+Only values computed here are compared and returned, so the result of a search does not depend on its bounds. Positions
+are unsigned inside the loops: numba then does not check whether they count from the end, and LLVM makes vector
+instructions of the loops.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from sfumato.subspace.kernels.simd import borrow, fetch
 from sfumato.subspace.reference import INDEPENDENT
 
 SHARED = 1e-4
-"""A pivot below this: two bases come so near to sharing a direction that products of their rows lose digits."""
+"""Below this pivot two bases nearly share a direction, and products of their rows lose digits."""
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def _copy(source: Any, at: Any, count: Any, result: Any, result_at: Any) -> None:
     first, place = np.uintp(at), np.uintp(result_at)
     for t in range(np.uintp(count)):
         result[place + t] = np.float64(source[first + t])
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def _subtract(x: Any, x_at: Any, y: Any, y_at: Any, count: Any, result: Any, result_at: Any) -> None:
     x0, y0, place = np.uintp(x_at), np.uintp(y_at), np.uintp(result_at)
     for t in range(np.uintp(count)):
         result[place + t] = np.float64(x[x0 + t]) - np.float64(y[y0 + t])
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _remove(vectors: Any, v_at: Any, rows: Any, r_at: Any, m: Any, n: Any, times: Any) -> None:
     """Take from the n numbers at vectors[v_at] their part along m orthonormal rows, once, or twice against rounding."""
     v0 = np.uintp(v_at)
@@ -44,7 +46,7 @@ def _remove(vectors: Any, v_at: Any, rows: Any, r_at: Any, m: Any, n: Any, times
                 vectors[v0 + t] -= along * rows[r0 + t]
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _squared_length(vectors: Any, at: Any, n: Any) -> Any:
     total, v0 = 0.0, np.uintp(at)
     for t in range(np.uintp(n)):
@@ -52,7 +54,7 @@ def _squared_length(vectors: Any, at: Any, n: Any) -> Any:
     return total
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def _separate(rows: Any, m: Any, n: Any) -> None:
     """Rotate the first m rows of n numbers among themselves until they are orthogonal: one-sided Jacobi.
 
@@ -81,20 +83,18 @@ def _separate(rows: Any, m: Any, n: Any) -> None:
             return
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def _eliminate(
     origin0: Any, basis0: Any, i: Any, m0: Any, origin1: Any, basis1: Any, j: Any, m1: Any, n: Any, outside: Any
 ) -> Any:
-    """``exact`` for bases that share directions: those of one within 1e-6 of the span of the other are left out."""
+    """Return what ``exact`` does for bases that share directions: rows within 1e-6 of the other span are dropped."""
     offset = m0 * n
     _subtract(origin1, j * n, origin0, i * n, n, outside, offset)
     _remove(outside, offset, basis1, j * m1 * n, m1, n, 2)
     _copy(basis0, i * m0 * n, m0 * n, outside, 0)
     for r in range(m0):
         _remove(outside, r * n, basis1, j * m1 * n, m1, n, 1)
-        if (
-            _squared_length(outside, r * n, n) < 1e-2
-        ):  # what is left along basis1 counts; else the offset has no such part
+        if _squared_length(outside, r * n, n) < 1e-2:  # else the offset has no part along basis1 that counts
             _remove(outside, r * n, basis1, j * m1 * n, m1, n, 2)
     _separate(outside, m0, n)
     for r in range(m0):
@@ -107,7 +107,7 @@ def _eliminate(
     return _squared_length(outside, offset, n)
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def _dots(rows: Any, x: Any, count: Any, n: Any, out: Any, out_at: Any) -> None:
     """Fill out with the inner products of row x with the first ``count`` of rows, each of n numbers, four at a time."""
     x0, r = np.uintp(x * n), 0
@@ -130,7 +130,7 @@ def _dots(rows: Any, x: Any, count: Any, n: Any, out: Any, out_at: Any) -> None:
         r += 1
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def exact(
     origin0: Any, basis0: Any, i: Any, m0: Any, origin1: Any, basis1: Any, j: Any, m1: Any, n: Any, work: Any
 ) -> Any:
@@ -138,7 +138,7 @@ def exact(
 
     What is left of the offset of the origins outside both bases: by the Cholesky factors of the products of all rows,
     none of which is taken for orthonormal; by elimination where the bases nearly share a direction, and for points.
-    Arrays are flat: origins (N, n), bases (N, m, n); ``work`` is scratch of ``work_size``.
+    Arrays are flat: origins (N, n), bases (N, m, n); ``work`` is scratch of ``work_size`` numbers.
     """
     if m0 == 0:
         return _eliminate(origin0, basis0, i, m0, origin1, basis1, j, m1, n, work)
@@ -171,13 +171,13 @@ def exact(
     return max(squared, 0.0)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def work_size(m0: Any, m1: Any, n: Any) -> Any:
     """Return how many float64 ``exact`` needs to work with."""
     return (m0 + m1 + 1) * (n + m0 + m1 + 1)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def _exact_list(
     origin0: Any, basis0: Any, m0: Any, origin1: Any, basis1: Any, m1: Any, n: Any, i: Any, j: Any, result: Any
 ) -> None:
@@ -200,3 +200,95 @@ def exact_pairs(
     flat = [np.ascontiguousarray(part).reshape(-1) for part in (origin0, basis0, origin1, basis1)]
     _exact_list(flat[0], flat[1], m0, flat[2], flat[3], m1, n, i, j, result)
     return result
+
+
+# --- the nearest of each row
+
+FLOAT_LINE = 16
+"""float32 in a cache line."""
+
+
+class FlatSubspaces(NamedTuple):
+    """``origin`` (N, n) and ``basis`` (N, m, n) of one side, float32, flat and read-only, and their ``dim`` m.
+
+    ``zeros`` (N,) float64: squared distances up to this are what float32 rounding of an origin leaves of 0.
+    """
+
+    origin: Any
+    basis: Any
+    zeros: Any
+    dim: Any
+
+
+@njit(nogil=True, cache=True)
+def decide(
+    rows0: FlatSubspaces, rows1: FlatSubspaces, n: Any, flipped: Any, own: Any, other: Any, low: Any, count: Any,
+    best: Any, where: Any,
+) -> Any:  # fmt: skip
+    """Put ``count`` pairs of ``own`` and ``other`` rows among the nearest of their own; return how many were evaluated.
+
+    ``low`` are squared distances they cannot be below. ``best``, ``where`` (N, keep) stay in order; of equal distances
+    the lower number comes first. ``flipped``: own rows are those of side 1.
+    """
+    work = np.empty(work_size(rows0.dim, rows1.dim, n))
+    return _decide(rows0, rows1, n, flipped, own, other, low, count, best, where, work)
+
+
+@njit(nogil=True, cache=True)
+def _decide(
+    rows0: FlatSubspaces, rows1: FlatSubspaces, n: Any, flipped: Any, own: Any, other: Any, low: Any, count: Any,
+    best: Any, where: Any, work: Any,
+) -> Any:  # fmt: skip
+    rows0, rows1, best, where, work = borrow((rows0, rows1, best, where, work))
+    last, evaluated = best.shape[1] - 1, 0
+    for k in range(count):
+        if k + 1 < count:
+            _fetch_row(rows1 if flipped else rows0, own[k + 1], n)
+            _fetch_row(rows0 if flipped else rows1, other[k + 1], n)
+        mine, its = np.int64(own[k]), np.int64(other[k])
+        limit = best[mine, last]
+        i, j = (its, mine) if flipped else (mine, its)
+        zero = max(rows0.zeros[i], rows1.zeros[j])
+        if low[k] > max(limit, zero) or (limit == 0 and where[mine, last] >= 0 and its > where[mine, last]):
+            continue
+        value = exact(rows0.origin, rows0.basis, i, rows0.dim, rows1.origin, rows1.basis, j, rows1.dim, n, work)
+        evaluated += 1
+        value = 0.0 if value <= zero else value
+        _insert(best, where, mine, value, its)
+    return evaluated
+
+
+@njit(nogil=True, inline="always")
+def _fetch_row(rows: FlatSubspaces, row: Any, n: Any) -> None:
+    """Fetch a row into the cache."""
+    for at in range(0, n, FLOAT_LINE):
+        fetch(rows.origin, row * n + at)
+    for at in range(0, rows.dim * n, FLOAT_LINE):
+        fetch(rows.basis, row * rows.dim * n + at)
+
+
+@njit(nogil=True, cache=True)
+def _insert(best: Any, where: Any, row: Any, value: Any, other: Any) -> None:
+    """Put a value among the nearest of a row, unless it is farther than all of them."""
+    at = best.shape[1] - 1
+    if value > best[row, at] or (value == best[row, at] and where[row, at] >= 0 and other > where[row, at]):
+        return
+    while at > 0:
+        before, number = best[row, at - 1], where[row, at - 1]
+        if value > before or (value == before and 0 <= number < other):
+            break
+        best[row, at], where[row, at] = before, number
+        at -= 1
+    best[row, at], where[row, at] = value, other
+
+
+@njit(nogil=True, inline="always")
+def keep_least(values: Any, row: Any, value: Any) -> None:
+    """Put a value among the least of a row, which are in order."""
+    at = values.shape[1] - 1
+    if value >= values[row, at]:
+        return
+    while at > 0 and value < values[row, at - 1]:
+        values[row, at] = values[row, at - 1]
+        at -= 1
+    values[row, at] = value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept of a set of subspaces is made once, also by two threads at once."""
+"""Frames, panels and complements are made once, also by two threads at once."""
 
 import contextlib
 import threading
@@ -7,15 +7,15 @@ import threading
 import numpy as np
 import pytest
 
-from sfumato.subspace import reference
-from sfumato.subspace.prepared import SAMPLE, Frame, Prepared, read_only
+from sfumato.subspace import reference, subspace_set
+from sfumato.subspace.subspace_set import SAMPLE, Frame, SubspaceSet, complement_basis, read_only
 
 
-def make(count: int = 40, m: int = 2, n: int = 12, seed: int = 0) -> Prepared:
+def make(count: int = 40, m: int = 2, n: int = 12, seed: int = 0) -> SubspaceSet:
     rng = np.random.default_rng(seed)
     spread = 3 * 0.7 ** np.arange(n)
     sides = reference.canonicalise(1 + spread * rng.normal(size=(count, n)), rng.normal(size=(count, m, n)))
-    return Prepared(*(np.ascontiguousarray(part, np.float32) for part in sides))
+    return SubspaceSet(*(np.ascontiguousarray(part, np.float32) for part in sides))
 
 
 def test_axes_are_orthonormal_and_the_first_varies_most():
@@ -67,8 +67,8 @@ def test_the_scale_reaches_the_farthest_origin():
     frame = Frame.of(side.origin)
     farthest = np.linalg.norm(side.origin - frame.mean, axis=1).max()
     assert farthest <= side.scale(frame) < 1.001 * farthest
-    assert Prepared(side.origin[:0], side.basis[:0]).scale(frame) == 1.0
-    same = Prepared(np.ones((3, 12), np.float32), np.zeros((3, 0, 12), np.float32))
+    assert SubspaceSet(side.origin[:0], side.basis[:0]).scale(frame) == 1.0
+    same = SubspaceSet(np.ones((3, 12), np.float32), np.zeros((3, 0, 12), np.float32))
     assert same.scale(Frame.of(same.origin)) == 1.0
 
 
@@ -104,9 +104,48 @@ def test_nothing_shows_the_values():
 
 def test_what_a_search_asks_of_the_origins_is_computed_once():
     rng = np.random.default_rng(0)
-    side = Prepared(read_only(rng.normal(size=(7, 5)).astype(np.float32)), read_only(np.zeros((7, 0, 5), np.float32)))
+    side = SubspaceSet(
+        read_only(rng.normal(size=(7, 5)).astype(np.float32)), read_only(np.zeros((7, 0, 5), np.float32))
+    )
     assert side.largest() == np.abs(side.origin).max()
     assert np.allclose(side.squared_norms(), (side.origin.astype(float) ** 2).sum(axis=1))
     assert side.squared_norms() is side.squared_norms()
-    none = Prepared(side.origin[:0], side.basis[:0])
+    none = SubspaceSet(side.origin[:0], side.basis[:0])
     assert (none.largest(), none.squared_norms().shape) == (0.0, (0,))
+
+
+# --- complements
+
+
+def orthonormal(rng: np.random.Generator, count: int, m: int, n: int) -> np.ndarray:
+    return reference.orthonormalise(rng.normal(size=(count, m, n))).astype(np.float32)
+
+
+def check_complement(basis: np.ndarray) -> None:
+    count, m, n = basis.shape
+    bases = complement_basis(basis)
+    assert bases.dtype == np.float32
+    assert bases.shape == (count, n - m, n)
+    bases = bases.astype(float)
+    identity = np.broadcast_to(np.eye(n - m), (count, n - m, n - m))
+    np.testing.assert_allclose(bases @ bases.transpose(0, 2, 1), identity, atol=1e-6)
+    np.testing.assert_allclose(bases @ basis.transpose(0, 2, 1), 0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("m", "n"), [(3, 5), (4, 5), (5, 5), (1, 1), (0, 4), (9, 16), (100, 128)])
+def test_orthonormal_and_orthogonal_to_the_subspace(monkeypatch, m, n):
+    monkeypatch.setattr(subspace_set, "AT_ONCE_BYTES", 8 * n * n * 4)  # several parts, the last not full
+    check_complement(orthonormal(np.random.default_rng(m), 11, m, n))
+
+
+def test_none():
+    assert complement_basis(np.zeros((0, 3, 5), np.float32)).shape == (0, 2, 5)
+
+
+@pytest.mark.parametrize("angle", [0.0, 1e-7, 1e-3])
+def test_a_subspace_that_holds_the_very_directions_tried(angle):
+    directions = np.linalg.qr(np.random.default_rng(0).standard_normal((8, 8))).Q  # those of complement_basis
+    rng = np.random.default_rng(1)
+    basis = orthonormal(rng, 3, 5, 8)
+    basis[1] = reference.orthonormalise((directions[:5] + angle * rng.normal(size=(5, 8)))[None])[0]
+    check_complement(basis)
