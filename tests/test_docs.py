@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the documents show is run: python blocks, ``$ sfumato`` lines, and the examples in docstrings.
+"""Python blocks and ``$ sfumato`` lines of the documents, and the examples of docstrings, are run.
 
-Blocks of one document run from top to bottom, in one namespace and one folder, which holds a photo desk.jpg
-and a folder photos/ of two. A block is left out only by ``<!-- not run: why -->`` on the line before it.
+Blocks of one document run from top to bottom, in one namespace and one folder, which holds a photo desk.jpg and a
+folder photos/ of 24, so that a shortlist of 20 leaves pairs out. A block is left out only by ``<!-- not run: why -->``
+on the line before it.
 """
 
 import doctest
 import importlib
-import os
 import pkgutil
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +26,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("**/*.md")])
 MODULES = sorted(info.name for info in pkgutil.walk_packages(sfumato.__path__, "sfumato."))
 PYTHON, SHELL = {"python", "py", "python3", "pycon"}, {"console", "bash", "sh", "shell"}
+PHOTOS = 24
+Run = Callable[..., object]
 
 
 @dataclass(frozen=True)
@@ -64,15 +64,19 @@ def blocks(text: str) -> Iterator[Block]:
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a photo and a folder of two, from the wheel of scikit-image."""
+    """A folder with a photo and a folder of many, from the wheel of scikit-image; most are small parts of two."""
     import cv2
     import skimage.data
 
     folder = tmp_path_factory.mktemp("photos")
     (folder / "photos").mkdir()
-    pictures = {"desk.jpg": "coffee", "photos/cat.jpg": "chelsea", "photos/rocket.jpg": "astronaut"}
-    for name, picture in pictures.items():
-        assert cv2.imwrite(str(folder / name), getattr(skimage.data, picture)()[..., ::-1])
+    coffee, cat, rocket = (getattr(skimage.data, name)() for name in ("coffee", "chelsea", "astronaut"))
+    pictures = {"desk.jpg": coffee, "photos/cat.jpg": cat, "photos/rocket.jpg": rocket}
+    for number in range(PHOTOS - 2):
+        whole, column, row = (coffee, rocket)[number % 2], 25 * (number // 2), 12 * number
+        pictures[f"photos/part{number:02}.jpg"] = whole[row : row + 96, column : column + 128]
+    for name, pixels in pictures.items():
+        assert cv2.imwrite(str(folder / name), pixels[..., ::-1])
     return folder
 
 
@@ -98,14 +102,7 @@ def run_python(block: Block, name: str, namespace: dict[str, object]) -> None:
             exec(compile("\n" * (block.line - 1) + block.text, name, "exec"), namespace)  # noqa: S102
 
 
-def run_command(arguments: list[str], where: str) -> None:
-    command = Path(sys.executable).parent / "sfumato"
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    done = subprocess.run([command, *arguments], capture_output=True, text=True, timeout=200, env=environment)
-    assert done.returncode == 0, f"{where}: sfumato {shlex.join(arguments)}\n{done.stdout}{done.stderr}"
-
-
-def run_document(path: Path) -> int:
+def run_document(path: Path, run: Run) -> int:
     """Run the blocks of one document in the current folder; return how many were run."""
     namespace: dict[str, object] = {"__name__": "__main__"}
     count = 0
@@ -117,14 +114,14 @@ def run_document(path: Path) -> int:
             count += 1
         elif block.language in SHELL:
             for arguments in block.commands():
-                run_command(arguments, f"{path.name} line {block.line}")
+                run(*arguments)
                 count += 1
     return count
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_documents_run(path: Path, desk: Path):
-    run_document(path)
+def test_documents_run(path: Path, desk: Path, run_sfumato: Run):
+    run_document(path, run_sfumato)
 
 
 def test_the_readme_shows_something_that_runs():
@@ -173,10 +170,10 @@ not python at all
 """
 
 
-def test_blocks_run_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_blocks_run_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_sfumato: Run):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "page.md").write_text(DOCUMENT, encoding="utf-8")
-    assert run_document(tmp_path / "page.md") == 2
+    assert run_document(tmp_path / "page.md", run_sfumato) == 2
     assert (tmp_path / "made.txt").read_text(encoding="utf-8") == "42"
 
 
@@ -192,10 +189,10 @@ def test_blocks_run_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.Monke
         ("```python\n1", AssertionError),
     ],
 )
-def test_a_wrong_block_is_seen(text: str, error: type[Exception], tmp_path: Path):
+def test_a_wrong_block_is_seen(text: str, error: type[Exception], tmp_path: Path, run_sfumato: Run):
     (tmp_path / "page.md").write_text(text, encoding="utf-8")
     with pytest.raises(error):
-        run_document(tmp_path / "page.md")
+        run_document(tmp_path / "page.md", run_sfumato)
 
 
 def test_commands_are_read_as_a_shell_would():
