@@ -20,8 +20,8 @@ import numpy as np
 
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.faces import build_face_decoys
-from sfumato.faces.calibration import CalibrateParams, calibrate_gallery
-from sfumato.faces.enrollment import EnrollParams, enroll
+from sfumato.faces.calibration import calibrate
+from sfumato.faces.enrollment import enroll
 from sfumato.faces.gallery import Gallery
 from sfumato.faces.gallery_file import load_gallery
 from sfumato.faces.probe import make_probe
@@ -65,8 +65,8 @@ def log_in(face: Embeddings, gallery: Gallery, decoys: Decoys, line: Connection)
 def prepare(folder: Path) -> tuple[Gallery, Decoys]:
     """Enroll three people and choose a threshold."""
     decoys, path = build_face_decoys(people(1000, 400, 0)), folder / "gallery.h5"
-    enroll(path, people(1, 3, 0), EnrollParams(decoys=decoys))
-    calibrate_gallery(path, people(5000, 150, 0), decoys, CalibrateParams(rate=0.01, comparison="s-to-s"))
+    enroll(people(1, 3, 0), path, decoys=decoys)
+    calibrate(people(5000, 150, 0), path, decoys=decoys, rate=0.01, comparison="s-to-s")
     return load_gallery(path), decoys
 
 

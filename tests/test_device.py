@@ -5,10 +5,12 @@ import pytest
 
 import sfumato
 from sfumato.concealment.encoder import save_encoder
-from sfumato.device import ConcealParams, Outcome, conceal_to_archive, open_source, read_features
-from sfumato.errors import ArchiveError, DecoyError, FileError, RecipeError
+from sfumato.concealment.keys import key_for_place
+from sfumato.device import ConcealOutcome, _Key, conceal_photos, open_source, read_features
+from sfumato.errors import ArchiveError, DecoyError, FileError, InputError, NewKeyWarning, RecipeError
 from sfumato.features.local import LocalParams
 from sfumato.images.samples import sample_paths
+from sfumato.types.recipe import DEFAULT_RECIPE
 
 
 @pytest.fixture
@@ -29,10 +31,10 @@ def hloc_file(tmp_path):
 
 def test_hloc_features_of_any_kind_with_decoys_of_the_same(hloc_file, tmp_path):
     source = open_source(hloc_file)
-    found = [features for _, features in read_features([source], Outcome())]
+    found = [features for _, features in read_features([source], ConcealOutcome())]
     decoys = sfumato.build_decoys(found, 64, parts=4)
     assert decoys.extractor.name == "superpoint"
-    outcome = conceal_to_archive(source, tmp_path / "p.sfm.h5", ConcealParams(recipe="sub-hybrid-4"), decoys)
+    outcome = conceal_photos(source, tmp_path / "p.sfm.h5", recipe="sub-hybrid-4", decoys=decoys)
     assert (outcome.images, outcome.features) == (2, 180)
     with sfumato.load(tmp_path / "p.sfm.h5") as archive:
         hidden = archive["db/1.jpg"]
@@ -44,31 +46,31 @@ def test_hloc_features_of_any_kind_with_decoys_of_the_same(hloc_file, tmp_path):
 
 def test_only_sift_has_bundled_decoys(hloc_file, tmp_path):
     with pytest.raises(DecoyError, match="superpoint"):
-        conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="sub-hybrid-2"))
+        conceal_photos(hloc_file, tmp_path / "p.sfm.h5", recipe="sub-hybrid-2")
     assert not (tmp_path / "p.sfm.h5").exists()
-    outcome = conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="random-2"))
+    outcome = conceal_photos(hloc_file, tmp_path / "p.sfm.h5", recipe="random-2")
     assert outcome.images == 2
 
 
 def test_raw_is_refused_before_anything_is_read(hloc_file, tmp_path):
     with pytest.raises(RecipeError, match="archived"):
-        conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="raw"))
+        conceal_photos(hloc_file, tmp_path / "p.sfm.h5", recipe="raw")
 
 
 def test_another_recipe_does_not_join_an_archive(hloc_file, tmp_path):
-    conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="random-2"))
+    conceal_photos(hloc_file, tmp_path / "p.sfm.h5", recipe="random-2")
     with pytest.raises(ArchiveError, match="random-4"):
-        conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="random-4"))
+        conceal_photos(hloc_file, tmp_path / "p.sfm.h5", recipe="random-4")
 
 
 def test_the_secret_is_not_shown():
-    assert "secret" not in repr(ConcealParams(secret=b"0123456789abcdef")).replace("secret=None", "")
+    assert "0123" not in repr(_Key(secret=b"0123456789abcdef"))
 
 
 def test_a_picture_that_is_there_twice_is_released_once(hloc_file, tmp_path):
     with h5py.File(hloc_file, "a") as file:
         file.copy("query.jpg", "copy.jpg")
-    conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="random-2"))
+    conceal_photos(hloc_file, tmp_path / "p.sfm.h5", recipe="random-2")
     with sfumato.load(tmp_path / "p.sfm.h5") as archive:
         assert len(archive) == 3
         first, second = archive["query.jpg"].subspaces, archive["copy.jpg"].subspaces
@@ -80,24 +82,23 @@ def test_a_picture_that_is_there_twice_is_released_once(hloc_file, tmp_path):
 @pytest.mark.parametrize("change", [{"secret": bytes(range(40))}, {"evaluation_seed": 3}])
 @pytest.mark.filterwarnings("ignore::sfumato.errors.EvaluationOnlyWarning")
 def test_other_draws_do_not_join_an_archive(hloc_file, tmp_path, change):
-    params = ConcealParams(recipe="random-2")
-    conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", params)
+    conceal_photos(hloc_file, tmp_path / "p.sfm.h5", recipe="random-2")
     with h5py.File(hloc_file, "a") as file:
         file.copy("query.jpg", "another.jpg")
     with pytest.raises(ArchiveError, match="begun with"):
-        conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe="random-2", **change))
-    assert conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", params).skipped == 2
+        conceal_photos(hloc_file, tmp_path / "p.sfm.h5", recipe="random-2", **change)
+    assert conceal_photos(hloc_file, tmp_path / "p.sfm.h5", recipe="random-2").skipped == 2
 
 
 def test_what_is_the_same_under_two_labels_is_left_out(hloc_file, tmp_path):
     with h5py.File(hloc_file, "a") as file:
         file.copy("query.jpg", "copy.jpg")
-    found = [features for _, features in read_features([open_source(hloc_file)], Outcome())]
+    found = [features for _, features in read_features([open_source(hloc_file)], ConcealOutcome())]
     rows = np.concatenate([features.descriptors for features in found[:2]])
     decoys = sfumato.Decoys(rows, found[0].extractor, labels=["a"] * 90 + ["b"] * 90)
     labels = {"copy.jpg": "a", "query.jpg": "b", "db/1.jpg": "a"}
-    params = ConcealParams(recipe="hybrid-labels-2")
-    outcome = conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", params, decoys, labels=labels)
+    given = {"recipe": "hybrid-labels-2", "decoys": decoys, "labels": labels}
+    outcome = conceal_photos(hloc_file, tmp_path / "p.sfm.h5", **given)
     assert outcome.images == 2
     assert list(outcome.unreadable.values()) == ["the same features as copy.jpg, under another label"]
 
@@ -110,11 +111,11 @@ def ninja(tmp_path, make_encoder):
 
 
 def test_an_encoder_is_archived_by_its_checksum_and_resumed(hloc_file, tmp_path, ninja, make_encoder):
-    path, params = tmp_path / "p.sfm.h5", ConcealParams(recipe=ninja)
-    assert conceal_to_archive(open_source(hloc_file), path, params).images == 2
+    path = tmp_path / "p.sfm.h5"
+    assert conceal_photos(hloc_file, path, recipe=ninja).images == 2
     with h5py.File(hloc_file, "a") as file:
         file.copy("query.jpg", "another.jpg")
-    outcome = conceal_to_archive(open_source(hloc_file), path, params)
+    outcome = conceal_photos(hloc_file, path, recipe=ninja)
     assert (outcome.images, outcome.skipped) == (1, 2)
     with sfumato.load(path) as archive:
         assert {str(archive[name].recipe).split("@")[0] for name in archive} == {"ninja:n"}
@@ -123,24 +124,22 @@ def test_an_encoder_is_archived_by_its_checksum_and_resumed(hloc_file, tmp_path,
     assert str(tmp_path).encode() not in path.read_bytes()
     save_encoder(tmp_path / "n.safetensors", make_encoder(1, dims=(256, 64), name="superpoint"))  # of the same name
     with pytest.raises(ArchiveError, match="superpoint"):
-        conceal_to_archive(open_source(hloc_file), path, params)
+        conceal_photos(hloc_file, path, recipe=ninja)
 
 
 def test_an_encoder_that_can_not_be_used_is_told_before_anything_is_read(hloc_file, tmp_path, make_encoder):
     class Untouched:
         path, names = hloc_file, ("a",)
 
-        def features(self, skip=()):
+        def features(self, **options):
             raise AssertionError("read")
 
     for recipe, kind in (("ninja:none.safetensors", FileError), ("ninja-none", RecipeError)):
         with pytest.raises(kind, match="none"):
-            conceal_to_archive(Untouched(), tmp_path / "p.sfm.h5", ConcealParams(recipe=recipe))
+            conceal_photos(Untouched(), tmp_path / "p.sfm.h5", recipe=recipe)
     save_encoder(tmp_path / "n.safetensors", make_encoder(dims=(256, 64), name="sift"))
     with pytest.raises(RecipeError, match="superpoint"):
-        conceal_to_archive(
-            open_source(hloc_file), tmp_path / "p.sfm.h5", ConcealParams(recipe=f"ninja:{tmp_path / 'n.safetensors'}")
-        )
+        conceal_photos(hloc_file, tmp_path / "p.sfm.h5", recipe=f"ninja:{tmp_path / 'n.safetensors'}")
     assert not (tmp_path / "p.sfm.h5").exists()
 
 
@@ -149,43 +148,47 @@ KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
 
 @pytest.mark.filterwarnings("ignore::sfumato.errors.WideSealWarning")
 def test_descriptors_of_any_width_are_sealed(hloc_file, tmp_path):
-    path, params = tmp_path / "p.sfm.h5", ConcealParams(secret=KEY)
-    outcome = conceal_to_archive(open_source(hloc_file), path, params)
+    path = tmp_path / "p.sfm.h5"
+    outcome = conceal_photos(hloc_file, path, secret=KEY)
     assert outcome.images == 2
     with sfumato.load(path) as archive:
         assert {str(archive[name].recipe) for name in archive} == {outcome.recipe}
-    assert outcome.recipe.startswith(f"{params.recipe}@")
+    assert outcome.recipe.startswith(f"{DEFAULT_RECIPE}@")
     with h5py.File(hloc_file, "a") as file:
         file.copy("query.jpg", "another.jpg")
-    for recipe in (params.recipe, outcome.recipe):
-        again = conceal_to_archive(open_source(hloc_file), path, ConcealParams(recipe=recipe, secret=KEY))
+    for recipe in (DEFAULT_RECIPE, outcome.recipe):
+        again = conceal_photos(hloc_file, path, recipe=recipe, secret=KEY)
         assert again.recipe == outcome.recipe
         with pytest.raises((ArchiveError, RecipeError), match="device key"):
-            conceal_to_archive(open_source(hloc_file), path, ConcealParams(recipe=recipe, secret=OTHER))
+            conceal_photos(hloc_file, path, recipe=recipe, secret=OTHER)
 
 
 @pytest.mark.filterwarnings("ignore::sfumato.errors.WideSealWarning")
-def test_a_new_key_is_made_when_something_is_to_be_sealed_and_not_for_what_is_sealed_already(hloc_file, tmp_path):
-    made = []
-
-    def new():
-        made.append(KEY)
-        return KEY
-
-    params = ConcealParams(new_secret=new)
+def test_a_new_key_is_made_when_something_is_to_be_sealed_and_not_for_what_is_sealed_already(
+    hloc_file, tmp_path, monkeypatch
+):
+    key = tmp_path / "keys" / "mine.key"
+    monkeypatch.setenv("SFUMATO_KEY", str(key))
     with pytest.raises(ArchiveError, match="there is no folder"):
-        conceal_to_archive(open_source(hloc_file), tmp_path / "none" / "p.sfm.h5", params)
-    conceal_to_archive(open_source(hloc_file), tmp_path / "lifted.sfm.h5", ConcealParams(recipe="random-2"))
+        conceal_photos(hloc_file, tmp_path / "none" / "p.sfm.h5")
+    conceal_photos(hloc_file, tmp_path / "lifted.sfm.h5", recipe="random-2")
     with pytest.raises(ArchiveError, match="random-2"):
-        conceal_to_archive(open_source(hloc_file), tmp_path / "lifted.sfm.h5", params)
-    assert not made
-    conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", params)
-    assert made == [KEY]
+        conceal_photos(hloc_file, tmp_path / "lifted.sfm.h5")
+    assert not key.exists()
+    with pytest.warns(NewKeyWarning, match=r"mine\.key"):
+        made = conceal_photos(hloc_file, tmp_path / "p.sfm.h5")
+    assert conceal_photos(hloc_file, tmp_path / "q.sfm.h5", secret=key.read_bytes()).recipe == made.recipe
+    assert conceal_photos(hloc_file, tmp_path / "q.sfm.h5").skipped == 2
+    town = conceal_photos(hloc_file, tmp_path / "town.sfm.h5", place="town hall")
+    expected = conceal_photos(hloc_file, tmp_path / "t.sfm.h5", secret=key_for_place(key.read_bytes(), "town hall"))
+    assert town.recipe == expected.recipe != made.recipe
+    key.unlink()
     with pytest.raises(ArchiveError, match="its device key is missing"):
-        conceal_to_archive(open_source(hloc_file), tmp_path / "p.sfm.h5", params)
-    assert made == [KEY]
-    with pytest.raises(RecipeError, match="needs the device key"):
-        conceal_to_archive(open_source(hloc_file), tmp_path / "q.sfm.h5", ConcealParams())
+        conceal_photos(hloc_file, tmp_path / "p.sfm.h5")
+    assert not key.exists()
+    for recipe in ("random-2", "sealed-64"):
+        with pytest.raises(InputError, match="--place"):
+            conceal_photos(hloc_file, tmp_path / "r.sfm.h5", recipe=recipe, place="here", evaluation_seed=1)
 
 
 @pytest.mark.parametrize(("recipe", "frames", "kept"), [
@@ -193,8 +196,8 @@ def test_a_new_key_is_made_when_something_is_to_be_sealed_and_not_for_what_is_se
 ])  # fmt: skip
 def test_sealed_archives_hold_positions_only_unless_asked(tmp_path, recipe, frames, kept):
     source = open_source(sample_paths()["coffee"], params=LocalParams(max_features=50))
-    params = ConcealParams(recipe=recipe, frames=frames, secret=bytes(range(32)) if recipe == "sealed-64" else None)
-    conceal_to_archive(source, tmp_path / "p.sfm.h5", params)
+    secret = bytes(range(32)) if recipe == "sealed-64" else None
+    conceal_photos(source, tmp_path / "p.sfm.h5", recipe=recipe, frames=frames, secret=secret)
     clear = dict(source.features())
     with sfumato.load(tmp_path / "p.sfm.h5") as archive:
         for name in archive:

@@ -1,22 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The codebook that --retrieval votes with: made of decoys, in the space where the images of an archive live."""
+"""Public descriptors that an archive is searched with: the codebook of its votes, and the cells of its index.
 
+Both are made of decoys, in the space where the features of the archive live. Decoys and encoders are knowledge of the
+device; what a server runs takes a finished codebook or index.
+"""
+
+import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sfumato.concealment.decoy_file import load_decoys
+from sfumato.concealment.decoy_file import bundled_decoys, load_decoys
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.encoder import load_encoder
 from sfumato.concealment.resolve import encode_decoys, find_encoders
-from sfumato.device import bundled_decoys
-from sfumato.errors import ArchiveError, InputError
-from sfumato.matching.retrieval import Codebook, make_codebook
-from sfumato.store import Archive
-from sfumato.store.layout import Header
+from sfumato.errors import ArchiveError, DecoyError, InputError
+from sfumato.matching.codebook import Codebook, make_codebook
+from sfumato.search.archives import index_images
+from sfumato.search.file import refuse_existing
+from sfumato.search.index import Index
+from sfumato.store.archive import Archive, open_archive
+from sfumato.store.layout import ImageHeader
+from sfumato.types.progress import Progress
+
+AnyPath = str | os.PathLike[str]
 
 
 def codebook_of(decoys: Decoys, **settings: Any) -> Codebook:
@@ -28,40 +38,96 @@ def codebook_of(decoys: Decoys, **settings: Any) -> Codebook:
 
 
 def codebook_for(
-    images: Mapping[str, Any], decoys: Path | None, encoder: Path | None, **settings: Any
+    images: AnyPath | Mapping[str, Any],
+    decoys: AnyPath | None = None,
+    encoder: AnyPath | None = None,
+    **settings: Any,
 ) -> Codebook | None:
-    """Return the codebook for images of an archive, made of a decoys file if one is given; None: the bundled one.
+    """Return the codebook for votes of an archive's images; None where the bundled one, or none at all, is for them.
 
-    Features that went through an encoder get one of their own, of the given decoys or the bundled ones, encoded by the
-    given encoder or a bundled one.
+    ``decoys``: a decoys file to make it of. Features that went through an encoder get a codebook of their own, of these
+    decoys or the bundled ones, encoded by the file ``encoder`` or a bundled encoder. There is none for sealed features,
+    nor where the encoder is unknown: whoever votes without one says so.
 
-    Raises InputError if the encoder is at hand nowhere, or the given one is another.
+    Raises InputError for an encoder that these features did not go through.
+
+    >>> from sfumato import match_archive
+    >>> match_archive("ninja.sfm", "matches.h5", "votes:20", codebook=codebook_for("ninja.sfm"))  # doctest: +SKIP
     """
+    if isinstance(images, str | os.PathLike):
+        with open_archive(images) as archive:
+            return codebook_for(archive, decoys, encoder, **settings)
     header = first_header(images)
     if header is None or not header.recipe.has_encoder:
         if encoder is not None:
             raise InputError("--encoder is for features that went through an encoder, these did not")
         return None if decoys is None else codebook_of(load_decoys(decoys), **settings)
     if header.recipe.is_sealed:
-        raise InputError(
-            "--retrieval needs public words of the same space, and only a holder of the key can seal them: choose "
-            "pairs with --sequential, --pairs or --exhaustive"
-        )
+        return None
     resolved = find_encoders(header.recipe, [] if encoder is None else [load_encoder(encoder)])
     if resolved is None:
-        raise InputError(
-            f"these features live in the space of {header.recipe}, and so must the codebook of --retrieval: give the "
-            f"encoder with --encoder FILE"
-        )
-    known = bundled_decoys(header) if decoys is None else load_decoys(decoys)
-    return replace(codebook_of(encode_decoys(resolved, known), **settings), space=resolved.recipe.space)
+        return None
+    clear = bundled_decoys(header.extractor) if decoys is None else load_decoys(decoys)
+    return replace(codebook_of(encode_decoys(resolved, clear), **settings), space=resolved.recipe.space)
 
 
-def first_header(images: Mapping[str, Any]) -> Header | None:
-    """Return what the first readable image of an archive says about itself; None if this is no archive."""
+def build_index(
+    archive: AnyPath | Archive,
+    path: AnyPath,
+    kind: str = "inverted",
+    params: Any = None,
+    *,
+    decoys: AnyPath | None = None,
+    overwrite: bool = False,
+    progress: Progress = iter,
+) -> Index:
+    """Make an index of all features of an archive, write it to a file, and return it.
+
+    ``kind``: "inverted" is the fast one, "exact" compares with every entry, "grassmann" and "projector" are published
+    methods to compare with. ``params``: those of the kind, as for ``sfumato.search.build``. The cells of an inverted
+    index are made of public descriptors: of the file ``decoys``, or the bundled ones for SIFT and RootSIFT.
+
+    Raises InputError where there is nothing to index, FileError if the file is there already and ``overwrite`` is not
+    set, or it cannot be written.
+
+    >>> import tempfile, numpy as np
+    >>> from sfumato import ConcealedFeatures, Recipe, Subspaces, save
+    >>> lines = Subspaces.canonical(np.eye(4)[:3], np.eye(4)[:3, None, ::-1])
+    >>> work = tempfile.mkdtemp()
+    >>> save(f"{work}/private.sfm.h5", {"desk.jpg": ConcealedFeatures(np.zeros((3, 4)), lines, Recipe.of("random-1"))})
+    >>> build_index(f"{work}/private.sfm.h5", f"{work}/features.index", "exact")
+    ExactIndex(3 entries in R^4, metric distance)
+    """
+    if decoys is not None and kind != "inverted":
+        raise InputError(f"decoys (--points) make the cells of the kind inverted, {kind!r:.80} has none")
+    with open_archive(archive) as images:
+        refuse_existing(path, [images.path, decoys], overwrite=overwrite)
+        if kind == "inverted" and isinstance(params, Mapping | None):
+            params = {"points": _cell_points(images, decoys), **(params or {})}
+        index = index_images(images, kind, params, progress=progress)
+    index.save(path)
+    return index
+
+
+def _cell_points(images: Archive, decoys: AnyPath | None) -> NDArray[np.float32] | None:
+    """Return public descriptors like the hidden ones, from a file or bundled; None where there are none."""
+    if decoys is not None:
+        return load_decoys(decoys).descriptors
+    header = first_header(images)
+    if header is None or header.recipe.has_encoder:
+        return None
+    try:
+        points = bundled_decoys(header.extractor).descriptors
+    except DecoyError:
+        return None
+    return points if points.shape[1] == header.ambient_dim else None
+
+
+def first_header(images: Mapping[str, Any]) -> ImageHeader | None:
+    """Return the header of the first readable image of an archive; None if this is no archive."""
     for name in images if isinstance(images, Archive) else ():
         try:
             return images.header(name)  # type: ignore[attr-defined, no-any-return]
-        except ArchiveError:  # told when the image is read
+        except ArchiveError:  # reported when the image is read
             pass
     return None

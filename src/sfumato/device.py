@@ -1,58 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs on the device that owns the pictures: clear in, archive out.
+"""The device that owns the photos: clear features in, archive out.
 
-The only module that holds clear features and writes archives. Knows no format itself: features come from
-``features``, concealment from ``concealment``, the archive from ``store``.
+The only module that holds clear features and writes archives. It knows no format itself: features come from
+``features``, keys and concealment from ``concealment``, the archive from ``store``.
 """
 
 import hashlib
+import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
-from sfumato.concealment.decoy_file import load_decoys
-from sfumato.concealment.decoys import Decoys, as_rootsift
-from sfumato.concealment.lifting import conceal
-from sfumato.concealment.resolve import before_seal, resolve_ahead
-from sfumato.concealment.seal import checked_key, fingerprint, is_made_under, sealing_key
-from sfumato.errors import ArchiveError, DecoyError, InputError, RecipeError, SfumatoError
-from sfumato.features.sources import Source, open_source
-from sfumato.store import ArchiveWriter
-from sfumato.store.layout import Header
+from sfumato.concealment.decoy_file import as_decoys, bundled_decoys
+from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.keys import device_key, device_key_path, key_for_place, sealing_key
+from sfumato.concealment.lifting import conceal_features, resolve_for
+from sfumato.concealment.resolve import ResolvedRecipe, before_seal, resolve_ahead
+from sfumato.concealment.seal import USUAL_WIDTH, checked_key, fingerprint, is_made_under
+from sfumato.concealment.subset import spent_by
+from sfumato.errors import ArchiveError, FileError, InputError, NameWarning, RecipeError, SfumatoError
+from sfumato.features.hloc import write_hloc
+from sfumato.features.local import LocalParams
+from sfumato.features.sources import FeatureSource, open_source
+from sfumato.store.layout import ImageHeader
+from sfumato.store.writer import ArchiveWriter
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.progress import Progress, SizedItems, identity
 from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
 
-Progress = Callable[[Iterable[Any]], Iterable[Any]]
-
-USUAL_WIDTH = 128
-"""How many numbers descriptors that we extract have; what others have is known when they are read."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConcealParams:
-    """How an archive is made. ``secret`` and ``evaluation_seed`` as in ``sfumato.conceal``.
-
-    ``new_secret`` stands in for a secret that is not there yet: it is called once, when the first features are to be
-    concealed, and never for an archive that somebody began under a key. ``frames``: whether sizes and angles of
-    keypoints are kept, from which alone much of a picture can be painted; None keeps them unless the recipe is sealed.
-    """
-
-    recipe: str = DEFAULT_RECIPE
-    dtype: str = "float32"
-    overwrite: bool = False
-    frames: bool | None = None
-    evaluation_seed: int | None = None
-    secret: bytes | None = field(default=None, repr=False)
-    new_secret: Callable[[], bytes] | None = field(default=None, repr=False)
+REASONS_SHOWN = 3
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What became of a source: images and features written, images skipped, featureless or unreadable.
+class ConcealOutcome:
+    """Counts of a run: images and features written, images skipped, without features or unreadable.
 
-    ``recipe`` is the one in the archive, with the checksums of encoders and the fingerprint of a key.
+    ``recipe`` is the one in the archive, with the checksums of encoders and the fingerprint of a key. ``privacy`` says
+    what the archive spends, for recipes with a privacy guarantee.
     """
 
     images: int = 0
@@ -61,59 +48,197 @@ class Outcome:
     featureless: list[str] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)
     recipe: str = ""
+    privacy: str | None = None
 
 
-def conceal_to_archive(
-    source: Source,
-    output: str | Path,
-    params: ConcealParams | None = None,
-    decoys: Decoys | None = None,
+def conceal_photos(
+    photos: str | os.PathLike[str] | FeatureSource,
+    archive: str | os.PathLike[str],
     *,
+    recipe: str = DEFAULT_RECIPE,
+    secret: bytes | None = None,
+    place: str | None = None,
+    decoys: Decoys | str | os.PathLike[str] | None = None,
     labels: Mapping[str, str] | None = None,
-    progress: Progress = iter,
-) -> Outcome:
-    """Conceal every image of a source into an archive; images already there are skipped, not released again.
+    frames: bool | None = None,
+    dtype: str = "float32",
+    evaluation_seed: int | None = None,
+    overwrite: bool = False,
+    local: LocalParams | None = None,
+    extractor: str | None = None,
+    workers: int | None = None,
+    progress: Progress = identity,
+) -> ConcealOutcome:
+    """Do the device's whole job: extract the features of photos, conceal them, and write them to an archive.
 
-    Without ``decoys`` SIFT gets the bundled ones. ``labels`` give a label to each image, for hybrid-labels. An image
-    that cannot be used is named in the outcome and does not stop the others; one that repeats another of this run
-    gets the same subspaces. Interrupted, it goes on where it stopped when called again.
+    ``photos`` is a folder of photos, a photo, an hloc features.h5, a COLMAP database, or what ``open_source`` gave.
+    Images already in the archive are skipped, not released again, so that a run that was interrupted goes on when it
+    is called again; ``overwrite`` starts anew. An image that cannot be used is named in the outcome and does not stop
+    the others. An image that repeats another of the same run gets the same subspaces.
 
-    The encoders of the recipe are read first, once: a file that changes meanwhile changes nothing. A seal is made for
-    descriptors as wide as those that are read.
+    A sealed recipe, the default, needs a key: ``secret``, or else this user's ``device_key()``, which is made just
+    before the first image is concealed, and never for an archive that already has a key. ``place`` seals under the key
+    of that place. With other recipes ``secret`` gives the same descriptor always the same subspace.
 
-    Raises ArchiveError if the archive cannot be written or was made in another way, and FileError or RecipeError,
-    before any picture is read, for an encoder or a key that cannot be used.
+    ``decoys`` (default: the bundled ones, for SIFT) and ``labels``, one per image, belong to liftings. ``frames`` says
+    whether sizes and angles of keypoints are kept, from which alone much of a picture can be painted; None keeps them
+    unless the recipe is sealed. ``dtype`` may be float16. ``evaluation_seed`` makes draws repeatable and protects
+    nobody. ``local`` and ``workers`` are for photos, ``extractor`` names the descriptors of an hloc or COLMAP file.
+
+    Encoders are read once, first: a file that changes meanwhile changes nothing.
+
+    Raises ArchiveError if the archive cannot be written or was made in another way, and FileError, RecipeError or
+    InputError, before any picture is read, for an encoder, a key or a setting that cannot be used.
+
+    >>> import tempfile, sfumato
+    >>> from sfumato.images.samples import sample_paths
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     conceal_photos(sample_paths()["coffee"], f"{folder}/private.sfm.h5", secret=sfumato.new_key()).images
+    1
     """
-    params = params or ConcealParams()
-    recipe, outcome = resolve_ahead(params.recipe), Outcome()
-    _refuse_recipe(recipe, params)
-    output = Path(output)
-    with ArchiveWriter(output, append=not params.overwrite, resume=not params.overwrite, dtype=params.dtype) as writer:
-        made = _begun_with(output, writer, recipe, params)
-        outcome.recipe = next((str(writer.header(name).recipe) for name in writer.names), str(recipe))
-        seen: dict[bytes, str] = {}
-        outcome.skipped = sum(name in writer for name in source.names)
-        for name, features in progress(source.features(skip=set(writer.names))):
+    settled = resolve_ahead(recipe)
+    if decoys is not None and (settled.lifting is None or not settled.lifting.decoy_count):
+        raise InputError(f"decoys (--decoys) have no effect on {settled}: choose another recipe, such as sub-hybrid-2")
+    source = (
+        open_source(photos, params=local, extractor=extractor, workers=workers)
+        if isinstance(photos, str | os.PathLike)
+        else photos
+    )
+    _warn_of_names(source.names, is_drawn=settled.lifting is not None and secret is None)
+    key = _Key.choose(settled, secret, evaluation_seed, place)
+    if settled.is_clear:
+        raise RecipeError(f"recipe {settled} conceals nothing and cannot be archived")
+    _refuse_other_key(settled, key)
+    run = _Run(
+        settled,
+        key,
+        as_decoys(decoys),
+        labels,
+        not settled.is_sealed if frames is None else frames,
+    )
+    with ArchiveWriter(Path(archive), append=not overwrite, resume=not overwrite, dtype=dtype) as writer:
+        outcome = run.write(source, writer, Path(archive), progress)
+    if settled.lifting is not None and settled.lifting.epsilon is not None:
+        outcome.privacy = spent_by(Path(archive))
+    return outcome
+
+
+def _warn_of_names(names: Iterable[str], *, is_drawn: bool) -> None:
+    """Warn before anything is concealed of names that stand in the way later: nothing can change them then.
+
+    ``is_drawn``: liftings are drawn anew each time, so that concealing a photo again would reveal it.
+    """
+    from sfumato.geometry.cameras import NAME_EARLIER, NAME_FIRST, is_listable, name_fault, name_list
+
+    wrong = [name for name in names if name_fault(name) or not is_listable(name)]
+    if wrong:
+        warnings.warn(
+            f"{name_list(wrong)}: because of spaces, a # in front or control characters hloc's lists, and with "
+            f"them sfumato localize and export, cannot hold such names; {NAME_EARLIER if is_drawn else NAME_FIRST}",
+            NameWarning,
+            stacklevel=3,
+        )
+
+
+# --- keys
+
+
+@dataclass(slots=True)
+class _Key:
+    """The key of a run: ``secret``, or a function to ``make`` it before the first image, or a public seed."""
+
+    secret: bytes | None = field(default=None, repr=False)
+    make: Callable[[], bytes] | None = field(default=None, repr=False)
+    evaluation_seed: int | None = None
+
+    @classmethod
+    def choose(cls, recipe: Recipe, secret: bytes | None, evaluation_seed: int | None, place: str | None) -> "_Key":
+        """Return the given key or, for a sealed recipe, this user's; for a place the key of that place."""
+        make = None
+        if secret is None and evaluation_seed is None and recipe.is_sealed:
+            if device_key_path().exists():
+                secret = device_key()
+            else:
+                make = device_key
+        if place is None:
+            return cls(secret, make, evaluation_seed)
+        if not recipe.is_sealed or (secret is None and make is None):
+            raise InputError(
+                f"a place (--place) belongs to recipes that are sealed under a device key; here {recipe} is not"
+            )
+        key_for_place(b"", place)  # checks the name
+        if secret is not None:
+            return cls(key_for_place(secret, place), None, evaluation_seed)
+        return cls(None, lambda: key_for_place(device_key(), place), evaluation_seed)
+
+    @property
+    def sealing(self) -> bytes | None:
+        """The key for a seal, if there is one yet."""
+        return sealing_key(self.secret, self.evaluation_seed)
+
+    def prepare(self) -> None:
+        """Make the key if there is none yet."""
+        if self.secret is None and self.make is not None:
+            self.secret, self.make = self.make(), None
+
+
+def _refuse_other_key(recipe: Recipe, key: _Key) -> None:
+    """Raise RecipeError for a sealed recipe that names another key than the given one."""
+    if not recipe.is_sealed or (key.make is not None and not recipe.links[-1].checksum):
+        return
+    secret = checked_key(recipe, key.sealing)
+    if recipe.links[-1].checksum and not is_made_under(recipe, recipe, secret):
+        raise RecipeError(
+            f"recipe {recipe} was made with another device key than the given one, whose fingerprint is "
+            f"{_fingerprint(recipe, secret)}: give the key it was made with, or leave out the @ part"
+        )
+
+
+def _fingerprint(recipe: Recipe, key: bytes) -> str:
+    """Return how a sealed recipe names a key, and for which width: no descriptor was read yet."""
+    before = before_seal(recipe)
+    width = USUAL_WIDTH if before is None else before.encoders[-1].output_dim
+    return f"{fingerprint(recipe, key, width)} for {width} numbers"
+
+
+# --- the run
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run over a source: a recipe whose encoders were read, the key, decoys and labels."""
+
+    recipe: Recipe
+    key: _Key
+    decoys: Decoys | None
+    labels: Mapping[str, str] | None
+    keeps_frames: bool
+    _resolved: dict[tuple[str, int], ResolvedRecipe] = field(default_factory=dict, repr=False)
+
+    def write(self, source: FeatureSource, writer: ArchiveWriter, output: Path, progress: Progress) -> ConcealOutcome:
+        """Conceal every image of a source that is not in the archive yet, and add it."""
+        made = self._refuse_other_archive(output, writer)
+        outcome = ConcealOutcome(skipped=sum(name in writer for name in source.names))
+        outcome.recipe = next((str(writer.header(name).recipe) for name in writer.names), str(self.recipe))
+        first: dict[bytes, str] = {}
+        shares = self.recipe.lifting is None or self.recipe.lifting.epsilon is None  # eps covers no repeat that shows
+        for name, features in source.features(skip=set(writer.names), progress=progress):
             if isinstance(features, SfumatoError):
                 outcome.unreadable[name] = str(features)
                 continue
-            if params.secret is None and params.new_secret is not None:
-                params = replace(params, secret=params.new_secret(), new_secret=None)
-            decoys = decoys or _needed_decoys(recipe, features)
-            twin = seen.setdefault(hashlib.blake2b(features.descriptors.tobytes()).digest(), name)
-            shares = recipe.lifting is None or recipe.lifting.epsilon is None  # what shows a repeat no eps covers
+            self.key.prepare()
+            twin = first.setdefault(hashlib.blake2b(features.descriptors.tobytes()).digest(), name)
             if twin in writer and len(features) and shares:
-                if labels is not None and labels.get(twin) != labels.get(name):
+                if self.labels is not None and self.labels.get(twin) != self.labels.get(name):
                     outcome.unreadable[name] = f"the same features as {twin}, under another label"
                     continue
-                known = writer.read(twin)
-                hidden = replace(known, keypoints=features.keypoints, image_size=features.image_size)
+                twin_features = writer.read(twin)
+                hidden = replace(twin_features, keypoints=features.keypoints, image_size=features.image_size)
             else:
-                hidden = _conceal_one(name, features, recipe, decoys, params, labels)
+                hidden = self._conceal(name, features)
             made |= _refuse_mixture(output, made, _how_made(hidden))
-            keeps_frames = not recipe.is_sealed if params.frames is None else params.frames
             try:
-                writer.add(name, hidden if keeps_frames else hidden.positions_only())
+                writer.add(name, hidden if self.keeps_frames else hidden.positions_only())
             except InputError as problem:  # a name that no archive takes
                 outcome.unreadable[name] = str(problem)
                 continue
@@ -123,76 +248,51 @@ def conceal_to_archive(
             if len(hidden) == 0:
                 outcome.featureless.append(name)
         if not len(writer):
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in list(outcome.unreadable.items())[:3])
-            raise ArchiveError(f"nothing to write to {output}: no image of the source could be read. {reasons}")
-    return outcome
+            raise ArchiveError(f"nothing to write to {output}: no image of the source can be read. {_reasons(outcome)}")
+        return outcome
 
-
-def _refuse_recipe(recipe: Recipe, params: ConcealParams) -> None:
-    """Raise RecipeError for a recipe that conceals nothing, or whose seal this key does not make."""
-    if recipe.is_clear:
-        raise RecipeError(f"recipe {recipe} conceals nothing and cannot be archived")
-    if not recipe.is_sealed or (params.new_secret is not None and not recipe.links[-1].checksum):
-        return
-    key = checked_key(recipe, sealing_key(params.secret, params.evaluation_seed))
-    if recipe.links[-1].checksum and not is_made_under(recipe, recipe, key):
-        raise RecipeError(
-            f"recipe {recipe} was made with another device key than the given one, whose fingerprint is "
-            f"{_fingerprint(recipe, key)}: give the key it was made with, or leave out the @ part"
+    def _conceal(self, name: str, features: Features) -> ConcealedFeatures:
+        """Conceal one image; a recipe is resolved, and a seal made, once for all images of one kind."""
+        if self.labels is not None and name not in self.labels:
+            raise InputError(f"no label for the image {name!r:.80}: give one for every image")
+        lifting = self.recipe.lifting
+        if self.decoys is None and lifting is not None and lifting.decoy_count:
+            self.decoys = bundled_decoys(features.extractor)
+        secret, seed = self.key.secret, self.key.evaluation_seed
+        kind = features.extractor.name, features.descriptors.shape[1]
+        if kind not in self._resolved:
+            self._resolved[kind] = resolve_for(self.recipe, *kind, secret=secret, evaluation_seed=seed)
+        labels = None if self.labels is None else [self.labels[name]] * len(features)
+        return conceal_features(
+            features, self._resolved[kind], self.decoys, labels=labels, secret=secret, evaluation_seed=seed
         )
 
-
-def _fingerprint(recipe: Recipe, key: bytes) -> str:
-    """Return what a sealed recipe calls a key, and for how many numbers: no descriptor was read yet."""
-    before = before_seal(recipe)
-    width = USUAL_WIDTH if before is None else before.encoders[-1].output_dim
-    return f"{fingerprint(recipe, key, width)} for {width} numbers"
-
-
-def _begun_with(output: Path, writer: ArchiveWriter, recipe: Recipe, params: ConcealParams) -> set[str]:
-    """Return how the images that are there were made; raise ArchiveError if that is not how others would be."""
-    there = [writer.header(name) for name in writer.names]
-    made, key = {_how_made(header) for header in there}, sealing_key(params.secret, params.evaluation_seed)
-    if not recipe.is_sealed:
-        _refuse_mixture(output, {how for how in made if not how.startswith(f"{recipe} of ")}, str(recipe))
+    def _refuse_other_archive(self, output: Path, writer: ArchiveWriter) -> set[str]:
+        """Return how the images of an archive were made; raise ArchiveError if this run makes them in another way."""
+        headers = [writer.header(name) for name in writer.names]
+        made, key, recipe = {_how_made(header) for header in headers}, self.key.sealing, self.recipe
+        if not recipe.is_sealed:
+            _refuse_mixture(output, {how for how in made if not how.startswith(f"{recipe} of ")}, str(recipe))
+            return made
+        fits = {other: is_made_under(other, recipe, key) for other in {header.recipe for header in headers}}
+        others = {
+            _how_made(header)
+            for header in headers
+            if not fits[header.recipe] or (key is None and not header.recipe.keyed)
+        }
+        under = "a new device key" if key is None else f"the given device key, fingerprint {_fingerprint(recipe, key)}"
+        advice = "give the key it was begun with (--secret-file, or secret=), choose another file"
+        _refuse_mixture(output, others, f"{recipe} under {under}", advice)
+        if headers and key is None:
+            raise ArchiveError(
+                f"{output} was begun with {' and '.join(sorted(made))}, and its device key is missing: put the key "
+                f"file back or name it with --secret-file (secret= in Python); or choose another file, or --overwrite "
+                f"to start anew under a new key"
+            )
         return made
-    fits = {one: is_made_under(one, recipe, key) for one in {header.recipe for header in there}}
-    others = {
-        _how_made(header) for header in there if not fits[header.recipe] or (key is None and not header.recipe.keyed)
-    }
-    under = "a new device key" if key is None else f"the given device key, fingerprint {_fingerprint(recipe, key)}"
-    advice = "give the key it was begun with (--secret-file, or secret=), choose another file"
-    _refuse_mixture(output, others, f"{recipe} under {under}", advice)
-    if there and key is None:
-        raise ArchiveError(
-            f"{output} was begun with {' and '.join(sorted(made))}, and its device key is missing: put the key file "
-            f"back or name it with --secret-file (secret= in Python); or choose another file, or --overwrite to start "
-            f"anew under a new key"
-        )
-    return made
 
 
-def _conceal_one(
-    name: str,
-    features: Features,
-    recipe: Recipe,
-    decoys: Decoys | None,
-    params: ConcealParams,
-    labels: Mapping[str, str] | None,
-) -> ConcealedFeatures:
-    if labels is not None and name not in labels:
-        raise InputError(f"no label for the image {name!r:.80}: name one for every image")
-    return conceal(
-        features,
-        recipe,
-        decoys,
-        labels=None if labels is None else [labels[name]] * len(features),
-        secret=params.secret,
-        evaluation_seed=params.evaluation_seed,
-    )
-
-
-def _how_made(image: ConcealedFeatures | Header) -> str:
+def _how_made(image: ConcealedFeatures | ImageHeader) -> str:
     """Return what all images of an archive have in common: recipe, draws, decoys and kind of descriptor."""
     recipe = image.recipe
     seed = "" if recipe.evaluation_seed is None else f", evaluation seed {recipe.evaluation_seed}"
@@ -209,27 +309,16 @@ def _refuse_mixture(output: Path, made: set[str], new: str, advice: str = "choos
     return {new}
 
 
-def _needed_decoys(recipe: Recipe, features: Features) -> Decoys | None:
-    return bundled_decoys(features) if recipe.lifting is not None and recipe.lifting.decoy_count else None
-
-
-def bundled_decoys(features: Features | ConcealedFeatures | Header) -> Decoys:
-    """Return the decoys that come with the package, for SIFT or RootSIFT, whichever these features are."""
-    kind = features.extractor.name
-    if kind not in ("sift", "rootsift"):
-        raise DecoyError(
-            f"the bundled decoys are SIFT, these features are {kind}: build decoys of the same kind with sfumato "
-            f"decoys build and pass them with --decoys"
-        )
-    return load_decoys() if kind == "sift" else as_rootsift(load_decoys())
+# --- clear features
 
 
 def read_features(
-    sources: Iterable[Source], outcome: Outcome, progress: Progress = iter
+    sources: Iterable[FeatureSource], outcome: ConcealOutcome, progress: Progress = identity
 ) -> Iterator[tuple[str, Features]]:
     """Yield the features of every readable image of several sources; the others are named in ``outcome``."""
-    everything = ((name, features) for source in sources for name, features in source.features())
-    for name, features in progress(everything):
+    sources = tuple(sources)
+    images = chain.from_iterable(source.features() for source in sources)
+    for name, features in progress(SizedItems(images, sum(len(source.names) for source in sources))):
         if isinstance(features, SfumatoError):
             outcome.unreadable[name] = str(features)
             continue
@@ -240,4 +329,38 @@ def read_features(
         yield name, features
 
 
-__all__ = ["ConcealParams", "Outcome", "bundled_decoys", "conceal_to_archive", "open_source", "read_features"]
+def write_clear_features(
+    photos: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    local: LocalParams | None = None,
+    extractor: str | None = None,
+    overwrite: bool = False,
+    workers: int | None = None,
+    progress: Progress = identity,
+) -> ConcealOutcome:
+    """Write the clear features of photos in hloc's format, for evaluations on the device that owns the photos.
+
+    Raises FileError for a file that is already there, and where no image can be read.
+    """
+    target, outcome = Path(output), ConcealOutcome()
+    if target.name.endswith(".sfm.h5"):
+        raise FileError(f"{target}: .sfm.h5 is for archives of concealed features; give clear features another name")
+    if target.exists() and not overwrite:
+        raise FileError(f"{target} is already there: choose another file, or --overwrite to replace it")
+    source = open_source(photos, params=local, extractor=extractor, workers=workers)
+
+    def images() -> Iterator[tuple[str, Features]]:
+        yield from read_features([source], outcome, progress)
+        if not outcome.images:  # a file of nothing looks like success
+            raise FileError(f"nothing to write: no image can be read. {_reasons(outcome)}")
+
+    write_hloc(target, images())
+    return outcome
+
+
+def _reasons(outcome: ConcealOutcome) -> str:
+    return "; ".join(f"{name}: {reason}" for name, reason in list(outcome.unreadable.items())[:REASONS_SHOWN])
+
+
+__all__ = ["ConcealOutcome", "conceal_photos", "open_source", "read_features", "write_clear_features"]

@@ -1,24 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every error Sfumato raises on purpose.
+"""Tree of the errors and warnings that Sfumato raises on purpose.
 
     SfumatoError
-    ├── InputError (ValueError)         an argument, array or setting is not what it must be
+    ├── InputError (ValueError)         an argument, array or setting is not valid
     │   ├── RecipeError                 a recipe is misspelt or impossible
     │   ├── DecoyError                  decoys are missing, too few, or of another extractor
-    │   └── RankError                   basis rows that do not span what they claim to span
-    ├── FileError (OSError)             a file is missing, damaged, hostile, of another version, or full
-    │   ├── ImageError                  an image that cannot be read
-    │   ├── ArchiveError                a .sfm.h5 archive
-    │   └── SourceError                 features made by somebody else: hloc, COLMAP
-    ├── WorkerError (RuntimeError)      a process or machine that was given work died, or could not do it
+    │   └── RankError                   basis rows are linearly dependent
+    ├── FileError (OSError)             a file is missing, damaged, hostile or of another version; a disk is full
+    │   ├── ImageError                  an image cannot be read
+    │   ├── ArchiveError                an archive of concealed features
+    │   └── SourceError                 features from another program: hloc, COLMAP
+    ├── WorkerError (RuntimeError)      a process or machine that does part of the work died, or failed
     └── MissingDependency (ImportError) an optional library is not installed
 
-    EvaluationOnlyWarning (UserWarning) something was concealed in a way that protects nobody
-    VoidDistanceWarning (UserWarning)   subspaces so large that any two of them meet
-    WeakSecretWarning (UserWarning)     a device secret that can be guessed
-    WideSealWarning (UserWarning)       a seal that shows attackers more than those that were measured and defended
+    SfumatoWarning (UserWarning)
+    ├── EvaluationOnlyWarning           a concealment protects nobody
+    ├── NameWarning                     image names that later steps cannot use
+    ├── NewKeyWarning                   a device key was made: copy it to the other devices
+    ├── SkippedWarning                  a picture was left out
+    ├── VoidDistanceWarning             subspaces are so large that any two of them meet
+    ├── WeakSecretWarning               a device key can be guessed, or read by others
+    └── WideSealWarning                 a seal shows attackers more than the seals that were measured
 
-Messages say what is wrong, where, and what to do. They never quote descriptor values.
+Messages say what is wrong, where, and what to do. They never quote descriptor values or keys.
 """
 
 import importlib
@@ -32,7 +36,7 @@ class SfumatoError(Exception):
 
 
 class InputError(SfumatoError, ValueError):
-    """An argument, array or setting is not what it must be."""
+    """An argument, array or setting is not valid."""
 
 
 class RecipeError(InputError):
@@ -56,35 +60,51 @@ class ImageError(FileError):
 
 
 class ArchiveError(FileError):
-    """A .sfm.h5 archive cannot be read or written."""
+    """An archive of concealed features cannot be read or written."""
 
 
 class SourceError(FileError):
-    """A file of features made by another program cannot be read."""
+    """A file of features from another program cannot be read."""
 
 
 class WorkerError(SfumatoError, RuntimeError):
-    """A process or machine that was given work died, or could not do it."""
+    """A process or machine that does part of the work died, or failed."""
 
 
 class MissingDependency(SfumatoError, ImportError):
     """An optional library is not installed."""
 
 
-class EvaluationOnlyWarning(UserWarning):
-    """Something was concealed in a way that protects nobody; fine for evaluations only."""
+class SfumatoWarning(UserWarning):
+    """The root of all warnings."""
 
 
-class VoidDistanceWarning(UserWarning):
-    """Distances were asked for between subspaces so large that any two of them meet."""
+class EvaluationOnlyWarning(SfumatoWarning):
+    """A concealment protects nobody: it is for evaluations only."""
 
 
-class WeakSecretWarning(UserWarning):
-    """A device secret is too short, too regular or too readable to be random."""
+class NameWarning(SfumatoWarning):
+    """Images have names that later steps cannot use."""
 
 
-class WideSealWarning(UserWarning):
-    """A seal has so many bits, or so large a bandwidth, that attackers without the key get more of it."""
+class NewKeyWarning(SfumatoWarning):
+    """A device key was made, and the other devices need a copy of it."""
+
+
+class SkippedWarning(SfumatoWarning):
+    """A picture cannot be used and was left out."""
+
+
+class VoidDistanceWarning(SfumatoWarning):
+    """Subspaces are so large that any two of them meet: their distances say nothing."""
+
+
+class WeakSecretWarning(SfumatoWarning):
+    """A device key is too short, too regular or too readable to be random, or its file is readable by others."""
+
+
+class WideSealWarning(SfumatoWarning):
+    """A seal has so many bits, or so large a bandwidth, that attackers without the key get more from it."""
 
 
 def need(module: str, *, extra: str) -> ModuleType:

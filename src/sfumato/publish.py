@@ -6,30 +6,29 @@ Nothing a server runs imports this module; a test follows the imports and says s
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from sfumato.errors import FileError, InputError, SfumatoError
-from sfumato.features.sources import Source
+from sfumato.features.sources import FeatureSource
 from sfumato.files.atomic import Sink
 from sfumato.geometry.hloc import FEATURES_FILE, HlocImage, HlocOutcome, new_files, refuse_names, write_features
 from sfumato.geometry.model import Model, read_model, refuse_other_keypoints
 from sfumato.geometry.outputs import PUBLIC, refuse_existing
-from sfumato.store.public_points import DESCRIPTORS, HEADER, POINTS, Entry, digest_rows, header_text
+from sfumato.store.public_points import DESCRIPTORS, HEADER, POINTS, ImageRows, digest_rows, header_text
 from sfumato.types.clear import Features
 from sfumato.types.concealed import PublicPoints
+from sfumato.types.progress import Progress
 
-Progress = Callable[[Iterable[Any]], Iterable[Any]]
 SHOWN = 5
 
 
 @dataclass(slots=True)
-class Published:
+class PublishOutcome:
     """What was published: images, descriptors, distinct points; and what was not, and why."""
 
     images: int = 0
@@ -40,13 +39,13 @@ class Published:
 
 
 def publish_points(
-    source: Source,
+    source: FeatureSource,
     folder: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
     overwrite: bool = False,
     progress: Progress = iter,
-) -> Published:
+) -> PublishOutcome:
     """Write the clear descriptors of the mapped points of a COLMAP model to a file for everyone to read.
 
     Of each registered image, those of the keypoints that see a mapped point; all others stay where they are. The
@@ -58,7 +57,7 @@ def publish_points(
     """
     output = Path(output)
     refuse_existing(output, PUBLIC, {"the source": source.path}, overwrite=overwrite)
-    model, done = read_model(folder), Published()
+    model, done = read_model(folder), PublishOutcome()
     done.missing = sorted(set(model.names) - set(source.names))
     found, wrong = [], []
     strangers = {name for name in source.names if name not in model}
@@ -100,7 +99,7 @@ def write_public(output: Path, images: list[tuple[str, PublicPoints]]) -> None:
         told = " and ".join(sorted(f"{name} of {width} dimensions" for name, width in kinds))
         raise InputError(f"public points must be of one kind of descriptor, these are {told or 'none'}")
     images = sorted(images, key=lambda one: one[0])
-    entries = [Entry(name, len(points), digest_rows(points.points, points.descriptors)) for name, points in images]
+    entries = [ImageRows(name, len(points), digest_rows(points.points, points.descriptors)) for name, points in images]
     arrays = {
         HEADER: np.frombuffer(header_text(images[0][1].extractor, entries), np.uint8),
         POINTS: np.concatenate([points.points for _, points in images]).astype("<i8"),
@@ -121,7 +120,7 @@ def write_public(output: Path, images: list[tuple[str, PublicPoints]]) -> None:
 
 
 def export_clear(
-    source: Source,
+    source: FeatureSource,
     folder: str | os.PathLike[str],
     *,
     overwrite: bool = False,

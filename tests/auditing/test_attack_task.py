@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from sfumato.auditing.attack_task import KNOWN_PAIRS, Case, Intruder, decode_picture
-from sfumato.auditing.subjects import BUNDLED, ClearFeatures, Subject, settled
+from sfumato.auditing.subjects import ClearFeatures, Subject, settled
 from sfumato.auditing.task import Sample
 from sfumato.auditing.toolbox import Tools
+from sfumato.concealment.decoy_file import load_decoys
 from sfumato.features.local import LocalParams, extract, extractor_of
 from sfumato.types.recipe import Recipe
 
@@ -21,7 +22,7 @@ def intrude(small_photos, make_painter):
             Subject(Recipe.of(recipe), "p-to-s", None if recipe == "raw" else 3), attack, painter or make_painter()
         )
         clear = ClearFeatures(lambda path: extract(path, LOCAL))
-        return Intruder(case, small_photos, clear, Tools(decoys=BUNDLED["sift"]()), extractor_of(LOCAL))
+        return Intruder(case, small_photos, clear, Tools(decoys=load_decoys()), extractor_of(LOCAL))
 
     return make
 
@@ -76,7 +77,7 @@ def test_keypoints_alone_show_no_descriptor(intrude, make_painter, monkeypatch):
 
 def test_known_pairs_are_the_same_arrays_each_time(intrude):
     """Who works out a key from them does it once, and not for every photo."""
-    recipe, public = settled("sealed-64"), BUNDLED["sift"]().descriptors
+    recipe, public = settled("sealed-64"), load_decoys().descriptors
     one = intrude(str(recipe), "known-pairs")
     first, again = (one._known_pairs(recipe, public) for _ in range(2))
     assert first.codes is again.codes

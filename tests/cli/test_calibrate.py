@@ -4,14 +4,14 @@ import json
 import numpy as np
 import pytest
 
-from sfumato.faces.enrollment import EnrollParams, enroll
+from sfumato.faces.enrollment import enroll
 from sfumato.faces.gallery_file import load_gallery
 from sfumato.types.clear import Embeddings
 
 
 @pytest.fixture
 def gallery(tmp_path):
-    enroll(tmp_path / "gallery.h5", Embeddings(np.eye(2, 16), ("a", "b")), EnrollParams())
+    enroll(Embeddings(np.eye(2, 16), ("a", "b")), tmp_path / "gallery.h5")
     rows = np.random.default_rng(0).normal(size=(60, 16))
     np.savez(tmp_path / "strangers.npz", embedding=rows, name=[f"p{row}" for row in range(60)])
     return tmp_path / "gallery.h5"

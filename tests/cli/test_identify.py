@@ -4,15 +4,15 @@ import json
 import numpy as np
 import pytest
 
-from sfumato.faces.calibration import CalibrateParams, calibrate_gallery
-from sfumato.faces.enrollment import EnrollParams, enroll
+from sfumato.faces.calibration import calibrate
+from sfumato.faces.enrollment import enroll
 from sfumato.types.clear import Embeddings
 
 
 @pytest.fixture
 def gallery(tmp_path):
     faces = Embeddings(np.random.default_rng(0).normal(size=(6, 64)), tuple("abcdef"))
-    enroll(tmp_path / "gallery.h5", faces, EnrollParams())
+    enroll(faces, tmp_path / "gallery.h5")
     np.savez(tmp_path / "probe.npz", embedding=faces.values[[3]] + 0.01)
     return tmp_path / "gallery.h5"
 
@@ -25,7 +25,7 @@ def test_the_nearest_are_named(run_sfumato, gallery):
     everybody = run_sfumato("identify", probe, "-g", gallery, "-k", 2**31 - 1).stdout
     assert everybody.endswith("6 of 6 people (p-to-s)\n")
     strangers = Embeddings(np.random.default_rng(5).normal(size=(60, 64)), tuple(f"p{row}" for row in range(60)))
-    calibrate_gallery(gallery, strangers, None, CalibrateParams(rate=0.01))
+    calibrate(strangers, gallery, rate=0.01)
     facts = json.loads(run_sfumato("identify", probe, "-g", gallery, "--json").stdout)
     assert [one["accepted"] for one in facts["candidates"]] == [True, False, False, False, False]
     assert 0 < facts["expected by chance"] <= 0.06

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-import os
-from pathlib import Path
-
 import pytest
 
-from sfumato.cli.options import make_key, own_key_path, read_labels, read_secret
+from sfumato.cli.options import printable, progress_bar, read_labels
 from sfumato.errors import FileError
 
 
@@ -25,48 +22,22 @@ def test_tables_that_are_none(tmp_path, content):
 def test_missing_files_say_what_to_do(tmp_path):
     with pytest.raises(FileError, match="labels"):
         read_labels(tmp_path / "none")
-    with pytest.raises(FileError, match="32"):
-        read_secret(tmp_path / "none")
 
 
-@pytest.mark.parametrize("key", [b"password", b"passwordpassword1", b"correct horse battery staple and a donkey\n"])
-def test_a_guessable_key_is_refused(tmp_path, key):
-    (tmp_path / "key").write_bytes(key)
-    with pytest.raises(FileError, match="077"):
-        read_secret(tmp_path / "key")
+def test_progress_passes_everything_on_and_stays_off_a_pipe(capsys):
+    assert list(progress_bar("working", None)([1, 2, 3])) == [1, 2, 3]
+    assert list(progress_bar("working", 2)(iter("ab"))) == ["a", "b"]
+    assert capsys.readouterr().out == ""
 
 
-def test_a_key_that_others_may_read_is_told(tmp_path, capsys):
-    key = tmp_path / "key"
-    key.write_bytes(os.urandom(32))
-    for mode, told in ((0o600, ""), (0o400, ""), (0o644, f"mode 0644): chmod 600 {key}"), (0o640, "mode 0640")):
-        key.chmod(mode)
-        assert len(read_secret(key)) == 32
-        warned = capsys.readouterr().err
-        assert told in warned
-        assert bool(warned) == bool(told)
+def test_what_is_shown_does_not_act():
+    assert printable("a\x1b[2J\nb é") == r"a\x1b[2J\nb é"
 
 
-def test_what_is_no_file_or_too_large_is_no_key(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    for place in ("/dev/zero", tmp_path / "pipe"):
-        with pytest.raises(FileError, match="plain"):
-            read_secret(Path(place))
-    with pytest.raises(FileError, match=r"cannot read the device key|a plain file"):
-        read_secret(tmp_path)
-    (tmp_path / "large").write_bytes(os.urandom(2**20 + 1))
-    with pytest.raises(FileError, match="no device key"):
-        read_secret(tmp_path / "large")
-
-
-def test_a_new_key_is_for_its_owner_and_never_written_over(tmp_path, monkeypatch):
-    monkeypatch.delenv("SFUMATO_KEY", raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    place = own_key_path()
-    assert place == tmp_path / "sfumato" / "device.key"
-    make_key(place)
-    assert place.stat().st_mode & 0o777 == 0o600
-    made = read_secret(place)
-    with pytest.raises(FileError, match="write"):
-        make_key(place)
-    assert read_secret(place) == made
+def test_a_bar_tells_how_many_a_second(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    monkeypatch.setenv("COLUMNS", "150")
+    assert list(progress_bar("matching", 3, unit="pairs")("abc")) == ["a", "b", "c"]
+    assert "pairs/s" in capsys.readouterr().err
+    assert list(progress_bar("matching", 3)("abc")) == ["a", "b", "c"]
+    assert "/s" not in capsys.readouterr().err

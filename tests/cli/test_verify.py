@@ -6,8 +6,8 @@ import pytest
 
 from sfumato.concealment.decoy_file import save_decoys
 from sfumato.concealment.faces import build_face_decoys
-from sfumato.faces.calibration import CalibrateParams, calibrate_gallery
-from sfumato.faces.enrollment import EnrollParams, enroll
+from sfumato.faces.calibration import calibrate
+from sfumato.faces.enrollment import enroll
 from sfumato.features.embeddings import save_embeddings
 from sfumato.types.clear import Embeddings
 
@@ -19,11 +19,10 @@ def folder(tmp_path_factory):
     faces = rng.normal(size=(2, 64))
     decoys = build_face_decoys(Embeddings(rng.normal(size=(60, 64))))
     save_decoys(folder / "decoys.npz", decoys)
-    enroll(folder / "gallery.h5", Embeddings(faces, ("alice", "bob")), EnrollParams(decoys=decoys))
+    enroll(Embeddings(faces, ("alice", "bob")), folder / "gallery.h5", decoys=decoys)
     strangers = Embeddings(rng.normal(size=(60, 64)), tuple(f"p{row}" for row in range(60)))
     for comparison in ("p-to-s", "s-to-s"):
-        params = CalibrateParams(rate=0.01, comparison=comparison)
-        calibrate_gallery(folder / "gallery.h5", strangers, decoys, params)
+        calibrate(strangers, folder / "gallery.h5", decoys=decoys, rate=0.01, comparison=comparison)
     save_embeddings(folder / "probes.npz", Embeddings(faces + 0.1 * rng.normal(size=(2, 64)), ("new-a", "new-b")))
     return folder
 
@@ -54,7 +53,7 @@ def test_what_can_not_be_decided_is_told(run_sfumato, folder, tmp_path):
     )
     assert "did you mean 's-to-s'" in run_sfumato(*ask(folder, "new-a", "bob", "--distance", "stos"), code=1).stderr
     assert "no face is called 'x'" in run_sfumato(*ask(folder, "x", "bob"), code=1).stderr
-    enroll(tmp_path / "gallery.h5", Embeddings(np.eye(1, 64), ("bob",)), EnrollParams())
+    enroll(Embeddings(np.eye(1, 64), ("bob",)), tmp_path / "gallery.h5")
     done = run_sfumato(
         "verify", folder / "probes.npz", "--row", "new-a", "-g", tmp_path / "gallery.h5", "--id", "bob", code=1
     )

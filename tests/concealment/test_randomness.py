@@ -8,15 +8,8 @@ import pytest
 from scipy import stats
 
 from sfumato.concealment import randomness
-from sfumato.concealment.randomness import (
-    KeyedDraws,
-    SeededDraws,
-    SystemDraws,
-    distinct_integers,
-    is_weak,
-    normal,
-    uniform,
-)
+from sfumato.concealment.keys import is_weak
+from sfumato.concealment.randomness import KeyedDraws, SeededDraws, SystemDraws, distinct_integers, normal, uniform
 from sfumato.errors import InputError, WeakSecretWarning
 
 SECRET = bytes(range(7, 39))

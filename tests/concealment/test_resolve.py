@@ -9,7 +9,7 @@ from sfumato.concealment import encoder as learned
 from sfumato.concealment import resolve as module
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.encoder import encode, load_encoder, save_encoder
-from sfumato.concealment.resolve import Resolved, encode_decoys, encode_points, find_encoders, remember, resolve
+from sfumato.concealment.resolve import ResolvedRecipe, encode_decoys, encode_points, find_encoders, remember, resolve
 from sfumato.errors import FileError, InputError, RecipeError
 from sfumato.training.compress import learn_compress
 
@@ -54,7 +54,7 @@ def test_a_recorded_recipe_keeps_no_folder(path):
 
 
 def test_recipes_without_encoders_stay_as_they_are(points):
-    assert resolve("sub-hybrid-2") == Resolved(sfumato.Recipe("sub-hybrid-2"), ())
+    assert resolve("sub-hybrid-2") == ResolvedRecipe(sfumato.Recipe("sub-hybrid-2"), ())
     assert np.array_equal(encode_points(resolve("raw"), points), points)
 
 

@@ -6,9 +6,10 @@ import pytest
 
 from sfumato.auditing.subjects import settled
 from sfumato.concealment.encoder import encode, save_encoder
+from sfumato.concealment.keys import key_for_place, sealing_key
 from sfumato.concealment.lifting import conceal
 from sfumato.concealment.resolve import find_encoders, remember, resolve, resolve_ahead
-from sfumato.concealment.seal import BANDWIDTH, is_made_under, key_for_place, make_seal, sealing_key, warn_if_wide
+from sfumato.concealment.seal import BANDWIDTH, is_made_under, make_seal, warn_if_wide
 from sfumato.errors import EvaluationOnlyWarning, InputError, RecipeError, WeakSecretWarning, WideSealWarning
 from sfumato.types.clear import Features
 from sfumato.types.recipe import DEFAULT_RECIPE, Recipe

@@ -129,7 +129,7 @@ def test_draws_that_can_be_repeated_have_no_guarantee(points, decoys):
     assert math.isinf(spent.per_descriptor)
     assert "no guarantee" in str(spent)
     fresh = sfumato.conceal(features, "subset-3:eps=1", decoys)
-    assert privacy_spent(fresh.recipe, 300, releases=2) == module.Spent(1.0, 300.0, 600.0)
+    assert privacy_spent(fresh.recipe, 300, releases=2) == module.PrivacyCost(1.0, 300.0, 600.0)
     assert privacy_spent("sub-hybrid-2", 300) is None
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from sfumato.concealment.faces import build_face_decoys, conceal_embeddings, split_decoys
 from sfumato.errors import FileError, InputError
-from sfumato.faces.calibration import CalibrateParams, calibrate, calibrate_gallery, stranger_pairs
+from sfumato.faces.calibration import CalibrateParams, calibrate, measure_threshold, stranger_pairs
 from sfumato.faces.compare import pair_distances
-from sfumato.faces.enrollment import EnrollParams, enroll
+from sfumato.faces.enrollment import enroll
 from sfumato.faces.gallery_file import load_gallery
 from sfumato.types.clear import Embeddings
 from sfumato.types.recipe import Recipe
@@ -16,7 +16,7 @@ from sfumato.types.recipe import Recipe
 def test_other_strangers_are_accepted_at_the_chosen_rate(photos, comparison):
     decoys = build_face_decoys(photos(range(500, 560)))
     params = CalibrateParams(rate=0.02, comparison=comparison)
-    chosen = calibrate(photos(range(100, 250)), Recipe.of("hybrid-2"), decoys, params)
+    chosen = measure_threshold(photos(range(100, 250)), Recipe.of("hybrid-2"), decoys, params)
     assert chosen.measured_rate <= 0.02
     assert chosen.impostor_pairs == 150 * 149
     assert chosen.people == 150
@@ -39,20 +39,20 @@ def test_photos_of_one_person_are_no_strangers(photos):
     assert len(few[0]) == 20
     assert (who[few[0]] != who[few[1]]).all()
     with pytest.raises(InputError, match="108"):
-        calibrate(faces, Recipe.of("random-2"), None, CalibrateParams(rate=0.01))
+        measure_threshold(faces, Recipe.of("random-2"), None, CalibrateParams(rate=0.01))
     with pytest.raises(InputError, match="12"):
-        calibrate(faces, Recipe.of("random-2"), None, CalibrateParams(), people=["a"])
+        measure_threshold(faces, Recipe.of("random-2"), None, CalibrateParams(), people=["a"])
 
 
 def test_the_threshold_is_stored_with_the_gallery(photos, tmp_path):
     path, strangers = tmp_path / "gallery.h5", photos(range(100, 150))
     with pytest.raises(FileError, match="no such gallery"):
-        calibrate_gallery(path, strangers, None, CalibrateParams())
-    enroll(path, photos(range(2)), EnrollParams())
-    chosen = calibrate_gallery(path, strangers, None, CalibrateParams(rate=0.05))
+        calibrate(strangers, path)
+    enroll(photos(range(2)), path)
+    chosen = calibrate(strangers, path, rate=0.05)
     assert load_gallery(path).thresholds == (chosen,)
     with pytest.raises(InputError, match="dimensions"):
-        calibrate_gallery(path, Embeddings(np.eye(8)), None, CalibrateParams())
+        calibrate(Embeddings(np.eye(8)), path)
     with pytest.raises(InputError, match="positive"):
         CalibrateParams(pairs=0)
 
@@ -60,6 +60,6 @@ def test_the_threshold_is_stored_with_the_gallery(photos, tmp_path):
 def test_other_decoys_are_refused(photos, tmp_path):
     path = tmp_path / "gallery.h5"
     ours, others = (build_face_decoys(photos(range(first, first + 40))) for first in (500, 600))
-    enroll(path, photos(range(2)), EnrollParams(decoys=ours))
+    enroll(photos(range(2)), path, decoys=ours)
     with pytest.raises(InputError, match="not the ones the gallery was made with"):
-        calibrate_gallery(path, photos(range(100, 150)), others, CalibrateParams(rate=0.05))
+        calibrate(photos(range(100, 150)), path, decoys=others, rate=0.05)

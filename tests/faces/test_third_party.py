@@ -8,7 +8,7 @@ import pytest
 from sfumato.concealment.faces import conceal_embeddings
 from sfumato.errors import InputError
 from sfumato.faces.compare import Threshold
-from sfumato.faces.decide import verify
+from sfumato.faces.decide import verify_probe
 from sfumato.faces.gallery import Gallery
 from sfumato.faces.third_party import judge, pack_probe, pack_template, serve
 
@@ -47,7 +47,7 @@ def probe(photos):
 def test_the_decision_is_that_of_verify_and_nothing_names_anybody(gallery, probe):
     messages = pack_probe(probe), pack_template(gallery, "p0_0")
     told = judge(*messages)
-    wanted = verify(probe, gallery, "p0_0")
+    wanted = verify_probe(probe, gallery, "p0_0")
     assert (told["accepted"], told["distance"]) == (wanted.accepted, wanted.distance)
     assert told["accepted"]
     assert not judge(messages[0], pack_template(gallery, "p1_0"))["accepted"]

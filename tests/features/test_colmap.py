@@ -8,10 +8,20 @@ import numpy as np
 import pytest
 
 from sfumato.errors import SourceError
-from sfumato.features.colmap import features_in_colmap, names_in_colmap, read_colmap
+from sfumato.features.colmap import features_in_colmap, names_in_colmap
 from sfumato.features.local import extract
 from sfumato.images.samples import sample_image
 from sfumato.types.clear import Features
+
+
+def read_colmap(path, **options):
+    """The features of every image by name; the first error is raised."""
+    found = {}
+    for name, features in features_in_colmap(path, names_in_colmap(path), **options):
+        if isinstance(features, SourceError):
+            raise features
+        found[name] = features
+    return found.items()
 
 
 def only(path, **options):

@@ -282,7 +282,7 @@ def test_onnxruntime_runs_a_file(tmp_path):
     path.write_bytes(small_network(112))
     network = face.OnnxNetwork(FaceParams(network=path))
     points = PLACES + np.array([80, 40])
-    found = network.describe(ASTRONAUT, facefinder.Found(112, points, None))
+    found = network.describe(ASTRONAUT, facefinder.FaceDetection(112, points, None))
     wanted = cv2.warpAffine(ASTRONAUT, similarity(points), (112, 112)).mean(axis=(0, 1)) / 127.5 - 1
     assert np.allclose(found, wanted, atol=1e-4)
     path.write_bytes(small_network(96))

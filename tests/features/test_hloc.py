@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import SourceError
-from sfumato.features.hloc import features_in_hloc, guess_extractor, names_in_hloc, read_hloc, told_extractor
+from sfumato.features.hloc import extractor_in_hloc, features_in_hloc, guess_extractor, names_in_hloc, read_hloc
 from sfumato.types.clear import Features
 
 
@@ -80,7 +80,7 @@ def test_the_file_name_says_what_it_holds(name, extractor):
 
 def test_a_file_that_does_not_say_what_it_holds_can_be_told(write_hloc, hloc_image, caplog):
     path = write_hloc({"a.jpg": hloc_image()}, "features.h5")
-    assert told_extractor(path) is None
+    assert extractor_in_hloc(path) is None
     assert only(path).extractor.name == "hloc"
     assert "--extractor" in caplog.text
     assert only(path, extractor="superpoint").extractor.name == "superpoint"

@@ -6,7 +6,7 @@ import pytest
 
 import sfumato
 from sfumato.errors import FileError, InputError
-from sfumato.features.hloc import KIND, WARNING, read_hloc, told_extractor, write_hloc
+from sfumato.features.hloc import KIND, WARNING, extractor_in_hloc, read_hloc, write_hloc
 from sfumato.images.samples import sample_image
 
 
@@ -39,7 +39,7 @@ def test_the_file_says_that_it_is_clear(features, tmp_path):
 def test_the_file_says_what_its_descriptors_are(features, tmp_path, caplog):
     path = tmp_path / "clear.h5"
     write_hloc(path, [("a", features), ("b", features)])
-    assert told_extractor(path) == "sift"
+    assert extractor_in_hloc(path) == "sift"
     assert dict(read_hloc(path))["b"].extractor.name == "sift"
     assert not caplog.text
 
@@ -49,7 +49,7 @@ def test_kinds_that_differ_or_say_nothing_are_not_written(features, tmp_path, ki
     path = tmp_path / "clear.h5"
     some = [sfumato.Features(features.keypoints, features.descriptors, sfumato.Extractor(kind)) for kind in kinds]
     write_hloc(path, [(str(at), one) for at, one in enumerate(some)])
-    assert told_extractor(path) is None
+    assert extractor_in_hloc(path) is None
 
 
 @pytest.mark.parametrize("told", [3, "", "a\x1b[2J", "x" * 300, np.arange(4), "hloc"])
@@ -60,7 +60,7 @@ def test_an_attribute_that_is_no_name_is_passed_over(features, tmp_path, told):
     write_hloc(path, [("a", features)])
     with h5py.File(path, "r+") as file:
         file.attrs[KIND] = told
-    assert told_extractor(path) is None
+    assert extractor_in_hloc(path) is None
     assert dict(read_hloc(path))["a"].extractor.name == "disk"
 
 

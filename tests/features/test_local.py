@@ -203,7 +203,7 @@ def test_a_descriptor_of_nothing_is_dropped(monkeypatch):
     def detect(grey, params):
         rows = np.eye(3, 128, dtype=np.float32)
         rows[1] = 0
-        return local.Detected(grey, np.arange(12, dtype=np.float32).reshape(3, 4), rows)
+        return local.Detection(grey, np.arange(12, dtype=np.float32).reshape(3, 4), rows)
 
     monkeypatch.setitem(local.DETECTORS, "dog", detect)
     for descriptor in sorted(set(DESCRIPTORS) - set(NETWORKS)):

@@ -31,7 +31,7 @@ def test_a_folder_of_photos(photos):
     assert isinstance(found["broken.jpg"], ImageError)
     assert list(found) == list(source.names)
     assert [name for name, _ in source] == list(source.names), "it can be read again"
-    assert repr(source) == f"Source({str(photos)!r}, images, 3 images)"
+    assert repr(source) == f"FeatureSource({str(photos)!r}, images, 3 images)"
 
 
 def test_one_photo(photos):

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays, from_dtype
 
 from sfumato.cli.inspect import describe_archive
-from sfumato.device import ConcealParams, conceal_to_archive
+from sfumato.device import conceal_photos
 from sfumato.errors import ArchiveError, InputError
 from sfumato.store import ArchiveWriter, load, save
 from sfumato.store.layout import pack, packed_width, unpack
@@ -200,21 +200,21 @@ def test_another_recipe_does_not_join_bits(path: Path):
     class Photos:
         names = ("a.jpg", "b.jpg")
 
-        def features(self, skip: set[str]) -> Any:
+        def features(self, skip: set[str], **options: Any) -> Any:
             for seed, name in enumerate(self.names):
                 if name not in skip:
                     rows = np.random.default_rng(seed).normal(size=(9, 128))
                     yield name, Features(np.ones((9, 4)), rows / np.linalg.norm(rows, axis=1, keepdims=True))
 
     key = secrets.token_bytes(32)
-    conceal_to_archive(Photos(), path, ConcealParams(recipe="sealed-64", secret=key))
+    conceal_photos(Photos(), path, recipe="sealed-64", secret=key)
     before = path.read_bytes()
     with load(path) as archive:
         assert {header.dtype for header in archive.summary().images} == {"bits"}
     for recipe, secret in (("sealed-128", key), ("sealed-64", key[::-1]), ("random-2", None)):
         with pytest.raises(ArchiveError, match="sealed-64"):
-            conceal_to_archive(Photos(), path, ConcealParams(recipe=recipe, secret=secret))
-    assert conceal_to_archive(Photos(), path, ConcealParams(recipe="sealed-64", secret=key)).skipped == 2
+            conceal_photos(Photos(), path, recipe=recipe, secret=secret)
+    assert conceal_photos(Photos(), path, recipe="sealed-64", secret=key).skipped == 2
     assert path.read_bytes() == before
 
 

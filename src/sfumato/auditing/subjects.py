@@ -8,15 +8,15 @@ archived. Clear features are extracted when they are needed and never written an
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.auditing.task import short_digest
-from sfumato.concealment.decoy_file import load_decoys
-from sfumato.concealment.decoys import Decoys, as_rootsift
+from sfumato.concealment.decoy_file import bundled_decoys
+from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.keys import EVALUATION_KEY
 from sfumato.concealment.lifting import conceal
 from sfumato.concealment.resolve import encode_points, resolve
 from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, suggest
@@ -29,17 +29,8 @@ DISTANCES = {"p-to-s": "point to subspace", "s-to-s": "subspace to subspace"}
 POINTS = "p-to-p"
 """The distance of what is not lifted: raw descriptors, and points of an encoder's space."""
 
-KEY = b"the key of all evaluations, which protects nobody"
-"""What sealed recipes are evaluated with. Attacks know no key, and get none."""
-
 PARTS = ("expected", "different", "same")
 """Which parts of the decoys two images draw from: both cases in their shares, or one of them."""
-
-BUNDLED: dict[str, Callable[[], Decoys]] = {
-    "sift": cache(load_decoys),
-    "rootsift": cache(lambda: as_rootsift(load_decoys())),
-}
-"""Descriptors whose decoys come with the package; read once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +57,7 @@ class Subject:
 
 def settled(recipe: str | Recipe) -> Recipe:
     """Return a recipe with the checksums of its encoders, read or, of a seal, made with the key of all evaluations."""
-    return resolve(recipe, KEY).recipe
+    return resolve(recipe, EVALUATION_KEY).recipe
 
 
 def choose_subjects(recipes: Iterable[str | Recipe], distances: Iterable[str], seeds: Iterable[int]) -> list[Subject]:
@@ -107,15 +98,14 @@ def choose_decoys(subjects: Sequence[Subject], extractor: Extractor, given: Deco
     needed = any(link.decoy_count for one in subjects for link in [one.recipe.lifting] if link is not None)
     if not needed:
         decoys = None
-    elif given is None and extractor.name in BUNDLED:
-        decoys = BUNDLED[extractor.name]()
-    elif given is not None and given.extractor.matches(extractor):
+    elif given is None:
+        decoys = bundled_decoys(extractor)
+    elif given.extractor.matches(extractor):
         decoys = given
     else:
-        kind = "the bundled decoys are SIFT" if given is None else f"these decoys are {given.extractor.name}"
         raise DecoyError(
-            f"{kind}, the features are {extractor.name}: build decoys of the same kind with sfumato decoys build and "
-            f"pass them with --decoys"
+            f"these decoys are {given.extractor.name}, the features are {extractor.name}: build decoys of the same "
+            f"kind with sfumato decoys build and pass them with --decoys"
         )
     for recipe in dict.fromkeys(one.recipe for one in subjects):
         taken = [encoder.input_dim for encoder in resolve(recipe).encoders[:1]]

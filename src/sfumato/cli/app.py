@@ -113,7 +113,7 @@ COMMANDS = (
     Command("evaluate frontier", "frontier", "frontier", MEASURED),
     Command("report", "audit", "report", NOTHING_WRITTEN),
     Command("attack", "attack", "attack", "the pictures painted so far are kept, the results are not"),
-    Command("localize", "map", "localize", NOTHING_WRITTEN),
+    Command("localize", "map", "localize_", NOTHING_WRITTEN),
     Command("export hloc", "export", "hloc", NOTHING_WRITTEN),
     Command("export public", "export", "public", "nothing was published"),
     Command("index build", "index", "build", NOTHING_WRITTEN),
@@ -196,7 +196,7 @@ def _options(
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, never a value.")] = False,
 ) -> None:
-    warnings.formatwarning = lambda message, *_args, **_kwargs: f"warning: {message}\n"
+    warnings.formatwarning = lambda message, *_args, **_kwargs: f"warning: {printable(message)}\n"
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )

@@ -1,44 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sfumato decoys: build a decoy database from photos, faces, or features somebody already has."""
+"""Command decoys build: a decoy database from photos, features or faces."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import numpy as np
 import typer
+from rich.filesize import decimal
 
 from sfumato.cli.options import (
     AsJson,
-    ContrastThreshold,
-    Descriptor,
-    Detector,
     ExtractorName,
     Labels,
-    MaxFeatures,
+    LocalOptions,
     Network,
     Quiet,
-    Weights,
     Workers,
-    human_size,
-    labels_in,
-    labels_of,
     outcome_facts,
+    printable,
     progress_bar,
     read_labels,
     tell,
     warn_about,
 )
-from sfumato.cli.options import read as read_faces_shown
 from sfumato.concealment.decoy_clusters import DEFAULT_SIZE, build_decoys, draw_descriptors
 from sfumato.concealment.decoy_file import save_decoys
 from sfumato.concealment.decoys import DEFAULT_PARTS, Decoys
 from sfumato.concealment.faces import FaceDecoysParams, build_face_decoys
-from sfumato.device import Outcome, open_source, read_features
+from sfumato.device import ConcealOutcome, open_source, read_features
 from sfumato.errors import FileError
-from sfumato.features.local import LocalParams
+from sfumato.faces.probe import read_faces, values_by_name
+from sfumato.features.embeddings import read_column
+from sfumato.features.faces import FaceParams
 from sfumato.types.clear import Features
-
-LOCAL = LocalParams()
 
 
 def build(
@@ -53,14 +46,12 @@ def build(
     ] = None,
     size: Annotated[
         int | None,
-        typer.Option(help=f"How many decoys; the paper uses 256000. Default: {DEFAULT_SIZE}; of faces, all of them."),
+        typer.Option(
+            help=f"Number of decoys; the paper uses 256000. Default: {DEFAULT_SIZE}; for faces, as many as faces."
+        ),
     ] = None,
-    parts: Annotated[int, typer.Option(help="Disjoint parts, one of them for each image.")] = DEFAULT_PARTS,
-    detector: Detector = LOCAL.detector,
-    descriptor: Descriptor = LOCAL.descriptor,
-    weights: Weights = None,
-    max_features: MaxFeatures = LOCAL.max_features,
-    contrast_threshold: ContrastThreshold = LOCAL.contrast_threshold,
+    parts: Annotated[int, typer.Option(help="Disjoint parts; each image uses one of them.")] = DEFAULT_PARTS,
+    local: LocalOptions = LocalOptions(),
     extractor: ExtractorName = None,
     labels: Labels = None,
     label_column: Annotated[
@@ -70,7 +61,9 @@ def build(
     network: Network = None,
     drawn: Annotated[
         bool,
-        typer.Option("--drawn", help="Draw real descriptors at random, do not cluster: a public set for attacks."),
+        typer.Option(
+            "--drawn", help="Draw real descriptors at random instead of clustering: a public set for attacks."
+        ),
     ] = False,
     spread: Annotated[
         bool,
@@ -97,74 +90,63 @@ def build(
     if not output.parent.is_dir():
         raise FileError(f"{output.parent} is not a folder: make it first")
     if (faces is None) == (not sources):
-        raise FileError("name photos or features to build decoys from, or --faces with faces: one of the two")
+        raise FileError("give either photos or features, or faces with --faces")
     if drawn and (labels is not None or label_column is not None):
-        raise FileError("--labels belong to decoys that are clustered: leave out --drawn")
+        raise FileError("--labels are for decoys that are clustered: leave out --drawn")
     if label_column is not None and (faces is None or labels is not None):
-        raise FileError("--label-column belongs to --faces, in the place of --labels")
+        raise FileError("--label-column goes with --faces, in the place of --labels")
     if spread and (faces is None or size is None):
-        raise FileError("--spread belongs to --faces and --size: of many faces it takes the least alike")
+        raise FileError("--spread goes with --faces and --size: it takes the faces that are least alike")
     hidden = quiet or as_json
+    bar = progress_bar("clustering", None, quiet=hidden)
+    table = None if labels is None else read_labels(labels)
     if faces is not None:
-        found = read_faces_shown(faces, network, largest=False, extractor=extractor, quiet=hidden).embeddings
-        tags = labels_in(faces, label_column) if label_column else labels_of(labels, found.names)
-        bar = progress_bar("clustering", None, quiet=hidden)
+        reading = progress_bar("faces", None, quiet=hidden)
+        embeddings = read_faces(faces, FaceParams(network=network), extractor=extractor, progress=reading)
+        tags = _labels_in(faces, label_column) if label_column else values_by_name(table, embeddings.names, "label")
         params = FaceDecoysParams(size=size, parts=parts, iterations=iterations, seed=seed, drawn=drawn, spread=spread)
-        _finish(build_face_decoys(found, params, labels=tags, progress=bar), output, len(found), as_json=as_json)
+        decoys = build_face_decoys(embeddings, params, labels=tags, progress=bar)
+        origin = f"{len(embeddings)} faces ({decoys.extractor.name})"
+        _finish(decoys, output, origin, {"faces": len(embeddings)}, as_json=as_json)
         return
-    size = DEFAULT_SIZE if size is None else size
-    local = LocalParams(
-        detector=detector,
-        descriptor=descriptor,
-        weights=weights,
-        max_features=max_features,
-        contrast_threshold=contrast_threshold,
-    )
-    opened = [open_source(path, params=local, extractor=extractor, workers=workers) for path in sources or ()]
-    named = None if labels is None else read_labels(labels)
-    outcome = Outcome()
-    bar = progress_bar("reading", sum(len(source.names) for source in opened), quiet=hidden)
-    images = list(read_features(opened, outcome, bar))
+    opened = [open_source(path, params=local.params, extractor=extractor, workers=workers) for path in sources or ()]
+    outcome = ConcealOutcome()
+    images = list(read_features(opened, outcome, progress_bar("reading", None, quiet=hidden)))
     warn_about(outcome)
-    usable = [features for _, features in images if len(features)]
+    features = [image for _, image in images if len(image)]
+    size = DEFAULT_SIZE if size is None else size
     if drawn:
-        decoys = draw_descriptors(usable, size, parts=parts, seed=seed)
+        decoys = draw_descriptors(features, size, parts=parts, seed=seed)
     else:
-        decoys = build_decoys(
-            usable,
-            size,
-            parts=parts,
-            labels=None if named is None else _label_rows(images, named, labels),
-            iterations=iterations,
-            seed=seed,
-            progress=progress_bar("clustering", None, quiet=hidden),
-        )
+        tags = None if table is None else _label_rows(images, table, labels)
+        decoys = build_decoys(features, size, parts=parts, labels=tags, iterations=iterations, seed=seed, progress=bar)
+    origin = f"{outcome.features} {decoys.extractor.name} descriptors of {outcome.images} images"
+    _finish(decoys, output, origin, outcome_facts(outcome), as_json=as_json)
+
+
+def _finish(decoys: Decoys, output: Path, origin: str, facts: dict[str, Any], *, as_json: bool) -> None:
+    """Write decoys, and say so."""
     save_decoys(output, decoys)
-    bytes_written = output.stat().st_size
-    facts = {**outcome_facts(outcome), "decoys": len(decoys), "checksum": decoys.checksum, "output": str(output)}
     tell(
-        f"{len(decoys)} decoys in {decoys.parts} parts from {outcome.features} {decoys.extractor.name} descriptors of "
-        f"{outcome.images} images: {output} ({human_size(bytes_written)})",
-        facts,
+        f"{len(decoys)} decoys in {decoys.parts} parts from {origin}: {output} ({decimal(output.stat().st_size)})",
+        {**facts, "decoys": len(decoys), "checksum": decoys.checksum, "output": str(output)},
         as_json=as_json,
     )
 
 
-def _finish(decoys: Decoys, output: Path, faces: int, *, as_json: bool) -> None:
-    """Write decoys made of faces, and say so."""
-    save_decoys(output, decoys)
-    facts = {"faces": faces, "decoys": len(decoys), "checksum": decoys.checksum, "output": str(output)}
-    tell(
-        f"{len(decoys)} decoys in {decoys.parts} parts from {faces} faces ({decoys.extractor.name}): {output} "
-        f"({human_size(output.stat().st_size)})",
-        facts,
-        as_json=as_json,
-    )
-
-
-def _label_rows(found: list[tuple[str, Features]], named: dict[str, str], path: Path | None) -> list[str]:
-    missing = [name for name, _ in found if name not in named]
+def _label_rows(images: list[tuple[str, Features]], table: dict[str, str], path: Path | None) -> list[str]:
+    """Return the label of each descriptor; raise FileError for an image without one."""
+    missing = [name for name, _ in images if name not in table]
     if missing:
-        raise FileError(f"{path}: no label for {len(missing)} images, the first is {missing[0]}")
-    counts = [len(features) for _, features in found]
-    return [str(label) for label in np.repeat([named[name] for name, _ in found], counts)]
+        raise FileError(f"{path}: no label for {len(missing)} images, the first is {printable(missing[0])}")
+    return [table[name] for name, features in images for _ in range(len(features))]
+
+
+def _labels_in(path: Path, column: str) -> list[str]:
+    """Return an array of a file of embeddings as labels; raise FileError if it has none of that name."""
+    try:
+        return [str(label) for label in read_column(path, column)]
+    except FileError as cause:
+        raise FileError(
+            f"{cause}; name a list of an npz file, one label for each face, or give a table with --labels"
+        ) from cause

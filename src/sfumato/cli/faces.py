@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sfumato enroll, renew and revoke: who is in a gallery, as concealed templates only."""
+"""Commands for faces: enroll, renew and revoke people in a gallery, verify, identify and calibrate."""
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,50 +10,62 @@ import typer
 
 from sfumato.cli.options import (
     AsJson,
-    Asked,
-    Comparison,
-    DecoysPath,
-    FaceExtractor,
+    FaceOptions,
     GalleryPath,
     Labels,
-    Largest,
-    Network,
     Quiet,
-    Row,
-    ask,
     complete_lifting,
-    labels_of,
     printable,
-    read,
-    read_decoys,
+    progress_bar,
+    read_labels,
     tell,
 )
-from sfumato.errors import InputError
-from sfumato.faces import enrollment as enrolling
-from sfumato.faces.calibration import CalibrateParams, calibrate_gallery
+from sfumato.faces import calibration, enrollment, probe
+from sfumato.faces.calibration import DEFAULTS
 from sfumato.faces.compare import POINT
-from sfumato.faces.decide import Candidate, Identifier
-from sfumato.faces.decide import verify as verify_template
 from sfumato.faces.gallery import Gallery
-from sfumato.faces.gallery_file import load_gallery
-from sfumato.faces.probe import one_face
-from sfumato.types.clear import Embeddings
 
-Picture = Annotated[Path, typer.Argument(help="A picture, a folder of pictures, or embeddings (.npz, .csv).")]
-AllowSimilar = Annotated[
-    bool, typer.Option("--allow-similar", help="Also who looks like somebody enrolled: for different people.")
-]
-Id = Annotated[str | None, typer.Option("--id", help="Whom the one face belongs to. Default: the names in the file.")]
-
-
-UNCOMPARED = "this gallery has no threshold for p-to-s, so that nobody checked"
+REJECTED = 3
+"""Exit code of verify for a face that is rejected."""
+UNCOMPARED = "this gallery has no threshold for p-to-s, so nobody checked"
 CALIBRATE = "choose one with 'sfumato calibrate' before you go on"
+
+Faces = Annotated[Path, typer.Argument(help="A picture, a folder of pictures, or embeddings (.npz, .csv).")]
+Face = Annotated[Path, typer.Argument(help="A picture, or embeddings (.npz, .csv).")]
+AllowSimilar = Annotated[
+    bool, typer.Option("--allow-similar", help="Allow faces that look like someone enrolled: for different people.")
+]
+PersonId = Annotated[str | None, typer.Option("--id", help="The id of the one face. Default: the names in the file.")]
+Row = Annotated[str | None, typer.Option(help="For files of embeddings: the name of the row to use.")]
+DecoysPath = Annotated[
+    Path | None,
+    typer.Option("--decoys", help="Decoys made by 'sfumato decoys build --faces'; all recipes but random need them."),
+]
+Comparison = Annotated[
+    str, typer.Option("--distance", help="p-to-s: the probe is compared clear. s-to-s: it is concealed first.")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeOptions:
+    """Options of commands that compare one face with a gallery."""
+
+    comparison: Comparison = POINT
+    decoys: DecoysPath = None
+    row: Row = None
+    labels: Labels = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments of ``verify`` and ``identify``."""
+        labels = None if self.labels is None else read_labels(self.labels)
+        return {"comparison": self.comparison, "decoys": self.decoys, "row": self.row, "labels": labels}
 
 
 def enroll(
-    faces: Picture,
+    faces: Faces,
     gallery: GalleryPath,
-    one: Id = None,
+    person: PersonId = None,
     recipe: Annotated[
         str | None,
         typer.Option(
@@ -64,229 +77,153 @@ def enroll(
     row: Row = None,
     labels: Labels = None,
     allow_similar: AllowSimilar = False,
-    network: Network = None,
-    largest: Largest = False,
-    extractor: FaceExtractor = None,
+    options: FaceOptions = FaceOptions(),
     as_json: AsJson = False,
 ) -> None:
     """Enroll people: a concealed template of each goes into the gallery, which is made if it is missing.
 
-    An id that is enrolled is refused: two independent templates of one face reveal it to whoever holds both. Use
-    'sfumato renew' for a newer photo, 'sfumato revoke' to remove somebody. All are enrolled or none. The same photo
+    An id that is enrolled is refused: two independent templates of one face reveal it to anyone who has both. Use
+    'sfumato renew' for a newer photo, 'sfumato revoke' to remove someone. All are enrolled or none. The same photo
     under another id is always refused, another photo of the same face once 'sfumato calibrate' gave a threshold.
 
     Example: sfumato enroll alice.jpg --gallery gallery.h5 --id alice
     """
-    found = named(faces, one, row, network, largest, extractor)
-    params = enrolling.EnrollParams(
+    result = enrollment.enroll(
+        faces,
+        gallery,
+        ids=person,
         recipe=recipe,
-        decoys=read_decoys(decoys),
-        labels=labels_of(labels, found.names),
+        decoys=decoys,
+        row=row,
+        labels=None if labels is None else read_labels(labels),
         allow_similar=allow_similar,
+        **options.settings,
     )
-    done = enrolling.enroll(gallery, found, params)
-    for name in done.released_before:
-        _say(f"warning: {name} was enrolled before: who kept that template and has this one knows the face")
-    if not done.compared:
-        _say(f"warning: {UNCOMPARED} whether two of these faces are one person's, but for the same photo; {CALIBRATE}")
-    if done.gallery.recipe.decoys is None and recipe is None and len(done.gallery) == len(done.ids):
-        _say("note: without decoys a template hides gender and race badly; see 'sfumato decoys build --faces'")
-    _tell("enrolled", done.ids, done.gallery, gallery, as_json=as_json)
+    for name in result.released_before:
+        _warn(f"{name} was enrolled before: anyone who kept that template and has this one knows the face")
+    if not result.compared:
+        _warn(f"{UNCOMPARED} whether two of these faces are of one person, except for the same photo; {CALIBRATE}")
+    if result.gallery.recipe.decoys is None and recipe is None and len(result.gallery) == len(result.ids):
+        _warn("without decoys a template hides gender and race badly; see 'sfumato decoys build --faces'")
+    _print_result("enrolled", result.ids, result.gallery, gallery, as_json=as_json)
 
 
 def renew(
-    faces: Picture,
+    faces: Faces,
     gallery: GalleryPath,
-    one: Id = None,
+    person: PersonId = None,
     decoys: DecoysPath = None,
     row: Row = None,
     allow_different: Annotated[
-        bool, typer.Option("--allow-different", help="Also a photo that the old template rejects: for one person.")
+        bool, typer.Option("--allow-different", help="Allow a photo that the old template rejects: for one person.")
     ] = False,
     allow_similar: AllowSimilar = False,
-    network: Network = None,
-    largest: Largest = False,
-    extractor: FaceExtractor = None,
+    options: FaceOptions = FaceOptions(),
     as_json: AsJson = False,
 ) -> None:
     """Replace templates by those of newer photos, along the same directions: old and new never meet in the face.
 
     With a threshold ('sfumato calibrate') a photo that the old template would reject is refused, and one that looks
-    like somebody else; the same photo as somebody else's always. With --decoys also a face that is among them.
+    like someone else; the same photo as someone else's always. With --decoys also a face that is among them.
 
     Example: sfumato renew alice-2026.jpg --gallery gallery.h5 --id alice
     """
-    params = enrolling.RenewParams(
-        decoys=read_decoys(decoys), allow_different=allow_different, allow_similar=allow_similar
+    result = enrollment.renew(
+        faces,
+        gallery,
+        ids=person,
+        decoys=decoys,
+        row=row,
+        allow_different=allow_different,
+        allow_similar=allow_similar,
+        **options.settings,
     )
-    done = enrolling.renew(gallery, named(faces, one, row, network, largest, extractor), params)
-    if not done.compared:
-        _say(f"warning: {UNCOMPARED} whether the new photo is of the same person; {CALIBRATE}")
-    _tell("renewed", done.ids, done.gallery, gallery, as_json=as_json)
+    if not result.compared:
+        _warn(f"{UNCOMPARED} whether the new photo is of the same person; {CALIBRATE}")
+    _print_result("renewed", result.ids, result.gallery, gallery, as_json=as_json)
 
 
 def revoke(
-    ids: Annotated[list[str], typer.Argument(help="Whom to remove.")],
+    ids: Annotated[list[str], typer.Argument(help="The people to remove.")],
     gallery: GalleryPath,
     as_json: AsJson = False,
 ) -> None:
-    """Remove people from a gallery. That they were in it is remembered: a new template of them would be the second.
+    """Remove people from a gallery. It remembers them: a new template of the same person would be the second one.
 
     Example: sfumato revoke alice --gallery gallery.h5
     """
-    gone = tuple(dict.fromkeys(ids))
-    _tell("revoked", gone, enrolling.revoke(gallery, gone), gallery, as_json=as_json)
-
-
-def named(
-    path: Path, one: str | None, row: str | None, network: Path | None, largest: bool, extractor: str | None
-) -> Embeddings:
-    """Read faces and give them the ids they are to have."""
-    faces = read(path, network, largest, extractor)
-    if one is None:
-        found = faces.embeddings if row is None else one_face(faces, row, path)
-        if len(set(found.names)) < len(found):
-            raise InputError(f"{path}: some faces have the same name; names become ids and must differ")
-        return found
-    return Embeddings(one_face(faces, row, path).values, (one,), faces.embeddings.extractor)
-
-
-def _say(line: str) -> None:
-    print(printable(line), file=sys.stderr)
-
-
-def _tell(verb: str, ids: tuple[str, ...], now: Gallery, path: Path, *, as_json: bool) -> None:
-    who = printable(ids[0]) if len(ids) == 1 else f"{len(ids)} people"
-    facts = {verb: list(ids), "people": len(now), "recipe": str(now.recipe), "gallery": str(path)}
-    tell(f"{who} {verb} with {now.recipe}: {path} holds {len(now)} concealed templates", facts, as_json=as_json)
-
-
-# ----------------------------------------------------------------
-# sfumato verify: is this face the one that was enrolled?
-
-
-REJECTED = 3
+    _print_result("revoked", tuple(dict.fromkeys(ids)), enrollment.revoke(ids, gallery), gallery, as_json=as_json)
 
 
 def verify(
-    probe: Annotated[Path, typer.Argument(help="A picture, or embeddings (.npz, .csv).")],
+    face: Face,
     gallery: GalleryPath,
-    one: Annotated[str, typer.Option("--id", help="Who it should be.")],
-    comparison: Comparison = POINT,
-    decoys: DecoysPath = None,
-    row: Row = None,
-    labels: Labels = None,
-    network: Network = None,
-    largest: Largest = False,
-    extractor: FaceExtractor = None,
+    person: Annotated[str, typer.Option("--id", help="The id of the person it should be.")],
+    options: ProbeOptions = ProbeOptions(),
+    faces: FaceOptions = FaceOptions(),
     as_json: AsJson = False,
 ) -> None:
-    """Accept or reject a face as somebody enrolled: distance, threshold, and the false-accept rate it stands for.
+    """Accept or reject a face as someone enrolled: distance, threshold, and the false-accept rate behind it.
 
     Exit code 0 if accepted, 3 if rejected. The threshold is the gallery's ('sfumato calibrate').
 
     Example: sfumato verify probe.jpg --gallery gallery.h5 --id alice
     """
-    people = load_gallery(gallery)
-    options = Asked(
-        comparison=comparison,
-        decoys=decoys,
-        row=row,
-        labels=labels,
-        network=network,
-        largest=largest,
-        extractor=extractor,
-    )
-    asked = ask(probe, people, options)
-    found = verify_template(asked, people, one)
-    limit = found.threshold
+    decision = probe.verify(face, gallery, person, **options.settings, **faces.settings)
+    limit = decision.threshold
     facts = {
-        "id": one,
-        "accepted": found.accepted,
-        "distance": found.distance,
+        "id": person,
+        "accepted": decision.accepted,
+        "distance": decision.distance,
         "threshold": limit.distance,
         "false accept rate": limit.measured_rate,
         "comparison": limit.comparison,
     }
     tell(
-        f"{'accepted' if found.accepted else 'rejected'} as {printable(one)}: distance {found.distance:.4f}, threshold "
-        f"{limit.distance:.4f} ({limit.comparison}), which accepts {limit.measured_rate:.2g} of strangers",
+        f"{'accepted' if decision.accepted else 'rejected'} as {printable(person)}: distance {decision.distance:.4f}, "
+        f"threshold {limit.distance:.4f} ({limit.comparison}), which accepts {limit.measured_rate:.2g} of strangers",
         facts,
         as_json=as_json,
     )
-    if not found.accepted:
+    if not decision.accepted:
         raise typer.Exit(REJECTED)
 
 
-# ----------------------------------------------------------------
-# sfumato identify: who of the enrolled comes nearest to a face?
-
-
 def identify(
-    probe: Annotated[Path, typer.Argument(help="A picture, or embeddings (.npz, .csv).")],
+    face: Face,
     gallery: GalleryPath,
-    k: Annotated[int, typer.Option("-k", "--nearest", help="How many candidates.")] = 5,
-    comparison: Comparison = POINT,
-    decoys: DecoysPath = None,
-    row: Row = None,
-    labels: Labels = None,
-    network: Network = None,
-    largest: Largest = False,
-    extractor: FaceExtractor = None,
+    k: Annotated[int, typer.Option("-k", "--nearest", help="Number of candidates.")] = 5,
+    options: ProbeOptions = ProbeOptions(),
+    faces: FaceOptions = FaceOptions(),
     as_json: AsJson = False,
 ) -> None:
     """Name the enrolled people nearest to a face, nearest first, exactly.
 
-    With a threshold ('sfumato calibrate') each is marked as accepted or not. Among many people some are accepted by
-    chance: their number times the false-accept rate.
+    With a threshold ('sfumato calibrate') each is marked as accepted or rejected. Among many people some are accepted
+    by chance: their number times the false-accept rate.
 
     Example: sfumato identify probe.jpg --gallery gallery.h5 -k 5
     """
-    people = load_gallery(gallery)
-    options = Asked(
-        comparison=comparison,
-        decoys=decoys,
-        row=row,
-        labels=labels,
-        network=network,
-        largest=largest,
-        extractor=extractor,
-    )
-    asked = ask(probe, people, options)
-    nearest = Identifier(people.templates).identify(asked, k)[0]
-    facts = _facts(nearest, people, comparison)
+    result = probe.identify(face, gallery, k, **options.settings, **faces.settings)
+    marks = {None: "", True: ", accepted", False: ", rejected"}
     lines = [
-        f"{place}. {printable(one['id'])}: distance {one['distance']:.4f}{_mark(one['accepted'])}"
-        for place, one in enumerate(facts["candidates"], 1)
+        f"{rank}. {printable(candidate.id)}: distance {candidate.distance:.4f}{marks[result.accepts(candidate)]}"
+        for rank, candidate in enumerate(result.candidates, 1)
     ]
-    chance = "" if facts["expected by chance"] is None else f", {facts['expected by chance']:.2g} expected by chance"
-    tell("\n".join([*lines, f"{len(nearest)} of {len(people)} people ({comparison}){chance}"]), facts, as_json=as_json)
-
-
-def _facts(nearest: list[Candidate], people: Gallery, comparison: str) -> dict[str, Any]:
-    limit = next((one for one in people.thresholds if one.comparison == comparison), None)
-    candidates = [
-        {"id": one.id, "distance": one.distance, "accepted": None if limit is None else limit.accepts(one.distance)}
-        for one in nearest
-    ]
-    return {
-        "candidates": candidates,
-        "people": len(people),
-        "comparison": comparison,
-        "threshold": None if limit is None else limit.distance,
-        "expected by chance": None if limit is None else limit.measured_rate * len(people),
+    expected = result.expected_by_chance
+    chance = "" if expected is None else f", {expected:.2g} expected by chance"
+    lines.append(f"{len(result.candidates)} of {result.people} people ({result.comparison}){chance}")
+    facts = {
+        "candidates": [
+            {"id": candidate.id, "distance": candidate.distance, "accepted": result.accepts(candidate)}
+            for candidate in result.candidates
+        ],
+        "people": result.people,
+        "comparison": result.comparison,
+        "threshold": None if result.threshold is None else result.threshold.distance,
+        "expected by chance": expected,
     }
-
-
-def _mark(accepted: bool | None) -> str:
-    return "" if accepted is None else ", accepted" if accepted else ", rejected"
-
-
-# ----------------------------------------------------------------
-# sfumato calibrate: choose a gallery's threshold from faces of other people
-
-
-DEFAULTS = CalibrateParams()
+    tell("\n".join(lines), facts, as_json=as_json)
 
 
 def calibrate(
@@ -299,14 +236,12 @@ def calibrate(
     decoys: DecoysPath = None,
     people: Annotated[
         Path | None,
-        typer.Option(help="A table 'name,person'. Default: names without a number behind, as LFW has them."),
+        typer.Option(help="A table 'name,person'. Default: names without the number at their end, as LFW has them."),
     ] = None,
     labels: Labels = None,
-    pairs: Annotated[int, typer.Option(help="Compare so many pairs of strangers at most.")] = DEFAULTS.pairs,
-    seed: Annotated[int, typer.Option(help="Which pairs are compared.")] = DEFAULTS.seed,
-    network: Network = None,
-    largest: Largest = False,
-    extractor: FaceExtractor = None,
+    pairs: Annotated[int, typer.Option(help="Compare at most this many pairs of strangers.")] = DEFAULTS.pairs,
+    seed: Annotated[int, typer.Option(help="Seed that draws the pairs.")] = DEFAULTS.seed,
+    options: FaceOptions = FaceOptions(),
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -317,18 +252,33 @@ def calibrate(
 
     Example: sfumato calibrate strangers.npz --gallery gallery.h5 --rate 0.001
     """
-    found = read(faces, network, largest, extractor, quiet=quiet or as_json).embeddings
-    chosen = calibrate_gallery(
+    threshold = calibration.calibrate(
+        faces,
         gallery,
-        found,
-        read_decoys(decoys),
-        CalibrateParams(rate=rate, comparison=comparison, pairs=pairs, seed=seed),
-        people=labels_of(people, found.names),
-        labels=labels_of(labels, found.names),
+        rate=rate,
+        comparison=comparison,
+        decoys=decoys,
+        people=None if people is None else read_labels(people),
+        labels=None if labels is None else read_labels(labels),
+        pairs=pairs,
+        seed=seed,
+        progress=progress_bar("faces", None, quiet=quiet or as_json),
+        **options.settings,
     )
     tell(
-        f"threshold for {chosen.comparison}: {chosen.distance:.4f}, at which {chosen.measured_rate:.3g} of "
-        f"{chosen.impostor_pairs} pairs of strangers ({chosen.people} people) are accepted; stored in {gallery}",
-        {**chosen.to_dict(), "gallery": str(gallery)},
+        f"threshold for {threshold.comparison}: {threshold.distance:.4f}, at which {threshold.measured_rate:.3g} of "
+        f"{threshold.impostor_pairs} pairs of strangers ({threshold.people} people) are accepted; stored in {gallery}",
+        {**threshold.to_dict(), "gallery": str(gallery)},
         as_json=as_json,
     )
+
+
+def _warn(line: str) -> None:
+    print(printable(f"warning: {line}"), file=sys.stderr)
+
+
+def _print_result(verb: str, ids: tuple[str, ...], gallery: Gallery, path: Path, *, as_json: bool) -> None:
+    who = printable(ids[0]) if len(ids) == 1 else f"{len(ids)} people"
+    facts = {verb: list(ids), "people": len(gallery), "recipe": str(gallery.recipe), "gallery": str(path)}
+    line = f"{who} {verb} with {gallery.recipe}: {path} holds {len(gallery)} concealed templates"
+    tell(line, facts, as_json=as_json)

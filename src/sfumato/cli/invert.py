@@ -1,32 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sfumato invert: what somebody sees who holds the features of a photo."""
+"""Command invert: the picture that anyone with the features of a photo can reconstruct."""
 
-import warnings
-from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from sfumato.cli.options import AsJson, Descriptor, Detector, Weights, tell
-from sfumato.concealment.decoy_file import load_decoys
+from sfumato.cli.options import AsJson, LocalOptions, tell
 from sfumato.concealment.encoder import load_encoder
-from sfumato.concealment.lifting import conceal
-from sfumato.concealment.resolve import remember, resolve
-from sfumato.device import bundled_decoys
-from sfumato.errors import EvaluationOnlyWarning, FileError, InputError
-from sfumato.features.local import LocalParams
+from sfumato.concealment.resolve import remember
+from sfumato.errors import FileError, InputError
 from sfumato.files.atomic import write_file
 from sfumato.images.read import read_image
-from sfumato.inversion.load import Concealer, invert_photo, load_blind, open_inverter
+from sfumato.inversion.load import invert_photo, load_blind, open_inverter
 from sfumato.inversion.metrics import GREY, picture_scores
-from sfumato.training.photos import reader_of
-from sfumato.types.clear import Features
-from sfumato.types.concealed import ConcealedFeatures
-from sfumato.types.recipe import Recipe
-
-LOCAL = LocalParams(max_features=1000)
+from sfumato.training.concealers import concealer_of
 
 
 def invert(
@@ -38,10 +27,7 @@ def invert(
     keypoints_only: Annotated[
         bool, typer.Option("--keypoints-only", help="What keypoints alone show, without any descriptor (SIFT's).")
     ] = False,
-    detector: Detector = LOCAL.detector,
-    descriptor: Descriptor = LOCAL.descriptor,
-    weights: Weights = None,
-    max_features: Annotated[int, typer.Option(help="Take the strongest so many.")] = LOCAL.max_features,
+    local: LocalOptions = LocalOptions(max_features=1000),
     decoys: Annotated[
         Path | None, typer.Option(help="For an inverter of concealed features: the decoys. Default: the bundled ones.")
     ] = None,
@@ -65,56 +51,18 @@ def invert(
 
     Example: sfumato invert photo.jpg -o seen.png --side-by-side
     """
-    local = LocalParams(detector=detector, descriptor=descriptor, weights=weights, max_features=max_features)
     if keypoints_only and inverter is not None:
         raise InputError("--keypoints-only takes the bundled inverter of keypoints: leave out --inverter")
     opened = load_blind() if keypoints_only else open_inverter(inverter)
     if encoder is not None:
         remember(load_encoder(encoder))
     image = read_image(photo)
-    seen, features = invert_photo(opened, image, local, concealer_of(opened.recipe, decoys, seed))
+    seen, features = invert_photo(opened, image, local.params, concealer_of(opened.recipe, decoys, seed))
     scores = picture_scores(seen, image.pixels) if min(image.size) >= 11 else {}
     write_picture(output, seen, image.pixels if side_by_side else None, grey=grey)
     facts: dict[str, Any] = {"output": str(output), "features": features, "recipe": opened.recipe, **scores}
     scored = f" (structural similarity {scores['ssim']:.2f})" if scores else ""
     tell(f"{features} {opened.extractor_name} features, {opened.recipe}: {output}{scored}", facts, as_json=as_json)
-
-
-def concealer_of(recipe: str, decoys: Path | None, seed: int) -> Concealer | None:
-    """Return how features are concealed for an inverter, or None for clear ones; each call draws anew from the seed.
-
-    Encoders are read here, once. What is sealed is sealed under keys of the attacker's own, and read back.
-    """
-    if Recipe.of(recipe).is_sealed:
-        return _reader_of(Recipe.of(recipe), decoys, seed)
-    link = resolve(recipe).recipe
-    if link.is_clear:
-        return None
-    known = None if decoys is None else load_decoys(decoys)
-    calls = count(1_000_000 * seed)
-
-    def conceal_again(features: Features) -> ConcealedFeatures:
-        nonlocal known
-        if known is None and link.lifting is not None and link.lifting.decoy_count:
-            known = bundled_decoys(features)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", EvaluationOnlyWarning)
-            return conceal(features, link, known, evaluation_seed=next(calls))
-
-    return conceal_again
-
-
-def _reader_of(recipe: Recipe, decoys: Path | None, seed: int) -> Concealer:
-    """Return how sealed features are read back by alignment with a file of public descriptors, or the bundled ones."""
-    made: list[Concealer] = []
-
-    def read_back(features: Features) -> ConcealedFeatures:
-        if not made:
-            known = bundled_decoys(features) if decoys is None else load_decoys(decoys)
-            made.append(reader_of(recipe, known.descriptors, seed=seed))
-        return made[0](features)
-
-    return read_back
 
 
 def write_picture(output: Path, seen: Any, beside: Any = None, *, grey: bool = False) -> None:

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that several commands take, and the small files some of them name."""
+"""Options that several commands share, their groups, and what commands print."""
 
 import csv
 import inspect
 import json
-import os
-import secrets
-import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass, fields, is_dataclass
@@ -14,26 +11,17 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 
-from sfumato.concealment.decoy_file import load_decoys
-from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.encoder import bundled_names
-from sfumato.concealment.randomness import is_weak
-from sfumato.device import Outcome
+from sfumato.device import ConcealOutcome
 from sfumato.errors import FileError
-from sfumato.faces.gallery import Gallery
-from sfumato.faces.probe import Faces, make_probe, one_face, read_faces
-from sfumato.features.embeddings import read_column
 from sfumato.features.faces import FaceParams
 from sfumato.features.local import DESCRIPTORS, DETECTORS, LocalParams
-from sfumato.types.concealed import ConcealedTemplates
+from sfumato.types.progress import StageProgress
 from sfumato.types.recipe import GENERATED, KINDS, USUAL_DIMS
 
-# ----------------------------------------------------------------
-# What commands show: progress bars, sizes for people, what became of the images; nothing that acts on a terminal
+# --- what commands print: nothing that acts on a terminal
 
 
 def progress_bar(
@@ -60,18 +48,19 @@ def progress_bar(
     return wrapped
 
 
-def human_size(count: float) -> str:
-    """Return bytes in a form for people: 1.5 MB."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
 def printable(text: object) -> str:
     """Return a text from a file or a name as it may be shown on a terminal: nothing in it acts."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def stage_bars(*, quiet: bool, unit: str | None = None) -> StageProgress:
+    """Return a wrapper for work of several stages: a progress bar for each."""
+    return lambda stage, items, total: progress_bar(stage, total, quiet=quiet, unit=unit)(items)
+
+
+def quantity(count: int, noun: str, plural: str = "s") -> str:
+    """Return a number with its noun: 1 pair, 2 pairs."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}{plural}"
 
 
 def tell(line: str, facts: dict[str, Any], *, as_json: bool) -> None:
@@ -79,7 +68,7 @@ def tell(line: str, facts: dict[str, Any], *, as_json: bool) -> None:
     print(json.dumps(facts, indent=2, sort_keys=True) if as_json else line)
 
 
-def warn_about(outcome: Outcome) -> None:
+def warn_about(outcome: ConcealOutcome) -> None:
     """Name what could not be used, on standard error."""
     for name, reason in outcome.unreadable.items():
         print(printable(f"skipped {name}: {reason}"), file=sys.stderr)
@@ -87,7 +76,7 @@ def warn_about(outcome: Outcome) -> None:
         print(printable(f"no features in {name}"), file=sys.stderr)
 
 
-def outcome_facts(outcome: Outcome) -> dict[str, Any]:
+def outcome_facts(outcome: ConcealOutcome) -> dict[str, Any]:
     """Return an outcome as plain values."""
     return {
         "images": outcome.images,
@@ -98,8 +87,7 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-# ----------------------------------------------------------------
-# What a shell offers when a value is half typed: names that are known without reading or importing anything more
+# --- completion in the shell: names that are known without reading or importing anything more
 
 
 Completer = Callable[[str], list[str]]
@@ -253,10 +241,6 @@ class LocalOptions:
         )
 
 
-LARGEST_KEY = 2**20
-"""How many bytes a key file may have: what is larger is some other file."""
-
-
 def read_labels(path: Path) -> dict[str, str]:
     """Read a table 'image name,label' with a line for every image."""
     try:
@@ -270,133 +254,25 @@ def read_labels(path: Path) -> dict[str, str]:
     return {name.strip(): label.strip() for name, label in rows}
 
 
-def read_secret(path: Path) -> bytes:
-    """Read a device key, and say so, as ssh does, if others could read it too.
-
-    Raises FileError for what is no file, too large, or can be guessed: archives show a fingerprint to try guesses on.
-    """
-    advice = f"make one with: (umask 077; head -c 32 /dev/urandom > {path})"
-    try:
-        place = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # to open a pipe must not wait for its writer
-        with os.fdopen(place, "rb") as file:
-            info = os.fstat(place)
-            if not stat.S_ISREG(info.st_mode):
-                raise FileError(f"{path}: a device key is a plain file, and this is none; name one of 16 bytes or more")
-            secret = file.read(LARGEST_KEY + 1)
-    except FileError:
-        raise
-    except OSError as cause:
-        raise FileError(f"{path}: cannot read the device key ({cause.strerror}); {advice}") from cause
-    if len(secret) > LARGEST_KEY:
-        raise FileError(f"{path}: more than {LARGEST_KEY} bytes, which is no device key; {advice}")
-    if is_weak(secret):
-        raise FileError(
-            f"{path}: this device key can be guessed: it is short, regular, or a text that somebody could think of; "
-            f"{advice}"
-        )
-    if os.name == "posix" and info.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        mode = stat.S_IMODE(info.st_mode)
-        warning = f"warning: {path}: others may use this device key (mode {mode:04o}): chmod 600 {path}"
-        print(printable(warning), file=sys.stderr)
-    return secret
-
-
-def own_key_path() -> Path:
-    """Return where this user's device key is kept: $SFUMATO_KEY, or below the folder of settings."""
-    named = os.environ.get("SFUMATO_KEY")
-    settings = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return Path(named) if named else Path(settings) / "sfumato" / "device.key"
-
-
-def make_key(path: Path) -> None:
-    """Write a new device key, 32 bytes of the operating system's source, that its owner alone may read.
-
-    Raises FileError if it cannot be written, or there is one already.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        place = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(place, "wb") as file:
-            file.write(secrets.token_bytes(32))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as cause:
-        raise FileError(
-            f"{path}: cannot write a device key ({cause.strerror}): name one with --secret-file or $SFUMATO_KEY"
-        ) from cause
-
-
-# ----------------------------------------------------------------
-# Options that the commands for faces share, and how they become settings
-
+# --- options of faces
 
 GalleryPath = Annotated[Path, typer.Option("--gallery", "-g", help="The gallery's file, e.g. gallery.h5.")]
 Network = Annotated[
     Path | None, typer.Option(help="For pictures: an ArcFace-style ONNX file. Default: dlib's network. Extra 'face'.")
 ]
-Largest = Annotated[bool, typer.Option("--largest", help="For pictures: of several faces take the largest.")]
-FaceExtractor = Annotated[
-    str | None, typer.Option("--extractor", help="For files of embeddings: which network made them, e.g. arcface.")
-]
-Row = Annotated[str | None, typer.Option(help="For files of embeddings: the name of the row to use.")]
-DecoysPath = Annotated[
-    Path | None, typer.Option("--decoys", help="Decoys made by 'sfumato decoys build --faces'; all kinds but random.")
-]
-Comparison = Annotated[
-    str,
-    typer.Option("--distance", help="p-to-s: the probe is compared clear. s-to-s: it is concealed first."),
-]
-
-
-def read(path: Path, network: Path | None, largest: bool, extractor: str | None, *, quiet: bool = True) -> Faces:
-    """Read pictures or embeddings; what cannot be used is named on standard error."""
-    params = FaceParams(network=network, largest=largest)
-    faces = read_faces(path, params, extractor=extractor, progress=progress_bar("faces", None, quiet=quiet))
-    for reason in faces.unusable.values():
-        print(printable(f"skipped {reason}"), file=sys.stderr)
-    return faces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """The options of a command that holds one face against a gallery."""
+class FaceOptions:
+    """Options of commands that read faces."""
 
-    comparison: str
-    decoys: Path | None
-    row: str | None
-    labels: Path | None
-    network: Path | None
-    largest: bool
-    extractor: str | None
+    network: Network = None
+    largest: Annotated[bool, typer.Option("--largest", help="For pictures: of several faces take the largest.")] = False
+    extractor: Annotated[
+        str | None, typer.Option("--extractor", help="For embeddings: the network that made them, e.g. arcface.")
+    ] = None
 
-
-def ask(path: Path, people: Gallery, asked: Asked) -> NDArray[np.float32] | ConcealedTemplates:
-    """Read the one face of a file and bring it to the form that a comparison with a gallery wants."""
-    face = one_face(read(path, asked.network, asked.largest, asked.extractor), asked.row, path)
-    return make_probe(face, people, asked.comparison, read_decoys(asked.decoys), labels_of(asked.labels, face.names))
-
-
-def read_decoys(path: Path | None) -> Decoys | None:
-    """Read a decoys file, if one is named; the bundled one is for SIFT and never meant."""
-    return None if path is None else load_decoys(path)
-
-
-def labels_of(table: Path | None, names: tuple[str, ...]) -> list[str] | None:
-    """Return the label of each name from a table, if one is given."""
-    if table is None:
-        return None
-    known = read_labels(table)
-    missing = [name for name in names if name not in known]
-    if missing:
-        raise FileError(f"{table}: no label for {len(missing)} faces, the first is {printable(missing[0])}")
-    return [known[name] for name in names]
-
-
-def labels_in(path: Path, column: str) -> list[str]:
-    """Return an array of a file of embeddings as labels; raises FileError if it has none of that name."""
-    try:
-        return [str(label) for label in read_column(path, column)]
-    except FileError as cause:
-        raise FileError(
-            f"{cause}; name a list of an npz file, one label for each face, or give a table with --labels"
-        ) from cause
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments of the functions that read faces."""
+        return {"params": FaceParams(network=self.network, largest=self.largest), "extractor": self.extractor}

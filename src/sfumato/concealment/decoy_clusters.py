@@ -6,7 +6,7 @@ share of descriptors asks for. A flat k-means of 1 M descriptors to 65,536 centr
 takes about a minute, for a slightly larger quantisation error (benchmarks/decoys.py measures both).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,8 @@ from sfumato.errors import DecoyError
 from sfumato.types.arrays import frozen_array
 from sfumato.types.clear import Features
 from sfumato.types.extractor import Extractor, Setting
+from sfumato.types.progress import Progress
 
-Progress = Callable[[Iterable[Any]], Iterable[Any]]
 Floats = NDArray[np.float32]
 
 FLAT_LIMIT = 4096

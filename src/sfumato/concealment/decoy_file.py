@@ -8,6 +8,7 @@ file does not hold.
 import json
 import os
 import zipfile
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.concealment.decoys import Decoys
-from sfumato.errors import FileError, SfumatoError
+from sfumato.concealment.decoys import Decoys, as_rootsift
+from sfumato.errors import DecoyError, FileError, SfumatoError
 from sfumato.files.atomic import write_file
 from sfumato.files.npz import Types, read_npz
 from sfumato.types.extractor import Extractor
@@ -81,6 +82,29 @@ def load_decoys(path: str | os.PathLike[str] | None = None) -> Decoys:
     if decoys.checksum != header["checksum"]:
         raise FileError(f"{source}: the contents do not match their checksum; the file is damaged: build it again")
     return decoys
+
+
+def as_decoys(decoys: Decoys | str | os.PathLike[str] | None) -> Decoys | None:
+    """Return decoys as they are, or read from a file that is named; None stays None."""
+    return decoys if isinstance(decoys, Decoys | None) else load_decoys(decoys)
+
+
+def bundled_decoys(extractor: Extractor) -> Decoys:
+    """Return the decoys that come with the package, for SIFT or RootSIFT; they are read once.
+
+    Raises DecoyError for other descriptors.
+    """
+    if extractor.name not in ("sift", "rootsift"):
+        raise DecoyError(
+            f"the bundled decoys are SIFT, these features are {extractor.name}: build decoys of the same kind with "
+            f"sfumato decoys build and pass them with --decoys"
+        )
+    return _bundled(extractor.name)
+
+
+@cache
+def _bundled(name: str) -> Decoys:
+    return load_decoys() if name == "sift" else as_rootsift(_bundled("sift"))
 
 
 def encode_bytes(descriptors: NDArray[np.float32]) -> NDArray[np.uint8] | None:

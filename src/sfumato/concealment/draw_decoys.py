@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sfumato.concealment.decoy_file import decode_bytes, round_to_bytes
 from sfumato.concealment.decoys import Decoys, Pool
 from sfumato.concealment.randomness import distinct_integers, normal
-from sfumato.concealment.resolve import Resolved, encode_decoys, encode_points
+from sfumato.concealment.resolve import ResolvedRecipe, encode_decoys, encode_points
 from sfumato.errors import DecoyError
 from sfumato.types.recipe import Link
 
@@ -140,7 +140,7 @@ class Supply:
     link: Link
     decoys: Decoys
     pool: Pool
-    resolved: Resolved
+    resolved: ResolvedRecipe
 
     def __post_init__(self) -> None:
         wanted = max(self.link.decoy_count, FEWEST if self.link.is_generated else 0)
@@ -169,6 +169,6 @@ class Supply:
         return f"Supply({self.link} from {self.decoys!r})"
 
 
-def decoys_for(link: Link, resolved: Resolved, decoys: Decoys) -> Decoys:
+def decoys_for(link: Link, resolved: ResolvedRecipe, decoys: Decoys) -> Decoys:
     """Return decoys as a lifting after the encoders of a recipe draws them: encoded, but not before they are moved."""
     return decoys if link.is_generated else encode_decoys(resolved, decoys)

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sfumato.concealment.decoy_clusters import Progress, build_decoys, draw_descriptors
+from sfumato.concealment.decoy_clusters import build_decoys, draw_descriptors
 from sfumato.concealment.decoys import DEFAULT_PARTS, Decoys
 from sfumato.concealment.lifting import conceal
 from sfumato.errors import DecoyError, InputError
 from sfumato.types.clear import Embeddings, Features
 from sfumato.types.concealed import ConcealedTemplates, Subspaces
 from sfumato.types.extractor import Extractor
+from sfumato.types.progress import Progress
 from sfumato.types.recipe import Recipe
 
 

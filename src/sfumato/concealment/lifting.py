@@ -20,9 +20,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.concealment.decoys import Decoys, checked_labels, label_pool, part_pool, whole_pool
 from sfumato.concealment.draw_decoys import Supply, decoys_for
+from sfumato.concealment.keys import sealing_key
 from sfumato.concealment.randomness import Draws, KeyedDraws, SeededDraws, SystemDraws, normal, uniform
-from sfumato.concealment.resolve import Resolved, encode_decoys, encode_points, resolve
-from sfumato.concealment.seal import checked_key, sealing_key, warn_if_wide
+from sfumato.concealment.resolve import ResolvedRecipe, encode_decoys, encode_points, resolve
+from sfumato.concealment.seal import checked_key, warn_if_wide
 from sfumato.concealment.subset import release_subsets
 from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, RecipeError
 from sfumato.subspace.reference import canonical_origin, gram_schmidt
@@ -87,43 +88,65 @@ def conceal(
     >>> conceal(np.eye(3, 8), "random-2")
     Subspaces(3 of dimension 2 in R^8)
     """
-    features = features_or_points
     if evaluation_seed is not None:
         evaluation_seed = whole_number(evaluation_seed, "evaluation_seed")
-    points = features.descriptors if isinstance(features, Features) else frozen_array(features, "points", (None, None))
-    if points.shape[1] == 0:
+    if isinstance(features_or_points, Features):
+        kind, width = features_or_points.extractor.name, features_or_points.descriptors.shape[1]
+        resolved = resolve_for(recipe, kind, width, secret=secret, evaluation_seed=evaluation_seed)
+        return conceal_features(
+            features_or_points, resolved, decoys, labels=labels, secret=secret, evaluation_seed=evaluation_seed
+        )
+    points = frozen_array(features_or_points, "points", (None, None))
+    resolved = resolve_for(recipe, "unknown", points.shape[1], secret=secret, evaluation_seed=evaluation_seed)
+    return _apply(resolved, points, decoys, labels, _choose_draws(resolved.recipe, points, secret, evaluation_seed))
+
+
+def resolve_for(
+    recipe: Recipe | str, kind: str, width: int, *, secret: bytes | None = None, evaluation_seed: int | None = None
+) -> ResolvedRecipe:
+    """Find the encoders of a recipe for descriptors of a kind and width; to seal, a key or a seed must be passed.
+
+    A seal in the result holds what was drawn from the key: keep it no longer than the key.
+    """
+    recipe = Recipe.of(recipe)
+    if width == 0:
         raise InputError("points: need at least one dimension")
-    kind = features.extractor.name if isinstance(features, Features) else "unknown"
-    resolved = _resolve(Recipe.of(recipe), secret, evaluation_seed, (kind, points.shape[1]))
-    if isinstance(features, Features):
-        _refuse_other_kind(features, resolved, decoys)
-    chain, lifting = resolved.recipe, resolved.recipe.lifting
-    draws = _choose_draws(chain, points, secret, evaluation_seed)
-    used = decoys if lifting is not None and lifting.decoy_count else None
-    subspaces = _apply(resolved, points, decoys, labels, draws)
-    if not isinstance(features, Features):
-        return subspaces
-    draws_nothing = chain.has_encoder and lifting is None and not chain.is_sealed
-    noted = Recipe(
-        links=chain.links,
-        evaluation_seed=None if draws_nothing else evaluation_seed,
-        keyed=secret is not None and not draws_nothing,
-        decoys=used.checksum if used else None,
-    )
-    return ConcealedFeatures(features.keypoints, subspaces, noted, features.extractor, features.image_size)
-
-
-def _resolve(recipe: Recipe, secret: bytes | None, evaluation_seed: int | None, given: tuple[str, int]) -> Resolved:
-    """Find the encoders for a kind and width of descriptors; to seal, a key or an evaluation seed must be passed."""
     key = sealing_key(secret, evaluation_seed)
     if recipe.is_sealed:
         checked_key(recipe, key)
         if secret is not None:
-            warn_if_wide(recipe, given[0], stacklevel=4)
-    return resolve(recipe, key, given[1])
+            warn_if_wide(recipe, kind, stacklevel=4)
+    return resolve(recipe, key, width)
 
 
-def _refuse_other_kind(features: Features, resolved: Resolved, decoys: Decoys | None) -> None:
+def conceal_features(
+    features: Features,
+    resolved: ResolvedRecipe,
+    decoys: Decoys | None = None,
+    *,
+    labels: ArrayLike | None = None,
+    secret: bytes | None = None,
+    evaluation_seed: int | None = None,
+) -> ConcealedFeatures:
+    """Conceal the features of one image with a recipe that was resolved for them, once for many images.
+
+    The other arguments are those of ``conceal``.
+    """
+    _refuse_other_kind(features, resolved, decoys)
+    chain, lifting = resolved.recipe, resolved.recipe.lifting
+    draws = _choose_draws(chain, features.descriptors, secret, evaluation_seed)
+    subspaces = _apply(resolved, features.descriptors, decoys, labels, draws)
+    draws_nothing = chain.has_encoder and lifting is None and not chain.is_sealed
+    recipe = Recipe(
+        links=chain.links,
+        evaluation_seed=None if draws_nothing else evaluation_seed,
+        keyed=secret is not None and not draws_nothing,
+        decoys=decoys.checksum if decoys is not None and lifting is not None and lifting.decoy_count else None,
+    )
+    return ConcealedFeatures(features.keypoints, subspaces, recipe, features.extractor, features.image_size)
+
+
+def _refuse_other_kind(features: Features, resolved: ResolvedRecipe, decoys: Decoys | None) -> None:
     resolved.refuse_others(features.extractor)
     if decoys is not None and not decoys.extractor.matches(features.extractor):
         raise DecoyError(
@@ -153,7 +176,7 @@ def _choose_draws(chain: Recipe, points: NDArray[np.float32], secret: bytes | No
 
 
 def _apply(
-    resolved: Resolved, points: NDArray[np.float32], decoys: Decoys | None, labels: ArrayLike | None, draws: Draws
+    resolved: ResolvedRecipe, points: NDArray[np.float32], decoys: Decoys | None, labels: ArrayLike | None, draws: Draws
 ) -> Subspaces:
     """Run the chain on points: nothing (raw), encoders, one lifting, or encoders and a lifting."""
     lifting = resolved.recipe.lifting
@@ -198,7 +221,7 @@ def _share_a_norm(points: NDArray[np.float32]) -> bool:
 
 
 def _choose_supply(
-    resolved: Resolved, points: NDArray[np.float32], decoys: Decoys | None, labels: ArrayLike | None, draws: Draws
+    resolved: ResolvedRecipe, points: NDArray[np.float32], decoys: Decoys | None, labels: ArrayLike | None, draws: Draws
 ) -> Supply | None:
     """Return the decoys each descriptor may get under this kind of lifting; None where it needs none."""
     link = resolved.recipe.links[-1]

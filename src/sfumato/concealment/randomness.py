@@ -13,11 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.concealment.keys import SHORTEST_KEY, is_weak
 from sfumato.errors import InputError, WeakSecretWarning
-
-SHORTEST_SECRET = 16
-SHORTEST_TEXT = 32
-"""Hexadecimal digits of 16 random bytes; what people think of and type is shorter, or not random at all."""
 
 
 class Draws(Protocol):
@@ -52,7 +49,7 @@ class KeyedDraws:
             raise InputError("secret: expected unguessable bytes, for example secrets.token_bytes(32)")
         if is_weak(secret):
             warnings.warn(
-                f"this secret can be guessed: use at least {SHORTEST_SECRET} random bytes, and no words, for example "
+                f"this secret can be guessed: use at least {SHORTEST_KEY} random bytes, and no words, for example "
                 f"secrets.token_bytes(32)",
                 WeakSecretWarning,
                 stacklevel=4,
@@ -73,25 +70,6 @@ class KeyedDraws:
         parts = (self._key, self._context, purpose, self._points[row].tobytes())
         framed = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
         return hashlib.shake_256(framed).digest(count)
-
-
-def is_weak(secret: bytes) -> bool:
-    """Tell whether a secret is too short, too regular, or a text too short or too much like words, to be random.
-
-    Random bytes are hardly ever a text. A text of random bytes has 32 characters or more: digits of base 16, or many
-    different capitals, small letters and digits, without spaces.
-    """
-    if len(secret) < SHORTEST_SECRET or len(set(secret)) < 8:
-        return True
-    try:
-        text = bytes(secret).decode("utf-8").strip()
-    except UnicodeDecodeError:
-        return False
-    if not text.replace("\n", " ").isprintable():
-        return False
-    is_mixed = all(any(test(c) for c in text) for test in (str.isupper, str.islower, str.isdigit))
-    is_base_64 = is_mixed and len(set(text)) >= SHORTEST_TEXT // 2 and not any(c.isspace() for c in text)
-    return len(text) < SHORTEST_TEXT or not (is_base_64 or set(text.lower()) <= set("0123456789abcdef"))
 
 
 class SeededDraws:

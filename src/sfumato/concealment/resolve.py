@@ -40,7 +40,7 @@ _files: "OrderedDict[tuple[str | int, ...], Encoder]" = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedRecipe:
     """A recipe whose encoders were read: each of its encoder links names a checksum; ``encoders`` in their order."""
 
     recipe: Recipe
@@ -60,7 +60,7 @@ class Resolved:
             )
 
 
-def resolve(recipe: Recipe | str, key: bytes | None = None, width: int = 128) -> Resolved:
+def resolve(recipe: Recipe | str, key: bytes | None = None, width: int = 128) -> ResolvedRecipe:
     """Find the encoders of a recipe, and return it with their checksums.
 
     ``ninja:FILE`` and ``compress-48:FILE`` are read from files, ``ninja-NAME`` and ``compress-48`` are of the package.
@@ -87,9 +87,9 @@ def resolve(recipe: Recipe | str, key: bytes | None = None, width: int = 128) ->
             encoders.append(encoder)
         links.append(link)
     if not encoders:
-        return Resolved(given, ())
+        return ResolvedRecipe(given, ())
     named = Recipe(links=tuple(links), evaluation_seed=given.evaluation_seed, keyed=given.keyed, decoys=given.decoys)
-    return Resolved(named, tuple(encoders))
+    return ResolvedRecipe(named, tuple(encoders))
 
 
 def resolve_ahead(recipe: Recipe | str) -> Recipe:
@@ -106,7 +106,7 @@ def resolve_ahead(recipe: Recipe | str) -> Recipe:
     return Recipe(links=(*before, seal if seal.checksum else unnamed(seal)))
 
 
-def encode_points(resolved: Resolved, points: ArrayLike) -> Floats:
+def encode_points(resolved: ResolvedRecipe, points: ArrayLike) -> Floats:
     """Return points (N, n) as the encoders of a recipe make them, (N, n'), before any lifting; as they are without."""
     rows: Floats = np.asarray(points, np.float32)
     for encoder in resolved.encoders:
@@ -114,7 +114,7 @@ def encode_points(resolved: Resolved, points: ArrayLike) -> Floats:
     return rows
 
 
-def encode_decoys(resolved: Resolved, decoys: Decoys) -> Decoys:
+def encode_decoys(resolved: ResolvedRecipe, decoys: Decoys) -> Decoys:
     """Return decoys in the space of a recipe's encoders, kept for the next call with the same object.
 
     Raises InputError for decoys of other dimensions than the encoder takes.
@@ -122,7 +122,7 @@ def encode_decoys(resolved: Resolved, decoys: Decoys) -> Decoys:
     return _encode_decoys(decoys, resolved.encoders) if resolved.encoders else decoys
 
 
-def find_encoders(recipe: Recipe, given: Iterable[Encoder] = ()) -> Resolved | None:
+def find_encoders(recipe: Recipe, given: Iterable[Encoder] = ()) -> ResolvedRecipe | None:
     """Return the encoders that a recorded recipe names, among ``given``, those of the package, and those read before.
 
     None where one is at hand nowhere.
@@ -187,7 +187,7 @@ def _find(link: Link, recipe: Recipe) -> tuple[Encoder, Link]:
     return remember(encoder), replace(link, variant=f"{variant}@{encoder.checksum[:CHECKSUM_DIGITS]}")
 
 
-def before_seal(recipe: Recipe | str) -> Resolved | None:
+def before_seal(recipe: Recipe | str) -> ResolvedRecipe | None:
     """Return the encoders that come before the seal of a recipe, which anyone may know; None if there are none."""
     links = Recipe.of(recipe).links[:-1]
     return resolve(Recipe(links=links)) if links else None

@@ -19,7 +19,8 @@ from dataclasses import replace
 import numpy as np
 
 from sfumato.concealment.encoder import SEALED, WIDEST, Encoder
-from sfumato.concealment.randomness import SHORTEST_SECRET, normal, uniform
+from sfumato.concealment.keys import EVALUATION_KEY, SHORTEST_KEY, is_public
+from sfumato.concealment.randomness import normal, uniform
 from sfumato.errors import InputError, RecipeError, WideSealWarning
 from sfumato.types.recipe import CHECKSUM_DIGITS, Link, Recipe
 
@@ -27,42 +28,15 @@ BANDWIDTH = 0.235
 """Standard deviation of the kernel that codes tell, for descriptors of unit norm: true matches of SIFT lie within it
 or not far beyond, most others at four times of it."""
 
+USUAL_WIDTH = 128
+"""Numbers of a descriptor that we extract; descriptors of other programs may have others."""
+
 FEWEST_BITS = 32
 MOST_BITS = 512
 WIDEST_BANDWIDTH = 0.27
 """Beyond either a seal warns: what attackers without the key got was measured to grow with both."""
 CLOSER = {"sift": 1.0, "rootsift": 0.78, "hardtfeat": 0.7}
 """How far apart unrelated descriptors of a kind lie, of the distance of SIFT's: seals must be as much narrower."""
-
-EVALUATION_KEY = b"the key of all evaluations, which protects nobody"
-"""Stands here for anyone to read: a recipe that names a seal of it is sealed without being given a key."""
-SEEDED = b"evaluation seed "
-
-
-def sealing_key(secret: bytes | None, evaluation_seed: int | None) -> bytes | None:
-    """Return the key for a seal: the secret, or one that anyone can make of an evaluation seed; None for neither."""
-    if secret is not None or evaluation_seed is None:
-        return secret
-    return SEEDED + b"%d" % evaluation_seed
-
-
-def key_for_place(key: bytes, place: str) -> bytes:
-    """Return a key of its own for a place, made of a device key: what is sealed under one never matches another.
-
-    A key comes out of a thousand or two of descriptors that are known with their codes. Who photographed one place, or
-    has a photo that was sealed there, then reads that place and no other.
-
-    Raises InputError for no name.
-    """
-    if not isinstance(place, str) or not place.strip():
-        raise InputError("a place needs a name, the same on all devices whose features are to match there")
-    hashed = hashlib.blake2b(key, digest_size=32).digest()
-    return hashlib.blake2b(place.strip().encode(), key=hashed, person=b"sfumato place", digest_size=32).digest()
-
-
-def is_public(key: bytes) -> bool:
-    """Tell whether a key is one that evaluations use, and protects nobody."""
-    return bytes(key) == EVALUATION_KEY or bytes(key).startswith(SEEDED)
 
 
 def make_seal(key: bytes, input_dim: int, bits: int, bandwidth: float = BANDWIDTH) -> Encoder:
@@ -142,9 +116,9 @@ def checked_key(recipe: Recipe, key: bytes | None) -> bytes:
             f"recipe {recipe} needs the device key{' it was made with' if recipe.links[-1].checksum else ''}: give "
             f"--secret-file, or secret=, the same for all devices whose features are to match"
         )
-    if not isinstance(key, bytes | bytearray) or len(key) < SHORTEST_SECRET:
+    if not isinstance(key, bytes | bytearray) or len(key) < SHORTEST_KEY:
         raise RecipeError(
-            f"recipe {recipe}: a device key has {SHORTEST_SECRET} random bytes or more, for example "
+            f"recipe {recipe}: a device key has {SHORTEST_KEY} random bytes or more, for example "
             f"secrets.token_bytes(32): archives show its fingerprint, on which anyone can try out shorter ones"
         )
     return bytes(key)
@@ -160,9 +134,9 @@ def check_sealed(recipe: Recipe) -> None:
 
 
 def is_made_under(made: Recipe, wanted: Recipe, key: bytes | None) -> bool:
-    """Tell whether a sealed recipe that an archive names is what another gives under a key, for rows of some width.
+    """Tell whether the sealed recipe of an archive is what another recipe gives under a key, for rows of any width.
 
-    Without a key only the sizes are compared. Names cost little, so that all widths are tried.
+    Without a key only the sizes are compared. A name tells no width: the usual one is tried first, then all others.
     """
     link = made.links[-1]
     if not made.is_sealed or (*made.links[:-1], unnamed(link)) != (*wanted.links[:-1], unnamed(wanted.links[-1])):
@@ -170,7 +144,8 @@ def is_made_under(made: Recipe, wanted: Recipe, key: bytes | None) -> bool:
     if key is None or not link.checksum:
         return key is None
     sizes = link.dim or 0, bandwidth_of(link)
-    return any(_name(_seed(key, width, *sizes)).startswith(link.checksum) for width in range(1, WIDEST + 1))
+    widths = (USUAL_WIDTH, *range(1, WIDEST + 1))
+    return any(_name(_seed(key, width, *sizes)).startswith(link.checksum) for width in widths)
 
 
 def warn_if_wide(recipe: Recipe, kind: str = "sift", stacklevel: int = 3) -> None:

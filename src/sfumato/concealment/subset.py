@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.randomness import Draws, KeyedDraws, distinct_integers
 from sfumato.errors import ArchiveError, DecoyError, RecipeError
-from sfumato.store import Archive, load
-from sfumato.store.layout import Header
+from sfumato.store.archive import Archive, load
+from sfumato.store.layout import ImageHeader
 from sfumato.subspace.reference import canonical_origin
 from sfumato.types.concealed import Subspaces
 from sfumato.types.recipe import Link, Recipe
@@ -37,7 +37,7 @@ AT_ONCE = 2**22
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class PrivacyCost:
     """What releases spend: eps of each descriptor, of each image (all its descriptors), and over all releases of it.
 
     Infinite where draws can be repeated by someone: there is no guarantee then.
@@ -56,7 +56,7 @@ class Spent:
         )
 
 
-def privacy_spent(recipe: Recipe | str, features: int, releases: int = 1) -> Spent | None:
+def privacy_spent(recipe: Recipe | str, features: int, releases: int = 1) -> PrivacyCost | None:
     """Return what so many releases of an image of so many features spend; None for recipes without a guarantee.
 
     Every row is drawn on its own, equal descriptors too: one that stands in an image c times spends c eps, and
@@ -70,8 +70,8 @@ def privacy_spent(recipe: Recipe | str, features: int, releases: int = 1) -> Spe
     if epsilon is None:
         return None
     if chain.evaluation_seed is not None or chain.keyed:
-        return Spent(math.inf, math.inf, math.inf)
-    return Spent(epsilon, features * epsilon, releases * features * epsilon)
+        return PrivacyCost(math.inf, math.inf, math.inf)
+    return PrivacyCost(epsilon, features * epsilon, releases * features * epsilon)
 
 
 def exclusion_probability(entries: int, size: int, epsilon: float) -> float:
@@ -166,7 +166,7 @@ BARE = np.array([1, 0], np.float32)
 
 
 @dataclass(frozen=True, slots=True)
-class Releases:
+class ArchivePrivacy:
     """What was released with a guarantee: eps of a release from ``least`` to ``most``, what the ``feature`` and the
     ``photo`` that it costs most spent over all their releases, in how many ``images`` and ``rows`` that photo is."""
 
@@ -196,7 +196,7 @@ def spent_by(path: Path) -> str | None:
         return spent_in(archive, archive.summary().images)
 
 
-def spent_in(archive: Archive, entries: Iterable[Header]) -> str | None:
+def spent_in(archive: Archive, entries: Iterable[ImageHeader]) -> str | None:
     """As ``spent_by``, of an open archive. Images that cannot be read are told elsewhere."""
     keypoints, epsilons = list[NDArray[np.float32]](), list[float]()
     for entry in entries:
@@ -208,20 +208,20 @@ def spent_in(archive: Archive, entries: Iterable[Header]) -> str | None:
     return str(count_releases(keypoints, epsilons)) if keypoints else None
 
 
-def count_releases(keypoints: list[NDArray[np.float32]], epsilons: list[float]) -> Releases:
+def count_releases(keypoints: list[NDArray[np.float32]], epsilons: list[float]) -> ArchivePrivacy:
     """Count what images of these keypoints (N, 4) spent, each row an eps of its image; there is one image or more.
 
     Images that share a row, or are linked by others that do, are of one photo.
     """
     image = np.repeat(np.arange(len(keypoints)), [len(rows) for rows in keypoints])
     if not len(image):
-        return Releases(min(epsilons), max(epsilons), 0.0, 0.0, 1, 0)
+        return ArchivePrivacy(min(epsilons), max(epsilons), 0.0, 0.0, 1, 0)
     feature = _features(np.concatenate(keypoints))
     epsilon = np.asarray(epsilons)[image]
     photo = _photos(image, feature, len(keypoints))
     spent = np.bincount(photo[image], epsilon)
     dearest = int(spent.argmax())
-    return Releases(
+    return ArchivePrivacy(
         least=min(epsilons),
         most=max(epsilons),
         feature=float(np.bincount(feature, epsilon).max()),

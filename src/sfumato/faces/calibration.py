@@ -1,30 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The threshold of a gallery, from faces of other people: how near do strangers come?
+"""Calibration of a gallery: the threshold, measured on faces of other people.
 
 Runs where clear embeddings may be seen. The faces should be of people who are neither enrolled nor among the decoys.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sfumato.concealment.decoy_file import as_decoys
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.faces import conceal_embeddings, split_decoys
 from sfumato.errors import FileError, InputError
 from sfumato.faces.compare import POINT, SUBSPACE, Threshold, checked_comparison, choose_threshold, pair_distances
 from sfumato.faces.enrollment import refuse_decoys
 from sfumato.faces.gallery_file import changing, load_gallery
-from sfumato.faces.probe import gallery_decoys, make_probe, need_decoys
+from sfumato.faces.probe import FaceInput, gallery_decoys, make_probe, need_decoys, read_faces, values_by_name
+from sfumato.features.faces import FaceParams
 from sfumato.types.clear import Embeddings, people_of
+from sfumato.types.progress import Progress, identity
 from sfumato.types.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrateParams:
-    """``rate`` the share of strangers that may be accepted; ``pairs`` how many are compared, drawn by ``seed``."""
+    """``rate``: share of strangers that may be accepted. ``pairs``: number of pairs compared, drawn with ``seed``."""
 
     rate: float = 1e-3
     comparison: str = POINT
@@ -37,30 +40,80 @@ class CalibrateParams:
             raise InputError(f"pairs must be positive, seed not negative: got {self.pairs}, {self.seed}")
 
 
+DEFAULTS = CalibrateParams()
+
+
 def calibrate(
+    faces: FaceInput,
+    gallery: str | os.PathLike[str],
+    *,
+    rate: float = DEFAULTS.rate,
+    comparison: str = DEFAULTS.comparison,
+    decoys: Decoys | str | os.PathLike[str] | None = None,
+    people: Mapping[str, str] | Sequence[str] | None = None,
+    labels: Mapping[str, str] | ArrayLike | None = None,
+    pairs: int = DEFAULTS.pairs,
+    seed: int = DEFAULTS.seed,
+    params: FaceParams | None = None,
+    extractor: str | None = None,
+    progress: Progress = identity,
+) -> Threshold:
+    """Choose the distance up to which a probe is accepted, and store it in a gallery's file.
+
+    ``faces``, pictures or embeddings of many people who are not enrolled, are concealed as the gallery's are, and
+    different people compared; nothing of them is kept. ``rate`` is the share of strangers that may be accepted: 0.001
+    needs 10,000 pairs of different people. ``people`` names the person on each face, as a list or by the face's name;
+    by default it is the name without a number at its end, as LFW has them. ``comparison``, ``decoys``, ``labels``,
+    ``params`` and ``extractor`` are those of ``verify``; ``pairs`` limits the pairs, drawn with ``seed``.
+
+    Raises InputError where there are too few pairs to measure the rate, DecoyError for a face among the decoys,
+    FileError for a file that cannot be read or written.
+
+    >>> import numpy as np, tempfile, sfumato
+    >>> strangers = np.random.default_rng(0).normal(size=(80, 64))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = sfumato.enroll(np.eye(1, 64), f"{folder}/gallery.h5", ids="alice")
+    ...     calibrate(strangers, f"{folder}/gallery.h5", rate=0.01, people=[str(i) for i in range(80)]).measured_rate
+    0.009968354430379747
+    """
+    settings = CalibrateParams(rate=rate, comparison=comparison, pairs=pairs, seed=seed)
+    embeddings = read_faces(faces, params, extractor=extractor, progress=progress)
+    if people is None and not isinstance(faces, str | os.PathLike | Embeddings):
+        raise InputError(f"people: give a name for each of the {len(embeddings)} embeddings")
+    before, decoys = load_gallery(gallery), as_decoys(decoys)
+    make_probe(embeddings[:0], before, POINT)  # of the same network and dimension
+    gallery_decoys(before.recipe, decoys)
+    threshold = measure_threshold(embeddings, before.recipe, decoys, settings, people=people, labels=labels)
+    with changing(gallery) as change:
+        if change.before is None or change.before.recipe.identity != before.recipe.identity:
+            raise FileError(f"{gallery}: the gallery was replaced meanwhile; calibrate again")
+        change.after = change.before.with_threshold(threshold)
+    return threshold
+
+
+def measure_threshold(
     embeddings: Embeddings,
     recipe: Recipe,
     decoys: Decoys | None,
     params: CalibrateParams,
     *,
-    people: Sequence[str] | None = None,
-    labels: ArrayLike | None = None,
+    people: Mapping[str, str] | Sequence[str] | None = None,
+    labels: Mapping[str, str] | ArrayLike | None = None,
 ) -> Threshold:
     """Conceal faces as a gallery does, compare pairs of different people, and choose the threshold.
 
-    ``people`` (N,) says who each is; by default their names without a number behind. Each face is lifted once, and for
-    s-to-s a second time as a probe, with decoys of the other half of the database.
-
-    Raises InputError where there are too few pairs to measure the wanted rate, DecoyError for a face among the decoys.
+    Each face is lifted once, and for s-to-s a second time as a probe, with the other half of the decoys.
     """
     need_decoys(recipe, decoys)
     refuse_decoys(embeddings, decoys)
-    who = people_of(embeddings.names) if people is None else tuple(people)
-    if len(who) != len(embeddings):
-        raise InputError(f"people: {len(embeddings)} faces have {len(who)} names")
-    if len(set(who)) < 2:
-        raise InputError(_one_person(embeddings.names, who, by_name=people is None))
-    rows0, rows1 = stranger_pairs(who, params.pairs, np.random.default_rng(params.seed))
+    by_name = values_by_name(people, embeddings.names, "person")
+    persons = people_of(embeddings.names) if people is None else tuple(str(person) for person in np.asarray(by_name))
+    if len(persons) != len(embeddings):
+        raise InputError(f"people: {len(embeddings)} faces have {len(persons)} names")
+    if len(set(persons)) < 2:
+        raise InputError(_one_person(embeddings.names, persons, by_name=people is None))
+    labels = values_by_name(labels, embeddings.names, "label")
+    rows0, rows1 = stranger_pairs(persons, params.pairs, np.random.default_rng(params.seed))
     halves = (None, None) if decoys is None else split_decoys(decoys)
     templates = conceal_embeddings(embeddings, recipe, halves[0], labels=labels)
     probes = (
@@ -68,52 +121,33 @@ def calibrate(
         if params.comparison == SUBSPACE
         else embeddings.values
     )
-    found = pair_distances(probes, templates.subspaces, rows0, rows1)
-    return choose_threshold(found, params.rate, comparison=params.comparison, people=len(set(who)))
+    distances = pair_distances(probes, templates.subspaces, rows0, rows1)
+    return choose_threshold(distances, params.rate, comparison=params.comparison, people=len(set(persons)))
 
 
-def _one_person(names: Sequence[str], who: Sequence[str], *, by_name: bool) -> str:
+def _one_person(names: Sequence[str], persons: Sequence[str], *, by_name: bool) -> str:
     """Say why there are no two people to compare, and how names make people."""
     if not names:
         return "there is no face to calibrate with: give faces of many people"
     if not by_name:
-        return f"all {len(names)} faces are of {who[0]!r:.80}: give faces of many people, or another table of people"
+        return (
+            f"all {len(names)} faces are of {persons[0]!r:.80}: give faces of many people, or another table of people"
+        )
     return (
-        f"all {len(names)} faces would be of one person, {who[0]!r:.80}: a name without '_' or '-' and a number behind "
-        f"it is the person, so that {names[0]!r:.80} is of {who[0]!r:.80}. Say who each is with --people TABLE "
-        f"('name,person'), or give other names"
+        f"all {len(names)} faces would be of one person, {persons[0]!r:.80}: the person is the name without '_' or '-' "
+        f"and a number at its end, so that {names[0]!r:.80} is of {persons[0]!r:.80}. Name the person on each face with "
+        f"--people TABLE ('name,person'), or give the faces other names"
     )
 
 
 def stranger_pairs(
-    people: Sequence[str], wanted: int, rng: np.random.Generator
+    people: Sequence[str], pairs: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return rows of pairs of different people: every pair, both ways, or about so many drawn at random."""
+    """Return rows of pairs of different people: all, both ways, or about ``pairs`` drawn at random."""
     _, of_person = np.unique(np.array(people, np.str_), return_inverse=True)
     count = len(of_person)
-    few = count * count <= 2 * wanted
-    rows0, rows1 = np.indices((count, count)).reshape(2, -1) if few else rng.integers(0, count, (2, 2 * wanted))
+    takes_all = count * count <= 2 * pairs
+    rows0, rows1 = np.indices((count, count)).reshape(2, -1) if takes_all else rng.integers(0, count, (2, 2 * pairs))
     strangers = np.flatnonzero(of_person[rows0] != of_person[rows1])
-    strangers = strangers if few else strangers[:wanted]
+    strangers = strangers if takes_all else strangers[:pairs]
     return rows0[strangers].astype(np.int64), rows1[strangers].astype(np.int64)
-
-
-def calibrate_gallery(
-    path: str | os.PathLike[str],
-    embeddings: Embeddings,
-    decoys: Decoys | None,
-    params: CalibrateParams,
-    *,
-    people: Sequence[str] | None = None,
-    labels: ArrayLike | None = None,
-) -> Threshold:
-    """Choose the threshold for a gallery's file and store it there, in the place of the one for the same comparison."""
-    gallery = load_gallery(path)
-    make_probe(embeddings[:0], gallery, POINT)  # of the same network and dimension
-    gallery_decoys(gallery.recipe, decoys)
-    chosen = calibrate(embeddings, gallery.recipe, decoys, params, people=people, labels=labels)
-    with changing(path) as change:
-        if change.before is None or change.before.recipe.identity != gallery.recipe.identity:
-            raise FileError(f"{path}: the gallery was replaced meanwhile; calibrate again")
-        change.after = change.before.with_threshold(chosen)
-    return chosen

@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Enrolling people on the device that sees them: clear embeddings in, concealed templates in the gallery's file.
+"""Enrollment on the device that sees the people: clear embeddings in, concealed templates in the gallery's file.
 
-The only modules of this package that see clear embeddings are this one, ``calibrate.py``, ``likeness.py``, ``probe.py``
-and ``read.py``; what a server runs (``gallery.py``, ``galleryfile.py``, ``compare.py``, ``identify.py``,
-``thresholds.py``) never imports them.
+A face must not become a template if it looks like someone else's, unlike the person's own, or is among the decoys.
+Without a threshold in the gallery only the same photo is recognised; different photos of one face are not.
+
+This module, ``calibration`` and ``probe`` see clear embeddings; the other modules of the package, which a server runs,
+never import them.
 """
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sfumato.concealment.decoy_file import as_decoys
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.faces import conceal_embeddings, conceal_parallel, split_decoys
 from sfumato.errors import DecoyError, FileError, InputError
@@ -20,15 +23,11 @@ from sfumato.faces.compare import POINT, Threshold, pair_distances
 from sfumato.faces.decide import Identifier
 from sfumato.faces.gallery import Gallery
 from sfumato.faces.gallery_file import changing
-from sfumato.faces.probe import gallery_decoys, need_decoys
+from sfumato.faces.probe import FaceInput, gallery_decoys, need_decoys, one_face, read_faces, values_by_name
+from sfumato.features.faces import FaceParams
 from sfumato.types.clear import Embeddings
+from sfumato.types.progress import Progress, identity
 from sfumato.types.recipe import Recipe
-
-# ----------------------------------------------------------------
-# Faces that must not become templates: like somebody else's, unlike the person's own, or among the decoys
-# Runs where clear embeddings may be seen. Different photos of one person are told from those of two by a gallery's
-# threshold alone; one and the same photo is told without any.
-
 
 SAME_PHOTO = 1e-2
 """An embedding this near to a template is the one that is concealed in it: rounding is a hundredth of that."""
@@ -39,13 +38,180 @@ SAME_FACE = 0.999
 AT_ONCE = 4096
 
 
+@dataclass(frozen=True, slots=True)
+class Enrollment:
+    """The result: the ``ids``, the ``gallery`` as it is now, and those whose template is not their first.
+
+    ``compared``: whether the faces were compared with the enrolled ones. Without a threshold for p-to-s only the same
+    photo is recognised.
+    """
+
+    ids: tuple[str, ...]
+    gallery: Gallery
+    released_before: tuple[str, ...] = ()
+    compared: bool = True
+
+
+def enroll(
+    faces: FaceInput,
+    gallery: str | os.PathLike[str],
+    *,
+    ids: str | Sequence[str] | None = None,
+    recipe: Recipe | str | None = None,
+    decoys: Decoys | str | os.PathLike[str] | None = None,
+    row: str | None = None,
+    labels: Mapping[str, str] | ArrayLike | None = None,
+    allow_similar: bool = False,
+    params: FaceParams | None = None,
+    extractor: str | None = None,
+    progress: Progress = identity,
+) -> Enrollment:
+    """Conceal faces and add them to a gallery's file, which is made if it is missing.
+
+    ``faces`` is a picture, a folder of pictures, a file of embeddings, of which ``row`` chooses one, or embeddings
+    (N, n). ``ids`` are by default the names in the file. ``recipe`` is by default the gallery's; a new gallery takes
+    hybrid-2 with ``decoys`` and random-2 without. ``labels``, one per face, belong to hybrid-labels. ``params`` are for
+    pictures, ``extractor`` names the network of embeddings.
+
+    An id that is enrolled is refused, and so is a photo that is enrolled. Where the gallery has a threshold for p-to-s
+    a face that would be accepted as someone else is refused too, unless ``allow_similar``: two templates of one face
+    would reveal it. All are enrolled or none.
+
+    Raises InputError for these, DecoyError for missing decoys and for a face among them, FileError for a file that
+    cannot be read or written.
+
+    >>> import numpy as np, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     enroll(np.eye(2, 64), f"{folder}/gallery.h5", ids=["alice", "bob"]).gallery
+    Gallery(ConcealedTemplates(Subspaces(2 of dimension 2 in R^64), 'random-2', unknown), 0 revoked, 0 thresholds)
+    """
+    embeddings = _with_ids(faces, ids, row, params, extractor, progress)
+    decoys = as_decoys(decoys)
+    if not len(embeddings):
+        raise InputError("there is no face to enroll")
+    refuse_decoys(embeddings, decoys)
+    with changing(gallery) as change:
+        before = change.before
+        if before is None:
+            first_recipe = Recipe.of(recipe or ("random-2" if decoys is None else "hybrid-2"))
+            before = Gallery.empty(first_recipe, embeddings.extractor, embeddings.values.shape[1])
+        before.refuse_enrolled(embeddings.names)
+        recipe = before.recipe if recipe is None else Recipe.of(recipe)
+        need_decoys(recipe, decoys)
+        for_templates = None if decoys is None else split_decoys(decoys)[0]  # the other half is for probes
+        new = conceal_embeddings(
+            embeddings, recipe, for_templates, labels=values_by_name(labels, embeddings.names, "label")
+        )
+        if change.before is None:  # with the decoys in its recipe
+            before = Gallery.empty(new.recipe, new.extractor, new.subspaces.ambient_dim)
+        released_before = tuple(person for person in new.ids if person in before.releases)
+        after = before.add(new)
+        if not allow_similar:
+            refuse_similar(after, embeddings, new.ids)
+        change.after = after
+    compared = len(after) < 2 or allow_similar or point_threshold(after) is not None
+    return Enrollment(new.ids, after, released_before, compared)
+
+
+def renew(
+    faces: FaceInput,
+    gallery: str | os.PathLike[str],
+    *,
+    ids: str | Sequence[str] | None = None,
+    decoys: Decoys | str | os.PathLike[str] | None = None,
+    row: str | None = None,
+    allow_different: bool = False,
+    allow_similar: bool = False,
+    params: FaceParams | None = None,
+    extractor: str | None = None,
+    progress: Progress = identity,
+) -> Enrollment:
+    """Replace templates by those of newer photos, along the same directions: nothing is drawn, old and new never meet.
+
+    Where the gallery has a threshold for p-to-s, a photo that the old template would reject is refused unless
+    ``allow_different``, and one that would be accepted as someone else unless ``allow_similar``. The same photo as
+    someone else's is refused, and with the gallery's ``decoys`` a face that is among them. All are renewed or none.
+    The other arguments are those of ``enroll``.
+
+    Raises InputError for these and for someone who is not enrolled, DecoyError for a face among the decoys, FileError
+    for a file that cannot be read or written.
+
+    >>> import numpy as np, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = enroll(np.eye(1, 64), f"{folder}/gallery.h5", ids="alice")
+    ...     renew(np.eye(1, 64) + 0.01, f"{folder}/gallery.h5", ids="alice").ids
+    ('alice',)
+    """
+    embeddings = _with_ids(faces, ids, row, params, extractor, progress)
+    decoys = as_decoys(decoys)
+    refuse_decoys(embeddings, decoys)
+    with changing(gallery) as change:
+        if change.before is None:
+            raise FileError(f"{gallery}: no such gallery; there is nobody to renew")
+        before = change.before
+        rows = [before.row(person) for person in embeddings.names]
+        gallery_decoys(before.recipe, decoys)
+        after = before.replace(conceal_parallel(embeddings, before.templates[rows]))
+        if not allow_different:
+            refuse_different(before, embeddings)
+        if not allow_similar:
+            refuse_similar(after, embeddings, embeddings.names)
+        change.after = after
+    compared = (allow_different and allow_similar) or point_threshold(after) is not None
+    return Enrollment(embeddings.names, after, (), compared)
+
+
+def revoke(ids: str | Sequence[str], gallery: str | os.PathLike[str]) -> Gallery:
+    """Remove people from a gallery's file, and return the gallery; that they were released is remembered.
+
+    Raises InputError for someone who is not enrolled, FileError for a file that cannot be read or written.
+
+    >>> import numpy as np, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = enroll(np.eye(2, 64), f"{folder}/gallery.h5", ids=["alice", "bob"])
+    ...     revoke("bob", f"{folder}/gallery.h5").revoked
+    ('bob',)
+    """
+    people = (ids,) if isinstance(ids, str) else tuple(dict.fromkeys(ids))
+    with changing(gallery) as change:
+        if change.before is None:
+            raise FileError(f"{gallery}: no such gallery; there is nobody to revoke")
+        change.after = change.before.revoke(people)
+    return change.after
+
+
+def _with_ids(
+    faces: FaceInput,
+    ids: str | Sequence[str] | None,
+    row: str | None,
+    params: FaceParams | None,
+    extractor: str | None,
+    progress: Progress,
+) -> Embeddings:
+    """Read faces and give them their ids: the given ones, or else the names in the file."""
+    embeddings = read_faces(faces, params, extractor=extractor, progress=progress)
+    if row is not None or isinstance(ids, str):
+        embeddings = one_face(embeddings, row, faces)
+    if ids is not None:
+        names = (ids,) if isinstance(ids, str) else tuple(ids)
+        embeddings = Embeddings(embeddings.values, names, embeddings.extractor)
+    elif not isinstance(faces, str | os.PathLike | Embeddings):
+        raise InputError(f"ids: give one for each of the {len(embeddings)} embeddings")
+    if len(set(embeddings.names)) < len(embeddings):
+        raise InputError("faces: two have the same name; names become ids and must differ")
+    return embeddings
+
+
+# --- faces that must not become templates
+
+
 def point_threshold(gallery: Gallery) -> Threshold | None:
-    """Return the threshold that clear embeddings are held against, if the gallery has one; that of s-to-s is none."""
-    return next((one for one in gallery.thresholds if one.comparison == POINT), None)
+    """Return the threshold for clear embeddings, if the gallery has one; that of s-to-s does not serve."""
+    return next((limit for limit in gallery.thresholds if limit.comparison == POINT), None)
 
 
 def refuse_similar(gallery: Gallery, embeddings: Embeddings, ids: Sequence[str]) -> None:
-    """Raise InputError if a face would be accepted as somebody else of a gallery that holds it as one of ``ids``.
+    """Raise InputError if a face would be accepted as someone else of a gallery that contains it as one of ``ids``.
 
     Without a threshold for clear embeddings only the same photo is recognised.
     """
@@ -53,13 +219,13 @@ def refuse_similar(gallery: Gallery, embeddings: Embeddings, ids: Sequence[str])
         return
     threshold = point_threshold(gallery)
     limit = SAME_PHOTO if threshold is None else max(SAME_PHOTO, threshold.distance)
-    found, rows = Identifier(gallery.templates).search(embeddings.values, k=2)
-    own = np.array([gallery.row(one) for one in ids])
-    similar = (rows != own[:, None]) & (found <= limit)
+    distances, rows = Identifier(gallery.templates).search(embeddings.values, k=2)
+    own = np.array([gallery.row(person) for person in ids])
+    similar = (rows != own[:, None]) & (distances <= limit)
     if not similar.any():
         return
-    mine, place = np.argwhere(similar)[0]
-    if threshold is None or found[mine, place] <= SAME_PHOTO:
+    face, rank = np.argwhere(similar)[0]
+    if threshold is None or distances[face, rank] <= SAME_PHOTO:
         advice = "It is the same photo: leave it out, or allow similar faces (--allow-similar)"
     else:
         chance = threshold.measured_rate * (len(gallery) - 1)
@@ -68,26 +234,26 @@ def refuse_similar(gallery: Gallery, embeddings: Embeddings, ids: Sequence[str])
             f"different people"
         )
     raise InputError(
-        f"{ids[mine]!r:.80} looks like {gallery.templates.ids[rows[mine, place]]!r:.80}, who is enrolled or about to "
-        f"be; {int(similar.any(axis=1).sum())} of {len(ids)} faces look like somebody. Two templates of one face would "
+        f"{ids[face]!r:.80} looks like {gallery.templates.ids[rows[face, rank]]!r:.80}, who is enrolled or about to "
+        f"be; {int(similar.any(axis=1).sum())} of {len(ids)} faces look like someone. Two templates of one face would "
         f"reveal it. {advice}"
     )
 
 
 def refuse_different(gallery: Gallery, embeddings: Embeddings) -> None:
-    """Raise InputError if a face would be rejected as the one whose name it has, where the gallery has a threshold."""
+    """Raise InputError if a face would be rejected as the person it renews, where the gallery has a threshold."""
     threshold = point_threshold(gallery)
     if threshold is None:
         return
-    rows = [gallery.row(one) for one in embeddings.names]
-    found = pair_distances(embeddings.values, gallery.templates, np.arange(len(rows)), np.array(rows, np.int64))
-    different = np.flatnonzero(found > threshold.distance)
+    rows = [gallery.row(person) for person in embeddings.names]
+    distances = pair_distances(embeddings.values, gallery.templates, np.arange(len(rows)), np.array(rows, np.int64))
+    different = np.flatnonzero(distances > threshold.distance)
     if different.size:
         first = different[0]
         raise InputError(
-            f"the new photo of {embeddings.names[first]!r:.80} would be rejected: it is at {found[first]:.4f} from the "
-            f"template, the threshold is {threshold.distance:.4f} ({POINT}); so are {different.size} of {len(rows)}. A "
-            f"template must not move to another face: take another photo, or allow different faces "
+            f"the new photo of {embeddings.names[first]!r:.80} would be rejected: its distance to the template is "
+            f"{distances[first]:.4f}, the threshold {threshold.distance:.4f} ({POINT}); so would {different.size} of "
+            f"{len(rows)}. A template must not move to another face: take another photo, or allow different faces "
             f"(--allow-different) if you know that it is the same person"
         )
 
@@ -107,114 +273,3 @@ def refuse_decoys(embeddings: Embeddings, decoys: Decoys | None) -> None:
                 f"pass through it. Build the decoys from faces of people who are neither enrolled nor measured with: "
                 f"sfumato decoys build --faces"
             )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnrollParams:
-    """How to enroll. ``recipe`` None takes the gallery's; a new gallery takes hybrid-2 with decoys, random-2 without.
-
-    ``labels`` (N,) belong to hybrid-labels. ``allow_similar`` also enrolls a face that looks like somebody enrolled.
-    """
-
-    recipe: Recipe | str | None = None
-    decoys: Decoys | None = field(default=None, repr=False)
-    labels: ArrayLike | None = field(default=None, repr=False)
-    allow_similar: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenewParams:
-    """How to renew. ``allow_different`` also takes a photo that the old template would reject, ``allow_similar`` one
-    that looks like somebody else. With the gallery's ``decoys`` a face that is among them is refused.
-    """
-
-    decoys: Decoys | None = field(default=None, repr=False)
-    allow_different: bool = False
-    allow_similar: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Enrolled:
-    """What became of it: the ``ids``, the ``gallery`` as it is now, and those whose template is not their first.
-
-    ``compared`` tells whether the faces were held against those enrolled, or there was nothing to compare; without a
-    threshold for p-to-s only the same photo can be recognised.
-    """
-
-    ids: tuple[str, ...]
-    gallery: Gallery
-    released_before: tuple[str, ...] = ()
-    compared: bool = True
-
-
-def enroll(path: str | os.PathLike[str], embeddings: Embeddings, params: EnrollParams) -> Enrolled:
-    """Conceal embeddings and add them to a gallery's file, which is made if it is missing; their names become the ids.
-
-    Who is enrolled already is refused, and so is a photo that is enrolled and, where the gallery has a threshold for
-    p-to-s, a face that would be accepted as somebody else: two templates of one face would reveal it. All are enrolled
-    or none.
-
-    Raises InputError for these, DecoyError for missing decoys and for a face among them, FileError for a file that can
-    not be read or written.
-    """
-    if not len(embeddings):
-        raise InputError("there is no face to enroll")
-    refuse_decoys(embeddings, params.decoys)
-    with changing(path) as change:
-        gallery = new_gallery(embeddings, params) if change.before is None else change.before
-        gallery.refuse_enrolled(embeddings.names)
-        recipe = gallery.recipe if params.recipe is None else Recipe.of(params.recipe)
-        need_decoys(recipe, params.decoys)
-        decoys = None if params.decoys is None else split_decoys(params.decoys)[0]  # the others are for probes
-        new = conceal_embeddings(embeddings, recipe, decoys, labels=params.labels)
-        if change.before is None:  # with the decoys noted
-            gallery = Gallery.empty(new.recipe, new.extractor, new.subspaces.ambient_dim)
-        before = tuple(one for one in new.ids if one in gallery.releases)
-        together = gallery.add(new)
-        if not params.allow_similar:
-            refuse_similar(together, embeddings, new.ids)
-        change.after = together
-    compared = len(together) < 2 or params.allow_similar or point_threshold(together) is not None
-    return Enrolled(new.ids, together, before, compared)
-
-
-def renew(path: str | os.PathLike[str], embeddings: Embeddings, params: RenewParams | None = None) -> Enrolled:
-    """Replace templates by newer ones along the same directions; nothing is drawn, and no two of them ever meet.
-
-    Where the gallery has a threshold for p-to-s, a photo that the old template would reject is refused, and one that
-    would be accepted as somebody else; the same photo as somebody else's always. All are renewed or none.
-
-    Raises InputError for these and for somebody who is not enrolled, DecoyError for a face among the decoys, FileError
-    for a file that cannot be read or written.
-    """
-    params = params or RenewParams()
-    refuse_decoys(embeddings, params.decoys)
-    with changing(path) as change:
-        if change.before is None:
-            raise FileError(f"{path}: no such gallery; there is nobody to renew")
-        gallery = change.before
-        rows = [gallery.row(one) for one in embeddings.names]
-        gallery_decoys(gallery.recipe, params.decoys)
-        moved = gallery.replace(conceal_parallel(embeddings, gallery.templates[rows]))
-        if not params.allow_different:
-            refuse_different(gallery, embeddings)
-        if not params.allow_similar:
-            refuse_similar(moved, embeddings, embeddings.names)
-        change.after = moved
-    compared = (params.allow_different and params.allow_similar) or point_threshold(moved) is not None
-    return Enrolled(embeddings.names, moved, (), compared)
-
-
-def revoke(path: str | os.PathLike[str], ids: tuple[str, ...]) -> Gallery:
-    """Remove templates from a gallery's file; that they were released is remembered."""
-    with changing(path) as change:
-        if change.before is None:
-            raise FileError(f"{path}: no such gallery; there is nobody to revoke")
-        change.after = change.before.revoke(ids)
-    return change.after
-
-
-def new_gallery(embeddings: Embeddings, params: EnrollParams) -> Gallery:
-    """Return a gallery of nobody for such embeddings."""
-    recipe = Recipe.of(params.recipe or ("random-2" if params.decoys is None else "hybrid-2"))
-    return Gallery.empty(recipe, embeddings.extractor, embeddings.values.shape[1])

@@ -1,30 +1,108 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the device hands over to be compared: the clear embedding itself (p-to-s), or a lifting of it (s-to-s).
+"""Faces on the device: read from pictures or embeddings, made into probes, verified and identified.
 
-Runs on the device. Templates and probes draw from different halves of the decoys, so that no two strangers share one
-and meet. Every s-to-s probe is a new, independent lifting of the face: whoever keeps several can find the
-face where they meet (section 5 of the paper).
+A probe is the clear embedding itself (p-to-s), or a lifting of it (s-to-s). Templates and probes draw from different
+halves of the decoys, so that no two strangers share a decoy and meet. Every s-to-s probe is a new, independent lifting
+of the face: anyone who keeps several can find the face where they meet (section 5 of the paper).
+
+Pictures need the extra ``face``; embeddings need nothing.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+import os
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sfumato.concealment.decoy_file import as_decoys
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.faces import conceal_embeddings, split_decoys
-from sfumato.errors import DecoyError, FileError, ImageError, InputError, suggest
+from sfumato.errors import DecoyError, FileError, ImageError, InputError, SkippedWarning, suggest
 from sfumato.faces.compare import POINT, checked_comparison
+from sfumato.faces.decide import Decision, Identification, identify_probe, verify_probe
 from sfumato.faces.gallery import Gallery
+from sfumato.faces.gallery_file import load_gallery
 from sfumato.features.embeddings import SUFFIXES, is_embedding_file, read_embeddings
 from sfumato.features.faces import FaceParams, FaceReader
 from sfumato.images.read import list_images, read_image
 from sfumato.types.clear import Embeddings
 from sfumato.types.concealed import ConcealedTemplates
+from sfumato.types.extractor import Extractor
+from sfumato.types.progress import Progress, identity
 from sfumato.types.recipe import Recipe
+
+PathName = str | os.PathLike[str]
+FaceInput = PathName | Embeddings | ArrayLike
+"""A picture, a folder of pictures, a file of embeddings, or embeddings (N, n)."""
+
+REASONS_SHOWN = 3
+
+
+def verify(
+    face: FaceInput,
+    gallery: PathName | Gallery,
+    person: str,
+    *,
+    comparison: str = POINT,
+    decoys: Decoys | PathName | None = None,
+    row: str | None = None,
+    labels: Mapping[str, str] | ArrayLike | None = None,
+    params: FaceParams | None = None,
+    extractor: str | None = None,
+) -> Decision:
+    """Tell whether a face is the person who was enrolled, by the gallery's threshold (``calibrate``).
+
+    ``face`` is a picture, a file of embeddings, of which ``row`` names one, or an embedding (n,). With the
+    ``comparison`` p-to-s the clear embedding is compared; with s-to-s it is concealed first, with the gallery's
+    ``decoys``. ``params`` are for pictures, ``extractor`` names the network of embeddings.
+
+    Raises InputError for someone who is not enrolled, more than one face, or a gallery without a threshold for this
+    comparison, FileError and ImageError for files.
+
+    >>> import numpy as np, tempfile, sfumato
+    >>> rng = np.random.default_rng(0)
+    >>> alice, strangers = rng.normal(size=64), rng.normal(size=(80, 64))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = sfumato.enroll(alice, f"{folder}/gallery.h5", ids="alice")
+    ...     _ = sfumato.calibrate(strangers, f"{folder}/gallery.h5", rate=0.01, people=[str(i) for i in range(80)])
+    ...     photos = alice + 0.1 * rng.normal(size=64), strangers[0]
+    ...     [verify(photo, f"{folder}/gallery.h5", "alice").accepted for photo in photos]
+    [True, False]
+    """
+    people = gallery if isinstance(gallery, Gallery) else load_gallery(gallery)
+    embedding = one_face(read_faces(face, params, extractor=extractor), row, face)
+    return verify_probe(make_probe(embedding, people, comparison, as_decoys(decoys), labels), people, person)
+
+
+def identify(
+    face: FaceInput,
+    gallery: PathName | Gallery,
+    k: int = 5,
+    *,
+    comparison: str = POINT,
+    decoys: Decoys | PathName | None = None,
+    row: str | None = None,
+    labels: Mapping[str, str] | ArrayLike | None = None,
+    params: FaceParams | None = None,
+    extractor: str | None = None,
+) -> Identification:
+    """Return the k enrolled people nearest to a face, nearest first, exactly; the other arguments as in ``verify``.
+
+    >>> import numpy as np, tempfile, sfumato
+    >>> faces = np.random.default_rng(0).normal(size=(3, 64))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = sfumato.enroll(faces, f"{folder}/gallery.h5", ids=["alice", "bob", "carol"])
+    ...     identify(faces[1], f"{folder}/gallery.h5", k=1).candidates[0].id
+    'bob'
+    """
+    people = gallery if isinstance(gallery, Gallery) else load_gallery(gallery)
+    embedding = one_face(read_faces(face, params, extractor=extractor), row, face)
+    return identify_probe(make_probe(embedding, people, comparison, as_decoys(decoys), labels), people, k)
+
+
+# --- probes
 
 
 def make_probe(
@@ -32,9 +110,9 @@ def make_probe(
     gallery: Gallery,
     comparison: str,
     decoys: Decoys | None = None,
-    labels: ArrayLike | None = None,
+    labels: Mapping[str, str] | ArrayLike | None = None,
 ) -> NDArray[np.float32] | ConcealedTemplates:
-    """Return embeddings in the form a comparison with a gallery wants.
+    """Return embeddings in the form that a comparison with a gallery needs: as they are, or concealed.
 
     Raises InputError for embeddings of another network or dimension, DecoyError where s-to-s needs decoys.
     """
@@ -53,20 +131,22 @@ def make_probe(
         return embeddings.values
     need_decoys(gallery.recipe, decoys)
     _, for_probes = gallery_decoys(gallery.recipe, decoys)
-    return conceal_embeddings(embeddings, gallery.recipe, for_probes, labels=labels)
+    return conceal_embeddings(
+        embeddings, gallery.recipe, for_probes, labels=values_by_name(labels, embeddings.names, "label")
+    )
 
 
 def need_decoys(recipe: Recipe, decoys: Decoys | None) -> None:
-    """Raise DecoyError if a recipe for faces lacks its decoys; the bundled ones are of SIFT and never meant."""
+    """Raise DecoyError if a recipe for faces lacks its decoys; the bundled ones are SIFT and not for faces."""
     if decoys is None and recipe.lifting is not None and recipe.lifting.decoy_count:
         raise DecoyError(
-            f"{recipe} needs decoys, for a gallery always the same file: give it with --decoys FILE; it is made from "
-            f"faces of other people by sfumato decoys build --faces"
+            f"{recipe} needs decoys, always the same file for one gallery: give it with --decoys FILE; sfumato decoys "
+            f"build --faces makes it from faces of other people"
         )
 
 
 def gallery_decoys(recipe: Recipe, decoys: Decoys | None) -> tuple[Decoys | None, Decoys | None]:
-    """Return the decoys for templates and for probes of a gallery; raises InputError if it was made with others."""
+    """Return the decoys for templates and for probes of a gallery; raise InputError if it was made with others."""
     if decoys is None or recipe.decoys is None:
         return None, None
     for_templates, for_probes = split_decoys(decoys)
@@ -75,73 +155,82 @@ def gallery_decoys(recipe: Recipe, decoys: Decoys | None) -> tuple[Decoys | None
     return for_templates, for_probes
 
 
-# ----------------------------------------------------------------
-# Faces as people have them: a picture, a folder of pictures, or a file of embeddings (npz, csv). Clear
-# Runs on the device. A picture needs the extra ``face``; embeddings need nothing.
-
-
-Progress = Callable[[Iterable[Any]], Iterable[Any]]
-SHOWN = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Faces:
-    """What was read: ``embeddings``, and ``unusable`` pictures with the reason of each."""
-
-    embeddings: Embeddings
-    unusable: dict[str, str] = field(default_factory=dict)
+# --- reading faces
 
 
 def read_faces(
-    path: Path, params: FaceParams | None = None, *, extractor: str | None = None, progress: Progress = iter
-) -> Faces:
-    """Read a picture, a folder of pictures, or embeddings (a file, or a folder of such files); names are those of the
-    pictures, or of the rows.
+    faces: FaceInput, params: FaceParams | None = None, *, extractor: str | None = None, progress: Progress = identity
+) -> Embeddings:
+    """Return the embeddings of a picture, a folder of pictures, a file or folder of embeddings, or an array (N, n).
+
+    Names are those of the pictures, or of the rows. A picture of a folder that cannot be used is left out, with a
+    SkippedWarning that says why.
 
     Raises FileError or ImageError if there is no face at all.
     """
+    if isinstance(faces, Embeddings):
+        return faces
+    if not isinstance(faces, str | os.PathLike):
+        return Embeddings(np.atleast_2d(np.asarray(faces)), (), Extractor(extractor or "unknown"))
+    path = Path(faces)
     if path.is_dir():
-        files = sorted(one for one in path.iterdir() if one.is_file() and is_embedding_file(one))
+        files = sorted(file for file in path.iterdir() if file.is_file() and is_embedding_file(file))
         if files:
-            return Faces(joined([read_embeddings(one, extractor) for one in files]))
+            return _join([read_embeddings(file, extractor) for file in files])
     elif is_embedding_file(path):
-        return Faces(read_embeddings(path, extractor))
+        return read_embeddings(path, extractor)
+    return _read_pictures(path, FaceReader(params or FaceParams()), progress)
+
+
+def _read_pictures(path: Path, reader: FaceReader, progress: Progress) -> Embeddings:
     pictures = list_images(path)
-    reader, found, unusable = FaceReader(params or FaceParams()), list[Embeddings](), dict[str, str]()
+    embeddings, problems = list[Embeddings](), list[ImageError]()
     for name, picture in progress(pictures):
         try:
-            found.append(reader.embed(read_image(picture, name)))
+            embeddings.append(reader.embed(read_image(picture, name)))
         except ImageError as problem:
             if len(pictures) == 1:
                 raise
-            unusable[name] = str(problem)
-    if not found:
-        reasons = "; ".join(list(unusable.values())[:SHOWN])
+            problems.append(problem)
+    if not embeddings:
+        reasons = "; ".join(str(problem) for problem in problems[:REASONS_SHOWN])
         raise ImageError(f"{path}: no picture has a face that can be used: {reasons}")
-    return Faces(joined(found), unusable)
+    for reason in problems:
+        warnings.warn(f"skipped {reason}", SkippedWarning, stacklevel=4)
+    return _join(embeddings)
 
 
-def joined(parts: list[Embeddings]) -> Embeddings:
-    """Return the rows of several sets as one; raises FileError if they are of different networks."""
+def _join(parts: Sequence[Embeddings]) -> Embeddings:
+    """Return the rows of several sets as one; raise FileError if they are of different networks."""
     kinds = {(part.extractor.name, part.values.shape[1]) for part in parts}
     if len(kinds) != 1:
-        told = " and ".join(sorted(f"{name} of {width} dimensions" for name, width in kinds))
-        raise FileError(f"embeddings of different networks cannot be used together: {told or 'there are none'}")
+        networks = " and ".join(sorted(f"{name} of {width} dimensions" for name, width in kinds))
+        raise FileError(f"embeddings of different networks cannot be used together: {networks or 'there are none'}")
     names = tuple(name for part in parts for name in part.names)
     return Embeddings(np.concatenate([part.values for part in parts]), names, parts[0].extractor)
 
 
-def one_face(faces: Faces, row: str | None, path: Path) -> Embeddings:
-    """Return the one face that was read, or the one called ``row``; raises InputError if there is none, or several."""
-    names = faces.embeddings.names
+def one_face(embeddings: Embeddings, row: str | None, faces: FaceInput) -> Embeddings:
+    """Return the one face that was read, or the one with the name ``row``; raise InputError for none or several."""
+    names, where = embeddings.names, faces if isinstance(faces, str | os.PathLike) else "faces"
     if row is None:
         if len(names) != 1:
             raise InputError(
-                f"{path} holds {len(names)} faces: say which with --row NAME ({', '.join(SUFFIXES)} files)"
+                f"{where}: {len(names)} faces instead of one: choose one with --row NAME ({', '.join(SUFFIXES)} files)"
             )
-        return faces.embeddings
-    places = [place for place, name in enumerate(names) if name == row]
-    if len(places) != 1:
-        told = f"{len(places)} faces are" if places else "no face is"
-        raise InputError(f"{path}: {told} called {row!r:.80}{'' if places else suggest(row, names)}")
-    return faces.embeddings[places]
+        return embeddings
+    rows = [index for index, name in enumerate(names) if name == row]
+    if len(rows) != 1:
+        count = f"{len(rows)} faces are" if rows else "no face is"
+        raise InputError(f"{where}: {count} called {row!r:.80}{'' if rows else suggest(row, names)}")
+    return embeddings[rows]
+
+
+def values_by_name(table: Mapping[str, str] | ArrayLike | None, names: Sequence[str], what: str) -> ArrayLike | None:
+    """Return a value for each name: from a table of names, or a list (N,) as it is; raise InputError for a gap."""
+    if not isinstance(table, Mapping):
+        return table
+    missing = [name for name in names if name not in table]
+    if missing:
+        raise InputError(f"no {what} for {len(missing)} faces, the first is {missing[0]!r:.80}")
+    return [table[name] for name in names]

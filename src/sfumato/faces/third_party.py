@@ -27,7 +27,7 @@ SOMEBODY = "somebody"
 """The third party need not know who it is."""
 
 
-class Line(Protocol):
+class Connection(Protocol):
     """A connection to one side, such as an end of a ``multiprocessing.Pipe``."""
 
     def recv_bytes(self, maxlength: int | None = None) -> bytes:
@@ -61,7 +61,7 @@ def judge(from_device: bytes, from_server: bytes) -> dict[str, Any]:
     return {"accepted": threshold.accepts(distance), "distance": distance, "threshold": threshold.distance}
 
 
-def serve(device: Line, server: Line) -> int:
+def serve(device: Connection, server: Connection) -> int:
     """Answer questions until a side hangs up; return how many. Nothing is written, logged or kept between two."""
     answered = 0
     while True:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Features in a COLMAP database, of any version from 3 on.
+"""Reader of the features in a COLMAP database, of any version from 3 on.
 
 COLMAP puts the centre of the first pixel at (0.5, 0.5): 0.5 is taken off. Its keypoints are (x, y), (x, y,
 sigma, angle in radians) or (x, y, a11, a12, a21, a22), where sigma is the mean length of the columns and the
 angle that of the first one, turning as OpenCV's does. Its SIFT is 128 bytes of norm 512, the square root of
-SIFT unless somebody asked otherwise: unit norm here, ``rootsift``. Row i stays row i, so matches can go back
+SIFT by default: unit norm here, ``rootsift``. Row i stays row i, so matches can go back
 into the database.
 """
 
@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import SourceError
-from sfumato.features.results import raised
 from sfumato.types.clear import Features
 from sfumato.types.extractor import Extractor
 
@@ -31,18 +30,7 @@ COLUMNS = {
     "descriptors": {"image_id", "rows", "cols", "data"},
 }
 FLOAT_KINDS = {1: "aliked-n16rot", 2: "aliked-n32"}
-"""COLMAP's numbers of descriptors that are float32; -1 (not told) and 0 are SIFT."""
-
-
-def read_colmap(path: str | os.PathLike[str], *, extractor: str | None = None) -> Iterator[tuple[str, Features]]:
-    """Read the features of every image, one at a time, in the order of their names.
-
-    ``extractor`` says what the descriptors are: by default ``rootsift``, which is what COLMAP makes; say
-    ``sift`` if it ran with the normalisation L2.
-
-    Raises SourceError naming the file and the image.
-    """
-    return raised(features_in_colmap(path, names_in_colmap(path), extractor=extractor))
+"""COLMAP's numbers of descriptors that are float32; -1 (not stated) and 0 are SIFT."""
 
 
 def names_in_colmap(path: str | os.PathLike[str]) -> list[str]:
@@ -60,7 +48,11 @@ def names_in_colmap(path: str | os.PathLike[str]) -> list[str]:
 def features_in_colmap(
     path: str | os.PathLike[str], names: Iterable[str], *, extractor: str | None = None
 ) -> Iterator[tuple[str, Features | SourceError]]:
-    """Yield the features of the named images; an image that is damaged comes as its error."""
+    """Yield the features of the named images; a damaged image gives its error.
+
+    ``extractor`` names the descriptors: by default ``rootsift``, which COLMAP makes; say ``sift`` if it ran with the
+    normalisation L2.
+    """
     path = Path(path)
     with _connected(path) as database:
         for name in names:

@@ -89,7 +89,7 @@ SMALLEST = 16
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Found:
+class FaceDetection:
     """A face of a picture: its ``width`` in pixels, five ``points`` (5, 2), and ``shape``, what the detector knows.
 
     ``tilted``: it was found by a detector for faces that lean to one side.
@@ -113,7 +113,7 @@ class FaceFinder:
         self._detector = dlib.get_frontal_face_detector()
         self._predict = dlib.shape_predictor(str(landmarks))
 
-    def find(self, pixels: NDArray[np.uint8], upsample: int) -> list[Found]:
+    def find(self, pixels: NDArray[np.uint8], upsample: int) -> list[FaceDetection]:
         """Return the faces of a picture (H, W, 3), the widest first; it is doubled ``upsample`` times to find more."""
         import cv2
 
@@ -133,14 +133,14 @@ class FaceFinder:
         ]
         return sorted(found, key=lambda face: -face.width)
 
-    def _measure(self, pixels: NDArray[np.uint8], box: Any, grow: tuple[float, float], tilted: bool) -> Found:
+    def _measure(self, pixels: NDArray[np.uint8], box: Any, grow: tuple[float, float], tilted: bool) -> FaceDetection:
         """Return the points of a face whose box is that of a smaller picture."""
         across, down = ((round(at * factor) for at in ends) for ends, factor in zip(_sides(box), grow, strict=True))
         (left, right), (top, bottom) = across, down
         shape = self._predict(pixels, self._dlib.rectangle(left, top, right, bottom))
         parts = np.array([(shape.part(i).x, shape.part(i).y) for i in range(shape.num_parts)], np.float64)
         points = [parts[slice(*eye)].mean(axis=0) for eye in EYES] + [parts[NOSE], *parts[list(MOUTH)]]
-        return Found(right - left, np.array(points), shape, tilted)
+        return FaceDetection(right - left, np.array(points), shape, tilted)
 
 
 def _sides(box: Any) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -190,7 +190,7 @@ class Network(Protocol):
 
     extractor: Extractor
 
-    def describe(self, pixels: NDArray[np.uint8], face: Found) -> NDArray[np.float32]:
+    def describe(self, pixels: NDArray[np.uint8], face: FaceDetection) -> NDArray[np.float32]:
         """Return the vector (n,) of a face of a picture (H, W, 3)."""
 
 
@@ -224,11 +224,11 @@ class FaceReader:
         vector = self._network.describe(pixels, face)
         return Embeddings(vector[None], (image.name or "face",), self.extractor)
 
-    def find(self, pixels: NDArray[np.uint8]) -> list[Found]:
+    def find(self, pixels: NDArray[np.uint8]) -> list[FaceDetection]:
         """Return the faces of a picture (H, W, 3), the widest first."""
         return self._finder.find(pixels, self.params.upsample)
 
-    def _choose(self, faces: list[Found], pixels: NDArray[np.uint8], name: str) -> Found:
+    def _choose(self, faces: list[FaceDetection], pixels: NDArray[np.uint8], name: str) -> FaceDetection:
         if not faces:
             raise ImageError(f"{name}: {self._why_none(pixels)}")
         if len(faces) > 1 and not self.params.largest:
@@ -249,7 +249,7 @@ class FaceReader:
                 return "its face is blurred, it is found in a smaller copy only: use a sharper picture"
         return "no face was found: use a sharp, well-lit picture from the front"
 
-    def _refuse_unusable(self, face: Found, pixels: NDArray[np.uint8], name: str) -> None:
+    def _refuse_unusable(self, face: FaceDetection, pixels: NDArray[np.uint8], name: str) -> None:
         if face.width < self.params.min_width_px:
             raise ImageError(
                 f"{name}: its face is {face.width} pixels wide, at least {self.params.min_width_px} are needed: use a "
@@ -274,7 +274,7 @@ class DlibNetwork:
         self._model = dlib.face_recognition_model_v1(str(model_file(RECOGNITION)))
         self.extractor = Extractor("dlib-face")
 
-    def describe(self, pixels: NDArray[np.uint8], face: Found) -> NDArray[np.float32]:
+    def describe(self, pixels: NDArray[np.uint8], face: FaceDetection) -> NDArray[np.float32]:
         """Return the vector (128,) of a face."""
         return np.array(self._model.compute_face_descriptor(pixels, face.shape), np.float32)
 
@@ -303,7 +303,7 @@ class OnnxNetwork:
         checksum = hashlib.sha256(content).hexdigest()[:12]
         self.extractor = Extractor(f"arcface@{checksum}", {"mean": params.mean, "scale": params.scale})
 
-    def describe(self, pixels: NDArray[np.uint8], face: Found) -> NDArray[np.float32]:
+    def describe(self, pixels: NDArray[np.uint8], face: FaceDetection) -> NDArray[np.float32]:
         """Return the vector (n,) of a face, aligned by its five points."""
         aligned = (align(pixels, face.points).astype(np.float32) - self._mean) / self._scale
         batch = np.ascontiguousarray(aligned.transpose(2, 0, 1)[None])

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Features that hloc extracted: a features.h5 with a group an image, of any extractor and dimension.
+"""Reader and writer of hloc's features.h5: one group per image, descriptors of any extractor and dimension.
 
-An image's group holds ``keypoints`` (N, 2), centre of the first pixel at 0, ``descriptors`` (D, N), and
-perhaps ``scales`` (N,), taken as sigma in pixels, ``oris`` (N,), degrees as OpenCV counts them, and
+The group of an image holds ``keypoints`` (N, 2), centre of the first pixel at 0, ``descriptors`` (D, N), and
+optionally ``scales`` (N,), taken as sigma in pixels, ``oris`` (N,), degrees as OpenCV counts them, and
 ``image_size`` (2,). Without scales sigma is 1, without orientations the angle is 0. hloc's own SIFT hands on
-COLMAP's keypoints, half a pixel to the right and down; the file is taken at its word. The file is not
-trusted: links, other files' data, foreign filters and arrays larger than the file can hold are refused.
+COLMAP's keypoints, half a pixel to the right and down; they are read as they stand. The file is not
+trusted: links, data in other files, unknown filters and arrays larger than the file can hold are refused.
+
+What is written is clear, for evaluations on the device, and must not leave it.
 """
 
 import logging
@@ -21,22 +23,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, SourceError
-from sfumato.features.results import raised
 from sfumato.types.clear import Features
-from sfumato.types.extractor import Extractor, is_label
+from sfumato.types.extractor import GENERIC_EXTRACTORS, Extractor, is_label
 
 log = logging.getLogger(__name__)
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
-MOST_SHRUNK = 1100
-"""No filter of these makes data smaller than one 1,032nd."""
+LARGEST_RATIO = 1100
+"""Bytes per stored byte: none of these filters compresses by more than 1,032."""
 
 KIND = "sfumato-extractor"
-"""The attribute in which a file of ``hlocwriter`` says what its descriptors are; hloc does not look at it."""
-
-UNTOLD = ("unknown", "hloc")
-"""Names of extractors that do not say what a descriptor is."""
+"""Attribute of a file that ``write_hloc`` wrote: the name of its descriptors. hloc does not read it."""
 
 DEEPEST = 64
 ARCHIVES = ("sfumato-archive", b"sfumato-archive")
@@ -49,36 +47,44 @@ OTHER_FILES = {
 def read_hloc(path: str | os.PathLike[str], *, extractor: str | None = None) -> Iterator[tuple[str, Features]]:
     """Read the features of every image, one at a time, in the order of their names.
 
-    ``extractor`` says what the descriptors are, by default the file itself (``told_extractor``) or what it is called
+    ``extractor`` names the descriptors, by default as the file does (``extractor_in_hloc``) or its name
     (``guess_extractor``).
 
     Raises SourceError naming the file and the image.
     """
-    return raised(features_in_hloc(path, names_in_hloc(path), extractor=named_extractor(path, extractor)))
+    results = features_in_hloc(path, names_in_hloc(path), extractor=choose_extractor(path, extractor))
+
+    def raise_errors() -> Iterator[tuple[str, Features]]:
+        for name, features in results:
+            if isinstance(features, SourceError):
+                raise features
+            yield name, features
+
+    return raise_errors()
 
 
 def names_in_hloc(path: str | os.PathLike[str]) -> list[str]:
-    """Return the names of all images in the file, sorted; nothing of them is read yet."""
+    """Return the names of all images in the file, sorted; no feature is read."""
     path = Path(path)
-    with _opened(path) as file, _told(path):
+    with _open_hloc(path) as file, _error_place(path):
         mark = file.attrs.get("format")
         if path.name.endswith(".sfm.h5") or (isinstance(mark, str | bytes) and mark in ARCHIVES):
             raise SourceError("this is an archive of features that are already concealed")
         names, strangers = _find_images(file)
     if not names:
         what = next((text for key, text in OTHER_FILES.items() if key in strangers), None)
-        told = f"holds {what}, not local features" if what else "holds no image with keypoints and descriptors"
-        raise SourceError(f"{path} {told}: give the features.h5 that hloc extracted")
+        content = f"holds {what}, not local features" if what else "holds no image with keypoints and descriptors"
+        raise SourceError(f"{path} {content}: give the features.h5 that hloc extracted")
     return sorted(names)
 
 
 def features_in_hloc(
     path: str | os.PathLike[str], names: Iterable[str], *, extractor: str
 ) -> Iterator[tuple[str, Features | SourceError]]:
-    """Yield the features of the named images; an image that is damaged comes as its error."""
+    """Yield the features of the named images; a damaged image gives its error."""
     path = Path(path)
     kind = Extractor(extractor, {"source": "hloc"})
-    with _opened(path) as file:
+    with _open_hloc(path) as file:
         for name in names:
             try:
                 yield name, _read_image(path, file, name, kind)
@@ -86,44 +92,45 @@ def features_in_hloc(
                 yield name, problem
 
 
-def named_extractor(path: str | os.PathLike[str], extractor: str | None) -> str:
-    """Return what the user says the descriptors are, or else the file, or else the file's name, or else just hloc."""
-    name = extractor or told_extractor(path) or guess_extractor(path)
+def choose_extractor(path: str | os.PathLike[str], extractor: str | None) -> str:
+    """Return the name of the descriptors: the user's, else the file's, else the one in the file's name, else hloc."""
+    name = extractor or extractor_in_hloc(path) or guess_extractor(path)
     if name is None:
-        log.warning("%s: its name does not say what the descriptors are; they are called hloc, see --extractor", path)
+        log.warning(
+            "%s: the file does not name its descriptors; they are called hloc (choose a name with --extractor)", path
+        )
     return name or "hloc"
 
 
-def told_extractor(path: str | os.PathLike[str]) -> str | None:
-    """Return what the file itself says the descriptors are; None for one of hloc's, which does not say."""
+def extractor_in_hloc(path: str | os.PathLike[str]) -> str | None:
+    """Return the name that a file gives its descriptors; None for hloc's own files, which give none."""
     path = Path(path)
-    with _opened(path) as file, _told(path):
-        told = file.attrs.get(KIND)
-    return told if is_label(told) and told not in UNTOLD else None
+    with _open_hloc(path) as file, _error_place(path):
+        name = file.attrs.get(KIND)
+    return name if is_label(name) and name not in GENERIC_EXTRACTORS else None
 
 
 def guess_extractor(path: str | os.PathLike[str]) -> str | None:
-    """Return what hloc's file name says the descriptors are; None if it is not one of hloc's names.
+    """Return the name of the descriptors in one of hloc's file names; None for other file names.
 
-    hloc calls the square root of SIFT ``sift``. The number of keypoints and the size of the images are left
-    out.
+    hloc calls the square root of SIFT ``sift``. The number of keypoints and the size of the images are left out.
 
     >>> guess_extractor("feats-superpoint-n4096-r1024.h5"), guess_extractor("feats-sift.h5")
     ('superpoint', 'rootsift')
     """
-    found = re.fullmatch(r"feats-([a-z0-9]+(?:-[a-z0-9]+)*?)(?:-n\d{3,})?(?:-r(?:max)?\d+)?", Path(path).stem)
-    name = found[1] if found else None
+    match = re.fullmatch(r"feats-([a-z0-9]+(?:-[a-z0-9]+)*?)(?:-n\d{3,})?(?:-r(?:max)?\d+)?", Path(path).stem)
+    name = match[1] if match else None
     return "rootsift" if name == "sift" else name
 
 
 def _find_images(file: Any) -> tuple[list[str], set[str]]:
-    """Return the names of groups that should hold features, and what data outside of such groups is called."""
+    """Return the names of groups that should hold features, and the names of data outside of such groups."""
     import h5py
 
     names: list[str] = []
     incomplete: dict[str, None] = {}
     strangers: set[str] = set()
-    seen: set[int] = set()
+    addresses: set[int] = set()
     todo = [(file, "")]
     while todo:
         group, name = todo.pop()
@@ -132,9 +139,9 @@ def _find_images(file: Any) -> tuple[list[str], set[str]]:
             names.append(name)
             continue
         address = h5py.h5o.get_info(group.id).addr
-        if address in seen or name.count("/") > DEEPEST:
+        if address in addresses or name.count("/") > DEEPEST:
             raise SourceError(f"group {name!r:.80} is nested in itself or too deep")
-        seen.add(address)
+        addresses.add(address)
         for key in keys:
             child = f"{name}/{key}" if name else key
             if not isinstance(group.get(key, getlink=True), h5py.HardLink):
@@ -148,7 +155,7 @@ def _find_images(file: Any) -> tuple[list[str], set[str]]:
 
 
 def _read_image(path: Path, file: Any, name: str, extractor: Extractor) -> Features:
-    with _told(path, name):
+    with _error_place(path, name):
         group = _group(file, name)
         points = _array(path, group, "keypoints", (None, 2))
         rows = _array(path, group, "descriptors", (None, len(points)))
@@ -193,17 +200,17 @@ def _array(path: Path, group: Any, key: str, shape: tuple[int | None, ...]) -> N
     if not set(used) <= set(FILTERS):
         raise SourceError(f"{key} is packed in a way other than {', '.join(FILTERS.values())}")
     if len(data.shape) != len(shape) or any(w is not None and w != g for w, g in zip(shape, data.shape, strict=True)):
-        wanted = ", ".join("any" if length is None else str(length) for length in shape)
-        raise SourceError(f"{key} has the shape {data.shape}, expected ({wanted})")
+        expected = ", ".join("any" if length is None else str(length) for length in shape)
+        raise SourceError(f"{key} has the shape {data.shape}, expected ({expected})")
     stored = min(data.id.get_storage_size(), path.stat().st_size)
-    if data.size * data.dtype.itemsize > stored * (MOST_SHRUNK if used else 1):
+    if data.size * data.dtype.itemsize > stored * (LARGEST_RATIO if used else 1):
         raise SourceError(f"{key} declares {data.shape} numbers, the file holds only {stored} bytes of them")
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(data[()]).astype(np.float32)
 
 
 def _exact_norms(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return descriptors as they are, or of unit norm where only rounding to float16 has spoilt it."""
+    """Return descriptors as they are, or scaled to unit norm where only rounding to float16 changed it."""
     if len(rows) == 0 or not np.isfinite(rows).all():
         return rows
     norms = np.linalg.norm(rows.astype(np.float64), axis=1)
@@ -214,7 +221,7 @@ def _exact_norms(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _open_hloc(path: Path) -> Iterator[Any]:
     import h5py
 
     try:
@@ -223,7 +230,7 @@ def _opened(path: Path) -> Iterator[Any]:
         if not path.exists():
             raise SourceError(f"{path} is not there: check the path") from cause
         if isinstance(cause, PermissionError):
-            raise SourceError(f"{path} may not be read: check its permissions") from cause
+            raise SourceError(f"{path} cannot be read: check its permissions") from cause
         what = "a folder, not" if path.is_dir() else "not a complete HDF5 file, and so not"
         raise SourceError(f"{path} is {what} a file of features: hloc or sfumato extract makes one") from cause
     with file:
@@ -231,8 +238,8 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def _told(path: Path, name: str | None = None) -> Iterator[None]:
-    """Say in which file and image something went wrong; a damaged file fails in many ways inside h5py."""
+def _error_place(path: Path, name: str | None = None) -> Iterator[None]:
+    """Name the file and the image in every error: a damaged file fails in many ways inside h5py."""
     where = str(path) if name is None else f"{path}, image {name}"
     try:
         yield
@@ -240,21 +247,18 @@ def _told(path: Path, name: str | None = None) -> Iterator[None]:
         raise SourceError(f"{where}: {cause}") from cause
 
 
-# ----------------------------------------------------------------
-# Clear features as hloc keeps them: a features.h5 with a group an image, for evaluations on the device
-# What ``features.hloc`` reads back is what was written. The file is clear: it must not leave the device.
+# --- writing
 
-
-WARNING = "clear features: whoever has this file can show the pictures"
+WARNING = "clear features: anyone who has this file can reconstruct the pictures"
 
 
 def write_hloc(path: str | os.PathLike[str], images: Iterable[tuple[str, Features]]) -> int:
-    """Write the features of images by name, atomically; return how many images there were.
+    """Write the features of images by name, atomically; return the number of images.
 
     A group holds ``keypoints`` (N, 2), ``descriptors`` (D, N), ``scales`` (N,), ``oris`` (N,), all float32, and
-    ``image_size`` (2,) where it is known. An attribute of the file says what the descriptors are, if all are the same.
+    ``image_size`` (2,) where it is known. An attribute of the file names the descriptors, if all are of one kind.
 
-    Raises FileError if the file cannot be written, InputError for a name that is no path of a group.
+    Raises FileError if the file cannot be written, InputError for a name that cannot be the path of a group.
     """
     import h5py
 
@@ -268,7 +272,7 @@ def write_hloc(path: str | os.PathLike[str], images: Iterable[tuple[str, Feature
                 _write_image(file, name, features)
                 kinds.add(features.extractor.name)
                 count += 1
-            if len(kinds) == 1 and not kinds & set(UNTOLD):
+            if len(kinds) == 1 and not kinds & set(GENERIC_EXTRACTORS):
                 file.attrs[KIND] = kinds.pop()
         os.replace(temporary, target)
     except OSError as cause:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sfumato.errors import InputError, suggest
 from sfumato.features.harris import find_corners
 from sfumato.features.networks import NETWORKS, PatchNetwork, describe_patches, load_network
-from sfumato.images.read import read_image, to_grey, told_by_cv
+from sfumato.images.read import opencv_error, read_image, to_grey
 from sfumato.types.arrays import Range, refuse_unknown, settle_numbers
 from sfumato.types.clear import Features, Image
 from sfumato.types.extractor import Extractor, Setting
@@ -94,7 +94,7 @@ class LocalParams:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Detected:
+class Detection:
     """What a descriptor is made from.
 
     ``grey`` (H, W) uint8; ``keypoints`` (N, 4) float32; ``histograms`` (N, 128) float32, SIFT as OpenCV gives
@@ -120,7 +120,7 @@ def extract(
     Raises ImageError for a file that cannot be read, InputError for settings and arrays that are not valid. For
     networks also MissingDependency without the extra ``learn``, and FileError for weights that are missing or wrong.
     """
-    params = chosen(params, settings)
+    params = resolve_params(params, settings)
     prepare(params)
     picture = _as_image(image)
     detected = DETECTORS[params.detector](to_grey(picture), params)
@@ -150,7 +150,7 @@ def prepare(params: LocalParams) -> PatchNetwork | None:
     return load_network(params.descriptor, params.weights) if params.descriptor in NETWORKS else None
 
 
-def chosen(params: LocalParams | None, settings: dict[str, Any]) -> LocalParams:
+def resolve_params(params: LocalParams | None, settings: dict[str, Any]) -> LocalParams:
     """Return the params with single settings changed; misspelt ones are an InputError."""
     if params is not None and not isinstance(params, LocalParams):
         raise InputError(f"params must be LocalParams or None, got {type(params).__name__}")
@@ -158,7 +158,7 @@ def chosen(params: LocalParams | None, settings: dict[str, Any]) -> LocalParams:
     return replace(params or LocalParams(), **settings)
 
 
-def detect_dog(grey: NDArray[np.uint8], params: LocalParams) -> Detected:
+def detect_dog(grey: NDArray[np.uint8], params: LocalParams) -> Detection:
     """Find the strongest extrema of differences of Gaussians, with their SIFT histograms."""
     _refuse_too_long(grey)
 
@@ -170,10 +170,10 @@ def detect_dog(grey: NDArray[np.uint8], params: LocalParams) -> Detected:
         return _nothing(grey, params)
     table = np.array([(*p.pt, p.size / 2, p.angle, p.response) for p in found], np.float32)
     order = _strongest_first(table)[: params.max_features]
-    return Detected(grey, table[order, :4], None if histograms is None else histograms[order])
+    return Detection(grey, table[order, :4], None if histograms is None else histograms[order])
 
 
-def detect_harris(grey: NDArray[np.uint8], params: LocalParams) -> Detected:
+def detect_harris(grey: NDArray[np.uint8], params: LocalParams) -> Detection:
     """Find the strongest Harris corners at several scales; OpenCV makes their SIFT histograms at those scales."""
     import cv2
 
@@ -183,39 +183,39 @@ def detect_harris(grey: NDArray[np.uint8], params: LocalParams) -> Detected:
         return _nothing(grey, params)
     table = table[_strongest_first(table)[: params.max_features]]
     if not _wants_histograms(params):
-        return Detected(grey, table[:, :4], None)
+        return Detection(grey, table[:, :4], None)
     points = [
         cv2.KeyPoint(float(x), float(y), 2 * float(sigma), float(angle), float(response), int(level))
         for x, y, sigma, angle, response, level in table
     ]  # the level of OpenCV's pyramid, in its first layer, has the blur of the corner's sigma
-    return Detected(grey, table[:, :4], _with_sift(grey, params, lambda sift: sift.compute(grey, points)[1]))
+    return Detection(grey, table[:, :4], _with_sift(grey, params, lambda sift: sift.compute(grey, points)[1]))
 
 
-def describe_sift(detected: Detected, _: LocalParams) -> Described:
+def describe_sift(detected: Detection, _: LocalParams) -> Described:
     """Return SIFT of unit norm (N, 128), and the norms (N,) before; a row of norm 0 describes nothing."""
     assert detected.histograms is not None
     return _unit(detected.histograms)
 
 
-def describe_rootsift(detected: Detected, _: LocalParams) -> Described:
+def describe_rootsift(detected: Detection, _: LocalParams) -> Described:
     """Return the square root of SIFT of unit sum: its Euclidean distance is SIFT's Hellinger distance."""
     assert detected.histograms is not None
     return _unit(np.sqrt(detected.histograms.astype(np.float64)))
 
 
-def describe_by_network(detected: Detected, params: LocalParams) -> Described:
+def describe_by_network(detected: Detection, params: LocalParams) -> Described:
     """Return what a network makes of the patches around the keypoints, of unit norm."""
     network = prepare(params)
     assert network is not None
     return _unit(describe_patches(detected.grey, detected.keypoints, network, params.patch_scale))
 
 
-DETECTORS: dict[str, Callable[[NDArray[np.uint8], LocalParams], Detected]] = {
+DETECTORS: dict[str, Callable[[NDArray[np.uint8], LocalParams], Detection]] = {
     "dog": detect_dog,
     "harris": detect_harris,
 }
 
-DESCRIPTORS: dict[str, Callable[[Detected, LocalParams], Described]] = {
+DESCRIPTORS: dict[str, Callable[[Detection, LocalParams], Described]] = {
     "sift": describe_sift,
     "rootsift": describe_rootsift,
     **dict.fromkeys(NETWORKS, describe_by_network),
@@ -226,9 +226,9 @@ def _wants_histograms(params: LocalParams) -> bool:
     return params.descriptor not in NETWORKS
 
 
-def _nothing(grey: NDArray[np.uint8], params: LocalParams) -> Detected:
+def _nothing(grey: NDArray[np.uint8], params: LocalParams) -> Detection:
     histograms = np.empty((0, 128), np.float32) if _wants_histograms(params) else None
-    return Detected(grey, np.empty((0, 4), np.float32), histograms)
+    return Detection(grey, np.empty((0, 4), np.float32), histograms)
 
 
 def _refuse_too_long(grey: NDArray[np.uint8]) -> None:
@@ -253,7 +253,7 @@ def _with_sift(grey: NDArray[np.uint8], params: LocalParams, work: Callable[[Any
         return work(sift)
     except cv2.error as cause:
         told = InputError(f"OpenCV cannot extract features from {grey.shape[1]} x {grey.shape[0]} pixels: {cause}")
-        raise told_by_cv(cause, told) from cause
+        raise opencv_error(cause, told) from cause
 
 
 def _strongest_first(table: Floats) -> NDArray[np.intp]:

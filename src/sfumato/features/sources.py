@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where features come from: photos, an hloc file or a COLMAP database, told apart by what is in them."""
+"""Sources of clear features: a folder of photos, an hloc file or a COLMAP database, recognised by their content.
+
+Photos are extracted in parallel threads, in order, and in bounded memory. Threads suffice: OpenCV releases Python's
+lock. OpenCV's own number of threads belongs to the process and is not touched.
+"""
 
 import os
 import threading
@@ -14,19 +18,16 @@ from typing import Any
 
 from sfumato.errors import InputError, SfumatoError, SourceError
 from sfumato.features import colmap, hloc
-from sfumato.features.local import LocalParams, chosen, extract, prepare
-from sfumato.features.results import Counted, Progress, Result, identity
+from sfumato.features.local import LocalParams, extract, prepare, resolve_params
 from sfumato.images.read import SUFFIXES, image_format, list_images, read_image
 from sfumato.types.clear import Features
+from sfumato.types.progress import Progress, SizedItems, identity
 
-# ----------------------------------------------------------------
-# Local features of many pictures: parallel, in order, with memory for a few
-# Threads do: OpenCV works without holding Python back. OpenCV's own number of threads belongs to the process
-# and is not touched.
-
+Result = tuple[str, Features | SfumatoError]
+"""The name of an image, and its features or the reason why there are none."""
 
 PIXELS_AT_ONCE = 24_000_000
-"""SIFT needs about 240 bytes a pixel, 3 GB for a photo of 12 megapixels: so many may be worked on together."""
+"""Pixels under way in all threads: SIFT needs about 240 bytes per pixel, 3 GB for a photo of 12 megapixels."""
 
 
 def extract_many(
@@ -36,26 +37,25 @@ def extract_many(
     workers: int | None = None,
     progress: Progress = identity,
 ) -> Iterator[Result]:
-    """Extract the features of images given as (name, path), by default on every core there is, in their
-    order.
+    """Extract the features of images (name, path) in their order, by default on every core.
 
-    An image that cannot be read comes as its error in place of its features. Any other error ends the work.
-    ``progress`` wraps what is yielded, and can ask its length.
+    An image that cannot be read gives its error in place of its features. Any other error ends the work. ``progress``
+    wraps the results, and can ask for their number.
 
     Raises InputError for settings that are not valid, and what ``extract`` raises for networks and their weights.
     """
-    params = chosen(params, {})
+    params = resolve_params(params, {})
     if workers is None:
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise InputError(f"workers must be a whole number of 1 or more, got {workers!r:.80}")
-    prepare(params)  # what is wrong with a network is no matter of a single image
-    results = Counted(_extract_in_order(items, params, workers), length_hint(items, -1))
+    prepare(params)  # a fault of a network concerns all images
+    results = SizedItems(_extract_in_order(items, params, workers), length_hint(items, -1))
     return iter(progress(results))
 
 
-class _Worker:
-    """Extracts one image at a time in any thread, within the memory there is, until told to stop."""
+class _ImageExtractor:
+    """Extracts one image at a time in any thread, within bounded memory, until it is stopped."""
 
     def __init__(self, params: LocalParams) -> None:
         self.params = params
@@ -75,7 +75,7 @@ class _Worker:
 
     @contextmanager
     def _room_for(self, pixels: int) -> Iterator[None]:
-        """Wait until there is room for so many pixels; a picture too large for any room has it alone."""
+        """Wait until there is room for this many pixels; a picture larger than the room gets it alone."""
         with self._changed:
             self._changed.wait_for(lambda: self._pixels == 0 or self._pixels + pixels <= PIXELS_AT_ONCE)
             self._pixels += pixels
@@ -91,7 +91,7 @@ def _extract_in_order(
     items: Iterable[tuple[str, str | os.PathLike[str]]], params: LocalParams, workers: int
 ) -> Iterator[Result]:
     """Keep one more image under way than there are workers, and yield the oldest."""
-    worker = _Worker(params)
+    worker = _ImageExtractor(params)
     pool = ThreadPoolExecutor(workers, thread_name_prefix="extract")
     under_way: deque[tuple[str, Future[Features | SfumatoError]]] = deque()
     try:
@@ -103,16 +103,16 @@ def _extract_in_order(
         while under_way:
             name, future = under_way.popleft()
             yield name, future.result()
-    finally:  # also when interrupted or given up: nothing new is begun, what has begun is waited for
+    finally:  # also after an interruption: nothing new begins, and what runs is waited for
         worker.stopped = True
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Source:
-    """Features that can be read, image by image.
+class FeatureSource:
+    """Features to be read image by image.
 
-    ``kind`` is images, hloc or colmap; ``names`` are those of all images, known before anything is read.
+    ``kind`` is images, hloc or colmap; ``names`` are those of all images, known before any feature is read.
     """
 
     path: Path
@@ -121,9 +121,9 @@ class Source:
     _read: Callable[[Iterable[str]], Iterator[Result]]
 
     def features(self, skip: Collection[str] = (), *, progress: Progress = identity) -> Iterator[Result]:
-        """Yield (name, Features) of every image that is not to be skipped; what cannot be read comes as an error."""
+        """Yield (name, Features) of every image but those to skip; an unreadable image gives its error."""
         names = [name for name in self.names if name not in skip]
-        return iter(progress(Counted(self._read(names), len(names))))
+        return iter(progress(SizedItems(self._read(names), len(names))))
 
     def __iter__(self) -> Iterator[Result]:
         return self.features()
@@ -132,7 +132,7 @@ class Source:
         return len(self.names)
 
     def __repr__(self) -> str:
-        return f"Source({str(self.path)!r}, {self.kind}, {len(self)} images)"
+        return f"FeatureSource({str(self.path)!r}, {self.kind}, {len(self)} images)"
 
 
 def open_source(
@@ -142,42 +142,46 @@ def open_source(
     extractor: str | None = None,
     workers: int | None = None,
     **settings: Any,
-) -> Source:
+) -> FeatureSource:
     """Open a folder of photos, a photo, an hloc features.h5 or a COLMAP database.
 
-    For photos ``params``, ``workers`` and settings of LocalParams say how features are extracted; the others
-    are read as they are, and ``extractor`` says what their descriptors are, where they do not say it
-    themselves.
+    For photos ``params``, ``workers`` and settings of LocalParams say how features are extracted. The others are read
+    as they are, and ``extractor`` names their descriptors where the file does not.
 
-    Raises FileError naming the file if there is nothing to read in it, InputError for settings that are not
-    valid.
+    Raises FileError naming the file if there is nothing to read in it, InputError for settings that are not valid.
     """
-    params = chosen(params, settings)
+    params = resolve_params(params, settings)
     path = Path(path)
     kind = _kind(path)
     if kind == "hloc":
-        names = hloc.names_in_hloc(path)
-        name = hloc.named_extractor(path, extractor)
-        return Source(path, kind, tuple(names), lambda some: hloc.features_in_hloc(path, some, extractor=name))
+        name = hloc.choose_extractor(path, extractor)
+        return FeatureSource(
+            path,
+            kind,
+            tuple(hloc.names_in_hloc(path)),
+            lambda names: hloc.features_in_hloc(path, names, extractor=name),
+        )
     if kind == "colmap":
         names = colmap.names_in_colmap(path)
-        return Source(path, kind, tuple(names), lambda some: colmap.features_in_colmap(path, some, extractor=extractor))
+        return FeatureSource(
+            path, kind, tuple(names), lambda names: colmap.features_in_colmap(path, names, extractor=extractor)
+        )
     if extractor is not None and extractor != params.descriptor:
         raise InputError(
-            f"extractor says what the descriptors of an hloc or COLMAP file are; {path} holds photos: choose their "
-            f"descriptor instead, on the command line --descriptor"
+            f"extractor names the descriptors of an hloc or COLMAP file, and {path} holds photos: choose their "
+            f"descriptor instead (--descriptor)"
         )
     paths = dict(list_images(path))
-    return Source(
+    return FeatureSource(
         path,
         kind,
         tuple(paths),
-        lambda some: extract_many([(name, paths[name]) for name in some], params, workers=workers),
+        lambda names: extract_many([(name, paths[name]) for name in names], params, workers=workers),
     )
 
 
 def _kind(path: Path) -> str:
-    """Tell what a path holds from its first bytes; the file's name decides only what a damaged one should have been."""
+    """Return the kind of a path by its first bytes; the ending decides only what a damaged file should have been."""
     if path.is_dir():
         return "images"
     try:

@@ -14,16 +14,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import InputError
 from sfumato.features.local import LocalParams, extract
-from sfumato.features.results import Progress, identity
 from sfumato.files.tensors import load_checkpoint
 from sfumato.images.read import read_image
 from sfumato.inversion.canonical import canonical_input
 from sfumato.inversion.images import KIND as IMAGE_KIND
 from sfumato.inversion.images import ImageInverter, invert_image, load_image_inverter
 from sfumato.inversion.metrics import picture_scores, summary
-from sfumato.inversion.patches import Inverter, check_fits, floor_input, invert, load_inverter
+from sfumato.inversion.patches import Inverter, check_fits, floor_input, invert_rows, load_inverter
 from sfumato.types.clear import Features, Image
 from sfumato.types.concealed import ConcealedFeatures, as_points
+from sfumato.types.progress import Progress, identity
 from sfumato.types.recipe import Recipe
 
 # ----------------------------------------------------------------
@@ -77,7 +77,41 @@ def see(inverter: AnyInverter, keypoints: ArrayLike, inputs: ArrayLike, size: tu
     """Return the picture (H, W, 3) float32, 0 to 1, that any inverter sees in rows ``inputs`` at keypoints (N, 4)."""
     if isinstance(inverter, ImageInverter):
         return invert_image(inverter, keypoints, inputs, size)
-    return invert(inverter, keypoints, inputs, size)
+    return invert_rows(inverter, keypoints, inputs, size)
+
+
+def invert(
+    features: Features | ConcealedFeatures,
+    inverter: AnyInverter | str | os.PathLike[str] | None = None,
+    *,
+    size: tuple[int, int] | None = None,
+) -> Floats:
+    """Reconstruct the picture (H, W, 3) float32, 0 to 1, from the features of a photo, without the photo.
+
+    Without ``inverter``, a value or a file of ``sfumato train inverter``, the bundled one for clear SIFT. One that was
+    trained for a recipe takes features concealed with this recipe. ``size`` (width, height) is that of the features.
+
+    Raises InputError for features of another kind than the inverter takes, and for features without a size.
+
+    >>> import sfumato
+    >>> from sfumato.images.samples import sample_image
+    >>> invert(sfumato.extract(sample_image("coffee").pixels, max_features=200)).shape
+    (400, 600, 3)
+    """
+    opened = inverter if isinstance(inverter, Inverter | ImageInverter) else open_inverter(inverter)
+    width_height = size or features.image_size
+    if width_height is None:
+        raise InputError("these features do not know the size of their picture: give size=(width, height)")
+    if isinstance(features, Features):
+        return see(opened, features.keypoints, inputs_of(opened, features), width_height)
+    check_fits(opened, features.extractor.name)
+    if isinstance(opened, Inverter) and opened.is_blind:
+        rows = nothing_of(len(features))
+    elif opened.frame is None or Recipe.of(opened.recipe).kind != features.recipe.kind:
+        raise InputError(f"this inverter is for {opened.recipe}, these features were made with {features.recipe}")
+    else:
+        rows = canonical_input(features.subspaces, opened.frame)
+    return see(opened, features.keypoints, rows, width_height)
 
 
 def inputs_of(inverter: AnyInverter, features: Features, concealer: Concealer | None = None) -> Floats:

@@ -78,3 +78,7 @@ def _is_setting(value: Any) -> bool:
     if isinstance(value, int):
         return abs(value) < 2**63
     return value is None or (isinstance(value, float) and math.isfinite(value))
+
+
+GENERIC_EXTRACTORS = ("unknown", "hloc")
+"""Names of extractors that do not say what a descriptor is."""

@@ -34,7 +34,7 @@ _CHECKSUM = rf"@[0-9a-f]{{{CHECKSUM_DIGITS}}}"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RecipeKind:
     """What a kind of link does: its role, what follows its name, where a lifting takes directions from.
 
     ``variants`` is a pattern of what may follow besides a dimension, and ``variant_told`` says it in words.
@@ -51,18 +51,20 @@ class Kind:
 _FRESH: dict[str, Any] = {"variants": f"({GENERATED})?", "variant_told": f"nothing or {GENERATED}"}
 _EPSILON = "':eps=' and a number of up to three digits before and four after the point, for example 'subset-4:eps=10'"
 
-KINDS: dict[str, Kind] = {
-    "raw": Kind("clear", "none"),
-    "random": Kind("lifting", "dimension", random=True),
-    "adversarial": Kind("lifting", "dimension", "whole", **_FRESH),
-    "hybrid": Kind("lifting", "dimension", "whole", random=True, **_FRESH),
-    "sub-adversarial": Kind("lifting", "dimension", "part", **_FRESH),
-    "sub-hybrid": Kind("lifting", "dimension", "part", random=True, **_FRESH),
-    "hybrid-labels": Kind("lifting", "dimension", "labels", random=True, **_FRESH),
-    "subset": Kind("lifting", "dimension", "whole", variants=r":eps=\d{1,3}(\.\d{1,4})?", variant_told=_EPSILON),
-    "compress": Kind("encoder", "dimension", variants=rf"(:{_NAME})?", variant_told="':' and a file"),
-    "sealed": Kind("encoder", "dimension", variants=r"(:\d(\.\d{1,3})?)?", variant_told="':' and a bandwidth"),
-    "ninja": Kind("encoder", "variant", variants=f"[-:]{_NAME}", variant_told="'-' or ':' and a name without '+'"),
+KINDS: dict[str, RecipeKind] = {
+    "raw": RecipeKind("clear", "none"),
+    "random": RecipeKind("lifting", "dimension", random=True),
+    "adversarial": RecipeKind("lifting", "dimension", "whole", **_FRESH),
+    "hybrid": RecipeKind("lifting", "dimension", "whole", random=True, **_FRESH),
+    "sub-adversarial": RecipeKind("lifting", "dimension", "part", **_FRESH),
+    "sub-hybrid": RecipeKind("lifting", "dimension", "part", random=True, **_FRESH),
+    "hybrid-labels": RecipeKind("lifting", "dimension", "labels", random=True, **_FRESH),
+    "subset": RecipeKind("lifting", "dimension", "whole", variants=r":eps=\d{1,3}(\.\d{1,4})?", variant_told=_EPSILON),
+    "compress": RecipeKind("encoder", "dimension", variants=rf"(:{_NAME})?", variant_told="':' and a file"),
+    "sealed": RecipeKind("encoder", "dimension", variants=r"(:\d(\.\d{1,3})?)?", variant_told="':' and a bandwidth"),
+    "ninja": RecipeKind(
+        "encoder", "variant", variants=f"[-:]{_NAME}", variant_told="'-' or ':' and a name without '+'"
+    ),
 }
 
 DEFAULT_RECIPE = "sealed-512"

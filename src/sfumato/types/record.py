@@ -8,6 +8,7 @@ import platform
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
 from importlib import metadata
 from numbers import Real
 from types import MappingProxyType
@@ -107,6 +108,54 @@ class Record:
 
     def __repr__(self) -> str:
         return f"Record({self.task!r}, {len(self.scores)} scores, {len(self.dropped)} dropped)"
+
+
+class AttackRole(StrEnum):
+    """What an attack is to a verdict, beside counting in it or not."""
+
+    ORDINARY = ""
+    SCALE = "scale"  # the two ends that leakage is measured between
+    KEYPOINTS = "keypoints"  # sees no descriptor: what every recipe shows
+    INVERTER = "inverter"  # an inverter trained on what the recipe releases
+    DECODER = "decoder"  # a decoder trained to undo the recipe
+    ALIGNMENT = "alignment"  # of all sealed codes, without the key
+    BOUND = "bound"  # the same, given the answer by an oracle
+    KNOWN_PAIRS = "known pairs"  # has features with their codes under the key
+
+
+ENOUGH_CODES = 16_000
+"""Codes of one key, about those of twenty photos: an alignment that fails with fewer is no evidence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackFacts:
+    """What the record of an attack says to its readers; the registry of attacks writes it, reports read it.
+
+    ``title``: the attack and, unless it is the usual one, the inverter. ``about``: what the attacker does and has.
+    ``counts``: whether it takes part in the worst case. ``trained``: whether a network trained on what this recipe
+    releases is part of it. No result depends on any of them.
+    """
+
+    title: str
+    about: str = "no description"
+    counts: bool = True
+    role: AttackRole = AttackRole.ORDINARY
+    trained: bool = False
+
+    @property
+    def params(self) -> dict[str, Value]:
+        """The facts as parameters of a record."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @classmethod
+    def of(cls, params: Mapping[str, Value]) -> "AttackFacts":
+        """Read the facts of a record; where it has none, the name of the attack is all that is known."""
+        values: dict[str, Any] = {one.name: params[one.name] for one in fields(cls) if one.name in params}
+        try:
+            role = AttackRole(values.get("role", ""))
+        except ValueError:
+            role = AttackRole.ORDINARY  # of a later version
+        return cls(**{"title": str(params.get("attack")), **values, "role": role})
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)

@@ -5,8 +5,8 @@ import cv2
 
 from sfumato.auditing.leakage import LeakageProtocol, evaluate_leakage, plan_leakage
 from sfumato.auditing.runner import Results
-from sfumato.auditing.subjects import BUNDLED
 from sfumato.auditing.toolbox import Tools
+from sfumato.concealment.decoy_file import load_decoys
 from sfumato.experiments.frontier.sheets import GAP, TITLE, WIDTH, draw_sheets
 from sfumato.features.local import LocalParams
 
@@ -42,7 +42,7 @@ def test_a_broken_photo_among_good_ones_is_told_and_left_white(small_photos, mak
     broken.write_text("no picture")
     wanted = LeakageProtocol(recipes=("random-2",), attacks=("nearest",), local=LOCAL)
     photos = {"a.jpg": broken, "coffee.png": small_photos["coffee.png"]}
-    works = plan_leakage(photos, wanted, Tools(painters=[make_painter()], public=BUNDLED["sift"]()))
+    works = plan_leakage(photos, wanted, Tools(painters=[make_painter()], public=load_decoys()))
     records = evaluate_leakage(works, tmp_path / "out")
     assert all(len(record.dropped) == 1 and "a.jpg" in record.dropped[0] for record in records)
     assert all(record.scores for record in records)

@@ -3,28 +3,29 @@
 
 import pytest
 
-from sfumato.auditing.subjects import BUNDLED, settled
+from sfumato.auditing.subjects import settled
 from sfumato.auditing.toolbox import Toolbox, Tools
+from sfumato.concealment.decoy_file import load_decoys
 from sfumato.concealment.seal import BANDWIDTH
 from sfumato.errors import InputError
 from sfumato.experiments.frontier import training
-from sfumato.experiments.frontier.training import Budget, concealer_of, missing_for, train_missing, wanted_for
+from sfumato.experiments.frontier.training import TrainingBudget, concealer_of, missing_for, networks_for, train_missing
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.samples import sample_paths
 from sfumato.training import photos as readback
 from sfumato.types.recipe import Recipe
 
 LOCAL = LocalParams(max_features=300)
-LEAST = Budget(patch_steps=2, refine_steps=1, refine_photos=2, max_photos=4, decoder_steps=2, local=LOCAL)
+LEAST = TrainingBudget(patch_steps=2, refine_steps=1, refine_photos=2, max_photos=4, decoder_steps=2, local=LOCAL)
 
 
 def test_chains_need_networks_for_the_encoder_alone():
     chain = Recipe.of("ninja-x@0123456789ab+random-2")
-    told = [(one.what, str(one.recipe)) for one in wanted_for(chain)]
+    told = [(one.what, str(one.recipe)) for one in networks_for(chain)]
     alone = "ninja-x@0123456789ab"
     assert told == [(what, name) for name in (str(chain), alone) for what in ("decoder", "inverter")]
-    assert not wanted_for(Recipe.of("raw"))
-    assert len(wanted_for(Recipe.of("random-2"))) == 2
+    assert not networks_for(Recipe.of("raw"))
+    assert len(networks_for(Recipe.of("random-2"))) == 2
 
 
 def test_networks_are_found_by_what_a_recipe_is(make_painter):
@@ -61,9 +62,9 @@ def test_an_interrupted_training_leaves_no_network(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(training, "_train_inverter", stop)
-    wanted = wanted_for(Recipe.of("sub-hybrid-2"))[1:]
+    wanted = networks_for(Recipe.of("sub-hybrid-2"))[1:]
     with pytest.raises(KeyboardInterrupt):
-        train_missing(wanted, [], tmp_path, Tools(decoys=BUNDLED["sift"]()), LEAST)
+        train_missing(wanted, [], tmp_path, Tools(decoys=load_decoys()), LEAST)
     assert not list(tmp_path.glob("*.safetensors"))
 
 
@@ -81,5 +82,5 @@ def test_a_seal_is_read_back_with_public_descriptors(monkeypatch):
     recipe = Recipe.of("sealed-64")
     with pytest.raises(InputError, match="--public"):
         concealer_of(recipe, Tools())
-    read = concealer_of(recipe, Tools(public=BUNDLED["sift"]()))(features)
+    read = concealer_of(recipe, Tools(public=load_decoys()))(features)
     assert (len(read), read.subspaces.ambient_dim, read.subspaces.dim) == (len(features), 128, 0)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+from pathlib import Path
+
+import pytest
+
+import sfumato
+from sfumato.concealment.keys import device_key, device_key_path, new_key, read_key
+from sfumato.errors import FileError, NewKeyWarning, WeakSecretWarning
+
+
+def test_a_missing_file_says_what_to_do(tmp_path):
+    with pytest.raises(FileError, match="32"):
+        read_key(tmp_path / "none")
+
+
+def test_a_guessable_key_is_refused(tmp_path):
+    for key in (b"password", b"passwordpassword1", b"correct horse battery staple and a donkey\n"):
+        (tmp_path / "key").write_bytes(key)
+        with pytest.raises(FileError, match="077"):
+            read_key(tmp_path / "key")
+
+
+def test_a_key_that_others_may_read_warns(tmp_path, recwarn):
+    key = tmp_path / "key"
+    key.write_bytes(os.urandom(32))
+    for mode in (0o600, 0o400):
+        key.chmod(mode)
+        assert len(read_key(key)) == 32
+    assert not recwarn
+    for mode in (0o644, 0o640):
+        key.chmod(mode)
+        with pytest.warns(WeakSecretWarning, match=rf"mode {mode:04o}\): chmod 600 {key}"):
+            assert len(read_key(key)) == 32
+
+
+def test_what_is_no_file_or_too_large_is_no_key(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for place in ("/dev/zero", tmp_path / "pipe", tmp_path):
+        with pytest.raises(FileError, match=r"regular|cannot read"):
+            read_key(Path(place))
+    (tmp_path / "large").write_bytes(os.urandom(2**20 + 1))
+    with pytest.raises(FileError, match=str(2**20)):
+        read_key(tmp_path / "large")
+
+
+def test_a_new_key_is_for_its_owner_and_never_written_over(tmp_path, monkeypatch):
+    monkeypatch.delenv("SFUMATO_KEY", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = device_key_path()
+    assert path == tmp_path / "sfumato" / "device.key"
+    with pytest.warns(NewKeyWarning, match=r"device\.key"):
+        key = sfumato.device_key()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert key == path.read_bytes() == device_key() == device_key(path)
+    assert len({new_key(), new_key(), key}) == 3
+    with pytest.raises(FileError, match="--secret-file"):
+        device_key(path / "below")
