@@ -76,7 +76,7 @@ def test_a_public_set_holds_real_descriptors(run_sfumato, photos, tmp_path):
     assert len(public) == 50
     assert any((row == real).all(axis=1).any() for row in public.descriptors)
     labelled = run_sfumato("decoys", "build", photos, "-o", tmp_path / "x", "--drawn", "--labels", path, code=1)
-    assert "leave out --drawn" in labelled.stderr
+    assert "--drawn" in labelled.stderr
 
 
 def test_decoys_are_made_of_faces(run_sfumato, tmp_path):
@@ -97,15 +97,15 @@ def test_faces_and_photos_are_not_mixed(run_sfumato, tmp_path):
     (tmp_path / "f.csv").write_text("a,1,0\n")
     out = ("-o", tmp_path / "decoys.npz")
     faces = ("--faces", tmp_path / "f.csv")
-    assert "one of the two" in run_sfumato("decoys", "build", *out, code=1).stderr
-    assert "one of the two" in run_sfumato("decoys", "build", tmp_path, *faces, *out, code=1).stderr
-    assert "leave out --drawn" in run_sfumato(
+    assert "--faces" in run_sfumato("decoys", "build", *out, code=1).stderr
+    assert "--faces" in run_sfumato("decoys", "build", tmp_path, *faces, *out, code=1).stderr
+    assert "--drawn" in run_sfumato(
         "decoys", "build", *faces, *out, "--drawn", "--label-column", "x", code=1
     ).stderr  # fmt: skip
-    assert "--label-column belongs to --faces" in run_sfumato(
+    assert "--label-column" in run_sfumato(
         "decoys", "build", tmp_path, *out, "--label-column", "x", code=1
     ).stderr  # fmt: skip
-    assert "cannot be read" in run_sfumato("decoys", "build", *faces, *out, "--label-column", "x", code=1).stderr
+    assert "--labels" in run_sfumato("decoys", "build", *faces, *out, "--label-column", "x", code=1).stderr
 
 
 def test_the_least_alike_faces_are_taken(run_sfumato, tmp_path):
@@ -115,4 +115,4 @@ def test_the_least_alike_faces_are_taken(run_sfumato, tmp_path):
     run_sfumato("decoys", "build", *faces, "--size", 20, "--spread", "--parts", 2, "-o", output)
     assert len(load_decoys(output)) == 20
     done = run_sfumato("decoys", "build", *faces, "--spread", "-o", tmp_path / "no.npz", code=1)
-    assert "--spread belongs to --faces and --size" in done.stderr
+    assert "--spread" in done.stderr

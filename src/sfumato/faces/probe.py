@@ -179,11 +179,12 @@ def read_faces(
             return _join([read_embeddings(file, extractor) for file in files])
     elif is_embedding_file(path):
         return read_embeddings(path, extractor)
-    return _read_pictures(path, FaceReader(params or FaceParams()), progress)
+    return _read_pictures(path, params or FaceParams(), progress)
 
 
-def _read_pictures(path: Path, reader: FaceReader, progress: Progress) -> Embeddings:
+def _read_pictures(path: Path, params: FaceParams, progress: Progress) -> Embeddings:
     pictures = list_images(path)
+    reader = FaceReader(params)
     embeddings, problems = list[Embeddings](), list[ImageError]()
     for name, picture in progress(pictures):
         try:
