@@ -18,11 +18,23 @@ SURFACE = Path(__file__).resolve().with_name("api.txt")
 HOW = "Meant? Then: python tests/test_api.py --update, and say it in CHANGELOG.md."
 
 
+class Named:
+    """A function as a default, shown by its name."""
+
+    def __init__(self, function: object) -> None:
+        self.name = getattr(function, "__name__", "")
+
+    def __repr__(self) -> str:
+        return self.name
+
+
 def signature(value: object) -> str:
     """Names, kinds and defaults of parameters; types are the type checker's business."""
     found = inspect.signature(value)  # type: ignore[arg-type]
     bare = [
-        p.replace(annotation=inspect.Parameter.empty)
+        p.replace(annotation=inspect.Parameter.empty, default=Named(p.default))
+        if inspect.isroutine(p.default)
+        else p.replace(annotation=inspect.Parameter.empty)
         for p in found.parameters.values()
         if p.name not in ("self", "cls")
     ]

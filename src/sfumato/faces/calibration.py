@@ -73,8 +73,8 @@ def calibrate(
     >>> strangers = np.random.default_rng(0).normal(size=(80, 64))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = sfumato.enroll(np.eye(1, 64), f"{folder}/gallery.h5", ids="alice")
-    ...     calibrate(strangers, f"{folder}/gallery.h5", rate=0.01, people=[str(i) for i in range(80)]).measured_rate
-    0.009968354430379747
+    ...     calibrate(strangers, f"{folder}/gallery.h5", rate=0.01, people=[str(i) for i in range(80)]).impostor_pairs
+    6320
     """
     settings = CalibrateParams(rate=rate, comparison=comparison, pairs=pairs, seed=seed)
     embeddings = read_faces(faces, params, extractor=extractor, progress=progress)
