@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sfumato.faces.compare import Threshold
-from sfumato.faces.gallery_file import changing, load_gallery
+from sfumato.faces.gallery_file import change_gallery, load_gallery
 from sfumato.images.samples import sample_image
 
 
@@ -24,7 +24,7 @@ def write_people(path, people, seed=0):
 def set_threshold(path):
     """Between photos of one person (0.15) and strangers: no draw decides."""
     facts = {"wanted_rate": 0.01, "measured_rate": 0.01, "impostor_pairs": 1000, "people": 40}
-    with changing(path) as change:
+    with change_gallery(path) as change:
         change.after = change.before.with_threshold(Threshold(comparison="p-to-s", distance=0.4, **facts))
 
 

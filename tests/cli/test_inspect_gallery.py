@@ -9,7 +9,7 @@ import sfumato
 from sfumato.cli.inspect import describe_gallery, holds_gallery
 from sfumato.faces.compare import Threshold
 from sfumato.faces.gallery import Gallery
-from sfumato.faces.gallery_file import changing, load_gallery
+from sfumato.faces.gallery_file import change_gallery, load_gallery
 from sfumato.types.concealed import ConcealedTemplates
 
 
@@ -22,7 +22,7 @@ def path(tmp_path):
     threshold = Threshold(
         comparison="p-to-s", distance=0.4, wanted_rate=0.01, measured_rate=0.009, impostor_pairs=1000, people=40
     )
-    with changing(tmp_path / "gallery.h5") as change:
+    with change_gallery(tmp_path / "gallery.h5") as change:
         change.after = Gallery(templates, {"carol": 2}, (threshold,)).revoke(["bob"])
     return tmp_path / "gallery.h5"
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sfumato.faces.compare import Threshold
-from sfumato.faces.gallery_file import changing
+from sfumato.faces.gallery_file import change_gallery
 from sfumato.types.clear import Embeddings
 from sfumato.types.extractor import Extractor
 
@@ -35,7 +35,7 @@ def set_threshold() -> Callable[..., None]:
     """Give a gallery's file a threshold between photos of one person (0.3) and strangers (1.2): no draw decides."""
 
     def set_one(path: Path, distance: float = 0.6) -> None:
-        with changing(path) as change:
+        with change_gallery(path) as change:
             assert change.before is not None
             change.after = change.before.with_threshold(
                 Threshold(

@@ -13,8 +13,8 @@ from sfumato.errors import FileError
 from sfumato.faces import gallery_file
 from sfumato.faces.compare import choose_threshold
 from sfumato.faces.gallery import Gallery
-from sfumato.faces.gallery_file import changing, load_gallery
-from sfumato.files.atomic import locked
+from sfumato.faces.gallery_file import change_gallery, load_gallery
+from sfumato.files.atomic import file_lock
 from sfumato.types.clear import Embeddings
 from sfumato.types.recipe import Recipe
 
@@ -27,7 +27,7 @@ def gallery(photos):
 
 @pytest.fixture
 def path(gallery, tmp_path):
-    with changing(tmp_path / "gallery.h5") as change:
+    with change_gallery(tmp_path / "gallery.h5") as change:
         assert change.before is None
         change.after = gallery
     return tmp_path / "gallery.h5"
@@ -42,7 +42,7 @@ def test_what_was_written_is_read_to_the_last_bit(path, gallery):
     assert np.array_equal(read.templates.subspaces.origin, gallery.templates.subspaces.origin)
     assert np.array_equal(read.templates.subspaces.basis, gallery.templates.subspaces.basis)
     assert os.listdir(path.parent) == ["gallery.h5"]
-    with changing(path) as change:
+    with change_gallery(path) as change:
         change.after = change.before.revoke(change.before.templates.ids)
     assert len(load_gallery(path)) == 0
 
@@ -51,7 +51,7 @@ def test_a_new_file_is_private_and_a_changed_one_keeps_its_mode(path):
     assert path.stat().st_mode & 0o777 == 0o600
     for mode in (0o640, 0o600, 0o444):
         path.chmod(mode)
-        with changing(path) as change:
+        with change_gallery(path) as change:
             change.after = change.before
         assert path.stat().st_mode & 0o777 == mode
 
@@ -63,7 +63,7 @@ def test_nothing_clear_is_in_the_file(path, photos):
 
 
 def change_and_stop(path):
-    with changing(path) as change:
+    with change_gallery(path) as change:
         change.after = change.before.revoke(["p0_0"])
         raise KeyboardInterrupt
 
@@ -79,16 +79,16 @@ def test_an_error_leaves_the_file_as_it_was(path, monkeypatch):
         return len(data)
 
     monkeypatch.setattr(gallery_file.Sink, "write", full)
-    with pytest.raises(FileError, match="No space left on device; it is as it was"), changing(path) as change:
+    with pytest.raises(FileError, match="No space left on device; it is as it was"), change_gallery(path) as change:
         change.after = change.before.revoke(["p0_0"])
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == ["gallery.h5"]
 
 
 def test_a_second_writer_waits_but_not_for_ever(path):
-    with locked(path), pytest.raises(FileError, match="changed"), locked(path, wait=0.05):
+    with file_lock(path), pytest.raises(FileError, match="changed"), file_lock(path, wait=0.05):
         pass
-    with locked(path, wait=0.0):
+    with file_lock(path, wait=0.0):
         pass
 
 
@@ -97,7 +97,7 @@ def enroll_some(path, first, go):
     for person in range(first, first + 5):
         rng = np.random.default_rng(person)
         faces = Embeddings(rng.normal(size=(1, 64)), (f"q{person}",), load_gallery(path).templates.extractor)
-        with changing(path) as change:
+        with change_gallery(path) as change:
             change.after = change.before.add(conceal_embeddings(faces, "random-2"))
 
 
@@ -212,12 +212,12 @@ def test_an_interrupt_leaves_the_file_as_it_was(path, monkeypatch, when):
 
     place = (gallery_file.Sink, "write") if when == "writing" else (Gallery, "revoke")
     monkeypatch.setattr(*place, stop)
-    with pytest.raises(KeyboardInterrupt), changing(path) as change:
+    with pytest.raises(KeyboardInterrupt), change_gallery(path) as change:
         change.after = change.before.revoke(["p0_0"])
     monkeypatch.undo()
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == ["gallery.h5"]
-    with changing(path) as change:  # and nobody is locked out
+    with change_gallery(path) as change:  # and nobody is locked out
         change.after = change.before.revoke(["p0_0"])
     assert len(load_gallery(path)) == 2
 
@@ -231,7 +231,7 @@ def test_a_folder_in_the_place_of_a_gallery_is_told(tmp_path):
 def test_a_folder_that_may_not_be_written_is_told(path):
     path.parent.chmod(0o500)
     try:
-        with pytest.raises(FileError, match="cannot be written"), changing(path):
+        with pytest.raises(FileError, match="cannot be written"), change_gallery(path):
             pass
     finally:
         path.parent.chmod(0o700)
@@ -257,5 +257,5 @@ def test_other_files_are_refused(path, tmp_path):
         file.create_dataset("basis", shape=(1, 1, 512), dtype="<f4")
     with pytest.raises(FileError, match=r"declares another size|one piece"):
         load_gallery(copy)
-    with pytest.raises(FileError, match="cannot be written"), changing(tmp_path / "no" / "folder.h5"):
+    with pytest.raises(FileError, match="cannot be written"), change_gallery(tmp_path / "no" / "folder.h5"):
         pass

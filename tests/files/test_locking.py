@@ -4,14 +4,14 @@ import threading
 import pytest
 
 from sfumato.errors import FileError
-from sfumato.files.atomic import locked
+from sfumato.files.atomic import file_lock
 
 
 def test_writers_take_turns(tmp_path):
     path, order = tmp_path / "file", []
 
     def write(number):
-        with locked(path):
+        with file_lock(path):
             order.append(("in", number))
             order.append(("out", number))
 
@@ -26,12 +26,12 @@ def test_writers_take_turns(tmp_path):
 
 def test_nobody_waits_for_ever(tmp_path):
     path = tmp_path / "file"
-    with locked(path), pytest.raises(FileError, match="changed"), locked(path, wait=0.05):
+    with file_lock(path), pytest.raises(FileError, match="changed"), file_lock(path, wait=0.05):
         pass
-    with locked(path, wait=0.0):
+    with file_lock(path, wait=0.0):
         pass
 
 
 def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(FileError, match="cannot be written"), locked(tmp_path / "none" / "file"):
+    with pytest.raises(FileError, match="cannot be written"), file_lock(tmp_path / "none" / "file"):
         pass

@@ -17,7 +17,7 @@ from sfumato.concealment.faces import conceal_embeddings, split_decoys
 from sfumato.errors import FileError, InputError
 from sfumato.faces.compare import POINT, SUBSPACE, Threshold, checked_comparison, choose_threshold, pair_distances
 from sfumato.faces.enrollment import refuse_decoys
-from sfumato.faces.gallery_file import changing, load_gallery
+from sfumato.faces.gallery_file import change_gallery, load_gallery
 from sfumato.faces.probe import FaceInput, gallery_decoys, make_probe, need_decoys, read_faces, values_by_name
 from sfumato.features.faces import FaceParams
 from sfumato.types.clear import Embeddings, people_of
@@ -84,7 +84,7 @@ def calibrate(
     make_probe(embeddings[:0], before, POINT)  # of the same network and dimension
     gallery_decoys(before.recipe, decoys)
     threshold = measure_threshold(embeddings, before.recipe, decoys, settings, people=people, labels=labels)
-    with changing(gallery) as change:
+    with change_gallery(gallery) as change:
         if change.before is None or change.before.recipe.identity != before.recipe.identity:
             raise FileError(f"{gallery}: the gallery was replaced meanwhile; calibrate again")
         change.after = change.before.with_threshold(threshold)
@@ -135,8 +135,8 @@ def _one_person(names: Sequence[str], persons: Sequence[str], *, by_name: bool) 
         )
     return (
         f"all {len(names)} faces would be of one person, {persons[0]!r:.80}: the person is the name without '_' or '-' "
-        f"and a number at its end, so that {names[0]!r:.80} is of {persons[0]!r:.80}. Name the person on each face with "
-        f"--people TABLE ('name,person'), or give the faces other names"
+        f"and a number at its end, so that {names[0]!r:.80} is of {persons[0]!r:.80}. Name the person on each face "
+        f"with --people TABLE ('name,person'), or give the faces other names"
     )
 
 

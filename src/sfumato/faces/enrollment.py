@@ -22,7 +22,7 @@ from sfumato.errors import DecoyError, FileError, InputError
 from sfumato.faces.compare import POINT, Threshold, pair_distances
 from sfumato.faces.decide import Identifier
 from sfumato.faces.gallery import Gallery
-from sfumato.faces.gallery_file import changing
+from sfumato.faces.gallery_file import change_gallery
 from sfumato.faces.probe import FaceInput, gallery_decoys, need_decoys, one_face, read_faces, values_by_name
 from sfumato.features.faces import FaceParams
 from sfumato.types.clear import Embeddings
@@ -90,7 +90,7 @@ def enroll(
     if not len(embeddings):
         raise InputError("there is no face to enroll")
     refuse_decoys(embeddings, decoys)
-    with changing(gallery) as change:
+    with change_gallery(gallery) as change:
         before = change.before
         if before is None:
             first_recipe = Recipe.of(recipe or ("random-2" if decoys is None else "hybrid-2"))
@@ -145,7 +145,7 @@ def renew(
     embeddings = _with_ids(faces, ids, row, params, extractor, progress)
     decoys = as_decoys(decoys)
     refuse_decoys(embeddings, decoys)
-    with changing(gallery) as change:
+    with change_gallery(gallery) as change:
         if change.before is None:
             raise FileError(f"{gallery}: no such gallery; there is nobody to renew")
         before = change.before
@@ -173,7 +173,7 @@ def revoke(ids: str | Sequence[str], gallery: str | os.PathLike[str]) -> Gallery
     ('bob',)
     """
     people = (ids,) if isinstance(ids, str) else tuple(dict.fromkeys(ids))
-    with changing(gallery) as change:
+    with change_gallery(gallery) as change:
         if change.before is None:
             raise FileError(f"{gallery}: no such gallery; there is nobody to revoke")
         change.after = change.before.revoke(people)

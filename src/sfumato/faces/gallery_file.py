@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sfumato.errors import FileError, InputError, SfumatoError
 from sfumato.faces.compare import Threshold
 from sfumato.faces.gallery import Gallery
-from sfumato.files.atomic import Sink, locked
+from sfumato.files.atomic import Sink, file_lock
 from sfumato.types.concealed import ConcealedTemplates, Subspaces
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
@@ -38,7 +38,7 @@ ADVICE = "restore a copy; templates cannot be made again without releasing a sec
 
 
 @dataclass(slots=True)
-class Change:
+class GalleryChange:
     """A gallery on its way to another: ``before`` what the file holds, if it is there; ``after`` what it will hold."""
 
     before: Gallery | None
@@ -46,7 +46,7 @@ class Change:
 
 
 @contextmanager
-def changing(path: str | os.PathLike[str]) -> Iterator[Change]:
+def change_gallery(path: str | os.PathLike[str]) -> Iterator[GalleryChange]:
     """Give the gallery of a file to be changed; what ``after`` is set to is written when the block ends.
 
     One writer at a time, of all processes: others wait. After an error, Ctrl-C, a kill or a full disk the file is as it
@@ -55,8 +55,8 @@ def changing(path: str | os.PathLike[str]) -> Iterator[Change]:
     Raises FileError for a file that cannot be read or written, or if another writer does not finish.
     """
     target = Path(os.path.realpath(path))
-    with locked(target):
-        change = Change(load_gallery(target) if target.exists() else None)
+    with file_lock(target):
+        change = GalleryChange(load_gallery(target) if target.exists() else None)
         yield change
         if change.after is not None:
             _write(target, change.after)

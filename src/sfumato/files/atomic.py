@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files and folders that appear whole or not at all: written beside their place, then moved there.
+"""Atomic writes of files and folders, and locks: one writer at a time.
 
-Knows bytes and paths. After Ctrl-C, a kill or a full disk the old file is still there, or none.
+A file is written beside its place and then moved there: after Ctrl-C, a kill or a full disk the old file is still
+there, or none. Locks end with the process that holds them. They are made here and not by ``filelock``, because an
+archive or journal in the making locks the file itself, refuses links and pipes in its place, and goes on with a warning
+on file systems without locks; a lock beside a file then takes one more function.
 """
 
 import logging
@@ -18,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from sfumato.errors import ArchiveError, FileError, InputError
+from sfumato.errors import ArchiveError, FileError, InputError, SfumatoError
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +29,9 @@ log = logging.getLogger(__name__)
 def write_file(
     path: str | os.PathLike[str], write: bytes | Callable[[BinaryIO], Any], *, with_folder: bool = False
 ) -> None:
-    """Make or replace a file from bytes, or by a function that writes them; ``with_folder`` also makes its folder.
+    """Make or replace a file from bytes, or with a function that writes them; ``with_folder`` also makes its folder.
 
-    A link is followed: what it leads to is replaced.
+    A link is followed: its target is replaced.
 
     Raises FileError if it cannot be written.
     """
@@ -42,7 +45,7 @@ def write_file(
                 file.write(write) if isinstance(write, bytes) else write(file)
                 file.flush()
                 os.fsync(file.fileno())
-                with suppress(FileNotFoundError):  # who might read the old file may read the new one, and nobody else
+                with suppress(FileNotFoundError):  # the new file has the access rights of the old one
                     temporary.chmod(stat.S_IMODE(target.stat().st_mode))
                 os.replace(temporary, target)
             except BaseException:
@@ -54,6 +57,18 @@ def write_file(
         raise FileError(
             f"{path}: cannot be written: {cause.strerror or cause}; choose another path or free space"
         ) from cause
+
+
+def check_output(path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Check before long work that a file can be written: its folder exists, and it does not, unless ``overwrite``.
+
+    Raises FileError.
+    """
+    target = Path(path)
+    if target.exists() and not overwrite:
+        raise FileError(f"{target} is already there: choose another file, or --overwrite to replace it")
+    if not target.parent.is_dir():
+        raise FileError(f"{target.parent} is not a folder: make it first")
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, with_folder: bool = False) -> None:
@@ -83,28 +98,49 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-# ----------------------------------------------------------------
-# One writer at a time for a file that is read, changed and replaced: others wait for their turn
-# The lock is a file beside it, which ends with the process that holds it. Knows paths, not what the files hold.
+def replace_file(new: Path, target: Path) -> None:
+    """Move a finished file to its place, at once, and wait until the disk knows."""
+    os.replace(new, target)
+    with suppress(OSError):  # some file systems cannot synchronise a folder
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
+
+@contextmanager
+def explain_errors(what: str, advice: str, error: type[FileError] = FileError) -> Iterator[None]:
+    """Turn every problem of a file into an ``error`` that says what happened, where, and what to do."""
+    try:
+        yield
+    except InputError as cause:
+        raise error(f"{what}: {cause}; {advice}") from cause
+    except SfumatoError:
+        raise
+    except (OSError, RuntimeError) as cause:
+        raise error(f"{what}: {getattr(cause, 'strerror', None) or cause}; {advice}") from cause
+
+
+# --- locks: for a file that is read, changed and replaced the lock is a file beside it
 
 WAIT_SECONDS, PAUSE_SECONDS = 60.0, 0.02
 
 
 @contextmanager
-def locked(path: str | os.PathLike[str], wait: float = WAIT_SECONDS) -> Iterator[None]:
-    """Keep other writers of a file away; waits for one that is there, but not for ever.
+def file_lock(path: str | os.PathLike[str], wait: float = WAIT_SECONDS) -> Iterator[None]:
+    """Keep other writers of a file away; wait for one that is at work, at most ``wait`` seconds.
 
     Raises FileError if another writer does not finish, or its folder cannot be written.
     """
     target = Path(os.path.realpath(path))
-    beside, until = target.with_name(f".{target.name}.lock"), time.monotonic() + wait
+    beside, deadline = target.with_name(f".{target.name}.lock"), time.monotonic() + wait
     while True:
         try:
             lock = open_locked(beside)
             break
         except ArchiveError as cause:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise FileError(f"{target} is being changed by another process; try again when it is done") from cause
             time.sleep(PAUSE_SECONDS)
         except OSError as cause:
@@ -113,28 +149,95 @@ def locked(path: str | os.PathLike[str], wait: float = WAIT_SECONDS) -> Iterator
         yield
     finally:
         with suppress(OSError):
-            beside.unlink()  # who waits for it sees that it is gone, and begins anew
+            beside.unlink()  # a waiting writer sees that it is gone, and begins anew
         os.close(lock)
 
 
-# ----------------------------------------------------------------
-# A file that libhdf5 can write to on a disk that becomes full
-# libhdf5 does not survive a failing write: it ends the process with a segmentation fault when the file is closed. This
-# file swallows the error, plays along until libhdf5 has closed it, and raises the error then. Ctrl-C is such an error:
-# raised inside a call from libhdf5 it would come out as another one, or not at all. Knows no HDF5.
+def open_locked(path: Path) -> int:
+    """Open or create a file and lock it; the lock ends with the process."""
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        try:
+            _lock(fd, path)
+            here = os.fstat(fd)
+            if not stat.S_ISREG(here.st_mode):
+                raise InputError("it is not a file")
+            with suppress(FileNotFoundError):
+                if os.path.samestat(here, os.stat(path, follow_symlinks=False)):
+                    return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)  # a writer that just finished moved the file away
+
+
+def _lock(fd: int, path: Path) -> None:
+    import fcntl
+
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as cause:
+        raise ArchiveError(f"{path} is being written by another writer; wait for it, or choose another path") from cause
+    except OSError:
+        log.warning("%s is on a file system without locks: nothing keeps a second writer away", path)
+
+
+class LockedFile:
+    """A file that one writer appends to, locked until it is closed or the process ends.
+
+    ``end`` is where the next append begins; nothing before it is ever changed, so whatever ends the process leaves it
+    intact.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.end = path, 0
+        self.fd = open_locked(path)
+
+    def write(self, data: bytes | memoryview, address: int) -> None:
+        """Write all of the data at an address."""
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self.fd, view[: 2**30], address)
+            view, address = view[written:], address + written
+
+    @contextmanager
+    def rollback(self) -> Iterator[None]:
+        """Cut what was written behind ``end`` if the block ends with an error or an interrupt."""
+        try:
+            yield
+        except BaseException:
+            with suppress(OSError):
+                os.ftruncate(self.fd, self.end)
+            raise
+
+    def remove(self) -> None:
+        """Delete the file."""
+        with suppress(FileNotFoundError):
+            self.path.unlink()
+
+    def close(self) -> None:
+        """Close the file, which releases the lock."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+# --- files for libhdf5
 
 
 class Sink:
-    """A file for ``h5py.File(sink, ...)``; leaving the block raises the first ``error`` there was, or syncs the file.
+    """A file for ``h5py.File(sink, ...)``; leaving the block raises the first ``error``, or synchronises the file.
 
-    ``keep`` opens what is there instead of beginning anew. Inside the block, what a signal's handler raises is kept as
-    ``error`` too: whoever writes for long looks at it and stops.
+    libhdf5 does not survive a write that fails: it ends the process with a segmentation fault when the file is closed.
+    This file keeps the error until libhdf5 has closed it, and raises it then. Ctrl-C is such an error: raised inside a
+    call from libhdf5 it would come out as another one, or not at all. So what a signal's handler raises inside the
+    block is kept as ``error`` too: a long loop looks at it and stops. ``keep`` opens an existing file as it is.
     """
 
     def __init__(self, path: Path, *, keep: bool) -> None:
         self.error: BaseException | None = None
         self._handlers: dict[int, Callable[[int, Any], Any]] = {}
-        self._place = 0
+        self._position = 0
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (0 if keep else os.O_TRUNC), 0o666)
 
     def __enter__(self) -> "Sink":
@@ -170,53 +273,53 @@ class Sink:
             raise self.error
 
     def write(self, data: Any) -> int:
-        """Write all of it, or remember why not."""
+        """Write all of the data, or remember why not."""
         view = memoryview(data).cast("B")
         size = len(view)
         try:
             while view and self.error is None:
-                written = os.pwrite(self._fd, view, self._place)
-                view, self._place = view[written:], self._place + written
+                written = os.pwrite(self._fd, view, self._position)
+                view, self._position = view[written:], self._position + written
         except BaseException as problem:
             self._remember(problem)
-        self._place += len(view)
+        self._position += len(view)
         return size
 
     def readinto(self, buffer: Any) -> int:
-        """Read all of it; behind the end, and once an error has lost something, there are zeros."""
+        """Fill the buffer; behind the end, and after an error that lost data, with zeros."""
         view = memoryview(buffer).cast("B")
-        found = self._pread(len(view))
-        view[: len(found)] = found
-        view[len(found) :] = bytes(len(view) - len(found))
-        self._place += len(view)
+        data = self._pread(len(view))
+        view[: len(data)] = data
+        view[len(data) :] = bytes(len(view) - len(data))
+        self._position += len(view)
         return len(view)
 
     def read(self, size: int = -1) -> bytes:
         """Read as much as there is, at most ``size`` bytes."""
-        found = self._pread(os.fstat(self._fd).st_size if size < 0 else size)
-        self._place += len(found)
-        return found
+        data = self._pread(os.fstat(self._fd).st_size if size < 0 else size)
+        self._position += len(data)
+        return data
 
     def _pread(self, size: int) -> bytes:
         try:
-            return os.pread(self._fd, size, self._place)
+            return os.pread(self._fd, size, self._position)
         except BaseException as problem:
             self._remember(problem)
             return b""
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a place."""
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: os.fstat(self._fd).st_size}[whence]
-        self._place = start + offset
-        return self._place
+        """Go to a position."""
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: os.fstat(self._fd).st_size}[whence]
+        self._position = start + offset
+        return self._position
 
     def tell(self) -> int:
-        """Return the place."""
-        return self._place
+        """Return the position."""
+        return self._position
 
     def truncate(self, size: int | None = None) -> int:
         """Set the length, or remember why not."""
-        size = self._place if size is None else size
+        size = self._position if size is None else size
         try:
             if self.error is None:
                 os.ftruncate(self._fd, size)
@@ -225,33 +328,4 @@ class Sink:
         return size
 
     def flush(self) -> None:
-        """Do nothing: every write is on its way already."""
-
-
-def open_locked(path: Path) -> int:
-    """Open or create a file and lock it; the lock ends with the process."""
-    while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-        try:
-            _lock(fd, path)
-            here = os.fstat(fd)
-            if not stat.S_ISREG(here.st_mode):
-                raise InputError("it is not a file")
-            with suppress(FileNotFoundError):
-                if os.path.samestat(here, os.stat(path, follow_symlinks=False)):
-                    return fd
-        except BaseException:
-            os.close(fd)
-            raise
-        os.close(fd)  # a writer that just finished had moved it to its place
-
-
-def _lock(fd: int, path: Path) -> None:
-    import fcntl
-
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as cause:
-        raise ArchiveError(f"{path} is being written by another writer; wait for it, or choose another path") from cause
-    except OSError:
-        log.warning("%s is on a file system without locks: nothing keeps a second writer away", path)
+        """Do nothing: writes are not buffered."""
