@@ -42,7 +42,7 @@ def test_an_inverter_is_trained_checked_and_used(run_here, pictures, tmp_path):
     assert "train longer" in done.stderr
     figures = load_inverter(output).made["figures with 1000 features"]
     assert {"ssim", "ssim_deviation", "floor_ssim", "ssim_rgb"} <= set(figures)
-    assert "already there" in run_here(pictures, "-o", output, *few, code=1).stderr
+    assert "--overwrite" in run_here(pictures, "-o", output, *few, code=1).stderr
     seen = CliRunner().invoke(
         app, ["invert", str(pictures / "coffee.png"), "-o", str(tmp_path / "s.png"), "--inverter", str(output)]
     )
@@ -89,7 +89,7 @@ def test_the_networks_of_the_papers(run_here, pictures, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--architecture", "unett"], "did you mean 'unet'"),
+        (["--architecture", "unett"], "'unet'"),
         (["--minutes", "0"], "minutes"),
         (["--recipe", "sub-hybrd-2"], "sub-hybrid"),
         (["--decoys", "none.npz", "--recipe", "sub-hybrid-2"], "no such file"),
@@ -109,12 +109,12 @@ def test_nothing_to_resume(run_here, pictures, tmp_path, monkeypatch, architectu
     output = tmp_path / "a.safetensors"
     output.write_bytes(b"finished")
     call = (pictures, "-o", output, "--architecture", architecture, "--resume")
-    assert "already there" in run_here(*call, code=1).stderr
+    assert "--overwrite" in run_here(*call, code=1).stderr
     assert output.read_bytes() == b"finished"
     name = "a.safetensors.patch.part" if architecture == "patch" else "a.safetensors.part"
     (tmp_path / name).write_bytes(b"not a state")
     monkeypatch.setattr("sfumato.images.read.read_image", lambda *_: pytest.fail("a photo was read"))
-    assert f"{name}: not a usable safetensors file" in run_here(*call, code=1).stderr
+    assert name in run_here(*call, code=1).stderr
 
 
 def test_help_teaches(run_here, pictures, tmp_path):
@@ -146,7 +146,7 @@ def test_an_inverter_of_keypoints_alone(run_here, pictures, tmp_path):
     few = ("--steps", "2", "--refine-steps", "1", "--max-features", "60", "--keypoints-only")
     assert "patch inverter for keypoints of sift" in run_here(pictures, "-o", path, *few).stdout
     wrong = run_here(pictures, "-o", tmp_path / "x.safetensors", "--recipe", "random-2", *few, code=1)
-    assert "--keypoints-only is for" in wrong.stderr
+    assert "--keypoints-only" in wrong.stderr
     given = ["invert", str(photo), "-o", str(tmp_path / "seen.png"), "--max-features", "60"]
     for more, code in ((["--inverter", str(path)], 0), (["--keypoints-only"], 0),
                        (["--keypoints-only", "--inverter", str(path)], 1)):  # fmt: skip

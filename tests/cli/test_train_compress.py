@@ -17,7 +17,7 @@ def test_components_of_photos_serve_a_recipe(photos, tmp_path, run_sfumato):
     shown = run_sfumato("inspect", output, code=0)
     assert "compress-D:mine.safetensors, D from 1 to 127" in shown.stdout
     again = run_sfumato("train", "compress", photos, "-o", output, code=1)
-    assert "already there" in again.stderr
+    assert "--overwrite" in again.stderr
 
 
 def test_too_little_is_told(tmp_path, run_sfumato):

@@ -15,10 +15,10 @@ from sfumato.features.local import LocalParams
 from sfumato.files.tensors import load_checkpoint
 from sfumato.images.samples import sample_image
 from sfumato.inversion.images import load_image_inverter
+from sfumato.inversion.load import Concealer
 from sfumato.training import image
 from sfumato.training.image import ImageTrainParams, train_image_inverter
 from sfumato.training.loop import part_of
-from sfumato.training.photos import Concealer
 from sfumato.types.clear import Features, Image
 from sfumato.types.concealed import ConcealedFeatures
 

@@ -11,7 +11,7 @@ from sfumato.features.local import LocalParams, extract
 from sfumato.images.read import read_image
 from sfumato.images.samples import sample_image
 from sfumato.inversion.images import load_image_inverter
-from sfumato.inversion.patches import invert, load_inverter, load_weights
+from sfumato.inversion.patches import invert_rows, load_inverter, load_weights
 from sfumato.training.image import ImageTrainParams, train_image_inverter
 from sfumato.training.inverter import InverterTrainParams, _budget, gather_material, paint_photos, train_patch_inverter
 from sfumato.training.loop import Pace
@@ -88,7 +88,7 @@ def test_direct_inversion_of_a_recipe(photos, tmp_path):
     loaded = load_inverter(tmp_path / "a.safetensors")
     features = extract(photos[0], max_features=50)
     inputs = sfumato.inversion.canonical.canonical_input(conceal(features).subspaces, loaded.frame)
-    assert np.isfinite(invert(loaded, features.keypoints, inputs, (180, 170))).all()
+    assert np.isfinite(invert_rows(loaded, features.keypoints, inputs, (180, 170))).all()
 
 
 def test_paintings_are_of_the_strongest_features(photos):

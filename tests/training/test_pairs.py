@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-from concurrent.futures import ThreadPoolExecutor
 
 import cv2
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 from sfumato.errors import InputError
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.samples import sample_image
-from sfumato.training.pairs import DescriptorPairs, PairParams, keep_some, pairs_from_photos
+from sfumato.training.pairs import DescriptorPairs, PairParams, draw_points, pairs_from_photos
 
 SMALL = PairParams(views=2, local=LocalParams(max_features=200))
 
@@ -54,9 +53,8 @@ def test_a_point_has_one_number_in_all_its_views(pairs):
     assert not shared
 
 
-def test_the_same_seed_gives_the_same_pairs_with_or_without_an_executor(photos, pairs):
-    with ThreadPoolExecutor(2) as executor:
-        again = pairs_from_photos(photos, SMALL, executor=executor)
+def test_the_same_seed_gives_the_same_pairs_with_any_number_of_workers(photos, pairs):
+    again = pairs_from_photos(photos, SMALL, workers=2)
     for name in ("first", "second", "points", "groups"):
         assert np.array_equal(getattr(again, name), getattr(pairs, name))
     other = pairs_from_photos(photos[:1], PairParams(views=2, local=SMALL.local, seed=1))
@@ -75,11 +73,11 @@ def test_a_limit_is_shared_out_and_keeps_points_whole(photos, pairs):
     assert 50 < len(some) <= 60  # of three photos one gives nothing
     assert (np.unique(some.groups, return_counts=True)[1] <= 30).all()
     points = np.array([3, 3, 3, 5, 6, 6, 9])
-    kept = keep_some(points, 4, np.random.default_rng(0))
+    kept = draw_points(points, 4, np.random.default_rng(0))
     assert len(kept) <= 4
     for name in np.unique(points[kept]):
         assert (points[kept] == name).sum() == (points == name).sum()
-    assert keep_some(points, 0, np.random.default_rng(0)).tolist() == list(range(7))
+    assert draw_points(points, 0, np.random.default_rng(0)).tolist() == list(range(7))
 
 
 def test_no_values_in_the_text_form(pairs):

@@ -6,7 +6,7 @@ from sfumato.errors import InputError
 from sfumato.inversion import patches as patchnet
 from sfumato.training.loop import Budget, Pace, TrainingState
 from sfumato.training.patch import PatchTraining, represent_clear, stage_facts, train_patch_network, window
-from sfumato.training.photos import Pairs, normalise
+from sfumato.training.photos import PatchSamples, normalise
 from sfumato.types.extractor import Extractor
 
 pytest.importorskip("torch")
@@ -24,7 +24,9 @@ def pairs():
     patches[::7, :100] = np.nan
     descriptors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
     keypoints = np.ones((3000, 4), np.float32)
-    return Pairs(descriptors, keypoints, patches, contrasts, np.arange(3000, dtype=np.int32) // 100, "", Extractor())
+    return PatchSamples(
+        descriptors, keypoints, patches, contrasts, np.arange(3000, dtype=np.int32) // 100, "", Extractor()
+    )
 
 
 TRAINING = PatchTraining(budget=Budget(steps=60), hidden=32, batch=128, rate=5e-3)

@@ -71,9 +71,9 @@ def test_the_real_weights_tell_a_blur_from_a_photo(shared_data: Path):
 
 def test_other_files_are_told(tmp_path: Path, weights: Path):
     (tmp_path / "junk.pth").write_bytes(b"junk")
-    with pytest.raises(FileError, match="junk.pth"):
+    with pytest.raises(FileError, match="junk"):
         load_perceptual(tmp_path / "junk.pth")
-    with pytest.raises(FileError, match="can be read"):
+    with pytest.raises(FileError, match="cannot read"):
         load_perceptual(tmp_path / "gone.safetensors")
     torch.save({"features.0.weight": torch.zeros(64, 3, 3, 3)}, tmp_path / "other.pth")
     with pytest.raises(FileError, match=r"features\.0\.bias"):

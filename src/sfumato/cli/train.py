@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sfumato train: networks that attack, learned from other people's photos."""
+"""Commands that train on other people's photos: inverters, decoders, components and pairs."""
 
 import math
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,47 +11,56 @@ import numpy as np
 import typer
 from rich.filesize import decimal
 
-from sfumato.cli.invert import concealer_of
 from sfumato.cli.options import (
-    AsJson,
-    ContrastThreshold,
-    Descriptor,
-    Detector,
     ExtractorName,
-    MaxFeatures,
-    Quiet,
-    Weights,
+    FileOptions,
+    LocalOptions,
     Workers,
     complete_recipe,
     one_of,
-    progress_bar,
     tell,
     warn_about,
 )
-from sfumato.concealment.encoder import save_encoder
-from sfumato.device import ConcealOutcome, open_source, read_features
-from sfumato.errors import FileError, InputError, suggest
-from sfumato.features.local import LocalParams
+from sfumato.device import ConcealOutcome
+from sfumato.errors import InputError, suggest
+from sfumato.files.atomic import check_output
 from sfumato.images.read import list_images
-from sfumato.inversion.load import HIDDEN, Concealer, figures, without_descriptors
-from sfumato.inversion.patches import load_weights, save_weights
-from sfumato.matching.executors import local_processes
-from sfumato.training.compress import learn_compress
+from sfumato.inversion.load import HIDDEN, without_descriptors
+from sfumato.training.compress import train_compress
+from sfumato.training.concealers import concealer_of
 from sfumato.training.decoder import DecoderTrainParams, train_decoder
 from sfumato.training.image import ImageTrainParams, train_image_inverter
-from sfumato.training.inverter import InverterTrainParams, parts_of, train_patch_inverter
+from sfumato.training.inverter import InverterTrainParams, add_figures, parts_of, train_patch_inverter
 from sfumato.training.loop import TrainingState, flatness_message, part_of
-from sfumato.training.pairs import PairParams, pairs_from_photos, save_pairs
+from sfumato.training.pairs import PairParams, pairs_from_photos, pick_evenly, save_pairs
 from sfumato.types.recipe import Recipe
 
-DEFAULTS = InverterTrainParams()
-IMAGES = ImageTrainParams()
+PATCH, IMAGES, DECODER, PAIRS = InverterTrainParams(), ImageTrainParams(), DecoderTrainParams(), PairParams()
 ARCHITECTURES = ("patch", "unet", "uresnet")
-CHECKED = (1000, 2000)
+
+Steps = Annotated[int | None, typer.Option(help="Train for this many steps instead of minutes: repeatable.")]
+Photos = Annotated[list[Path], typer.Argument(help="Folders of other people's photos; never those you measure with.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainOptions(FileOptions):
+    """Options of a training that can be resumed."""
+
+    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 0
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted training.")] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InverterLocalOptions(LocalOptions):
+    """Options of local features, with a number of features that depends on the architecture."""
+
+    max_features: Annotated[
+        int, typer.Option(help="For photos: keep the strongest of each. 0: 2000, or 1000 for unet and uresnet.")
+    ] = 0
 
 
 def inverter(
-    photos: Annotated[list[Path], typer.Argument(help="Folders of photos of other people, a thousand or so.")],
+    photos: Photos,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, e.g. inverter.safetensors.")],
     architecture: Annotated[
         str,
@@ -67,336 +76,240 @@ def inverter(
         ),
     ] = "raw",
     keypoints_only: Annotated[
-        bool, typer.Option("--keypoints-only", help="For patch: learn what keypoints show without any descriptor.")
+        bool, typer.Option("--keypoints-only", help="For patch: learn from keypoints without any descriptor.")
     ] = False,
     decoys: Annotated[
         Path | None, typer.Option(help="For a recipe: the decoys, a public file. Default: the bundled ones, for SIFT.")
     ] = None,
-    detector: Detector = DEFAULTS.local.detector,
-    descriptor: Descriptor = DEFAULTS.local.descriptor,
-    weights: Weights = None,
-    max_features: Annotated[int | None, typer.Option(help="Of each photo. Default: 2000, 1000 for unet.")] = None,
-    contrast_threshold: ContrastThreshold = DEFAULTS.local.contrast_threshold,
-    minutes: Annotated[float, typer.Option(help="How long, all in all.")] = DEFAULTS.minutes,
-    steps: Annotated[int | None, typer.Option(help="So many steps instead of minutes: repeatable.")] = None,
+    local: InverterLocalOptions = InverterLocalOptions(),
+    minutes: Annotated[float, typer.Option(help="Length of the training, reading included.")] = PATCH.minutes,
+    steps: Steps = None,
     refine_steps: Annotated[
         int | None, typer.Option(help="For patch: steps of the refinement. Default: half of --steps.")
     ] = None,
     start: Annotated[
-        Path | None, typer.Option(help="For patch: an inverter whose refinement is trained on, to save time.")
+        Path | None, typer.Option(help="For patch: an inverter whose refinement is trained further, to save time.")
     ] = None,
     perceptual: Annotated[
         Path | None, typer.Option(help="For unet and uresnet: a file of VGG16, for the perceptual loss.")
     ] = None,
     perceptual_weight: Annotated[
-        float, typer.Option(help="How often the perceptual loss counts; 1 in the paper, where it outweighs all else.")
+        float, typer.Option(help="Weight of the perceptual loss; 1 in the paper, where it outweighs all else.")
     ] = 1.0,
     width: Annotated[
-        float, typer.Option(help="For unet and uresnet: what channels are multiplied by; 1 in the paper.")
+        float, typer.Option(help="For unet and uresnet: factor of the number of channels; 1 in the paper.")
     ] = IMAGES.width,
     check: Annotated[
         Path | None, typer.Option(help="For patch: photos not learned from; their figures go into the file.")
     ] = None,
-    max_photos: Annotated[int, typer.Option(help="At most so many photos.")] = DEFAULTS.max_photos,
+    max_photos: Annotated[int, typer.Option(help="Use at most this many photos.")] = PATCH.max_photos,
     refine_photos: Annotated[
-        int, typer.Option(help="For patch: at most so many of them are painted, for the refinement.")
-    ] = DEFAULTS.refine_photos,
-    seed: Annotated[int, typer.Option(help="Decides all that is random.")] = DEFAULTS.seed,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted training, or begin where there is none.")
-    ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+        int, typer.Option(help="For patch: paint at most this many of them, for the refinement.")
+    ] = PATCH.refine_photos,
+    options: TrainOptions = TrainOptions(),
 ) -> None:
     """Train a network that turns features back into pictures: what 'sfumato invert' and the leakage table attack with.
 
-    For a recipe the photos are concealed with it, anew at every step, and the network learns to see through it; for a
-    sealed one they are sealed under other keys and read back by alignment, as no network sees through bits. Never
-    train on photos you measure with. Training needs the extra 'learn' (torch). If the loss still falls at the end, the
-    command says so: an attacker that was not trained enough looks like privacy.
+    For a recipe the photos are concealed with it, anew at every step, and the network learns to invert it. For a sealed
+    recipe they are sealed under other keys and read back by alignment, because no network can invert the bits
+    themselves. Give a thousand photos or so. Training needs the extra 'learn' (torch). If the loss still falls at the
+    end, the command says so: an undertrained attacker looks like privacy.
 
     Example: sfumato train inverter photos/ -o inverter.safetensors --minutes 15
     """
-    is_begun = any(part.is_file() for part in (*parts_of(output), part_of(output)))
-    if keypoints_only and (architecture != "patch" or recipe != "raw"):
-        raise InputError("--keypoints-only is for --architecture patch, and without --recipe: no descriptor is seen")
-    _refuse(output, architecture, overwrite=overwrite or (resume and is_begun))
-    local = LocalParams(
-        detector=detector,
-        descriptor=descriptor,
-        weights=weights,
-        max_features=max_features or (2000 if architecture == "patch" else 1000),
-        contrast_threshold=contrast_threshold,
-    )
-    given = [path for place in photos for _, path in list_images(place)]
-    hidden = quiet or as_json
-    facts: dict[str, Any]
-    if architecture == "patch":
-        params = InverterTrainParams(
-            minutes=minutes, patch_steps=steps, refine_steps=refine_steps or (steps and math.ceil(steps / 2)),
-            seed=seed, max_photos=max_photos, refine_photos=refine_photos, local=local, start=start,
-        )  # fmt: skip
-        if keypoints_only:
-            params = replace(params, hidden=HIDDEN)
-        concealer = without_descriptors if keypoints_only else concealer_of(recipe, decoys, seed)
-        facts = _train_patch(params, given, output, (concealer, check), quiet=hidden, resume=resume)
-    else:
-        settings = ImageTrainParams(
-            architecture=architecture, minutes=minutes, steps=steps, seed=seed, max_photos=max_photos, local=local,
-            perceptual=perceptual, perceptual_weight=perceptual_weight, width=width,
-        )  # fmt: skip
-        bar = progress_bar("training", None, quiet=hidden)
-        concealer = concealer_of(recipe, decoys, seed)
-        result = train_image_inverter(settings, given, output, concealer=concealer, progress=bar, resume=resume)
-        facts = result.facts()
-    facts |= {"output": str(output), "bytes": output.stat().st_size}
-    of = "keypoints of" if keypoints_only else recipe
-    line = f"{architecture} inverter for {of} {descriptor} from {min(len(given), max_photos)} photos"
-    tell(f"{line}: {output} ({decimal(facts['bytes'])})", facts, as_json=as_json)
-
-
-def _train_patch(
-    params: InverterTrainParams,
-    photos: list[Path],
-    output: Path,
-    attacked: tuple[Concealer | None, Path | None],
-    *,
-    quiet: bool,
-    resume: bool,
-) -> dict[str, Any]:
-    """Train, check if asked to, and return what the file says about it."""
-    concealer, check = attacked
-
-    def report(state: TrainingState) -> None:
-        if not quiet:
-            left = f"{state.pace.seconds_left / 60:.1f} min left" if state.pace.steps else "begins"
-            loss = state.losses["validation"][-1]
-            print(f"{state.name}: step {state.pace.steps}, loss {loss:.4f}, {left}", file=sys.stderr)
-
-    bar = progress_bar("reading and painting", None, quiet=quiet)
-    trained = train_patch_inverter(
-        params, photos, output, concealer=concealer, progress=bar, report=report, resume=resume
-    )
-    made = dict(trained.made)
-    if check is not None:
-        held = [path for _, path in list_images(check)]
-        for most in CHECKED:
-            bar = progress_bar(f"checking with {most} features", len(held), quiet=quiet)
-            chosen = replace(params.local, max_features=most)
-            made[f"figures with {most} features"] = figures(trained, held, chosen, concealer=concealer, progress=bar)
-        header, tensors = load_weights(output)
-        save_weights(output, replace(header, made=made), tensors)
-    for name, value in made.items():
-        if isinstance(value, dict) and value.get("is_flat") is False:
-            print(f"{name}: {flatness_message(value['flatness'])}", file=sys.stderr)
-    return made
-
-
-def _refuse(output: Path, architecture: str, *, overwrite: bool) -> None:
     if architecture not in ARCHITECTURES:
         hint = suggest(architecture, ARCHITECTURES)
         raise InputError(f"no architecture is called {architecture!r:.80}{hint}; there are {', '.join(ARCHITECTURES)}")
-    if output.exists() and not overwrite:
-        raise FileError(f"{output} is already there: choose another file, or --overwrite to replace it")
-    if not output.parent.is_dir():
-        raise FileError(f"{output.parent} is not a folder: make it first")
-
-
-# ----------------------------------------------------------------
-# sfumato train decoder: other people's photos and a recipe in, a decoder that undoes the recipe out
-
-
-DECODER_DEFAULTS = DecoderTrainParams()
+    is_patch = architecture == "patch"
+    if keypoints_only and not (is_patch and recipe == "raw"):
+        raise InputError("--keypoints-only is for --architecture patch, without --recipe: no descriptor is used")
+    is_begun = any(part.is_file() for part in (*parts_of(output), part_of(output)))
+    check_output(output, overwrite=options.overwrite or (options.resume and is_begun))
+    local_params = replace(local, max_features=local.max_features or (2000 if is_patch else 1000)).params
+    paths = list_photos(photos)
+    concealer = without_descriptors if keypoints_only else concealer_of(recipe, decoys, options.seed)
+    facts: dict[str, Any]
+    if is_patch:
+        params = InverterTrainParams(
+            minutes=minutes,
+            patch_steps=steps,
+            refine_steps=refine_steps or (steps and math.ceil(steps / 2)),
+            hidden=HIDDEN if keypoints_only else PATCH.hidden,
+            seed=options.seed,
+            max_photos=max_photos,
+            refine_photos=refine_photos,
+            local=local_params,
+            start=start,
+        )
+        bar = options.bar("reading and painting")
+        report = _ignore if options.is_silent else _print_stage
+        trained = train_patch_inverter(
+            params, paths, output, concealer=concealer, progress=bar, report=report, resume=options.resume
+        )
+        facts = dict(trained.made)
+        if check is not None:
+            checked = list_photos([check])
+            facts = add_figures(output, checked, local_params, concealer=concealer, progress=options.bar("checking"))
+        for name, stage in facts.items():
+            if isinstance(stage, dict) and stage.get("is_flat") is False:
+                print(f"{name}: {flatness_message(stage['flatness'])}", file=sys.stderr)
+    else:
+        settings = ImageTrainParams(
+            architecture=architecture,
+            minutes=minutes,
+            steps=steps,
+            seed=options.seed,
+            max_photos=max_photos,
+            local=local_params,
+            perceptual=perceptual,
+            perceptual_weight=perceptual_weight,
+            width=width,
+        )
+        bar = options.bar("training")
+        result = train_image_inverter(settings, paths, output, concealer=concealer, progress=bar, resume=options.resume)
+        facts = result.facts()
+    inverted = "keypoints of" if keypoints_only else recipe
+    line = f"{architecture} inverter for {inverted} {local.descriptor} from {min(len(paths), max_photos)} photos"
+    tell_file(line, facts, output, options)
 
 
 def decoder(
-    photos: Annotated[list[Path], typer.Argument(help="Folders of photos of other people, a hundred or more.")],
+    photos: Photos,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, e.g. decoder.safetensors.")],
     recipe: Annotated[
         str,
         typer.Option(
-            help="How the attacked features were concealed; raw trains a control that has nothing to do.",
+            help="The recipe of the attacked features; raw trains a control that has nothing to undo.",
             autocompletion=complete_recipe,
         ),
     ] = "sub-hybrid-2",
     decoys: Annotated[
         Path | None, typer.Option(help="The decoys that were used, a public file. Default: the bundled ones, for SIFT.")
     ] = None,
-    form: Annotated[str, typer.Option(help="direct, search (along the subspace), or auto.")] = DECODER_DEFAULTS.form,
-    detector: Detector = DECODER_DEFAULTS.local.detector,
-    descriptor: Descriptor = DECODER_DEFAULTS.local.descriptor,
-    weights: Weights = None,
-    max_features: MaxFeatures = DECODER_DEFAULTS.local.max_features,
-    contrast_threshold: ContrastThreshold = DECODER_DEFAULTS.local.contrast_threshold,
-    minutes: Annotated[float, typer.Option(help="How long to train.")] = DECODER_DEFAULTS.minutes,
-    steps: Annotated[
-        int | None, typer.Option(help="So many steps instead of minutes: repeatable.")
-    ] = DECODER_DEFAULTS.steps,
-    hidden: Annotated[int, typer.Option(help="Units in each layer.")] = DECODER_DEFAULTS.hidden,
-    seed: Annotated[int, typer.Option(help="Decides all that is random.")] = DECODER_DEFAULTS.seed,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted training.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    form: Annotated[str, typer.Option(help="direct, search (along the subspace), or auto.")] = DECODER.form,
+    local: LocalOptions = LocalOptions(max_features=DECODER.local.max_features),
+    minutes: Annotated[float, typer.Option(help="Length of the training.")] = DECODER.minutes,
+    steps: Steps = DECODER.steps,
+    hidden: Annotated[int, typer.Option(help="Units in each layer.")] = DECODER.hidden,
+    options: TrainOptions = TrainOptions(seed=DECODER.seed),
 ) -> None:
     """Train a decoder that guesses the clear descriptor from the concealed one: the attack of that name.
 
     The photos are concealed with the recipe, anew in every round, and the decoder learns to undo it; descriptors of
-    photos held out choose the best. Never train on photos you measure with. Training needs the extra 'learn' (torch),
-    attacking does not. If the loss still falls at the end, the command says so: train longer.
+    held-out photos select the best. Give a hundred photos or more. Training needs the extra 'learn' (torch), attacking
+    does not. If the loss still falls at the end, the command says so: train longer.
 
     Example: sfumato train decoder photos/ -o decoder.safetensors --recipe sub-hybrid-2
     """
-    if output.exists() and not (overwrite or resume):
-        raise FileError(f"{output} is already there: choose another file, or --overwrite to replace it")
-    if not output.parent.is_dir():
-        raise FileError(f"{output.parent} is not a folder: make it first")
+    check_output(output, overwrite=options.overwrite or options.resume)
     if Recipe.of(recipe).is_sealed:
         raise InputError(
-            f"recipe {recipe}: no decoder learns from single sealed features, which the key turns at random; sfumato "
-            f"attack runs alignment on them, and sfumato train inverter learns from what that reads"
+            f"--recipe {recipe}: no decoder learns from single sealed features, which the key turns at random; sfumato "
+            f"attack runs alignment on them, and sfumato train inverter learns from its results"
         )
-    local = LocalParams(
-        detector=detector, descriptor=descriptor, weights=weights, max_features=max_features,
-        contrast_threshold=contrast_threshold,
-    )  # fmt: skip
-    params = DecoderTrainParams(form=form, hidden=hidden, minutes=minutes, steps=steps, seed=seed, local=local)
-    given = [path for place in photos for _, path in list_images(place)]
-    bar = progress_bar("training", None, quiet=quiet or as_json)
-    concealer = concealer_of(recipe, decoys, seed)
-    result = train_decoder(params, given, output, concealer=concealer, progress=bar, resume=resume)
+    params = DecoderTrainParams(
+        form=form, hidden=hidden, minutes=minutes, steps=steps, seed=options.seed, local=local.params
+    )
+    paths, concealer = list_photos(photos), concealer_of(recipe, decoys, options.seed)
+    result = train_decoder(
+        params, paths, output, concealer=concealer, progress=options.bar("training"), resume=options.resume
+    )
     if not result.is_flat:
         print(flatness_message(result.flatness), file=sys.stderr)
-    size = output.stat().st_size
-    facts = result.facts() | {"output": str(output), "bytes": size, "recipe": recipe}
     share = 100 * result.scores["within 0.1"]
-    line = f"decoder for {recipe} {descriptor} from {len(given)} photos: {share:.0f} % of rows held out within 0.1"
-    tell(f"{line}: {output} ({decimal(size)})", facts, as_json=as_json)
-
-
-# ----------------------------------------------------------------
-# sfumato train compress: other people's photos or features in, the principal components of their descriptors out
-
-
-LOCAL = LocalParams()
+    line = (
+        f"decoder for {recipe} {local.descriptor} from {len(paths)} photos: {share:.0f} % of held-out rows within 0.1"
+    )
+    tell_file(line, result.facts() | {"recipe": recipe}, output, options)
 
 
 def compress(
     sources: Annotated[
-        list[Path], typer.Argument(help="Folders of photos of other people, photos, features.h5 files, databases.")
+        list[Path], typer.Argument(help="Folders of other people's photos, photos, features.h5 files, databases.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, e.g. mine.safetensors.")],
-    detector: Detector = LOCAL.detector,
-    descriptor: Descriptor = LOCAL.descriptor,
-    weights: Weights = None,
-    max_features: MaxFeatures = LOCAL.max_features,
-    contrast_threshold: ContrastThreshold = LOCAL.contrast_threshold,
+    local: LocalOptions = LocalOptions(),
     extractor: ExtractorName = None,
     workers: Workers = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    options: FileOptions = FileOptions(),
 ) -> None:
     """Learn the principal components of descriptors, for recipes such as compress-48:FILE+sub-hybrid-2.
 
-    All components are written, the strongest first; the recipe says how many are kept. Fewer match worse, cost less and
-    tell less. Before a lifting they take away what the vertex attack rests on. Alone they are a weak concealment: a
-    linear map of what is kept undoes them ('sfumato train decoder --recipe compress-48:FILE' measures it). For SIFT
-    components come with the package, and compress-48 names them. Never use photos you measure with.
+    All components are written, the strongest first; the recipe says how many are used. Fewer match worse, cost less and
+    reveal less. Before a lifting they remove what the vertex attack rests on. Alone they are a weak concealment: a
+    linear map undoes them ('sfumato train decoder --recipe compress-48:FILE' measures it). Components for SIFT come
+    with the package: compress-48 names them. Never use photos you measure with.
 
     Example: sfumato train compress photos/ -o mine.safetensors --descriptor rootsift
     """
-    if output.exists() and not overwrite:
-        raise FileError(f"{output} is already there: choose another file, or --overwrite to replace it")
-    if not output.parent.is_dir():
-        raise FileError(f"{output.parent} is not a folder: make it first")
-    local = LocalParams(
-        detector=detector, descriptor=descriptor, weights=weights, max_features=max_features,
-        contrast_threshold=contrast_threshold,
-    )  # fmt: skip
-    opened = [open_source(path, params=local, extractor=extractor, workers=workers) for path in sources]
+    check_output(output, overwrite=options.overwrite)
     outcome = ConcealOutcome()
-    bar = progress_bar("reading", sum(len(source.names) for source in opened), quiet=quiet or as_json)
-    images = [features for _, features in read_features(opened, outcome, bar) if len(features)]
-    warn_about(outcome)
-    if not images:
-        raise InputError("no image of these has a feature: give other photos")
-    kind = images[0].extractor
-    if not all(features.extractor.matches(kind) for features in images):
-        raise InputError("these are descriptors of different kinds: learn from one kind at a time")
-    card = {"images": outcome.images, "settings": dict(kind.settings), "data": [path.name for path in sources]}
-    learned = learn_compress(np.concatenate([features.descriptors for features in images]), kind.name, card)
-    encoder = save_encoder(output, learned)
-    size, kept = output.stat().st_size, encoder.card["kept"]
-    facts = {"output": str(output), "bytes": size, "checksum": encoder.checksum, **encoder.card}
-    shares = ", ".join(f"{dim}: {100 * share:.0f} %" for dim, share in kept.items())
-    tell(
-        f"{encoder.output_dim} components of {encoder.card['descriptors']} {kind.name} descriptors of {outcome.images} "
-        f"images; spread kept by {shares}: {output} ({decimal(size)})",
-        facts,
-        as_json=as_json,
-    )
-
-
-# ----------------------------------------------------------------
-# sfumato train pairs: photos in, a file of clear descriptors of the same points out, to train encoders with
-
-
-PAIR_DEFAULTS = PairParams()
+    try:
+        encoder = train_compress(
+            sources,
+            output,
+            local=local.params,
+            extractor=extractor,
+            workers=workers,
+            outcome=outcome,
+            progress=options.bar("reading"),
+        )
+    finally:
+        warn_about(outcome)
+    shares = ", ".join(f"{dim}: {100 * share:.0f} %" for dim, share in encoder.card["kept"].items())
+    line = f"{encoder.output_dim} components of {encoder.card['descriptors']} {encoder.extractor_name} descriptors of "
+    line += f"{outcome.images} images; spread kept by {shares}"
+    tell_file(line, {"checksum": encoder.checksum, **encoder.card}, output, options)
 
 
 def pairs(
-    photos: Annotated[list[Path], typer.Argument(help="Folders of photos, none that you measure with.")],
+    photos: Photos,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, e.g. pairs.npz. It is clear.")],
     per_folder: Annotated[
-        int | None, typer.Option(min=1, help="So many photos of each folder, evenly chosen. Default: all.")
+        int | None, typer.Option(min=1, help="Use this many photos of each folder, evenly spaced. Default: all.")
     ] = None,
     most: Annotated[int, typer.Option(min=0, help="Pairs at most, an equal share of each photo; 0 for all.")] = 0,
-    views: Annotated[int, typer.Option(min=1, help="Warped views of each photo.")] = PAIR_DEFAULTS.views,
-    detector: Detector = PAIR_DEFAULTS.local.detector,
-    descriptor: Descriptor = PAIR_DEFAULTS.local.descriptor,
-    weights: Weights = None,
-    max_features: MaxFeatures = PAIR_DEFAULTS.local.max_features,
-    contrast_threshold: ContrastThreshold = PAIR_DEFAULTS.local.contrast_threshold,
-    seed: Annotated[int, typer.Option(help="Decides the views.")] = PAIR_DEFAULTS.seed,
+    views: Annotated[int, typer.Option(min=1, help="Warped views of each photo.")] = PAIRS.views,
+    local: LocalOptions = LocalOptions(max_features=PAIRS.local.max_features),
+    seed: Annotated[int, typer.Option(help="Seed of the views.")] = PAIRS.seed,
     workers: Annotated[int, typer.Option(min=1, help="Photos at once; the result is the same.")] = 1,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    options: FileOptions = FileOptions(),
 ) -> None:
-    """Make pairs of descriptors of one point from photos and warped views of them: what 'train ninja' learns use from.
+    """Make pairs of descriptors of one point from photos and warped views: 'train ninja' learns to match from them.
 
-    'train ninja --patches FOLDER' does the same each time it is run; a file of pairs serves several lambdas. It holds
-    clear descriptors: keep it where the photos are, and never publish it.
+    'train ninja --patches FOLDER' makes them on each run; a file of pairs serves several lambdas. It holds clear
+    descriptors: keep it where the photos are, and never publish it.
 
     Example: sfumato train pairs photos/ -o pairs.npz && sfumato train ninja --patches pairs.npz -o ninja.safetensors
     """
-    if output.exists() and not overwrite:
-        raise FileError(f"{output} is already there: choose another file, or --overwrite to replace it")
-    if not output.parent.is_dir():
-        raise FileError(f"{output.parent} is not a folder: make it first")
-    chosen = [path for folder in photos for path in evenly([path for _, path in list_images(folder)], per_folder)]
-    local = LocalParams(
-        detector=detector, descriptor=descriptor, weights=weights, max_features=max_features,
-        contrast_threshold=contrast_threshold,
-    )  # fmt: skip
-    params = PairParams(views=views, seed=seed, most=most, local=local)
-    bar = progress_bar("warping", len(chosen), quiet=quiet or as_json)
-    if workers > 1:
-        with local_processes(workers) as executor:
-            pairs = pairs_from_photos(chosen, params, executor=executor, progress=bar)
-    else:
-        pairs = pairs_from_photos(chosen, params, progress=bar)
-    save_pairs(output, pairs)
-    groups, points, size = len(np.unique(pairs.groups)), len(np.unique(pairs.points)), output.stat().st_size
-    facts = {"output": str(output), "bytes": size, "pairs": len(pairs), "points": points, "photos": groups}
-    line = f"{len(pairs)} pairs of {points} points of {groups} of {len(chosen)} photos"
-    tell(f"{line}: {output} ({decimal(size)}; clear, keep it private)", facts, as_json=as_json)
+    check_output(output, overwrite=options.overwrite)
+    paths = [path for folder in photos for path in pick_evenly(list_photos([folder]), per_folder)]
+    params = PairParams(views=views, seed=seed, most=most, local=local.params)
+    descriptor_pairs = pairs_from_photos(paths, params, workers=workers, progress=options.bar("warping"))
+    save_pairs(output, descriptor_pairs)
+    groups, points = (len(np.unique(part)) for part in (descriptor_pairs.groups, descriptor_pairs.points))
+    line = f"{len(descriptor_pairs)} pairs of {points} points of {groups} of {len(paths)} photos"
+    facts = {"pairs": len(descriptor_pairs), "points": points, "photos": groups}
+    tell_file(line, facts, output, options, note="; clear, keep it private")
 
 
-def evenly(paths: list[Path], count: int | None) -> list[Path]:
-    """Return ``count`` of the paths, the first and the last among them; all if None or fewer."""
-    if count is None or count >= len(paths):
-        return paths
-    return [paths[place] for place in np.linspace(0, len(paths) - 1, count).astype(int)]
+def list_photos(folders: list[Path]) -> list[Path]:
+    """Return the paths of all images in folders."""
+    return [path for folder in folders for _, path in list_images(folder)]
+
+
+def _ignore(state: TrainingState) -> None:
+    pass
+
+
+def _print_stage(state: TrainingState) -> None:
+    rest = f"{state.pace.seconds_left / 60:.1f} min left" if state.pace.steps else "begins"
+    loss = state.losses["validation"][-1]
+    print(f"{state.name}: step {state.pace.steps}, loss {loss:.4f}, {rest}", file=sys.stderr)
+
+
+def tell_file(line: str, facts: dict[str, Any], output: Path, options: FileOptions, note: str = "") -> None:
+    """Print what was written, and its size."""
+    size = output.stat().st_size
+    facts = facts | {"output": str(output), "bytes": size}
+    tell(f"{line}: {output} ({decimal(size)}{note})", facts, as_json=options.as_json)

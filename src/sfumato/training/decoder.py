@@ -22,6 +22,7 @@ from sfumato.features.local import LocalParams, extract
 from sfumato.files.tensors import save_checkpoint
 from sfumato.inversion.canonical import as_subspaces, canonical_input, frame_of
 from sfumato.inversion.descriptors import KIND, Decoder, Layout
+from sfumato.inversion.load import Concealer
 from sfumato.training.loop import (
     Pace,
     TrainingResult,
@@ -32,7 +33,7 @@ from sfumato.training.loop import (
     resume_state,
     save_state,
 )
-from sfumato.training.photos import Concealer, Picture
+from sfumato.training.photos import Picture
 from sfumato.types.arrays import Range, frozen_array, refuse_unknown, settle_numbers
 from sfumato.types.clear import Features
 from sfumato.types.concealed import Subspaces

@@ -22,6 +22,7 @@ from sfumato.files.tensors import save_checkpoint
 from sfumato.inversion import networks
 from sfumato.inversion.canonical import frame_for, frame_of
 from sfumato.inversion.images import ARCHITECTURES, KIND, build_network, run_network
+from sfumato.inversion.load import Concealer
 from sfumato.inversion.metrics import picture_scores
 from sfumato.training.loop import (
     Pace,
@@ -34,7 +35,7 @@ from sfumato.training.loop import (
     resume_state,
     save_state,
 )
-from sfumato.training.photos import Concealer, Photo, Picture, Window, cut, random_windows, read_photos
+from sfumato.training.photos import Photo, Picture, Window, cut, random_windows, read_photos
 from sfumato.types.arrays import Range, refuse_unknown, settle_numbers
 from sfumato.types.progress import Progress
 

@@ -20,6 +20,7 @@ from sfumato.errors import InputError
 from sfumato.features.local import LocalParams
 from sfumato.images.read import read_image
 from sfumato.inversion.canonical import canonical_input, frame_for
+from sfumato.inversion.load import Concealer, figures
 from sfumato.inversion.patches import Header, Inverter, inverter_of, load_weights, paint_rows, save_weights
 from sfumato.training.loop import Budget, Pace, flatness_message, read_state
 from sfumato.training.patch import (
@@ -35,7 +36,7 @@ from sfumato.training.patch import (
     train_patch_network,
     train_refinement,
 )
-from sfumato.training.photos import Concealer, Pairs, gather_pairs
+from sfumato.training.photos import PatchSamples, gather_pairs
 from sfumato.types.arrays import Range, refuse_unknown, settle_numbers
 from sfumato.types.clear import Features
 from sfumato.types.extractor import Extractor
@@ -48,6 +49,8 @@ Floats = NDArray[np.float32]
 FRAME_ROWS = 20_000
 HELD_OUT = 0.05
 LEAST_LEFT = 1 / 3
+FIGURE_COUNTS = (1000, 2000)
+"""Numbers of features that the figures of an inverter are measured with."""
 COUNTS = (500, 1000, 1000, 2000)
 """Most features of the paintings that the refinement learns from, in turn."""
 
@@ -151,6 +154,25 @@ def train_patch_inverter(
     return inverter_of(*load_weights(output))
 
 
+def add_figures(
+    output: str | os.PathLike[str],
+    photos: Sequence[str | os.PathLike[str]],
+    local: LocalParams,
+    *,
+    concealer: Concealer | None = None,
+    progress: Progress = identity,
+) -> dict[str, Any]:
+    """Score an inverter on photos it did not learn from, add the figures to its file, and return its description."""
+    header, tensors = load_weights(output)
+    inverter, made = inverter_of(header, tensors), dict(header.made)
+    for count in FIGURE_COUNTS:
+        params = replace(local, max_features=count)
+        scores = figures(inverter, photos, params, concealer=concealer, progress=progress)
+        made[f"figures with {count} features"] = scores
+    save_weights(output, replace(header, made=made), tensors)
+    return made
+
+
 def parts_of(output: Path) -> list[Path]:
     """Return the files that hold a training under way, one for each network."""
     return [output.with_name(f"{output.name}.{stage}.part") for stage in ("patch", "refine")]
@@ -162,7 +184,7 @@ class Material:
 
     photos: tuple[str | os.PathLike[str], ...]
     held_out: int
-    pairs: Pairs
+    pairs: PatchSamples
     recipe: str
     frame: Floats | None
     represent: Represent

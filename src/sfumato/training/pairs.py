@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors of the same point, two by two: what an encoder learns its use from.
+"""Pairs of clear descriptors of one point: training data that keeps an encoder useful for matching.
 
-Knows clear descriptors, which only training may; nothing here conceals. Pairs come from photos and warped views of
-them through known homographies (here), from labelled patches (``patchpairs``), and from the tracks of a map
-(``geometry.trackpairs``). The first way is the distribution the product works on: a detector found both keypoints.
+Pairs come from photos and warped views of them through known homographies, or from labelled patches (``patch_sets``).
+The first way is the distribution the product works on: a detector found both keypoints. A file of pairs is an
+uncompressed npz of ``header`` (JSON as bytes), ``first``, ``second``, ``points`` and ``groups``, written atomically and
+read without unpickling; nothing is allocated that the file does not hold. It is clear: keep it where the photos are.
 """
 
 import json
 import logging
 import os
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import FileError, ImageError, InputError, SfumatoError
+from sfumato.errors import FileError, ImageError, InputError, SfumatoError, suggest
 from sfumato.features.cut_patches import describe_cut_patches
 from sfumato.features.local import DESCRIPTORS, DETECTORS, Described, Detection, LocalParams, extractor_of
 from sfumato.features.networks import kind_of
@@ -27,6 +28,7 @@ from sfumato.files.atomic import write_file
 from sfumato.files.npz import read_npz
 from sfumato.images.homography import HomographyParams, make_pair
 from sfumato.images.read import list_images, read_image, to_grey
+from sfumato.matching.executors import local_processes
 from sfumato.training.patch_sets import (
     LEVELS,
     PatchSet,
@@ -42,7 +44,7 @@ from sfumato.training.views import Tolerance, ViewParams, make_patch_sets, same_
 from sfumato.types.arrays import Range, frozen_array, refuse_unknown, settle_numbers
 from sfumato.types.clear import Image
 from sfumato.types.extractor import Extractor
-from sfumato.types.progress import Progress, identity
+from sfumato.types.progress import Progress, SizedItems, identity
 
 Floats = NDArray[np.float32]
 
@@ -98,12 +100,12 @@ class DescriptorPairs:
 TRAINING_VIEWS = HomographyParams(
     rotation=45, scale=1.5, perspective=0.25, translation=0.05, brightness=30, contrast=0.3, blur=1.0, noise=4
 )
-"""How much a view may differ from its photo: more than in the pairs that ``evaluate homography`` generates."""
+"""Largest differences of a view from its photo: more than in the pairs that ``evaluate homography`` generates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairParams:
-    """How pairs are made from photos: ``views`` of each, changed up to ``change``, drawn from ``seed``.
+    """Settings of pairs from photos: ``views`` of each, changed up to ``change``, drawn from ``seed``.
 
     Features are found and described by ``local`` in the photo and in each view. At most ``most`` pairs are kept (0: no
     limit), an equal share of each photo, points drawn evenly from all that were found again.
@@ -136,29 +138,27 @@ def pairs_from_photos(
     photos: Sequence[str | os.PathLike[str]],
     params: PairParams | None = None,
     *,
-    executor: Executor | None = None,
+    workers: int = 1,
     progress: Progress = identity,
 ) -> DescriptorPairs:
     """Extract features in photos and in warped views of them, and pair those that the homography says are the same.
 
-    The same photos and params give the same pairs, with or without an ``executor``, which works on several photos at
-    once. Groups are the places of the photos in the list; a photo without features or pairs gives none, nor does one
-    that cannot be read, which is told.
+    The same photos and params give the same pairs, with any number of ``workers``, processes of this machine. Groups
+    are the places of the photos in the list; a photo without features or pairs gives none, nor does an unreadable one,
+    which the log names.
 
     Raises InputError if no photo gives a pair.
     """
     params = params or PairParams()
     share = -(-params.most // max(1, len(photos))) if params.most else 0
     jobs = [(Path(path), number, params, share) for number, path in enumerate(photos)]
-    run: Callable[..., Iterable[Any]] = map if executor is None else executor.map
-    first, second, points, groups = [], [], [], []
-    known = 0
-    for number, (a, b, own, count) in enumerate(progress(run(pairs_of_photo, jobs))):
-        first.append(a)
-        second.append(b)
-        points.append(own + known)
-        groups.append(np.full(len(a), number, np.int32))
-        known += count
+    with ExitStack() as stack:
+        run = map if workers == 1 else stack.enter_context(local_processes(workers)).map
+        results = list(progress(SizedItems(iter(run(pairs_of_photo, jobs)), len(jobs))))
+    first, second, own_points, counts = zip(*results, strict=True) if results else ((), (), (), ())
+    starts = np.cumsum([0, *counts])
+    points = [own + start for own, start in zip(own_points, starts, strict=False)]
+    groups = [np.full(len(rows), number, np.int32) for number, rows in enumerate(first)]
     if not sum(map(len, first)):
         raise InputError("no point of these photos is found again in their views: give more, or sharper photos")
     return DescriptorPairs(
@@ -185,36 +185,35 @@ def pairs_of_photo(job: tuple[Path, int, PairParams, int]) -> tuple[Floats, Floa
         return np.zeros((0, 0), np.float32), np.zeros((0, 0), np.float32), np.zeros(0, np.int64), 0
     detect = DETECTORS[params.local.detector]
     reference = detect(photo.pixels, params.local)
-    found: list[tuple[Detection, NDArray[np.int64]]] = []
+    views: list[tuple[Detection, NDArray[np.int64]]] = []
     for _ in range(params.views if len(reference.keypoints) else 0):
         pair = make_pair(photo, rng, params.change)
         view = detect(pair.second.pixels, params.local)
         same = same_keypoints(reference.keypoints, view.keypoints, pair.homography, params.tolerance)
-        found.append((view, same))
-    points = np.concatenate([np.zeros(0, np.int64), *(same[:, 0] for _, same in found)])
-    kept = keep_some(points, share, rng)
-    first, second, points = _describe(reference, found, kept, params.local)
+        views.append((view, same))
+    points = np.concatenate([np.zeros(0, np.int64), *(same[:, 0] for _, same in views)])
+    first, second, points = _describe(reference, views, draw_points(points, share, rng), params.local)
     return first, second, points, len(reference.keypoints)
 
 
 def _describe(
-    reference: Detection, found: list[tuple[Detection, NDArray[np.int64]]], kept: NDArray[np.int64], local: LocalParams
+    reference: Detection, views: list[tuple[Detection, NDArray[np.int64]]], rows: NDArray[np.int64], local: LocalParams
 ) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """Describe the kept pairs alone, for networks are slow; a pair one side of which describes nothing is left out.
+    """Describe the pairs ``rows`` alone, because networks are slow; a pair with an empty descriptor is left out.
 
-    ``found`` are the views with their pairs of rows (M, 2), ``kept`` rows of all these pairs, view after view.
+    ``views`` come with their pairs of keypoints (M, 2); ``rows`` are of all these pairs, view after view.
     """
-    pairs = np.concatenate([np.zeros((0, 2), np.int64), *(same for _, same in found)])
-    starts = np.cumsum([0, *(len(same) for _, same in found)])
-    used, place = np.unique(pairs[kept, 0], return_inverse=True)
-    rows, norms = _described(reference, used, local)
+    pairs = np.concatenate([np.zeros((0, 2), np.int64), *(same for _, same in views)])
+    starts = np.cumsum([0, *(len(same) for _, same in views)])
+    keypoints, inverse = np.unique(pairs[rows, 0], return_inverse=True)
+    descriptors, norms = _described(reference, keypoints, local)
     sides = [
-        _described(view, pairs[kept[(kept >= start) & (kept < start + len(same))], 1], local)
-        for (view, same), start in zip(found, starts, strict=False)
+        _described(view, pairs[rows[(rows >= start) & (rows < start + len(same))], 1], local)
+        for (view, same), start in zip(views, starts, strict=False)
     ]
-    second = np.concatenate([rows[:0], *(side for side, _ in sides)])
-    good = (norms[place] > 0) & (np.concatenate([norms[:0], *(lengths for _, lengths in sides)]) > 0)
-    return rows[place[good]], second[good], pairs[kept[good], 0]
+    second = np.concatenate([descriptors[:0], *(side for side, _ in sides)])
+    good = (norms[inverse] > 0) & (np.concatenate([norms[:0], *(lengths for _, lengths in sides)]) > 0)
+    return descriptors[inverse[good]], second[good], pairs[rows[good], 0]
 
 
 def _described(detected: Detection, rows: NDArray[np.int64], local: LocalParams) -> Described:
@@ -223,20 +222,17 @@ def _described(detected: Detection, rows: NDArray[np.int64], local: LocalParams)
     return DESCRIPTORS[local.descriptor](Detection(detected.grey, detected.keypoints[rows], histograms), local)
 
 
-def keep_some(points: NDArray[np.int64], most: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def draw_points(points: NDArray[np.int64], most: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Return rows (K,) of pairs of points drawn evenly, all pairs of a point or none, at most ``most``; 0 is all."""
     if not most or len(points) <= most:
         return np.arange(len(points))
     names, counts = np.unique(points, return_counts=True)
     order = rng.permutation(len(names))
-    chosen = names[order[np.cumsum(counts[order]) <= most]]
-    return np.flatnonzero(np.isin(points, chosen))
+    sample = names[order[np.cumsum(counts[order]) <= most]]
+    return np.flatnonzero(np.isin(points, sample))
 
 
-# ----------------------------------------------------------------
-# Files of descriptor pairs. They hold clear descriptors: keep them where the photos are, and never publish them
-# An uncompressed npz of ``header`` (JSON as bytes), ``first``, ``second``, ``points`` and ``groups``. Written whole or
-# not at all, read without unpickling anything, and nothing is allocated that the file does not hold.
+# --- files of pairs
 
 
 FORMAT, VERSION = "sfumato-pairs", 1
@@ -268,8 +264,8 @@ def load_pairs(path: str | os.PathLike[str]) -> DescriptorPairs:
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise FileError("it holds no pairs")
         if header.get("version") != VERSION:
-            told = f"{header.get('version')!r:.20}"
-            raise FileError(f"it has version {told}, this program reads version {VERSION}: update it")
+            version = f"{header.get('version')!r:.20}"
+            raise FileError(f"it has version {version}, this program reads version {VERSION}: update it")
         return DescriptorPairs(**members, extractor=Extractor.from_json(header["extractor"]))
     except FileNotFoundError as cause:
         raise FileError(f"{source}: no such file of pairs; check the path") from cause
@@ -279,9 +275,7 @@ def load_pairs(path: str | os.PathLike[str]) -> DescriptorPairs:
         raise FileError(f"{source}: not a usable file of pairs: it is damaged") from cause
 
 
-# ----------------------------------------------------------------
-# Descriptor pairs from labelled patches, and labelled patches from photos
-# Knows clear patches and clear descriptors, which only training and evaluation may.
+# --- pairs from labelled patches, and labelled patches from photos
 
 
 def pairs_from_patches(patch_set: PatchSet, params: LocalParams | None = None) -> DescriptorPairs:
@@ -289,8 +283,8 @@ def pairs_from_patches(patch_set: PatchSet, params: LocalParams | None = None) -
 
     Patches without any contrast describe nothing and are in no pair. No pair at all gives empty arrays.
     """
-    chosen = params or LocalParams()
-    rows = describe_cut_patches(patch_set.patches, chosen)
+    local = params or LocalParams()
+    rows = describe_cut_patches(patch_set.patches, local)
     described = np.flatnonzero(rows.any(axis=1))
     first, second = pair_rows(patch_set.points[described], patch_set.views[described])
     return DescriptorPairs(
@@ -298,7 +292,7 @@ def pairs_from_patches(patch_set: PatchSet, params: LocalParams | None = None) -
         rows[described[second]],
         patch_set.points[described[first]],
         patch_set.groups[described[first]],
-        extractor_of(chosen),
+        extractor_of(local),
     )
 
 
@@ -330,20 +324,18 @@ def patches_of_photos(
 
     Raises ImageError for a file that cannot be read.
     """
-    chosen = replace(local or LocalParams(max_features=600), descriptor="sift", weights=None)
-    found: dict[str, list[PatchSet]] = {level: [] for level in LEVELS}
+    detection = replace(local or LocalParams(max_features=600), descriptor="sift", weights=None)
+    by_level: dict[str, list[PatchSet]] = {level: [] for level in LEVELS}
     for number, path in enumerate(progress(photos)):
         image = read_image(Path(path))
-        keypoints = DETECTORS[chosen.detector](to_grey(image), chosen).keypoints
-        made = make_patch_sets(image, keypoints, np.random.default_rng([seed, number]), params)
-        for level, one in made.items():
-            found[level].append(one)
-    return {level: join_patch_sets(sets) for level, sets in found.items()}
+        keypoints = DETECTORS[detection.detector](to_grey(image), detection).keypoints
+        sets = make_patch_sets(image, keypoints, np.random.default_rng([seed, number]), params)
+        for level, patch_set in sets.items():
+            by_level[level].append(patch_set)
+    return {level: join_patch_sets(patch_sets) for level, patch_sets in by_level.items()}
 
 
-# ----------------------------------------------------------------
-# Pairs to learn from, whatever they are made of: a file of pairs, UBC's or HPatches' patches, or photos
-# What a place holds is told by what is in it. Knows clear descriptors, which only training may.
+# --- pairs of any source: a file of pairs, a folder of UBC or HPatches patches, photos
 
 
 def read_pairs(
@@ -358,31 +350,34 @@ def read_pairs(
     Raises FileError or ImageError for what cannot be read, InputError for a file of another descriptor than the params
     ask for, or no pair at all.
     """
-    chosen, folder = params or PairParams(), Path(place)
+    settings, folder = params or PairParams(), Path(place)
     if is_pair_file(folder):
         pairs = load_pairs(folder)
-        refuse_others(pairs, extractor_of(chosen.local).name, folder)
+        check_descriptor(pairs, extractor_of(settings.local).name, folder)
         return pairs
-    rng = np.random.default_rng([chosen.seed, 0])
+    rng = np.random.default_rng([settings.seed, 0])
     if is_ubc_folder(folder):
-        parts = [(0, read_ubc(folder, keep_some(read_points(folder), chosen.most, rng)))]
+        parts = [(0, read_ubc(folder, draw_points(read_points(folder), settings.most, rng)))]
     elif sequences := list_hpatches(folder):
-        most = -(-chosen.most // (len(sequences) * len(LEVELS) * 6)) or None
-        names = [(number, one, level) for number, one in enumerate(sequences) for level in LEVELS]
-        parts = [(number, read_hpatches(one, level, most=most)) for number, one, level in progress(names)]
+        most = -(-settings.most // (len(sequences) * len(LEVELS) * 6)) or None
+        names = [(number, sequence, level) for number, sequence in enumerate(sequences) for level in LEVELS]
+        parts = [(number, read_hpatches(sequence, level, most=most)) for number, sequence, level in progress(names)]
     else:
-        return pairs_from_photos([path for _, path in list_images(folder)], chosen, progress=progress)
-    made = [(number, pairs_from_patches(part, chosen.local)) for number, part in parts]
-    if not sum(len(one) for _, one in made):
+        return pairs_from_photos([path for _, path in list_images(folder)], settings, progress=progress)
+    numbers = [number for number, _ in parts]
+    sets = [pairs_from_patches(part, settings.local) for _, part in parts]
+    if not sum(map(len, sets)):
         raise InputError(f"{folder}: no point in it has two patches with contrast")
-    groups = np.concatenate([np.full(len(one), number, np.int32) for number, one in made])
-    points = np.concatenate([one.points for _, one in made])
+    groups = np.concatenate(
+        [np.full(len(pairs), number, np.int32) for number, pairs in zip(numbers, sets, strict=True)]
+    )
+    points = np.concatenate([pairs.points for pairs in sets])
     return DescriptorPairs(
-        np.concatenate([one.first for _, one in made]),
-        np.concatenate([one.second for _, one in made]),
+        np.concatenate([pairs.first for pairs in sets]),
+        np.concatenate([pairs.second for pairs in sets]),
         number_apart([points[groups == number] for number in range(int(groups.max()) + 1)]),  # levels share points
         groups,
-        extractor_of(chosen.local),
+        extractor_of(settings.local),
     )
 
 
@@ -392,14 +387,43 @@ def is_pair_file(place: str | os.PathLike[str]) -> bool:
     return path.is_file() and path.suffix == ".npz"
 
 
-def refuse_others(pairs: DescriptorPairs, wanted: str, place: str | os.PathLike[str]) -> None:
-    """Raise InputError for pairs of another descriptor than ``wanted``, a name of an extractor.
+def check_descriptor(pairs: DescriptorPairs, extractor_name: str, place: str | os.PathLike[str]) -> None:
+    """Raise InputError for pairs of another descriptor than that of ``extractor_name``.
 
     The name of a network without the checksum of weights stands for any weights.
     """
     name = pairs.extractor.name
-    if wanted not in (name, kind_of(name)) and "unknown" not in (name, wanted):
-        advice = (
-            "give the weights they were made with" if kind_of(wanted) == kind_of(name) else "choose the one they hold"
-        )
-        raise InputError(f"{place}: these pairs are {name}, asked for are {wanted}: {advice}, or make others of photos")
+    if extractor_name not in (name, kind_of(name)) and "unknown" not in (name, extractor_name):
+        is_same_kind = kind_of(extractor_name) == kind_of(name)
+        advice = "give the weights they were made with" if is_same_kind else "choose the one they hold"
+        raise InputError(f"{place}: these pairs are {name}, not {extractor_name}: {advice}, or make others from photos")
+
+
+def open_pairs(place: Path, descriptor: str | None) -> tuple[DescriptorPairs | None, str]:
+    """Return the pairs of a file (None for a folder), and the descriptor to train for.
+
+    That is ``descriptor``, else the one the file holds, else SIFT.
+
+    Raises InputError for an unknown descriptor, or one that contradicts the file.
+    """
+    if descriptor is not None and descriptor not in DESCRIPTORS:
+        hint = suggest(descriptor, DESCRIPTORS)
+        raise InputError(f"no descriptor is called {descriptor!r:.80}{hint}; there are {', '.join(DESCRIPTORS)}")
+    if not is_pair_file(place):
+        return None, descriptor or LocalParams().descriptor
+    pairs = load_pairs(place)
+    check_descriptor(pairs, descriptor or pairs.extractor.name, place)
+    is_named = pairs.extractor.name != Extractor().name
+    return pairs, descriptor or (kind_of(pairs.extractor.name) if is_named else LocalParams().descriptor)
+
+
+def photo_folders(place: Path) -> list[Path]:
+    """Return a source of pairs as a folder of photos; none if it is something else."""
+    return [place] if place.is_dir() and not is_ubc_folder(place) and not list_hpatches(place) else []
+
+
+def pick_evenly(paths: list[Path], count: int | None) -> list[Path]:
+    """Return ``count`` of the paths, evenly spaced, the first and the last among them; all if None or fewer."""
+    if count is None or count >= len(paths):
+        return paths
+    return [paths[row] for row in np.linspace(0, len(paths) - 1, count).astype(int)]

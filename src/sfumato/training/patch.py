@@ -21,7 +21,7 @@ from sfumato.inversion import refine
 from sfumato.inversion.metrics import GREY
 from sfumato.inversion.paint import PATCH_SIDE, USUAL_BRIGHTNESS
 from sfumato.training.loop import FLAT, Budget, Pace, TrainingState, flatness, resume_state, save_state
-from sfumato.training.photos import Pairs
+from sfumato.training.photos import PatchSamples
 
 Floats = NDArray[np.float32]
 Represent = Callable[[Floats], Floats]
@@ -85,7 +85,7 @@ def represent_clear(descriptors: Floats) -> Floats:
 
 
 def train_patch_network(
-    pairs: Pairs,
+    pairs: PatchSamples,
     held_out: NDArray[np.bool_],
     training: PatchTraining,
     *,
@@ -154,7 +154,7 @@ def _run(
 
 
 def make_batch(
-    pairs: Pairs, rows: NDArray[np.intp], fixed: dict[str, Floats], represent: Represent
+    pairs: PatchSamples, rows: NDArray[np.intp], fixed: dict[str, Floats], represent: Represent
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Return scaled inputs (B, d + 1), patches (B, 576), their weights (B, 576), log contrasts (B,) about 0."""
     scaled = patchnet.scaled(fixed, represent(pairs.descriptors[rows]), pairs.keypoints[rows, 2])
@@ -163,7 +163,7 @@ def make_batch(
     return scaled, np.nan_to_num(patches), weights, pairs.contrasts[rows] - fixed["patch.contrast"]
 
 
-def scaling_of(pairs: Pairs, rows: NDArray[np.intp], represent: Represent) -> dict[str, Floats]:
+def scaling_of(pairs: PatchSamples, rows: NDArray[np.intp], represent: Represent) -> dict[str, Floats]:
     """Return mean and deviation of the network's inputs for pairs, and their mean log contrast."""
     inputs = np.concatenate([represent(pairs.descriptors[rows]), np.log(pairs.keypoints[rows, 2:3])], axis=1)
     return {

@@ -1,45 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The photos a network is trained with: pixels and clear features, and windows cut out of both.
+"""Photos that networks are trained with: pixels, clear features, windows cut out of both, and patches of keypoints.
 
-Features are those of the whole photo, so that a window has as many as the same place of a photo that is attacked. Holds
-clear descriptors of public photos; nothing of it is written anywhere.
+Features are those of the entire photo, so that a window has as many as the same place of an attacked photo. A patch is
+the square of half side 6 sigma around a keypoint, turned by its angle, sampled to 24 x 24 from an image pyramid. SIFT
+ignores brightness and contrast, so a patch is stored without them, and its contrast beside it. Clear descriptors and
+pixels of public photos stay in memory: nothing here is written.
 """
 
 import hashlib
 import logging
 import os
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sfumato.attacks.knowledge import Knowledge, KnownPairs
-from sfumato.attacks.seals.attacks import LARGEST_PUBLIC, recover_told, thinned
-from sfumato.concealment.lifting import conceal
-from sfumato.concealment.resolve import before_seal
-from sfumato.concealment.seal import keyless
-from sfumato.errors import EvaluationOnlyWarning, ImageError, InputError, WideSealWarning
+from sfumato.errors import ImageError, InputError
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.read import read_image, to_grey
 from sfumato.inversion.canonical import canonical_input
 from sfumato.inversion.images import LONGEST, Placed, place
+from sfumato.inversion.load import Concealer
 from sfumato.inversion.paint import PATCH_SIDE, REACH
 from sfumato.types.clear import Features, Image
-from sfumato.types.concealed import ConcealedFeatures, as_points
 from sfumato.types.extractor import Extractor
 from sfumato.types.progress import Progress, identity
-from sfumato.types.recipe import Recipe
 
-Concealer = Callable[[Features], ConcealedFeatures]
-"""How features are concealed: fresh draws at every call."""
-
+Floats = NDArray[np.float32]
 Picture = str | os.PathLike[str] | Image
-
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +48,7 @@ class Photo:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Window:
-    """A square of a photo: ``truth`` (side, side, 3) uint8, what was released in it (M, C), and where."""
+    """A square of a photo: ``truth`` (side, side, 3) uint8, the released features in it (M, C), and their places."""
 
     truth: NDArray[np.uint8]
     inputs: NDArray[np.float32]
@@ -74,10 +65,10 @@ def read_photos(pictures: Sequence[Picture], local: LocalParams, side: int, prog
 
     Raises InputError if fewer than two are left: one is needed to learn from, one to see what was learned.
     """
-    found = list(_read(pictures, local, side, progress))
-    if len(found) < 2:
-        raise InputError(f"{len(found)} of {len(pictures)} photos are of use: a training needs two at least")
-    return found
+    photos = list(_read(pictures, local, side, progress))
+    if len(photos) < 2:
+        raise InputError(f"{len(photos)} of {len(pictures)} photos are of use: a training needs two at least")
+    return photos
 
 
 def _read(pictures: Sequence[Picture], local: LocalParams, side: int, progress: Progress) -> Iterator[Photo]:
@@ -111,7 +102,7 @@ def fitted(pixels: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
 
 
 def cut(photo: Photo, corner: tuple[int, int], side: int, concealer: Concealer | None, frame: ArrayLike) -> Window:
-    """Cut the square of so many pixels whose first pixel is ``corner`` (x, y), and conceal the features in it."""
+    """Cut the square of ``side`` pixels whose first pixel is ``corner`` (x, y), and conceal the features in it."""
     x, y = corner
     placed = place(photo.features.keypoints, (side, side), corner=corner)
     inside = Features(
@@ -143,14 +134,8 @@ def random_windows(
             return windows
 
 
-# ----------------------------------------------------------------
-# Pairs to learn from: what describes a keypoint, and the patch of the photo it describes
-# Knows clear photos and clear descriptors, which only training may. A patch is the square of half side 6 sigma around a
-# keypoint, turned by its angle, sampled to 24 x 24 from an image pyramid. SIFT forgets brightness and contrast, so a
-# patch is stored without them, and its contrast beside it.
+# --- pairs of a descriptor and the patch that it describes
 
-
-Floats = NDArray[np.float32]
 
 LEAST_CONTRAST = 1e-3
 """Deviations below this, of values from 0 to 1, count as this: a patch from 8 bits cannot have less."""
@@ -160,8 +145,8 @@ KEYPOINTS_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Pairs:
-    """M pairs, photo after photo, from the strongest feature of each.
+class PatchSamples:
+    """M descriptors and their patches, photo after photo, from the strongest feature of each.
 
     ``descriptors`` (M, n) and ``keypoints`` (M, 4) float32; ``patches`` (M, 576) float16 of mean 0 and deviation 1
     within the picture, NaN outside of it; ``contrasts`` (M,) float32, log deviations; ``photos`` (M,) int32, the
@@ -180,7 +165,7 @@ class Pairs:
         return len(self.photos)
 
     def __repr__(self) -> str:
-        return f"Pairs({len(self)} of {self.descriptors.shape[1]} numbers, {self.extractor.name})"
+        return f"PatchSamples({len(self)} of {self.descriptors.shape[1]} numbers, {self.extractor.name})"
 
     def of_photo(self, number: int, most: int) -> slice:
         """Return the rows of the strongest features of a photo, at most so many."""
@@ -192,7 +177,7 @@ def cut_patches(grey: Floats, keypoints: Floats, side: int = PATCH_SIDE) -> Floa
     """Cut patches (N, side, side) from a picture (H, W); NaN where a patch reaches out of the picture."""
     import cv2
 
-    found = np.empty((len(keypoints), side, side), np.float32)
+    patches = np.empty((len(keypoints), side, side), np.float32)
     steps = 2 * REACH * keypoints[:, 2] / side
     levels = np.clip(np.rint(np.log2(np.maximum(steps, 1e-6))), 0, 8).astype(int)
     picture = np.ascontiguousarray(grey, np.float32)
@@ -212,8 +197,8 @@ def cut_patches(grey: Floats, keypoints: Floats, side: int = PATCH_SIDE) -> Floa
             flat = across.reshape(-1, side).astype(np.float32), along.reshape(-1, side).astype(np.float32)
             cut = cv2.remap(picture, *flat, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE).reshape(across.shape)
             inside = (across >= 0) & (across <= picture.shape[1] - 1) & (along >= 0) & (along <= picture.shape[0] - 1)
-            found[rows] = np.where(inside, cut, np.nan)
-    return found
+            patches[rows] = np.where(inside, cut, np.nan)
+    return patches
 
 
 def normalise(patches: Floats) -> tuple[NDArray[np.float16], Floats]:
@@ -230,12 +215,12 @@ def normalise(patches: Floats) -> tuple[NDArray[np.float16], Floats]:
 
 def gather_pairs(
     photos: Sequence[str | os.PathLike[str]], params: LocalParams, *, progress: Progress = identity
-) -> Pairs:
+) -> PatchSamples:
     """Extract the features of photos and cut the patch of each.
 
     Raises InputError if there are no features in any of them, ImageError for a file that cannot be read.
     """
-    found: list[tuple[NDArray[Any], ...]] = []
+    columns: list[tuple[NDArray[Any], ...]] = []
     digest = hashlib.blake2b(digest_size=16)
     for number, path in enumerate(progress(photos)):
         image = read_image(Path(path))
@@ -246,65 +231,10 @@ def gather_pairs(
         grey = to_grey(image).astype(np.float32) / np.float32(255)
         patches, contrasts = normalise(cut_patches(grey, features.keypoints))
         numbers = np.full(len(features), number, np.int32)
-        found.append((features.descriptors, features.keypoints, patches, contrasts, numbers))
-    if not found:
+        columns.append((features.descriptors, features.keypoints, patches, contrasts, numbers))
+    if not columns:
         raise InputError("no features in any of the photos: give others, or a lower contrast threshold")
     descriptors, keypoints, patches, contrasts, numbers = (
-        np.concatenate(column) for column in zip(*found, strict=True)
+        np.concatenate(column) for column in zip(*columns, strict=True)
     )
-    return Pairs(descriptors, keypoints, patches, contrasts, numbers, digest.hexdigest(), features.extractor)
-
-
-# ----------------------------------------------------------------
-# What inverters of sealed features learn from: photos of others, sealed under keys of one's own and read back
-# No network maps the bits of one feature to a patch, for the key turns them at random. But alignment takes bits back to
-# descriptors, with errors that it makes under any key; an inverter that learned from such readings knows these errors,
-# and one that learned from clear descriptors does not. The attacker knows his own keys and descriptors, so he reads by
-# the best alignment there is, which he tells himself. Knows recipes and public descriptors; never the attacked key.
-
-
-KEYS, CODES = 3, 17_000
-"""How many keys of his own the attacker uses, and how many features he seals under each: those of twenty photos."""
-
-
-def reader_of(recipe: Recipe, public: Floats, *, seed: int = 0) -> Callable[[Features], ConcealedFeatures]:
-    """Return a function that seals features under keys of the attacker's own, in turn, and reads them back.
-
-    What it returns are points: the descriptors as they were read, under the recipe's name without a key. ``public``
-    (V, n) are descriptors of other photos.
-
-    Raises InputError for a recipe that is not sealed; later, where too few descriptors are at hand.
-    """
-    if not recipe.is_sealed:
-        raise InputError(f"recipe {recipe} is not sealed: there is nothing to read back")
-    named, known = keyless(recipe), thinned(public, LARGEST_PUBLIC)
-    readings = cycle([_reading(named, known, seed * KEYS + number, number) for number in range(KEYS)])
-
-    def read_back(features: Features) -> ConcealedFeatures:
-        points = as_points(next(readings)(features))
-        return ConcealedFeatures(features.keypoints, points, named, features.extractor, features.image_size)
-
-    return read_back
-
-
-def _reading(recipe: Recipe, public: Floats, key: int, number: int) -> Callable[[Features], Floats]:
-    """Return how features are read back under one key; learned from some of the public ones when it is first used."""
-    known: list[Knowledge] = []
-
-    def read(features: Features) -> Floats:
-        if not known:
-            rows = public[number * CODES : (number + 1) * CODES] if len(public) >= KEYS * CODES else public[:CODES]
-            sealed = _sealed(Features(np.ones((len(rows), 4), np.float32), rows, features.extractor), recipe, key)
-            told = KnownPairs(descriptors=rows, codes=sealed.subspaces.origin)
-            known.append(Knowledge(public=public, told=told, encoder=before_seal(sealed.recipe)))
-        return recover_told(_sealed(features, recipe, key), known[0]).descriptors
-
-    return read
-
-
-def _sealed(features: Features, recipe: Recipe, key: int) -> ConcealedFeatures:
-    """Return features under a key that anyone can make of a number."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", EvaluationOnlyWarning)
-        warnings.simplefilter("ignore", WideSealWarning)
-        return conceal(features, recipe, None, evaluation_seed=key)
+    return PatchSamples(descriptors, keypoints, patches, contrasts, numbers, digest.hexdigest(), features.extractor)

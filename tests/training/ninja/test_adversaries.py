@@ -22,7 +22,7 @@ from sfumato.training.ninja.adversaries import (
 )
 from sfumato.training.ninja.network import whiten
 from sfumato.training.ninja.params import AdversaryParams
-from sfumato.training.photos import Pairs, gather_pairs, read_photos
+from sfumato.training.photos import PatchSamples, gather_pairs, read_photos
 from sfumato.types.clear import Image
 
 torch: Any = pytest.importorskip("torch")
@@ -44,7 +44,7 @@ def rows(count: int = 600, n: int = 16, seed: int = 0) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> PatchSamples:
     folder: Path = tmp_path_factory.mktemp("photos")
     for name in ("chelsea", "astronaut"):
         assert cv2.imwrite(str(folder / f"{name}.png"), sample_image(name).pixels[:200, :200, ::-1])
@@ -87,7 +87,7 @@ def test_a_decoder_wins_where_all_is_shown_and_loses_where_nothing_is():
     assert (adversary.limit, adversary.name) == (WORTH, "decoder")
 
 
-def test_a_patch_inverter_wins_where_all_is_shown_and_loses_where_nothing_is(pairs: Pairs):
+def test_a_patch_inverter_wins_where_all_is_shown_and_loses_where_nothing_is(pairs: PatchSamples):
     held = np.arange(len(pairs)) % 5 == 0
     adversary = PatchAdversary(pairs, held, 128, FEW)
     whiten(adversary.modules["white"], shown(pairs.descriptors))
@@ -116,7 +116,7 @@ def test_an_image_inverter_knows_what_one_colour_gets():
 
 
 @pytest.mark.parametrize("name", ["decoder", "patch", "unet"])
-def test_the_gradient_reaches_what_was_encoded(name: str, pairs: Pairs):
+def test_the_gradient_reaches_what_was_encoded(name: str, pairs: PatchSamples):
     if name == "decoder":
         adversary: Any = DecoderAdversary(rows(n=128), rows(50, n=128), 128, FEW)
     elif name == "patch":

@@ -32,7 +32,7 @@ from sfumato.training.loop import Budget
 from sfumato.training.ninja.network import LEAST, whitener
 from sfumato.training.ninja.params import AdversaryParams
 from sfumato.training.patch import PatchTraining, patch_loss, window
-from sfumato.training.photos import Pairs, Photo, Window, random_windows
+from sfumato.training.photos import PatchSamples, Photo, Window, random_windows
 
 # ----------------------------------------------------------------
 # An inverter that is always at its best: linear in fixed features of encoded rows, solved for, not learned
@@ -159,7 +159,7 @@ class PatchAdversary:
     name = "patch"
     limit = WORTH
 
-    def __init__(self, pairs: Pairs, held: NDArray[np.bool_], dim: int, params: AdversaryParams) -> None:
+    def __init__(self, pairs: PatchSamples, held: NDArray[np.bool_], dim: int, params: AdversaryParams) -> None:
         torch: Any = need("torch", extra="learn")
         self.pairs, self.rows = pairs, params.rows
         self.learned, self.checked = np.flatnonzero(~held), np.flatnonzero(held)

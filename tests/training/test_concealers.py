@@ -6,8 +6,8 @@ import pytest
 
 from sfumato.concealment.keys import EVALUATION_KEY
 from sfumato.errors import InputError
-from sfumato.training import photos
-from sfumato.training.photos import reader_of
+from sfumato.training import concealers
+from sfumato.training.concealers import reader_of
 from sfumato.types.recipe import Recipe
 
 WIDE = Recipe.of("sealed-256:0.9")
@@ -31,9 +31,9 @@ def test_readings_are_points_near_the_descriptors_and_name_no_key(sift, decoys):
 def test_keys_take_turns_and_repeat_themselves(sift, decoys):
     public = decoys.descriptors[:3000]
     reader, again = reader_of(WIDE, public), reader_of(WIDE, public)
-    readings = [reader(sift).subspaces.origin for _ in range(photos.KEYS + 1)]
+    readings = [reader(sift).subspaces.origin for _ in range(concealers.KEYS + 1)]
     assert np.abs(readings[0] - readings[1]).max() > 0.01
-    np.testing.assert_array_equal(readings[0], readings[photos.KEYS])
+    np.testing.assert_array_equal(readings[0], readings[concealers.KEYS])
     np.testing.assert_array_equal(again(sift).subspaces.origin, readings[0])
     assert np.abs(reader_of(WIDE, public, seed=1)(sift).subspaces.origin - readings[0]).max() > 0.01
 
@@ -47,13 +47,13 @@ def test_encoders_before_the_seal_are_undone(sift, decoys, encoder):
 
 def test_the_key_of_evaluations_is_never_used(sift, decoys, monkeypatch):
     used = []
-    make = photos.conceal
+    make = concealers.conceal
 
     def noted(features, recipe, *rest, **settings):
         used.append(settings)
         return make(features, recipe, *rest, **settings)
 
-    monkeypatch.setattr(photos, "conceal", noted)
+    monkeypatch.setattr(concealers, "conceal", noted)
     reader_of(Recipe.of("sealed-64@0123456789ab"), decoys.descriptors[:1000])(sift)
     assert all(set(one) == {"evaluation_seed"} for one in used)
     assert EVALUATION_KEY not in str(used).encode()
