@@ -4,7 +4,9 @@
 After a change that is meant: python tests/test_api.py --update
 """
 
+import importlib
 import inspect
+import pkgutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,6 +87,15 @@ def test_every_name_can_be_imported_and_says_what_it_is(name: str):
     assert getattr(value, "__name__", name) == name
     assert value.__module__.startswith("sfumato.")
     assert inspect.getdoc(value), f"{name} has no docstring"
+
+
+def test_packages_offer_names_that_are_there_and_not_names_of_modules():
+    for info in pkgutil.iter_modules(sfumato.__path__):
+        package = importlib.import_module(f"sfumato.{info.name}")
+        if info.ispkg and hasattr(package, "__all__"):
+            modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+            assert not modules & set(package.__all__), f"{info.name}: a module would take the place of the name"
+            assert all(hasattr(package, name) for name in package.__all__), info.name
 
 
 def test_promised_names_are_there():

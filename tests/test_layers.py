@@ -84,7 +84,8 @@ class Package:
 
     def __init__(self, root: Path):
         self.trees = {name: ast.parse(path.read_bytes(), str(path)) for name, path in sorted(modules(root))}
-        self.homes = homes(self.trees.get("sfumato", ast.Module([], [])))
+        self.lazy = {name: homes(tree) for name, tree in self.trees.items()}
+        self.homes = self.lazy.get("sfumato", {})
         self.graph = {name: set(self.imports(name, tree)) for name, tree in self.trees.items()}
 
     def imports(self, name: str, tree: ast.Module) -> Iterator[str]:
@@ -111,6 +112,8 @@ class Package:
             yield from self.inside(f"sfumato.{self.homes[name]}")
         elif f"{base}.{name}" in self.trees:
             yield f"{base}.{name}"
+        elif name in self.lazy.get(base, {}):
+            yield from (base, f"{base}.{self.lazy[base][name]}")
         elif base != "sfumato":
             yield from self.inside(base)
 
@@ -150,8 +153,13 @@ def modules(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def homes(tree: ast.Module) -> dict[str, str]:
-    """Read the table of public names from the top ``__init__``."""
+    """Read the table of public names from an ``__init__``: ``_HOMES``, or what ``lazy_names`` is called with."""
     for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and called(node.value) == "lazy_names":
+            if isinstance(node.value.args[1], ast.Dict):
+                table: dict[str, str] = ast.literal_eval(node.value.args[1])
+                return table
+            continue
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if any(isinstance(target, ast.Name) and target.id == "_HOMES" for target in targets):
@@ -402,6 +410,12 @@ def test_ways_to_the_clear_side_are_seen(tmp_path: Path, module: str, line: str)
     found = leaks(plant(tmp_path, **changes))
     assert found, "the fault was planted and not found"
     assert all(" <- sfumato." in way for way in found)
+
+
+def test_a_name_that_a_package_loads_lazily_leads_to_its_module(tmp_path: Path):
+    table = '__getattr__, __dir__, __all__ = lazy_names(__name__, {"Features": "clear", "Subspaces": "concealed"})'
+    assert not leaks(plant(tmp_path, types____init__=table, store="from sfumato.types import Subspaces"))
+    assert leaks(plant(tmp_path, types____init__=table, store="from sfumato.types import Features"))
 
 
 def test_the_way_is_told(tmp_path: Path):

@@ -1,1 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Concealment: the one crossing from clear descriptors to what may leave the device."""
+
+from sfumato.lazy import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "BANDWIDTH": "seal",
+        "Decoys": "decoys",
+        "Encoder": "encoder",
+        "FaceDecoysParams": "faces",
+        "ResolvedRecipe": "resolve",
+        "build_decoys": "decoy_clusters",
+        "build_face_decoys": "faces",
+        "bundled_decoys": "decoy_file",
+        "conceal": "lifting",
+        "conceal_embeddings": "faces",
+        "conceal_parallel": "faces",
+        "device_key": "keys",
+        "draw_descriptors": "decoy_clusters",
+        "encode": "encoder",
+        "key_for_place": "keys",
+        "load_decoys": "decoy_file",
+        "load_encoder": "encoder",
+        "make_seal": "seal",
+        "new_key": "keys",
+        "privacy_spent": "subset",
+        "read_key": "keys",
+        "save_decoys": "decoy_file",
+        "save_encoder": "encoder",
+        "split_decoys": "faces",
+    },
+)

@@ -1,1 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Faces: galleries of concealed templates, on the device that sees the people and on the server that does not."""
+
+from sfumato.lazy import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "CalibrateParams": "calibration",
+        "Candidate": "decide",
+        "Decision": "decide",
+        "Enrollment": "enrollment",
+        "Gallery": "gallery",
+        "Identification": "decide",
+        "Identifier": "decide",
+        "Threshold": "compare",
+        "calibrate": "calibration",
+        "change_gallery": "gallery_file",
+        "enroll": "enrollment",
+        "identify": "probe",
+        "judge": "third_party",
+        "load_gallery": "gallery_file",
+        "make_probe": "probe",
+        "pack_probe": "third_party",
+        "pack_template": "third_party",
+        "read_faces": "probe",
+        "renew": "enrollment",
+        "revoke": "enrollment",
+        "serve": "third_party",
+        "verify": "probe",
+    },
+)

@@ -1,1 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Values: checked once when they are made, read-only afterwards."""
+
+from sfumato.lazy import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "Camera": "scene",
+        "ConcealedFeatures": "concealed",
+        "ConcealedTemplates": "concealed",
+        "DEFAULT_RECIPE": "recipe",
+        "Embeddings": "clear",
+        "Extractor": "extractor",
+        "Features": "clear",
+        "Image": "clear",
+        "Landmarks": "scene",
+        "Link": "recipe",
+        "Matches": "scene",
+        "Pose": "scene",
+        "Progress": "progress",
+        "Recipe": "recipe",
+        "Record": "record",
+        "Score": "record",
+        "StageProgress": "progress",
+        "Subspaces": "concealed",
+        "as_points": "concealed",
+        "identity": "progress",
+    },
+)
