@@ -276,3 +276,21 @@ class FaceOptions:
     def settings(self) -> dict[str, Any]:
         """Return the arguments of the functions that read faces."""
         return {"params": FaceParams(network=self.network, largest=self.largest), "extractor": self.extractor}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileOptions:
+    """Options of a command that writes one file after long work."""
+
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False
+    as_json: AsJson = False
+    quiet: Quiet = False
+
+    def bar(self, title: str, total: int | None = None) -> Callable[[Iterable[Any]], Iterator[Any]]:
+        """Return a progress bar; a hidden one if the command is quiet or prints JSON."""
+        return progress_bar(title, total, quiet=self.is_silent)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing but the result is printed."""
+        return self.quiet or self.as_json
