@@ -3,6 +3,7 @@
 
 import numpy as np
 import pytest
+from cachetools import LRUCache
 
 import sfumato
 from sfumato.cli.match import Choice, choose_pairs
@@ -61,7 +62,7 @@ def test_others_are_as_before(folder):
 def test_the_encoder_must_be_the_one_that_was_used(folder, monkeypatch):
     from sfumato.concealment import resolve
 
-    monkeypatch.setattr(resolve, "_known", type(resolve._known)())
+    monkeypatch.setattr(resolve, "_by_digits", LRUCache(32))
     with sfumato.load(folder / "e.sfm.h5") as archive:
         with pytest.raises(InputError, match="another encoder"):
             codebook_for(archive, folder / "decoys.npz", folder / "other.safetensors")

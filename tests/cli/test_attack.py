@@ -5,6 +5,7 @@ import warnings
 
 import h5py
 import pytest
+from cachetools import LRUCache
 from typer.testing import CliRunner
 
 import sfumato
@@ -173,7 +174,7 @@ def test_encoded_features_with_their_encoder_and_curves(run_here, photos, folder
     curves = json.loads((out / "curves.json").read_text())
     assert set(curves) == {"paired", "clear database", "encoded database"}
     assert (out / "curves.png").stat().st_size > 1000
-    monkeypatch.setattr(resolve, "_known", type(resolve._known)())
+    monkeypatch.setattr(resolve, "_by_digits", LRUCache(32))
     done = run_here(*given)
     assert "is not at hand: see --encoder" in done.stderr
     assert "oracle-base" in done.stdout

@@ -3,6 +3,7 @@
 
 import numpy as np
 import pytest
+from cachetools import LRUCache
 
 import sfumato
 from sfumato.concealment import encoder as learned
@@ -24,8 +25,8 @@ def path(tmp_path, make_encoder):
 @pytest.fixture
 def forgotten(monkeypatch):
     """A process that has read no encoder."""
-    monkeypatch.setattr(module, "_known", type(module._known)())
-    monkeypatch.setattr(module, "_files", type(module._files)())
+    monkeypatch.setattr(module, "_by_digits", LRUCache(32))
+    monkeypatch.setattr(module, "_by_file", LRUCache(32))
 
 
 def test_a_file_is_named_by_its_checksum_and_no_path(path, points):
@@ -80,7 +81,7 @@ def test_bundled_ones_are_found_by_name_and_by_checksum(tmp_path, make_encoder, 
     saved = save_encoder(tmp_path / "data" / "ninja-sift-2.5.safetensors", make_encoder())
     found = resolve("ninja-sift-2.5")
     assert str(found.recipe) == f"ninja-sift-2.5@{saved.checksum[:12]}"
-    module._known.clear()
+    module._by_digits.clear()
     assert find_encoders(found.recipe) == resolve(found.recipe)
     with pytest.raises(RecipeError, match=r"'ninja-sift-2\.5'"):
         resolve("ninja-sift-9")
@@ -106,7 +107,7 @@ def test_a_checksum_that_nobody_has_is_told(path, forgotten, make_encoder):
     [
         ("ninja:none.safetensors", FileError, "check the path after ninja:"),
         ("ninja:.", FileError, "no such file|no encoder"),
-        ("compress-128", RecipeError, "up to a turn"),
+        ("compress-128", RecipeError, "conceals nothing"),
         ("compress-129", RecipeError, "holds 128 principal components, 129"),
         ("compress-8:none.safetensors", FileError, "check the path after compress:"),
         ("ninja-none", RecipeError, "no encoder ninja-none"),
@@ -134,7 +135,7 @@ def test_components_are_cut_named_by_checksum_and_found_again(forgotten):
     assert found.recipe.space == f"compress@{encoder.checksum[:12]}"
     assert resolve(found.recipe) == found
     assert resolve("compress-32").encoders[0].checksum != encoder.checksum
-    module._known.clear()
+    module._by_digits.clear()
     again = find_encoders(found.recipe)
     assert again.recipe == found.recipe
     assert again.encoders[0].checksum == encoder.checksum
@@ -148,7 +149,7 @@ def test_own_components_are_cut_from_their_file(tmp_path, forgotten, points):
     digits = learned.narrowed(whole, 8).checksum[:12]
     assert str(found.recipe) == f"compress-8:mine@{digits}+random-2"
     assert found(points).shape == (len(points), 8)
-    module._known.clear()
+    module._by_digits.clear()
     assert find_encoders(found.recipe) is None
     again = find_encoders(found.recipe, [whole])
     assert np.array_equal(again(points), found(points))  # the whole file, cut as the recipe says
@@ -176,7 +177,7 @@ def test_one_object_stands_for_an_encoder(path):
 
 
 def test_only_so_many_are_remembered(forgotten, make_encoder, monkeypatch):
-    monkeypatch.setattr(module, "REMEMBERED", 2)
+    monkeypatch.setattr(module, "_by_digits", LRUCache(2))
     for seed in range(4):
         remember(make_encoder(seed, dims=(4, 4)))
-    assert len(module._known) == 2
+    assert len(module._by_digits) == 2

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The encoders of a recipe: found by file, by name or by checksum, and run one after the other.
+"""Encoders of a recipe: found by file, by name or by checksum, and run one after the other.
 
-A recipe that was resolved names each encoder with the first digits of its checksum and no path, so that what is
-archived says what was done and not where it lay, and two encoders of one name are two recipes. Knows recipes and
-encoders; not how points are lifted.
+A resolved recipe names each encoder with the first digits of its checksum and without a path: an archive says what was
+done and not where the file was, and two encoders of one name are two recipes. Encoders that this process read are
+remembered, by file and by checksum; seals never are.
 """
 
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.concealment.decoys import Decoys
@@ -29,19 +29,19 @@ Floats = NDArray[np.float32]
 LONGEST_NAME = 80
 PROBES = 64
 SAME = 1e-3
-"""How far squared distances of probes must move for an encoder to count as one."""
+"""An encoder must change a squared distance of probes by more than this."""
 REMEMBERED = 32
 COMPRESSED = "sift"
-"""Whose principal components compress-D takes where no file is named."""
+"""Descriptor whose principal components compress-D takes without a file."""
 
 _lock = threading.Lock()
-_known: "OrderedDict[str, Encoder]" = OrderedDict()  # by the digits of the checksum that recipes have
-_files: "OrderedDict[tuple[str | int, ...], Encoder]" = OrderedDict()
+_by_digits: LRUCache[str, Encoder] = LRUCache(REMEMBERED)  # by the digits of the checksum that recipes have
+_by_file: LRUCache[tuple[str | int, ...], Encoder] = LRUCache(REMEMBERED)  # by path and version of the file
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRecipe:
-    """A recipe whose encoders were read: each of its encoder links names a checksum; ``encoders`` in their order."""
+    """A recipe with its encoders: each encoder link names a checksum; ``encoders`` are in their order."""
 
     recipe: Recipe
     encoders: tuple[Encoder, ...]
@@ -64,50 +64,49 @@ def resolve(recipe: Recipe | str, key: bytes | None = None, width: int = 128) ->
     """Find the encoders of a recipe, and return it with their checksums.
 
     ``ninja:FILE`` and ``compress-48:FILE`` are read from files, ``ninja-NAME`` and ``compress-48`` are of the package.
-    A name with a checksum, as an archive has it, is found among those of the package and all that this process read.
-    ``sealed-512`` is made of ``key``, for rows of ``width`` numbers unless an encoder comes before it, and is never
-    kept: whoever resolves it again passes the key again.
+    A name with a checksum, as an archive has it, is found among the encoders of the package and those that this process
+    read. ``sealed-512`` is made from ``key``, for rows of ``width`` numbers unless an encoder comes before it, and is
+    never kept: to resolve it again takes the key again.
 
-    Raises FileError for a file that cannot be used, RecipeError for an encoder that is not there, does not fit the one
+    Raises FileError for a file that cannot be used, RecipeError for an encoder that is missing, does not fit the one
     before it, or conceals nothing.
     """
-    given = Recipe.of(recipe)
+    recipe = Recipe.of(recipe)
     links, encoders = [], list[Encoder]()
-    for link in given.links:
+    for link in recipe.links:
         if link.kind == "sealed":
-            encoder, link = seal_link(link, given, key, encoders[-1].output_dim if encoders else width)
+            encoder, link = seal_link(link, recipe, key, encoders[-1].output_dim if encoders else width)
             encoders.append(encoder)
         elif link.role == "encoder":
-            encoder, link = _find(link, given)
+            encoder, link = _find(link, recipe)
             if encoders and encoders[-1].output_dim != encoder.input_dim:
                 raise RecipeError(
-                    f"recipe {given}: {link} takes {encoder.input_dim} dimensions, what comes before it gives "
+                    f"recipe {recipe}: {link} takes {encoder.input_dim} dimensions, the encoder before it gives "
                     f"{encoders[-1].output_dim}"
                 )
             encoders.append(encoder)
         links.append(link)
     if not encoders:
-        return ResolvedRecipe(given, ())
-    named = Recipe(links=tuple(links), evaluation_seed=given.evaluation_seed, keyed=given.keyed, decoys=given.decoys)
-    return ResolvedRecipe(named, tuple(encoders))
+        return ResolvedRecipe(recipe, ())
+    return ResolvedRecipe(replace(recipe, links=tuple(links)), tuple(encoders))
 
 
 def resolve_ahead(recipe: Recipe | str) -> Recipe:
-    """Return a recipe with the checksums of all encoders but a seal's: that is named once the width of rows is known.
+    """Return a recipe with the checksums of all encoders but a seal, which is named once the width of rows is known.
 
     Raises what ``resolve`` does, and nothing about keys.
     """
-    given = Recipe.of(recipe)
-    if not given.is_sealed:
-        return resolve(given).recipe
-    check_sealed(given)
-    *links, seal = given.links
+    recipe = Recipe.of(recipe)
+    if not recipe.is_sealed:
+        return resolve(recipe).recipe
+    check_sealed(recipe)
+    *links, seal = recipe.links
     before = resolve(Recipe(links=tuple(links))).recipe.links if links else ()
     return Recipe(links=(*before, seal if seal.checksum else unnamed(seal)))
 
 
 def encode_points(resolved: ResolvedRecipe, points: ArrayLike) -> Floats:
-    """Return points (N, n) as the encoders of a recipe make them, (N, n'), before any lifting; as they are without."""
+    """Return points (N, n) encoded by the encoders of a recipe, (N, n'), before any lifting; as they are without."""
     rows: Floats = np.asarray(points, np.float32)
     for encoder in resolved.encoders:
         rows = encode(encoder, rows)
@@ -115,24 +114,23 @@ def encode_points(resolved: ResolvedRecipe, points: ArrayLike) -> Floats:
 
 
 def encode_decoys(resolved: ResolvedRecipe, decoys: Decoys) -> Decoys:
-    """Return decoys in the space of a recipe's encoders, kept for the next call with the same object.
+    """Return decoys in the space of a recipe's encoders; the result is cached for the same object.
 
     Raises InputError for decoys of other dimensions than the encoder takes.
     """
     return _encode_decoys(decoys, resolved.encoders) if resolved.encoders else decoys
 
 
-def find_encoders(recipe: Recipe, given: Iterable[Encoder] = ()) -> ResolvedRecipe | None:
-    """Return the encoders that a recorded recipe names, among ``given``, those of the package, and those read before.
+def find_encoders(recipe: Recipe, candidates: Iterable[Encoder] = ()) -> ResolvedRecipe | None:
+    """Return the encoders that a recorded recipe names: among ``candidates``, the bundled ones, and those read before.
 
-    None where one is at hand nowhere.
+    None if one of them is missing.
 
-    Raises InputError for a given encoder that the recipe does not name.
+    Raises InputError for a candidate that the recipe does not name.
     """
-    for encoder in given:
-        wanted = {link.checksum for link in recipe.encoders}
-        found = {remember(one).checksum[:CHECKSUM_DIGITS] for one in _cut_for(encoder, recipe)}
-        if not found & wanted:
+    for encoder in candidates:
+        digits = {remember(cut).checksum[:CHECKSUM_DIGITS] for cut in _cut_for(encoder, recipe)}
+        if not digits & {link.checksum for link in recipe.encoders}:
             raise InputError(
                 f"the features were made by {recipe}, and this is another encoder, "
                 f"{encoder.checksum[:CHECKSUM_DIGITS]}: give the one that was used"
@@ -144,25 +142,22 @@ def find_encoders(recipe: Recipe, given: Iterable[Encoder] = ()) -> ResolvedReci
 
 
 def remember(encoder: Encoder) -> Encoder:
-    """Let this process find an encoder by its checksum from now on; return the one object that stands for it.
+    """Remember an encoder, so that this process finds it by its checksum; return the one object that stands for it.
 
-    A seal is given back and not kept: who serves two owners must not seal for one under the key of the other.
+    A seal is returned and not kept: a program that serves two owners must not seal for one under the other's key.
     """
     if encoder.kind == SEALED:
         return encoder
     digits = encoder.checksum[:CHECKSUM_DIGITS]
     with _lock:
-        old = _known.get(digits)
-        if old is None or (old.checksum, old.extractor_name) != (encoder.checksum, encoder.extractor_name):
-            old = _known[digits] = encoder
-        _known.move_to_end(digits)
-        while len(_known) > REMEMBERED:
-            _known.popitem(last=False)
-        return old
+        known = _by_digits.get(digits)
+        if known is None or (known.checksum, known.extractor_name) != (encoder.checksum, encoder.extractor_name):
+            known = _by_digits[digits] = encoder
+        return known
 
 
 def _cut_for(encoder: Encoder, recipe: Recipe) -> list[Encoder]:
-    """Return an encoder, and principal components also cut to the numbers that a recipe asks for."""
+    """Return an encoder and, for principal components, the same cut to the dimensions that a recipe names."""
     cuts = [link.dim for link in recipe.encoders if link.kind == "compress" and encoder.kind == "compress"]
     return [encoder, *(narrowed(encoder, dim) for dim in cuts if dim and dim < encoder.output_dim)]
 
@@ -183,12 +178,12 @@ def _find(link: Link, recipe: Recipe) -> tuple[Encoder, Link]:
         raise RecipeError(f"recipe {recipe}: its encoder is of the kind {encoder.kind}, not {link.kind}")
     if link.dim is not None:
         encoder = _cut(encoder, link.dim, recipe)
-    _refuse_turning(encoder, recipe)
+    _refuse_rotation(encoder, recipe)
     return remember(encoder), replace(link, variant=f"{variant}@{encoder.checksum[:CHECKSUM_DIGITS]}")
 
 
 def before_seal(recipe: Recipe | str) -> ResolvedRecipe | None:
-    """Return the encoders that come before the seal of a recipe, which anyone may know; None if there are none."""
+    """Return the encoders before the seal of a recipe, which are public; None if there are none."""
     links = Recipe.of(recipe).links[:-1]
     return resolve(Recipe(links=links)) if links else None
 
@@ -200,21 +195,23 @@ def _cut(encoder: Encoder, dim: int, recipe: Recipe) -> Encoder:
         raise RecipeError(f"recipe {recipe}: {cause}") from cause
 
 
-def _refuse_turning(encoder: Encoder, recipe: Recipe) -> None:
-    """Raise RecipeError if an encoder only turns descriptors, or leaves them as they are: that conceals nothing.
+def _refuse_rotation(encoder: Encoder, recipe: Recipe) -> None:
+    """Raise RecipeError if an encoder only rotates descriptors, or leaves them as they are: that conceals nothing.
 
-    A guard against mistakes, not against malice: who makes the file of an encoder decides what it shows.
+    A guard against mistakes, not against malice: the maker of an encoder's file decides what it shows.
     """
     drawn = np.random.default_rng(0).standard_normal((PROBES, encoder.input_dim))
     for rows in (drawn, np.abs(drawn)):  # networks may treat what is never negative differently
         unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         if np.abs(_squared_distances(encode(encoder, unit)) - _squared_distances(unit)).max() > SAME:
             return
-    raise RecipeError(f"recipe {recipe}: its encoder leaves descriptors as they are, up to a turn: it conceals nothing")
+    raise RecipeError(
+        f"recipe {recipe}: its encoder leaves descriptors as they are, up to a rotation: it conceals nothing"
+    )
 
 
 def _squared_distances(rows: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return all (N, N) squared distances of a few rows: no turn and no shift changes them."""
+    """Return all (N, N) squared distances of a few rows: no rotation and no shift changes them."""
     differences = rows[:, None].astype(np.float64) - rows[None]
     squared: NDArray[np.float64] = np.square(differences).sum(axis=2)
     return squared
@@ -222,17 +219,17 @@ def _squared_distances(rows: NDArray[np.floating]) -> NDArray[np.float64]:
 
 def _by_checksum(link: Link, recipe: Recipe) -> Encoder:
     with _lock:
-        found = _known.get(link.checksum)
-    if found is None:
-        bundled = (bundled_encoder(name, link.kind) for name in bundled_names(link.kind))
-        cut = (one for encoder in bundled for one in _cut_for(encoder, recipe))
-        found = next((one for one in cut if one.checksum.startswith(link.checksum)), None)
-    if found is None:
-        raise RecipeError(
-            f"recipe {recipe} names an encoder by its checksum {link.checksum}, which does not come with the package: "
-            f"give its file, {'ninja:FILE' if link.dim is None else f'compress-{link.dim}:FILE'}, or --encoder FILE"
-        )
-    return remember(found)
+        known = _by_digits.get(link.checksum)
+    if known is not None:
+        return known
+    bundled = (bundled_encoder(name, link.kind) for name in bundled_names(link.kind))
+    for encoder in (cut for whole in bundled for cut in _cut_for(whole, recipe)):
+        if encoder.checksum.startswith(link.checksum):
+            return remember(encoder)
+    raise RecipeError(
+        f"recipe {recipe} names an encoder by its checksum {link.checksum}, which does not come with the package: give "
+        f"its file, {'ninja:FILE' if link.dim is None else f'compress-{link.dim}:FILE'}, or --encoder FILE"
+    )
 
 
 def _read(path: Path, kind: str) -> Encoder:
@@ -246,14 +243,12 @@ def _read(path: Path, kind: str) -> Encoder:
         ) from cause
     key = (os.path.abspath(path), info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns)
     with _lock:
-        found = _files.get(key)
-    if found is None:
-        found = load_encoder(path)
+        encoder = _by_file.get(key)
+    if encoder is None:
+        encoder = load_encoder(path)
         with _lock:
-            _files[key] = found
-            while len(_files) > REMEMBERED:
-                _files.popitem(last=False)
-    return found
+            _by_file[key] = encoder
+    return encoder
 
 
 @lru_cache(maxsize=4)
