@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 
 import sfumato
+from sfumato.attacks.companions import companions_from_matches, companions_from_model
 from sfumato.attacks.knowledge import Knowledge
 from sfumato.attacks.liftings.releases import recover_reveal, recover_tracks
-from sfumato.attacks.run import companions_from_matches, companions_from_model
 from sfumato.errors import EvaluationOnlyWarning
 from sfumato.experiments.data.folders import read_posed_folder
 from sfumato.experiments.data.room import make_room
-from sfumato.geometry.mapping import MapParams, triangulate_map
+from sfumato.geometry.mappers import MapParams
+from sfumato.geometry.mapping import map_keypoints
 from sfumato.geometry.model import Model, read_model
 from sfumato.matching.pairs import exhaustive
 
@@ -68,8 +69,8 @@ def map_scene(scene: Scene, recipe: str, decoys: sfumato.Decoys, seed: int) -> M
     matches = {(a, b): sfumato.match(hidden[a], hidden[b]) for a, b in exhaustive(sorted(hidden))}
     keypoints = {name: features.keypoints for name, features in hidden.items()}
     with tempfile.TemporaryDirectory(prefix="sfumato-recovery-") as place:
-        outcome = triangulate_map(
-            keypoints, scene.cameras, scene.poses, matches, Path(place) / "model", MapParams(threads=1, seed=seed)
+        outcome = map_keypoints(
+            keypoints, scene.cameras, matches, Path(place) / "model", MapParams(threads=1, seed=seed), poses=scene.poses
         )
         if outcome.folder is None:
             raise SystemExit(f"no map: {outcome.reason}")

@@ -9,9 +9,8 @@ from typer.testing import CliRunner
 
 import sfumato
 from sfumato.cli.app import app
-from sfumato.matching.match_archive import match_to_file
+from sfumato.matching.batch import match_archive
 from sfumato.matching.match_file import load_matches
-from sfumato.matching.pairs import exhaustive
 from sfumato.store.public_points import load_public
 
 
@@ -41,7 +40,7 @@ def folder(places, place, tmp_path_factory):
     places.write_model(place, folder / "model", views)
     place.archive(folder / "private.sfm.h5", views)
     with sfumato.load(folder / "private.sfm.h5") as archive:
-        match_to_file(archive, exhaustive(archive), folder / "matches.h5")
+        match_archive(archive, folder / "matches.h5")
     with h5py.File(folder / "feats-sift.h5", "w") as file:
         for name in views:
             group, features = file.create_group(name), place.features[name]

@@ -18,7 +18,7 @@ import sfumato
 from sfumato.cli.map import LARGEST_EXHAUSTIVE, map_, read_given
 from sfumato.errors import EvaluationOnlyWarning, FileError, InputError, SfumatoError
 from sfumato.geometry.cameras import write_cameras
-from sfumato.geometry.mapping import MapParams
+from sfumato.geometry.mappers import MapParams
 from sfumato.geometry.model_folder import MAP_FILES, MODEL_FILES, PUBLIC_POINTS
 from sfumato.types.scene import Camera
 

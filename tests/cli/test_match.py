@@ -14,10 +14,10 @@ import pytest
 import sfumato
 from sfumato.cli.match import Choice, choose_pairs
 from sfumato.codebooks import codebook_of
+from sfumato.matching.codebook import make_codebook
 from sfumato.matching.journal import Journal
 from sfumato.matching.match_file import load_matches
 from sfumato.matching.mutual import MatchParams
-from sfumato.matching.retrieval import make_codebook
 
 NAMES = [f"db/{i}.jpg" for i in range(6)]
 PAIRS = list(itertools.combinations(NAMES, 2))
@@ -74,7 +74,7 @@ def test_lists_and_settings(run_sfumato, archive, tmp_path):
     assert (facts["pairs"], facts["duplicates"], facts["selves"], facts["skipped"]) == (1, 1, 1, 0)
     with load_matches(path) as file:
         assert list(file) == [("db/3.jpg", "db/1.jpg")]
-        assert file.purpose.parameters["ratio"] == 0.9
+        assert file.provenance.parameters["ratio"] == 0.9
     assert (
         "begun with ratio 0.9, not ratio None"
         in run_sfumato("match", archive, "--sequential", 1, "-o", path, code=1).stderr
@@ -82,7 +82,7 @@ def test_lists_and_settings(run_sfumato, archive, tmp_path):
     done = run_sfumato("match", archive, "--sequential", 1, "-o", path, "--overwrite", "--one-way", "--max-distance", 2)
     assert "5 pairs" in done.stdout
     with load_matches(path) as file:
-        assert file.purpose.parameters == {"mutual": False, "ratio": None, "max_distance": 2.0}
+        assert file.provenance.parameters == {"mutual": False, "ratio": None, "max_distance": 2.0}
         assert len(file["db/0.jpg", "db/1.jpg"]) == 30
 
 
@@ -287,7 +287,7 @@ def test_ctrl_c_while_the_file_is_written(run_sfumato, archive, tmp_path):
 BLOCKED = """
 import signal, sys
 from sfumato.cli import main
-from sfumato.matching.many import ArchiveImages
+from sfumato.matching.batch import ArchiveImages
 
 real, count = ArchiveImages.match, 0
 def match(self, pair, params):

@@ -9,7 +9,7 @@ import numpy as np
 
 import sfumato
 from sfumato.errors import EvaluationOnlyWarning
-from sfumato.geometry.pycolmap import load_pycolmap
+from sfumato.geometry.colmap import load_pycolmap
 from sfumato.types.clear import Features
 from sfumato.types.scene import Camera, Pose
 

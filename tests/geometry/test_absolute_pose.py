@@ -2,8 +2,8 @@
 import numpy as np
 import pytest
 
+from sfumato.geometry.colmap import load_pycolmap
 from sfumato.geometry.localization import PERSPECTIVE, doubt_focal, estimate_pose
-from sfumato.geometry.pycolmap import load_pycolmap
 from sfumato.types.scene import CAMERA_MODELS, Camera
 
 

@@ -2,8 +2,9 @@
 import pycolmap
 import pytest
 
-from sfumato.geometry import mapping
-from sfumato.geometry.mapping import MapParams, build_map, doubt_cameras
+from sfumato.geometry import mappers
+from sfumato.geometry.mappers import MapParams, doubt_cameras
+from sfumato.geometry.mapping import map_keypoints
 from sfumato.types.scene import Camera
 
 
@@ -15,7 +16,7 @@ def mapped(make_scene, tmp_path_factory):
     def make(focal, **options):
         cameras = dict.fromkeys(scene.cameras, Camera("PINHOLE", 640, 480, (focal, focal - 10, 322.5, 238.5)))
         name = f"{focal:.0f}-{len(list(folder.iterdir()))}"
-        return build_map(scene.keypoints, cameras, scene.matches, folder / name, MapParams(**options))
+        return map_keypoints(scene.keypoints, cameras, scene.matches, folder / name, MapParams(**options))
 
     return make
 
@@ -47,7 +48,7 @@ def test_a_check_that_fails_costs_no_map(mapped, monkeypatch):
     def fail(reconstruction, threads):
         raise RuntimeError("ceres gave up")
 
-    monkeypatch.setattr(mapping, "_adjusted", fail)
+    monkeypatch.setattr(mappers, "_adjusted", fail)
     outcome = mapped(800.0)
     assert outcome.folder is not None
     assert "could not be checked: ceres gave up" in outcome.doubt

@@ -4,15 +4,8 @@ import pycolmap
 import pytest
 
 from sfumato.errors import FileError, InputError
-from sfumato.geometry.cameras import (
-    check_camera,
-    default_camera,
-    from_colmap,
-    read_cameras,
-    refuse_other_sizes,
-    to_colmap,
-    write_cameras,
-)
+from sfumato.geometry.cameras import check_camera, default_camera, read_cameras, refuse_other_sizes, write_cameras
+from sfumato.geometry.colmap import from_colmap, to_colmap
 from sfumato.types.scene import CAMERA_MODELS, Camera
 
 CAMERAS = {

@@ -15,9 +15,9 @@ import sfumato
 from sfumato.errors import FileError, InputError
 from sfumato.features.hloc import names_in_hloc, read_hloc
 from sfumato.geometry.cameras import read_cameras, read_poses, write_cameras, write_poses
+from sfumato.geometry.colmap import load_pycolmap
 from sfumato.geometry.database import write_database
 from sfumato.geometry.hloc import export_hloc, match_arrays
-from sfumato.geometry.pycolmap import load_pycolmap
 from sfumato.matching.match_file import load_matches
 from sfumato.matching.match_writer import MatchWriter
 from sfumato.matching.mutual import MatchParams
@@ -330,7 +330,7 @@ def test_matches_of_hloc_itself_go_through(private, tmp_path):
     rows[[3, 5, 9]] = [7, 0, 30]
     Hloc.write(tmp_path / "theirs.h5", {("db/1.jpg", "db/deep/ü.jpg"): (rows, np.linspace(0.5, 1, 40))})
     with load_matches(tmp_path / "theirs.h5") as matches:
-        assert matches.purpose is None
+        assert matches.provenance is None
         outcome = export_hloc(private, matches, tmp_path / "hloc")
     assert (outcome.pairs, outcome.matches) == (1, 3)
     found, scores = Hloc.get_matches(tmp_path / "hloc" / "matches.h5", "db/1.jpg", "db/deep/ü.jpg")

@@ -10,8 +10,8 @@ from sfumato.concealment.resolve import remember
 from sfumato.errors import EvaluationOnlyWarning, InputError, VoidDistanceWarning
 from sfumato.experiments.data.folders import read_posed_folder
 from sfumato.geometry.cameras import pose_error
-from sfumato.geometry.localization import Localized, LocalizeParams, find_points, localize
-from sfumato.geometry.mapping import triangulate_map
+from sfumato.geometry.localization import Localization, LocalizeParams, find_points, localize_query
+from sfumato.geometry.mapping import map_keypoints
 from sfumato.geometry.maps import Map, select_rows
 from sfumato.geometry.model import read_model
 from sfumato.types.concealed import ConcealedFeatures, PublicPoints, Subspaces
@@ -57,7 +57,7 @@ def maps(places, place, model):
 )
 def test_queries_are_found_where_they_were_taken(maps, place, places, kind, recipe):
     for name, query in place.concealed(places.QUERIES, recipe).items():
-        found = localize(query, place.camera, maps[kind], maps[kind].names)
+        found = localize_query(query, place.camera, maps[kind], maps[kind].names)
         assert found.reason == ""
         metres, degrees = pose_error(found.pose, place.poses[name])
         assert metres < 0.02
@@ -99,7 +99,7 @@ def test_a_keypoint_may_vote_for_several_points_each_once(maps, place, places):
 
 def test_the_same_seed_gives_the_same_pose(maps, place, places):
     [query] = place.concealed(places.QUERIES[:1]).values()
-    first, second = (localize(query, place.camera, maps["public"], maps["public"].names) for _ in range(2))
+    first, second = (localize_query(query, place.camera, maps["public"], maps["public"].names) for _ in range(2))
     assert np.array_equal(first.pose.rotation, second.pose.rotation)
     assert np.array_equal(first.pose.translation, second.pose.translation)
 
@@ -115,7 +115,7 @@ def test_half_a_pixel_is_added_for_colmap(maps, place, places, model):
         sight = {"db/a.jpg": PublicPoints(model.numbers[model.sight("db/a.jpg").landmarks],
                                           words[model.sight("db/a.jpg").landmarks])}  # fmt: skip
         query = ConcealedFeatures(keypoints, Subspaces(words, basis), "random-2")
-        found = localize(query, place.camera, Map(model, sight, is_public=True), ["db/a.jpg"])
+        found = localize_query(query, place.camera, Map(model, sight, is_public=True), ["db/a.jpg"])
         metres, degrees = pose_error(found.pose, pose)
         assert (metres < 1e-3 and degrees < 1e-2) == good
 
@@ -130,7 +130,7 @@ def test_results_that_are_no_pose(maps, place, places):
         (query, ["nowhere.jpg"], "no image of the map to compare with"),
         (few, map_.names[:1], "too few matches: "),
     ):
-        found = localize(features, place.camera, map_, candidates)
+        found = localize_query(features, place.camera, map_, candidates)
         assert found.pose is None
         assert found.reason.startswith(reason)
     assert repr(found).startswith("Localized(not localized: too few matches")
@@ -145,7 +145,7 @@ def test_no_pose_comes_out_of_wrong_matches(maps, place, places, seed):
         np.column_stack([rng.uniform(0, [640, 480], (len(query), 2)), query.keypoints[:, 2:]]),
         query.subspaces, query.recipe, query.extractor, query.image_size,
     )  # fmt: skip
-    found = localize(shuffled, place.camera, maps["public"], maps["public"].names)
+    found = localize_query(shuffled, place.camera, maps["public"], maps["public"].names)
     assert found.pose is None
     assert found.matches > 150
     assert found.reason.startswith(("too few inliers", "no pose"))
@@ -156,7 +156,7 @@ def test_wrong_matches_among_right_ones_do_not_matter(maps, place, places):
     keypoints, rng = query.keypoints.copy(), np.random.default_rng(0)
     wrong = rng.permutation(len(query))[: len(query) // 2]
     keypoints[wrong, :2] = rng.uniform(0, [640, 480], (len(wrong), 2))
-    found = localize(
+    found = localize_query(
         ConcealedFeatures(keypoints, query.subspaces, query.recipe, query.extractor),
         place.camera, maps["public"], maps["public"].names,
     )  # fmt: skip
@@ -166,11 +166,11 @@ def test_wrong_matches_among_right_ones_do_not_matter(maps, place, places):
 def test_a_guessed_camera_gets_its_focal_length_estimated(maps, place, places):
     [query] = place.concealed(places.QUERIES[:1]).values()
     guess = Camera("SIMPLE_RADIAL", 640, 480, (768.0, 320.0, 240.0, 0.0))
-    found = localize(query, guess, maps["public"], maps["public"].names, guessed_camera=True)
+    found = localize_query(query, guess, maps["public"], maps["public"].names, guessed_camera=True)
     metres, degrees = pose_error(found.pose, place.poses["query/0.jpg"])
     assert metres < 0.3
     assert degrees < 1
-    trusted = localize(query, guess, maps["public"], maps["public"].names)
+    trusted = localize_query(query, guess, maps["public"], maps["public"].names)
     assert trusted.inliers < found.inliers
 
 
@@ -179,13 +179,13 @@ def test_what_can_not_be_compared_is_told(maps, place, places):
     rows = {"keypoints": query.keypoints, "subspaces": query.subspaces}
     other = ConcealedFeatures(**rows, recipe=query.recipe, extractor=sfumato.Extractor("superpoint"))
     with pytest.raises(InputError, match="superpoint"):
-        localize(other, place.camera, map_, map_.names)
+        localize_query(other, place.camera, map_, map_.names)
     encoded = ConcealedFeatures(**rows, recipe="ninja-small+random-2", extractor=query.extractor)
     with pytest.raises(InputError, match="ninja-small"):
-        localize(encoded, place.camera, map_, map_.names)
+        localize_query(encoded, place.camera, map_, map_.names)
     large = Camera("PINHOLE", 1280, 960, (1000, 1000, 640, 480))
     with pytest.raises(InputError, match="1280"):
-        localize(query, large, map_, map_.names)
+        localize_query(query, large, map_, map_.names)
 
 
 def test_distances_that_say_nothing_are_warned_about(place, places, model, monkeypatch):
@@ -194,7 +194,7 @@ def test_distances_that_say_nothing_are_warned_about(place, places, model, monke
     map_ = concealed_map(places, place, model, "random-16")
     [query] = place.concealed(places.QUERIES[:1], "random-16").values()
     with pytest.warns(VoidDistanceWarning):
-        localize(query, place.camera, map_, map_.names[:1])
+        localize_query(query, place.camera, map_, map_.names[:1])
 
 
 def test_an_image_of_the_map_that_can_not_be_read_is_named(maps, place, places, model):
@@ -203,7 +203,7 @@ def test_an_image_of_the_map_that_can_not_be_read_is_named(maps, place, places, 
                            place.features[name].descriptors[model.sight(name).keypoints])
         for name in places.VIEWS[1:]}}  # fmt: skip
     map_, [query] = Map(model, source, is_public=True), place.concealed(places.QUERIES[:1]).values()
-    found = localize(query, place.camera, map_, map_.names)
+    found = localize_query(query, place.camera, map_, map_.names)
     assert found.pose is not None
     assert list(map_.damaged) == ["db/a.jpg"]
 
@@ -219,7 +219,7 @@ def test_wrong_parameters(wrong):
 
 
 def test_text_forms_show_no_pose(place):
-    text = repr(Localized(place.poses["db/a.jpg"], 5, 9, ("a",)))
+    text = repr(Localization(place.poses["db/a.jpg"], 5, 9, ("a",)))
     assert text == "Localized(localized, 5 inliers of 9 matches)"
 
 
@@ -236,7 +236,9 @@ def fountain(shared_data, tmp_path_factory):
     }
     keypoints = {name: clear[name].keypoints for name in views}
     folder = tmp_path_factory.mktemp("fountain") / "model"
-    outcome = triangulate_map(keypoints, posed.cameras, {name: posed.poses[name] for name in views}, matches, folder)
+    outcome = map_keypoints(
+        keypoints, posed.cameras, matches, folder, poses={name: posed.poses[name] for name in views}
+    )
     assert outcome.reason == ""
     return posed, clear, names[1], read_model(folder)
 
@@ -261,7 +263,7 @@ def test_a_photo_is_localized_to_centimetres(fountain, recipe, is_public):
     else:
         source = {one: select_rows(hidden[one], s.keypoints) for one, s in sights.items()}
     map_ = Map(model, source, is_public=is_public)
-    found = localize(hidden[name], posed.cameras[name], map_, map_.names)
+    found = localize_query(hidden[name], posed.cameras[name], map_, map_.names)
     metres, degrees = pose_error(found.pose, posed.poses[name])
     assert metres < 0.03
     assert degrees < 0.2
@@ -274,12 +276,12 @@ def test_encoded_features_are_localized_among_their_own_kind(places, place, mode
     hidden = {n: sfumato.conceal(place.features[n], own) for n in (*places.VIEWS, *places.QUERIES)}
     rows = {n: select_rows(hidden[n], model.sight(n).keypoints) for n in places.VIEWS}
     map_, query = Map(model, rows, is_public=False), places.QUERIES[0]
-    found = localize(hidden[query], place.camera, map_, map_.names)
+    found = localize_query(hidden[query], place.camera, map_, map_.names)
     assert pose_error(found.pose, place.poses[query])[0] < 0.02
     with pytest.raises(InputError, match="live"):
-        localize(sfumato.conceal(place.features[query], other), place.camera, map_, map_.names)
+        localize_query(sfumato.conceal(place.features[query], other), place.camera, map_, map_.names)
     with pytest.raises(InputError, match="ninja"):
-        localize(place.concealed([query])[query], place.camera, map_, map_.names)
+        localize_query(place.concealed([query])[query], place.camera, map_, map_.names)
     public = public_map(places, place, model)
     with pytest.raises(InputError, match="without --public"):
-        localize(hidden[query], place.camera, public, public.names)
+        localize_query(hidden[query], place.camera, public, public.names)

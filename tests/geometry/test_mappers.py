@@ -4,7 +4,7 @@ import pytest
 
 from sfumato.errors import InputError
 from sfumato.geometry.database import write_database
-from sfumato.geometry.mappers import DATABASE, MapParams, image_names, pipeline_options, ticking
+from sfumato.geometry.mappers import DATABASE, MapParams, image_names, pipeline_options, progress_ticks
 from sfumato.geometry.verify import VerifyParams
 
 
@@ -49,12 +49,12 @@ def test_ticks_advance_a_wrapped_iterable():
         finally:
             ended.append(True)
 
-    with ticking(bar, 3) as tick:
+    with progress_ticks(bar, 3) as tick:
         tick()
         tick()
         assert shown == [3, 0, 1]
     assert ended == [True]
-    with ticking(lambda items, total: items, 1) as tick:
+    with progress_ticks(lambda items, total: items, 1) as tick:
         for _ in range(5):
             tick()
 

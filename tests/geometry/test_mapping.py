@@ -12,7 +12,8 @@ import sfumato
 from sfumato.errors import FileError, InputError
 from sfumato.experiments.data.folders import read_posed_folder
 from sfumato.geometry.cameras import default_camera
-from sfumato.geometry.mapping import MapParams, build_map, triangulate_map
+from sfumato.geometry.mappers import MapParams
+from sfumato.geometry.mapping import map_keypoints
 from sfumato.geometry.model_folder import MODEL_FILES
 from sfumato.geometry.statistics import compare_with_truth
 from sfumato.matching.pairs import sequential
@@ -23,7 +24,7 @@ NOTHING = Matches(np.zeros((0, 2), np.int32), np.zeros(0, np.float32))
 
 @pytest.mark.parametrize("mapper", ["incremental", "global"])
 def test_a_known_scene_comes_back(tmp_path, scene, mapper, capfd):
-    outcome = build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", MapParams(mapper=mapper))
+    outcome = map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", MapParams(mapper=mapper))
     assert outcome.folder == tmp_path / "model"
     assert (outcome.reason, outcome.unregistered, outcome.other_models) == ("", (), ())
     assert sorted(path.name for path in outcome.folder.iterdir()) == sorted(MODEL_FILES)
@@ -45,7 +46,7 @@ def test_a_known_scene_comes_back(tmp_path, scene, mapper, capfd):
 
 
 def test_the_keypoints_of_the_model_are_half_a_pixel_further(tmp_path, scene):
-    outcome = build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model")
+    outcome = map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model")
     made = pycolmap.Reconstruction(str(outcome.folder))
     for image in made.images.values():
         places = np.array([point.xy for point in image.points2D])
@@ -56,21 +57,21 @@ def test_half_a_pixel_would_be_noticed(tmp_path, make_scene):
     """The same scene with all keypoints half a pixel off fits worse: the convention is not a matter of taste."""
     exact = make_scene(noise_px=0.0)
     shifted = {name: keypoints + 0.5 for name, keypoints in exact.keypoints.items()}
-    good = triangulate_map(exact.keypoints, exact.cameras, exact.poses, exact.matches, tmp_path / "a")
-    bad = triangulate_map(shifted, exact.cameras, exact.poses, exact.matches, tmp_path / "b")
+    good = map_keypoints(exact.keypoints, exact.cameras, exact.matches, tmp_path / "a", poses=exact.poses)
+    bad = map_keypoints(shifted, exact.cameras, exact.matches, tmp_path / "b", poses=exact.poses)
     assert good.statistics.reprojection_error_px < 0.01
     assert bad.statistics.reprojection_error_px > 10 * good.statistics.reprojection_error_px
 
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path, scene):
     for name in ("a", "b"):
-        build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / name, MapParams(seed=4))
+        map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / name, MapParams(seed=4))
     for file in MODEL_FILES:
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
 
 def test_with_known_poses_the_cameras_stay(tmp_path, scene):
-    outcome = triangulate_map(scene.keypoints, scene.cameras, scene.poses, scene.matches, tmp_path / "model")
+    outcome = map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", poses=scene.poses)
     assert outcome.statistics.registered == 6
     assert outcome.statistics.points > 0.95 * len(scene.points)
     made = pycolmap.Reconstruction(str(outcome.folder))
@@ -82,7 +83,7 @@ def test_with_known_poses_the_cameras_stay(tmp_path, scene):
 
 def test_images_without_a_pose_are_left_out(tmp_path, scene):
     poses = {name: pose for name, pose in scene.poses.items() if name != "03.jpg"}
-    outcome = triangulate_map(scene.keypoints, scene.cameras, poses, scene.matches, tmp_path / "model")
+    outcome = map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", poses=poses)
     assert (outcome.statistics.images, outcome.statistics.registered) == (5, 5)
 
 
@@ -91,19 +92,21 @@ def test_pairs_in_the_spelling_of_hloc_are_triangulated_too(tmp_path, scene):
         return {f"db/{name}": value for name, value in mapping.items()}
 
     matches = {(f"db-{first}", f"db-{second}"): found for (first, second), found in scene.matches.items()}
-    given = deep(scene.keypoints), deep(scene.cameras), deep(scene.poses)
-    outcome = triangulate_map(*given, matches, tmp_path / "model")
+    keypoints, cameras, poses = deep(scene.keypoints), deep(scene.cameras), deep(scene.poses)
+    outcome = map_keypoints(keypoints, cameras, matches, tmp_path / "model", poses=poses)
     assert outcome.verified.verified == 15
     assert outcome.statistics.points > 0.95 * len(scene.points)
-    fewer = {name: rows for name, rows in given[0].items() if name != "db/00.jpg"}
-    assert triangulate_map(fewer, *given[1:], matches, tmp_path / "fewer").verified.verified == 10
+    fewer = {name: rows for name, rows in keypoints.items() if name != "db/00.jpg"}
+    assert map_keypoints(fewer, cameras, matches, tmp_path / "fewer", poses=poses).verified.verified == 10
     with pytest.raises(InputError, match=r"'db-xx.jpg'"):
-        triangulate_map(*given, {**matches, ("db-00.jpg", "db-xx.jpg"): NOTHING}, tmp_path / "other")
+        map_keypoints(
+            keypoints, cameras, {**matches, ("db-00.jpg", "db-xx.jpg"): NOTHING}, tmp_path / "other", poses=poses
+        )
 
 
 def test_an_image_without_matches_among_posed_ones(tmp_path, scene):
     matches = {pair: rows for pair, rows in scene.matches.items() if "03.jpg" not in pair}
-    outcome = triangulate_map(scene.keypoints, scene.cameras, scene.poses, matches, tmp_path / "model")
+    outcome = map_keypoints(scene.keypoints, scene.cameras, matches, tmp_path / "model", poses=scene.poses)
     assert outcome.statistics.points > 0
     assert outcome.statistics.images == 6
 
@@ -113,23 +116,23 @@ def test_guessed_cameras_are_adjusted_and_given_ones_are_not(tmp_path, make_scen
     wrong = default_camera((640, 480), 700.0)  # 800 in truth
     cameras = dict.fromkeys(scene.cameras, wrong)
     params = MapParams(guessed=scene.cameras, shared_camera=True)
-    outcome = build_map(scene.keypoints, cameras, scene.matches, tmp_path / "guessed", params)
+    outcome = map_keypoints(scene.keypoints, cameras, scene.matches, tmp_path / "guessed", params)
     assert outcome.statistics.registered == 6
     made = pycolmap.Reconstruction(str(outcome.folder))
     assert made.num_cameras() == 1
     assert made.cameras[1].focal_length == pytest.approx(795, abs=25)
-    trusted = build_map(scene.keypoints, cameras, scene.matches, tmp_path / "given", MapParams(shared_camera=True))
+    trusted = map_keypoints(scene.keypoints, cameras, scene.matches, tmp_path / "given", MapParams(shared_camera=True))
     kept = pycolmap.Reconstruction(str(trusted.folder))
     assert kept.cameras[1].focal_length == 700
     adjusted = replace(MapParams(shared_camera=True), refine_intrinsics=True)
-    outcome = build_map(scene.keypoints, cameras, scene.matches, tmp_path / "adjusted", adjusted)
+    outcome = map_keypoints(scene.keypoints, cameras, scene.matches, tmp_path / "adjusted", adjusted)
     made = pycolmap.Reconstruction(str(outcome.folder))
     assert made.cameras[1].focal_length == pytest.approx(795, abs=25)
 
 
 def test_two_scenes_are_two_maps_and_the_larger_is_kept(tmp_path, make_scene):
     large, small = make_scene(6), make_scene(4, seed=1, prefix="other/")
-    outcome = build_map(
+    outcome = map_keypoints(
         {**large.keypoints, **small.keypoints},
         {**large.cameras, **small.cameras},
         {**large.matches, **small.matches},
@@ -148,7 +151,7 @@ def no_map(tmp_path, capfd):
     """Ask for a map that cannot be; return the reason, after a look at what else happened."""
 
     def ask(keypoints, cameras, matches, params=None):
-        outcome = build_map(keypoints, cameras, matches, tmp_path / "model", params)
+        outcome = map_keypoints(keypoints, cameras, matches, tmp_path / "model", params)
         assert outcome.folder is None
         assert outcome.statistics.registered == 0
         assert outcome.unregistered == tuple(sorted(keypoints))
@@ -174,7 +177,7 @@ def test_images_without_features(no_map, scene):
 def test_one_image_without_features_does_not_stop_the_others(tmp_path, scene):
     keypoints = {**scene.keypoints, "03.jpg": np.zeros((0, 4), np.float32)}
     matches = {pair: NOTHING if "03.jpg" in pair else rows for pair, rows in scene.matches.items()}
-    outcome = build_map(keypoints, scene.cameras, matches, tmp_path / "model")
+    outcome = map_keypoints(keypoints, scene.cameras, matches, tmp_path / "model")
     assert outcome.statistics.registered == 5
     assert outcome.unregistered == ("03.jpg",)
 
@@ -208,16 +211,16 @@ def test_cameras_that_never_move(no_map, scene, mapper):
 def test_wrong_intrinsics_give_a_result(tmp_path, make_scene):
     scene = make_scene(4, 100)
     wrong = dict.fromkeys(scene.cameras, Camera("PINHOLE", 640, 480, (400.0, 395.0, 322.5, 238.5)))
-    outcome = build_map(scene.keypoints, wrong, scene.matches, tmp_path / "model")
-    right = build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / "right")
+    outcome = map_keypoints(scene.keypoints, wrong, scene.matches, tmp_path / "model")
+    right = map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "right")
     assert outcome.reason or outcome.statistics.reprojection_error_px > right.statistics.reprojection_error_px
 
 
 def test_mistakes_are_errors_and_leave_nothing(tmp_path, scene):
     with pytest.raises(InputError, match="have no camera"):
-        build_map(scene.keypoints, {}, scene.matches, tmp_path / "model")
+        map_keypoints(scene.keypoints, {}, scene.matches, tmp_path / "model")
     with pytest.raises(InputError, match="here"):
-        build_map(scene.keypoints, scene.cameras, {("00.jpg", "x"): NOTHING, **scene.matches}, tmp_path / "model")
+        map_keypoints(scene.keypoints, scene.cameras, {("00.jpg", "x"): NOTHING, **scene.matches}, tmp_path / "model")
     assert not [*tmp_path.iterdir()]
 
 
@@ -229,16 +232,16 @@ def test_an_existing_map_is_refused_before_any_work(tmp_path, scene):
         raise AssertionError("nothing was to be done")
 
     with pytest.raises(FileError, match="already"):
-        build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", progress=progress)
+        map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", progress=progress)
     params = MapParams(overwrite=True)
-    outcome = build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", params)
+    outcome = map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", params)
     assert pycolmap.Reconstruction(str(outcome.folder)).num_reg_images() == 6
 
 
 def test_a_failure_leaves_the_old_map(tmp_path, scene):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "cameras.bin").write_text("old")
-    outcome = build_map(scene.keypoints, scene.cameras, {}, tmp_path / "model", MapParams(overwrite=True))
+    outcome = map_keypoints(scene.keypoints, scene.cameras, {}, tmp_path / "model", MapParams(overwrite=True))
     assert outcome.folder is None
     assert (tmp_path / "model" / "cameras.bin").read_text() == "old"
 
@@ -249,7 +252,7 @@ def test_what_completes_a_map_is_there_when_it_appears(tmp_path, scene):
         assert not (tmp_path / "model").exists()
         (folder / "landmarks.sfm.h5").write_text("concealed")
 
-    build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", complete=complete)
+    map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", complete=complete)
     assert (tmp_path / "model" / "landmarks.sfm.h5").exists()
 
 
@@ -258,7 +261,7 @@ def test_a_map_that_can_not_be_completed_does_not_appear(tmp_path, scene):
         raise FileError("no")
 
     with pytest.raises(FileError, match="no"):
-        build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", complete=complete)
+        map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", complete=complete)
     assert not [*tmp_path.iterdir()]
 
 
@@ -270,7 +273,7 @@ def test_progress_goes_through_both_stages(tmp_path, scene):
             counted.setdefault(stage, [total, 0])[1] += 1
             yield item
 
-    build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", progress=progress)
+    map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", progress=progress)
     assert counted["verifying"] == [15, 15]
     assert counted["mapping"][0] == 6
     assert counted["mapping"][1] >= 5
@@ -284,7 +287,7 @@ def test_a_stop_from_within_leaves_nothing(tmp_path, scene):
             yield item
 
     with pytest.raises(KeyboardInterrupt):
-        build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", progress=progress)
+        map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", progress=progress)
     assert not [*tmp_path.iterdir()]
 
 
@@ -301,7 +304,7 @@ def test_colmap_that_gives_up_is_a_reason(tmp_path, scene, monkeypatch, no_map):
 
     monkeypatch.setattr(pycolmap, "incremental_mapping", full)
     with pytest.raises(FileError, match="Free"):
-        build_map(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model")
+        map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model")
     assert not [*tmp_path.iterdir()]
 
 
@@ -316,7 +319,7 @@ def test_the_fountain_is_mapped_where_it_was_surveyed(tmp_path, shared_data):
         pair: sfumato.match(*(features[name].descriptors for name in pair)) for pair in sequential(posed.names, 2)
     }
     keypoints = {name: found.keypoints for name, found in features.items()}
-    outcome = build_map(keypoints, posed.cameras, matches, tmp_path / "model")
+    outcome = map_keypoints(keypoints, posed.cameras, matches, tmp_path / "model")
     assert outcome.statistics.registered == 11
     assert outcome.statistics.points > 1200
     assert outcome.statistics.reprojection_error_px < 0.6

@@ -74,7 +74,7 @@ def test_a_map_gives_landmarks_and_what_stands_for_them(mapped):
 
 
 def test_few_images_are_kept_when_memory_is_short(mapped, monkeypatch):
-    monkeypatch.setattr("sfumato.geometry.maps.KEPT_BYTES", 1)
+    monkeypatch.setattr("sfumato.geometry.maps.CACHE_BYTES", 1)
     with load_map(mapped[0]) as map_:
         first = map_.view("db/a.jpg")
         map_.view("db/b.jpg")

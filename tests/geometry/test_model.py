@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from sfumato.errors import FileError, InputError
+from sfumato.geometry.colmap import load_pycolmap
 from sfumato.geometry.model import model_of, read_model, refuse_other_keypoints
-from sfumato.geometry.pycolmap import load_pycolmap
 
 
 @pytest.fixture(scope="module")

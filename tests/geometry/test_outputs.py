@@ -16,7 +16,7 @@ from sfumato.geometry.outputs import (
     POSES,
     PUBLIC,
     TABLE,
-    parts_of_map,
+    map_paths,
     refuse_existing,
 )
 from sfumato.publish import write_public
@@ -86,6 +86,6 @@ def test_a_map_is_never_replaced(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "model")
     (tmp_path / "model" / "images.bin").touch()  # even an empty one
-    refuse_existing(tmp_path / "model" / "poses.txt", POSES, parts_of_map(tmp_path / "model"), overwrite=True)
+    refuse_existing(tmp_path / "model" / "poses.txt", POSES, map_paths(tmp_path / "model"), overwrite=True)
     with pytest.raises(FileError, match=r"it is images\.bin of the map"):
-        refuse_existing(tmp_path / "link" / "images.bin", POSES, parts_of_map(tmp_path / "model"), overwrite=True)
+        refuse_existing(tmp_path / "link" / "images.bin", POSES, map_paths(tmp_path / "model"), overwrite=True)

@@ -8,17 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.errors import FileError
-from sfumato.geometry.cameras import (
-    angle_between,
-    from_rigid,
-    nearest_rotation,
-    pose_error,
-    quaternion_of,
-    read_poses,
-    to_colmap,
-    to_rigid,
-    write_poses,
-)
+from sfumato.geometry.cameras import angle_between, nearest_rotation, pose_error, quaternion_of, read_poses, write_poses
+from sfumato.geometry.colmap import from_rigid, to_colmap, to_rigid
 from sfumato.geometry.database import PIXEL_CENTRE
 from sfumato.types.scene import Camera, Pose, rotation_of
 

@@ -5,8 +5,8 @@ import pytest
 from sfumato.errors import FileError, InputError
 from sfumato.geometry.maps import Map
 from sfumato.geometry.model import Model
-from sfumato.geometry.shortlist import SMALL_MAP, bundled_codebook, by_pairs, by_votes, every_image, read_shortlists
-from sfumato.matching.retrieval import Codebook
+from sfumato.geometry.shortlist import SMALL_MAP, _bundled_codebook, by_pairs, by_votes, every_image, read_shortlists
+from sfumato.matching.codebook import Codebook
 from sfumato.types.concealed import ConcealedFeatures, PublicPoints, Subspaces
 from sfumato.types.extractor import Extractor
 from sfumato.types.scene import Landmarks
@@ -84,5 +84,5 @@ def test_votes_against_public_points(codebook):
         for kind in (0, 1)
     }  # fmt: skip
     map_ = Map(model_with(source), source, is_public=True)
-    assert bundled_codebook(map_) is None
+    assert _bundled_codebook(map_) is None
     assert list(by_votes(map_, 1, codebook)("q", images_of(words[20:], 99))) == ["1.jpg"]

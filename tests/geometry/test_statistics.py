@@ -3,7 +3,7 @@ import numpy as np
 import pycolmap
 import pytest
 
-from sfumato.geometry.cameras import from_rigid, to_colmap, to_rigid
+from sfumato.geometry.colmap import from_rigid, to_colmap, to_rigid
 from sfumato.geometry.statistics import (
     MOST_PAIRS,
     MapStatistics,

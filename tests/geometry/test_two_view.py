@@ -4,8 +4,8 @@ import pycolmap
 import pytest
 
 from sfumato.errors import InputError
-from sfumato.geometry.cameras import to_colmap
-from sfumato.geometry.verify import Side, VerifyParams, enough, epipolar_errors_px, estimator, known_geometry
+from sfumato.geometry.colmap import to_colmap
+from sfumato.geometry.verify import ImagePoints, VerifyParams, epipolar_errors_px, estimator, has_enough, known_geometry
 from sfumato.types.scene import Camera
 
 KINDS = pycolmap.TwoViewGeometryConfiguration
@@ -13,7 +13,7 @@ KINDS = pycolmap.TwoViewGeometryConfiguration
 
 def side_of(scene, name, *, camera=None, trusted=True):
     points = scene.keypoints[name][:, :2].astype(np.float64) + 0.5
-    return Side(name, to_colmap(camera or scene.cameras[name], 1, trusted=trusted), points)
+    return ImagePoints(name, to_colmap(camera or scene.cameras[name], 1, trusted=trusted), points)
 
 
 def rows_of(scene, pair):
@@ -44,7 +44,7 @@ def test_errors_are_in_pixels_of_each_image(make_scene):
     normals = (places @ fundamental.T)[:, :2]
     moved = side1.points.copy()
     moved[rows[:, 1]] += 3 * normals / np.linalg.norm(normals, axis=1, keepdims=True)
-    views = (side0, scene.poses[PAIR[0]]), (Side(PAIR[1], side1.camera, moved), scene.poses[PAIR[1]])
+    views = (side0, scene.poses[PAIR[0]]), (ImagePoints(PAIR[1], side1.camera, moved), scene.poses[PAIR[1]])
     assert np.allclose(epipolar_errors_px(*views, rows)[:, 1], 3, rtol=0.02)  # fx and fy differ a little
 
 
@@ -57,7 +57,7 @@ def test_distortion_is_taken_out_first(make_scene):
         straight = side_of(scene, name)
         rays = straight.camera.cam_from_img(straight.points)
         seen = camera.img_from_cam(np.column_stack([rays, np.ones(len(rays))]))
-        sides.append(Side(name, camera, seen))
+        sides.append(ImagePoints(name, camera, seen))
     views = [(side, scene.poses[side.name]) for side in sides]
     assert epipolar_errors_px(*views, rows_of(scene, PAIR)).max() < 1e-3
 
@@ -94,7 +94,7 @@ def test_a_plane_is_believed():
     turned = np.array([[0.9, 0.1, 20], [-0.1, 0.95, 30], [1e-4, 2e-4, 1]])
     places = np.column_stack([wall, np.ones(60)]) @ turned.T
     camera = to_colmap(Camera("PINHOLE", 640, 480, (800.0, 790.0, 322.5, 238.5)), 1)
-    sides = Side("a", camera, wall), Side("b", camera, places[:, :2] / places[:, 2:])
+    sides = ImagePoints("a", camera, wall), ImagePoints("b", camera, places[:, :2] / places[:, 2:])
     rows = np.stack([np.arange(60)] * 2, axis=1).astype(np.uint32)
     geometry = estimator(VerifyParams())(*sides, rows)
     assert geometry.config in (int(KINDS.PLANAR), int(KINDS.PANORAMIC), int(KINDS.PLANAR_OR_PANORAMIC))
@@ -119,9 +119,9 @@ def test_known_geometry_says_its_kind(scene):
 
 def test_what_is_enough():
     params = VerifyParams(min_inliers=20, min_inlier_ratio=0.1)
-    assert enough(20, 200, params)
-    assert not enough(19, 19, params)
-    assert not enough(20, 201, params)
+    assert has_enough(20, 200, params)
+    assert not has_enough(19, 19, params)
+    assert not has_enough(20, 201, params)
 
 
 def test_all_wrong_parameters_at_once():

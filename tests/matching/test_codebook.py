@@ -8,8 +8,8 @@ import pytest
 
 import sfumato
 from sfumato.errors import FileError, InputError
-from sfumato.matching import retrieval as module
-from sfumato.matching.retrieval import BUNDLED, Codebook, load_codebook, make_codebook, save_codebook
+from sfumato.matching import codebook as module
+from sfumato.matching.codebook import BUNDLED, Codebook, load_codebook, make_codebook, save_codebook
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "codebook.py"
 KIND = sfumato.Extractor("sift")

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from sfumato.errors import FileError, InputError
-from sfumato.matching.journal import MARK, Entry, Journal
+from sfumato.matching.journal import MARK, Journal, PairRecord
 from sfumato.types.scene import Matches
 
 
 def entry(number=0, count=3, names=("a.jpg", "b.jpg")):
     rows = np.stack([np.arange(count), np.arange(count)[::-1]], axis=1)
     distances = np.arange(count, dtype=np.float32) + number
-    return Entry(names, (10, 20), ("0" * 64, "f" * 64), Matches(rows, distances))
+    return PairRecord(names, (10, 20), ("0" * 64, "f" * 64), Matches(rows, distances))
 
 
 def same(left, right):
@@ -37,7 +37,7 @@ def reopened(path):
 @pytest.mark.parametrize("count", [0, 1, 500])
 def test_an_entry_survives_the_trip(names, count):
     original = entry(1, count, names)
-    again = Entry.unpack(original.pack())
+    again = PairRecord.unpack(original.pack())
     assert again.names == names
     assert again.counts == (10, 20)
     assert again.checksums == original.checksums
@@ -48,7 +48,7 @@ def test_an_entry_survives_the_trip(names, count):
 @pytest.mark.parametrize("payload", [b"", b"x" * 20, entry().pack()[:-1], entry().pack() + b"x"])
 def test_what_is_no_entry(payload):
     with pytest.raises(InputError):
-        Entry.unpack(payload)
+        PairRecord.unpack(payload)
 
 
 def test_what_was_added_is_found_again(path):

@@ -7,7 +7,7 @@ import pytest
 
 import sfumato
 from sfumato.errors import FileError, InputError
-from sfumato.matching.many import match_pairs
+from sfumato.matching.batch import match_pairs
 from sfumato.matching.match_file import group_name, load_matches, scores_of
 from sfumato.matching.match_writer import MatchWriter
 from sfumato.matching.pairs import exhaustive
@@ -80,9 +80,9 @@ def test_the_file_as_a_mapping(written, archive_path):
             assert other not in file
         with pytest.raises(KeyError):
             file["db/0.jpg", "db/9.jpg"]
-        assert file.purpose.parameters == {"mutual": True, "ratio": None, "max_distance": None}
-        assert file.purpose.recipes == ("random-2",)
-        assert file.purpose.images["db/2.jpg"] == (28, archive.header("db/2.jpg").checksum)
+        assert file.provenance.parameters == {"mutual": True, "ratio": None, "max_distance": None}
+        assert file.provenance.recipes == ("random-2",)
+        assert file.provenance.images["db/2.jpg"] == (28, archive.header("db/2.jpg").checksum)
     with pytest.raises(FileError, match="closed"):
         file[PAIR]
 
@@ -104,7 +104,7 @@ def hloc_file(path, matches=(1, -1, 0), scores=(0.75, 0, 1), dtype=np.int16):
 
 def test_hlocs_own_file(tmp_path):
     with load_matches(hloc_file(tmp_path / "m.h5")) as file:
-        assert file.purpose is None
+        assert file.provenance is None
         assert list(file) == [("q-1.jpg", "db-2.jpg")]
         found = file["q/1.jpg", "db/2.jpg"]
         assert found.indices.tolist() == [[0, 1], [2, 0]]

@@ -13,8 +13,8 @@ import pytest
 import sfumato
 from sfumato.errors import FileError, InputError
 from sfumato.matching import match_writer
-from sfumato.matching.journal import Entry, Journal
-from sfumato.matching.many import ArchiveImages
+from sfumato.matching.archive_images import ArchiveImages
+from sfumato.matching.journal import Journal, PairRecord
 from sfumato.matching.match_file import load_matches
 from sfumato.matching.match_writer import MatchWriter
 from sfumato.matching.mutual import MatchParams
@@ -65,7 +65,7 @@ def stop_after(path, archive, pairs, params=None, **settings):
 def content(path):
     with load_matches(path) as file:
         found = {pair: file[pair] for pair in file}
-        return {pair: (m.indices.tolist(), m.distances.tolist()) for pair, m in found.items()}, file.purpose
+        return {pair: (m.indices.tolist(), m.distances.tolist()) for pair, m in found.items()}, file.provenance
 
 
 def test_the_file_does_not_depend_on_the_order_or_on_interruptions(path, part, archive, tmp_path):
@@ -276,8 +276,8 @@ def forge(part, archive, pair, rows, counts=None, purpose=None):
     parameters = {"mutual": True, "ratio": None, "max_distance": None}
     journal = Journal(part)
     journal.begin(purpose or json.dumps({"parameters": parameters, "overwrite": False}))
-    journal.append(Entry(pair, counts or real, sums, Matches(rows, np.zeros(len(rows)))))
-    journal.append(Entry((pair[0], "db/2.jpg"), (30, 28), (sums[0], archive.header("db/2.jpg").checksum), NOTHING))
+    journal.append(PairRecord(pair, counts or real, sums, Matches(rows, np.zeros(len(rows)))))
+    journal.append(PairRecord((pair[0], "db/2.jpg"), (30, 28), (sums[0], archive.header("db/2.jpg").checksum), NOTHING))
     journal.close()
 
 

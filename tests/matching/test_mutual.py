@@ -10,7 +10,7 @@ import sfumato
 from sfumato.errors import InputError, VoidDistanceWarning
 from sfumato.matching.mutual import MatchParams, match_prepared
 from sfumato.subspace.fast import prepare
-from sfumato.subspace.prepared import Frame
+from sfumato.subspace.subspace_set import Frame
 
 COUNTS = (61, 47)
 

@@ -2,13 +2,14 @@
 import itertools
 import tracemalloc
 from collections import OrderedDict
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.errors import FileError, InputError
-from sfumato.matching.pairs import TILE, PairSet, exhaustive, listed, read_pairs, sequential
+from sfumato.matching.pairs import TILE, PairSet, exhaustive, list_pairs, parse_rule, read_pairs, sequential
 
 NAMES = [f"{i:05}.jpg" for i in range(10_000)]
 
@@ -48,7 +49,7 @@ def test_the_order_reads_images_rarely():
     names = NAMES[: 8 * TILE]
     by_rows = list(itertools.combinations(names, 2))
     assert reads(exhaustive(names), TILE + 4) < reads(by_rows, TILE + 4) / 3
-    assert reads(listed(by_rows), TILE + 4) == reads(exhaustive(names), TILE + 4)
+    assert reads(list_pairs(by_rows), TILE + 4) == reads(exhaustive(names), TILE + 4)
 
 
 @pytest.mark.parametrize(("count", "overlap"), [(0, 1), (1, 2), (2, 1), (5, 1), (5, 2), (5, 4), (5, 99)])
@@ -73,16 +74,16 @@ def test_one_text_is_not_a_list_of_names():
 
 def test_repeats_and_images_with_themselves_are_counted_and_left_out():
     given_pairs = [("b", "a"), ("a", "b"), ("b", "a"), ("c", "c"), ("a", "c")]
-    pairs = listed(iter(given_pairs))
+    pairs = list_pairs(iter(given_pairs))
     assert sorted(pairs) == [("a", "c"), ("b", "a")]  # in the order in which each was first named
     assert (len(pairs), pairs.duplicates, pairs.selves) == (2, 2, 1)
     assert pairs.names == ("a", "b", "c")
-    assert list(listed([])) == []
+    assert list(list_pairs([])) == []
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from("abcdefgh"))))
 def test_a_list_keeps_each_unordered_pair_once(pairs):
-    found = list(listed(pairs))
+    found = list(list_pairs(pairs))
     wanted = {frozenset(pair) for pair in pairs if pair[0] != pair[1]}
     assert {frozenset(pair) for pair in found} == wanted
     assert len(found) == len(wanted)
@@ -92,14 +93,14 @@ def test_a_list_keeps_each_unordered_pair_once(pairs):
 @pytest.mark.parametrize("pairs", [["ab"], [("a",)], [("a", "b", "c")], [("a", 1)], [None]])
 def test_what_is_no_pair(pairs):
     with pytest.raises(InputError, match="pairs of image names"):
-        listed(pairs)
+        list_pairs(pairs)
 
 
 def test_unknown_names_are_told_all_at_once_with_a_suggestion():
     with pytest.raises(InputError, match=r"'db/1.jpg'"):
-        listed([("db/1.jpg", "db/7.jpg"), ("db/1.jpg", "zzz")], known={"db/1.jpg"})
+        list_pairs([("db/1.jpg", "db/7.jpg"), ("db/1.jpg", "zzz")], known={"db/1.jpg"})
     with pytest.raises(InputError, match="15"):
-        listed([(NAMES[i], NAMES[i + 1]) for i in range(19)], known=set())
+        list_pairs([(NAMES[i], NAMES[i + 1]) for i in range(19)], known=set())
 
 
 def test_a_file_of_pairs(tmp_path):
@@ -134,3 +135,14 @@ def test_a_set_of_pairs_knows_them_in_either_order():
     for other in (("b", "c"), ("a", "a"), ("a", "d"), "ab", ("a",), None):
         assert other not in pairs
     assert ("a", "b") not in PairSet()
+
+
+def test_rules_have_a_name_and_a_number():
+    assert parse_rule("exhaustive") == ("exhaustive", 0)
+    assert parse_rule("sequential:10") == ("sequential", 10)
+    assert parse_rule("votes:2") == ("votes", 2)
+    for path in ("pairs.txt", "votes.txt", Path("votes:2"), [("a", "b")], None):
+        assert parse_rule(path) == ("", 0)
+    for wrong in ("exhaustive:3", "votes", "votes:", "votes:0", "votes:-1", "votes:x", "sequential", "sequential:1.5"):
+        with pytest.raises(InputError, match=wrong.partition(":")[0]):
+            parse_rule(wrong)

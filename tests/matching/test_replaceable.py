@@ -7,10 +7,9 @@ import pytest
 
 import sfumato
 from sfumato.errors import FileError
+from sfumato.matching.batch import match_archive
 from sfumato.matching.journal import MARK, parts_of, refuse_inputs, refuse_irreplaceable
-from sfumato.matching.match_archive import match_to_file
 from sfumato.matching.match_writer import MatchWriter
-from sfumato.matching.pairs import exhaustive
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def test_the_archive_is_never_the_output(archive, archive_path, tmp_path):
     for output in links_to(archive_path, tmp_path):
         for overwrite in (True, False):
             with pytest.raises(FileError, match="output"):
-                match_to_file(archive, exhaustive(archive), output, overwrite=overwrite)
+                match_archive(archive, output, "exhaustive", overwrite=overwrite)
             with pytest.raises(FileError, match="it is the archive"), MatchWriter(output, archive, overwrite=overwrite):
                 pass
     assert archive_path.read_bytes() == before
@@ -88,7 +87,7 @@ def test_only_match_files_are_replaced(path, archive, archive_path):
     for number, _ in enumerate(irreplaceable(path, archive_path)):
         before = path.read_bytes()
         with pytest.raises(FileError, match="replaced"):
-            match_to_file(archive, exhaustive(archive), path, overwrite=True)
+            match_archive(archive, path, "exhaustive", overwrite=True)
         assert path.read_bytes() == before, number
         assert not path.with_name("m.h5.part").exists()
     assert number == 11
@@ -96,7 +95,7 @@ def test_only_match_files_are_replaced(path, archive, archive_path):
 
 def test_match_files_of_all_kinds_are_replaced(path, archive):
     def anew():
-        assert match_to_file(archive, exhaustive(archive), path, overwrite=True).pairs == 15
+        assert match_archive(archive, path, "exhaustive", overwrite=True).pairs == 15
         return path.read_bytes()
 
     whole = anew()

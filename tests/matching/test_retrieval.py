@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.errors import EvaluationOnlyWarning, InputError
+from sfumato.errors import EvaluationOnlyWarning, FileError, InputError
 from sfumato.images.homography import make_pair
 from sfumato.images.samples import sample_image
+from sfumato.matching.codebook import Codebook, load_codebook
 from sfumato.matching.retrieval import (
-    Codebook,
     RetrievalParams,
     Signatures,
     candidates,
-    load_codebook,
+    choose_pairs,
     nearest_images,
     shortlist,
     sign,
@@ -73,7 +73,7 @@ def test_a_shortlist_holds_the_scenes():
     assert len(pairs) == len(found.pairs) == 9 + 2  # and two of "other", which must name somebody
     assert not found.featureless
     assert found.pairs.duplicates == 0  # to be named by both is no repeat
-    assert repr(found) == f"Shortlist({found.pairs!r})"
+    assert repr(found) == f"PairChoice({found.pairs!r})"
 
 
 def test_the_best_comes_first_and_nobody_is_his_own():
@@ -196,7 +196,7 @@ def test_a_damaged_image_does_not_stop_the_others(archive_at, tmp_path, spoil):
         (voters(1, 1, 1, 1, 1, 1, 1, 1), Codebook(np.eye(4)), "'1' has 8 dimensions, the codebook 4"),
         (voters(1, 1, 1, 1, 1, 1, 1, 1), Codebook(WORDS, sfumato.Extractor("sift")), "holds toy, .* words of sift"),
         (voters(1, 1, 1, 1, 1, 1, 1, 1, dim=2, encoder=""), None, "not for 'toy'.*--codebook"),
-        (voters(1, 1, 1, 1, 1, 1, 1, 1), None, "space of compress-8, .* give the encoder"),
+        (voters(1, 1, 1, 1, 1, 1, 1, 1), None, "compress-8.*--encoder"),
         (np.ones((3, 8)), None, "plain points: give a codebook"),
     ],
 )
@@ -207,7 +207,7 @@ def test_codebooks_of_another_kind(image, codebook, message):
 
 def test_wrong_counts():
     for count in (0, -1, 1.5, True):
-        with pytest.raises(InputError, match="count"):
+        with pytest.raises(InputError, match="votes"):
             shortlist(crowd(), count, PLAIN)
     with pytest.raises(InputError, match="votes"):
         RetrievalParams(votes=0)
@@ -256,3 +256,30 @@ def test_a_codebook_of_another_space_is_refused():
         sign(images, Codebook(WORDS, sfumato.Extractor("toy"), space="ninja@0123456789ab"), ONE)
     with pytest.raises(InputError, match="compress-8"):
         sign(images)
+
+
+def test_pairs_are_chosen_by_a_rule_a_file_or_a_list(tmp_path):
+    images = crowd()
+    names = sorted(images)
+    assert len(choose_pairs(images).pairs) == len(names) * (len(names) - 1) // 2
+    assert len(choose_pairs(images, "sequential:1").pairs) == len(names) - 1
+    assert sorted(choose_pairs(images, "votes:2", PLAIN).pairs) == sorted(shortlist(images, 2, PLAIN).pairs)
+    (tmp_path / "pairs.txt").write_text(f"{names[0]} {names[1]}\n{names[1]} {names[0]}\n")
+    for pairs in (tmp_path / "pairs.txt", str(tmp_path / "pairs.txt"), [(names[0], names[1])] * 2):
+        choice = choose_pairs(images, pairs)
+        assert list(choice.pairs) == [(names[0], names[1])]
+        assert choice.pairs.duplicates == 1
+    with pytest.raises(InputError, match="nobody"):
+        choose_pairs(images, [("nobody", names[0])])
+    with pytest.raises(FileError, match=r"none\.txt"):
+        choose_pairs(images, tmp_path / "none.txt")
+
+
+def test_sealed_images_have_no_votes():
+    features = sfumato.Features(np.zeros((4, 4)), np.random.default_rng(0).random((4, 128)), sfumato.Extractor("sift"))
+    sealed = sfumato.conceal(features, "sealed-64", secret=bytes(range(7, 40)))
+    images = {str(number): sealed for number in range(5)}
+    for codebook in (None, load_codebook("sift")):
+        with pytest.raises(InputError, match=r"sealed.*--sequential"):
+            shortlist(images, 2, codebook)
+    assert len(shortlist(images, 4).pairs) == 10  # every pair: nothing to choose

@@ -4,12 +4,12 @@ import pytest
 
 import sfumato
 from sfumato.errors import FileError, InputError
-from sfumato.search.entries import Entries, read_given
+from sfumato.search.entries import Entries, read_blocks
 
 
 def given(count, m, n=5, seed=0):
     rng = np.random.default_rng(seed)
-    return read_given(sfumato.Subspaces(rng.standard_normal((count, n)), rng.standard_normal((count, m, n))), "x")
+    return read_blocks(sfumato.Subspaces(rng.standard_normal((count, n)), rng.standard_normal((count, m, n))), "x")
 
 
 @pytest.fixture

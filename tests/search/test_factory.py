@@ -5,7 +5,7 @@ import pytest
 import sfumato
 from sfumato.errors import FileError, InputError
 from sfumato.search.exact import ExactIndex, ExactParams
-from sfumato.search.factory import KINDS, checked_params, kind_class, load_entries
+from sfumato.search.factory import KINDS, check_params, kind_class, load_entries
 from sfumato.search.file import read_arrays, write_arrays
 
 
@@ -39,8 +39,8 @@ def test_zero_vectors_have_no_angle():
 
 def test_params_may_be_given_ready_made():
     params = ExactParams(threads=1)
-    assert checked_params(ExactIndex, params) is params
-    assert checked_params(ExactIndex, None) == ExactParams()
+    assert check_params(ExactIndex, params) is params
+    assert check_params(ExactIndex, None) == ExactParams()
 
 
 @pytest.mark.parametrize("kind", ["exact", "inverted"])

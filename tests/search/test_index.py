@@ -4,7 +4,7 @@ import pytest
 
 import sfumato
 from sfumato.errors import InputError
-from sfumato.search.entries import checked_effort, checked_k
+from sfumato.search.entries import check_effort, check_k
 from sfumato.search.index import SearchStats, best_of_each
 
 KINDS = ("exact", "inverted")
@@ -106,9 +106,9 @@ def test_best_of_each_breaks_ties_by_row():
 
 
 def test_numbers_of_numpy_are_fine():
-    assert checked_k(np.int32(3)) == 3
-    assert checked_effort(np.float32(0.5)) == 0.5
-    assert checked_effort(None) is None
+    assert check_k(np.int32(3)) == 3
+    assert check_effort(np.float32(0.5)) == 0.5
+    assert check_effort(None) is None
 
 
 @pytest.mark.parametrize("kind", ["exact", "inverted", "grassmann", "projector"])

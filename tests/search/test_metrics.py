@@ -5,7 +5,7 @@ from scipy.linalg import subspace_angles
 
 import sfumato
 from sfumato.errors import InputError
-from sfumato.search.entries import angles, checked_metric, pair_distances
+from sfumato.search.entries import angles, check_metric, pair_distances
 
 
 def bases(rng, count, m, n=9):
@@ -47,6 +47,6 @@ def test_what_rounding_leaves_of_zero_is_zero():
 
 def test_an_unknown_metric_is_refused_with_a_suggestion():
     with pytest.raises(InputError, match="'angle'"):
-        checked_metric("angles")
+        check_metric("angles")
     with pytest.raises(InputError, match="metric"):
-        checked_metric(3)
+        check_metric(3)

@@ -8,7 +8,7 @@ import sfumato
 from sfumato.errors import FileError, InputError
 from sfumato.matching.executors import local_processes
 from sfumato.search import shards as module
-from sfumato.search.shards import Shards, Span, build_shards, merge, mingled, refuse_shared
+from sfumato.search.shards import Shards, Span, build_shards, merge, overlapping_spans, refuse_shared
 
 
 @pytest.fixture(scope="module")
@@ -124,10 +124,10 @@ def test_files_mingle_in_groups():
     def spans(*ends):
         return [Span(str(number), ("", 0, number), *end) for number, end in enumerate(ends)]
 
-    assert mingled([]) == []
-    assert mingled(spans((0, 4), (5, 9), (10, 12))) == []
-    assert mingled(spans((0, -1), (0, -1))) == []
-    found = mingled(spans((20, 25), (0, 10), (25, 30), (2, 3), (4, 5), (11, 19)))
+    assert overlapping_spans([]) == []
+    assert overlapping_spans(spans((0, 4), (5, 9), (10, 12))) == []
+    assert overlapping_spans(spans((0, -1), (0, -1))) == []
+    found = overlapping_spans(spans((20, 25), (0, 10), (25, 30), (2, 3), (4, 5), (11, 19)))
     assert [[span.path for span in group] for group in found] == [["1", "3", "4"], ["0", "2"]]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sfumato.store import hdf5
-from sfumato.store.layout import Header, digest_arrays, encode_name
+from sfumato.store.layout import ImageHeader, digest_arrays, encode_name
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
@@ -43,10 +43,10 @@ def assert_same(left: ConcealedFeatures, right: ConcealedFeatures) -> None:
     assert (left.image_size, left.payload) == (right.image_size, right.payload)
 
 
-def forge_header(header: Header, **changes: Any) -> Header:
+def forge_header(header: ImageHeader, **changes: Any) -> ImageHeader:
     """A header that was never checked."""
-    forged = object.__new__(Header)
-    for name in Header.__dataclass_fields__:
+    forged = object.__new__(ImageHeader)
+    for name in ImageHeader.__dataclass_fields__:
         object.__setattr__(forged, name, changes.get(name, getattr(header, name)))
     return forged
 
@@ -58,7 +58,7 @@ def forge_archive(path: Path, name: str, features: ConcealedFeatures, **changes:
     arrays = [np.ascontiguousarray(changes.pop(key, value)) for key, value in zip(names, given, strict=True)]
     arrays += [np.ascontiguousarray(changes.pop("values"))] if "values" in changes else []
     count, dim, ambient_dim = arrays[2].shape
-    honest = Header(name, 1, 2, 16, "float32", Recipe.of("random-2"), features.extractor, features.image_size, "")
+    honest = ImageHeader(name, 1, 2, 16, "float32", Recipe.of("random-2"), features.extractor, features.image_size, "")
     sizes = {"count": count, "dim": dim, "ambient_dim": ambient_dim, "recipe": features.recipe}
     dtype = {"dtype": {1: "bits", 2: "float16", 4: "float32"}[arrays[1].itemsize]}
     header = forge_header(honest, **{**sizes, **dtype, "data": digest_arrays(arrays), **changes})

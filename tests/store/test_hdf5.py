@@ -11,11 +11,11 @@ import pytest
 
 from sfumato.errors import InputError
 from sfumato.store import hdf5
-from sfumato.store.layout import Header
+from sfumato.store.layout import ImageHeader
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
 
-HEADER = Header("a b.jpg", 3, 2, 16, "float32", Recipe.of("random-2"), Extractor("sift"), (640, 480), "0" * 64)
+HEADER = ImageHeader("a b.jpg", 3, 2, 16, "float32", Recipe.of("random-2"), Extractor("sift"), (640, 480), "0" * 64)
 
 
 @pytest.mark.parametrize(

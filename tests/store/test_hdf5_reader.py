@@ -13,9 +13,9 @@ import pytest
 
 from sfumato.errors import InputError
 from sfumato.store import hdf5, hdf5_reader
-from sfumato.store.hdf5_reader import Source
+from sfumato.store.hdf5_reader import FileBytes
 
-Write = Callable[[Callable[[h5py.File], Any]], Source]
+Write = Callable[[Callable[[h5py.File], Any]], FileBytes]
 
 
 @pytest.fixture
@@ -23,22 +23,22 @@ def write(tmp_path: Path) -> Iterator[Write]:
     """Let libhdf5 write a file and open it as a source."""
     opened = []
 
-    def run(fill: Callable[[h5py.File], Any]) -> Source:
+    def run(fill: Callable[[h5py.File], Any]) -> FileBytes:
         with h5py.File(tmp_path / "a.h5", "w", libver=("v108", "latest")) as file:
             fill(file)
         opened.append(os.open(tmp_path / "a.h5", os.O_RDONLY))
-        return Source.of(opened[-1])
+        return FileBytes.of(opened[-1])
 
     yield run
     for fd in opened:
         os.close(fd)
 
 
-def group_of(source: Source) -> hdf5_reader.Group:
+def group_of(source: FileBytes) -> hdf5_reader.GroupHeader:
     return hdf5_reader.read_group(source, hdf5_reader.read_superblock(source), "the group")
 
 
-def dataset_of(source: Source) -> hdf5_reader.Dataset:
+def dataset_of(source: FileBytes) -> hdf5_reader.Dataset:
     return hdf5_reader.read_dataset(source, group_of(source).links["d"], "the dataset")
 
 
@@ -56,7 +56,7 @@ def test_a_file_that_shrinks_is_noticed(tmp_path: Path):
     path.write_bytes(bytes(100))
     fd = os.open(path, os.O_RDWR)
     try:
-        source = Source.of(fd)
+        source = FileBytes.of(fd)
         os.ftruncate(fd, 50)
         with pytest.raises(InputError, match="shorter"):
             source.read(0, 100, "x")
@@ -199,7 +199,7 @@ def test_an_old_file_is_refused(tmp_path: Path):
     fd = os.open(tmp_path / "a.h5", os.O_RDONLY)
     try:
         with pytest.raises(InputError, match="HDF5"):
-            hdf5_reader.read_superblock(Source.of(fd))
+            hdf5_reader.read_superblock(FileBytes.of(fd))
     finally:
         os.close(fd)
 
@@ -207,9 +207,9 @@ def test_an_old_file_is_refused(tmp_path: Path):
 # ---------------------------------------------------------------- bytes no library writes
 
 
-def source_of(folder: Path, raw: bytes) -> Source:
+def source_of(folder: Path, raw: bytes) -> FileBytes:
     (folder / "raw").write_bytes(raw)
-    return Source.of(os.open(folder / "raw", os.O_RDONLY))
+    return FileBytes.of(os.open(folder / "raw", os.O_RDONLY))
 
 
 def header(*messages: tuple[int, bytes], flags: int = 0) -> bytes:

@@ -12,7 +12,7 @@ import pytest
 
 from sfumato.errors import InputError
 from sfumato.store import archive, hdf5
-from sfumato.store.hdf5_reader import Source
+from sfumato.store.hdf5_reader import FileBytes
 from sfumato.types.concealed import is_canonical
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
@@ -21,16 +21,18 @@ START = hdf5.SUPERBLOCK_SIZE
 
 
 @pytest.fixture
-def forged(tmp_path: Path, forge: Callable[..., None], features: Callable[..., Any]) -> Iterator[Callable[..., Source]]:
+def forged(
+    tmp_path: Path, forge: Callable[..., None], features: Callable[..., Any]
+) -> Iterator[Callable[..., FileBytes]]:
     """Forge an archive of one image, as a source; ``spoil`` changes the bytes afterwards."""
     opened = []
 
-    def run(given: Any = None, *, spoil: Callable[[bytes], bytes] | None = None, **changes: Any) -> Source:
+    def run(given: Any = None, *, spoil: Callable[[bytes], bytes] | None = None, **changes: Any) -> FileBytes:
         forge(tmp_path / "a.h5", "a.jpg", features() if given is None else given, **changes)
         if spoil:
             (tmp_path / "a.h5").write_bytes(spoil((tmp_path / "a.h5").read_bytes()))
         opened.append(os.open(tmp_path / "a.h5", os.O_RDONLY))
-        return Source.of(opened[-1])
+        return FileBytes.of(opened[-1])
 
     yield run
     for fd in opened:

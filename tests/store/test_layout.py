@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from sfumato.errors import InputError, RecipeError
 from sfumato.store import layout
-from sfumato.store.layout import Header, decode_name, encode_name
+from sfumato.store.layout import ImageHeader, decode_name, encode_name
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
 
-HEADER = Header("a b.jpg", 3, 2, 16, "float32", Recipe.of("random-2"), Extractor("sift"), (640, 480), "0" * 64)
+HEADER = ImageHeader("a b.jpg", 3, 2, 16, "float32", Recipe.of("random-2"), Extractor("sift"), (640, 480), "0" * 64)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from sfumato.errors import ArchiveError
 from sfumato.files import atomic
 from sfumato.store import hdf5, writer
 from sfumato.store.archive import load
-from sfumato.store.layout import Header, digest_arrays
+from sfumato.store.layout import ImageHeader, digest_arrays
 from sfumato.store.writer import Part
 
 COUNT = 6
@@ -29,7 +29,7 @@ def add(target: Part, name: str, features: Any) -> None:
     count, dim, ambient_dim = arrays[2].shape
     digest = digest_arrays(arrays)
     recipe, extractor, size = features.recipe, features.extractor, features.image_size
-    target.add(Header(name, count, dim, ambient_dim, "float32", recipe, extractor, size, digest), arrays)
+    target.add(ImageHeader(name, count, dim, ambient_dim, "float32", recipe, extractor, size, digest), arrays)
 
 
 @pytest.fixture

@@ -6,32 +6,24 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.filesize import decimal
 
-from sfumato.cli.match import counted
 from sfumato.cli.options import (
     AsJson,
-    ContrastThreshold,
-    Descriptor,
-    Detector,
     ExtractorName,
-    MaxFeatures,
+    LocalOptions,
     Quiet,
-    Weights,
     Workers,
-    human_size,
     printable,
     progress_bar,
+    quantity,
     tell,
 )
 from sfumato.errors import InputError
-from sfumato.features.local import LocalParams
-from sfumato.features.sources import Source, open_source
+from sfumato.features.sources import FeatureSource, open_source
 from sfumato.geometry.hloc import HlocOutcome, export_hloc
-from sfumato.matching.match_file import load_matches
 from sfumato.publish import export_clear, publish_points
-from sfumato.store import load
-
-LOCAL = LocalParams()
+from sfumato.store.archive import load
 
 WARNING = (
     "this publishes clear descriptors: from them and the map, pictures of the place can be reconstructed by anyone who "
@@ -55,11 +47,7 @@ def hloc(
         bool,
         typer.Option("--clear", help="Write clear descriptors of photos or clear features. Keep them to yourself."),
     ] = False,
-    detector: Detector = LOCAL.detector,
-    descriptor: Descriptor = LOCAL.descriptor,
-    weights: Weights = None,
-    max_features: MaxFeatures = LOCAL.max_features,
-    contrast_threshold: ContrastThreshold = LOCAL.contrast_threshold,
+    local: LocalOptions = LocalOptions(),
     extractor: ExtractorName = None,
     workers: Workers = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
@@ -75,14 +63,7 @@ def hloc(
     if clear:
         if matches is not None or with_subspaces:
             raise InputError("--clear writes clear features alone: leave out the matches and --with-subspaces")
-        local = LocalParams(
-            detector=detector,
-            descriptor=descriptor,
-            weights=weights,
-            max_features=max_features,
-            contrast_threshold=contrast_threshold,
-        )
-        opened = open_source(source, params=local, extractor=extractor, workers=workers)
+        opened = open_source(source, params=local.params, extractor=extractor, workers=workers)
         bar = progress_bar("extracting", len(opened), quiet=quiet or as_json)
         outcome, unreadable = export_clear(opened, output, overwrite=overwrite, progress=bar)
         for name, reason in unreadable.items():
@@ -91,14 +72,9 @@ def hloc(
         return
     with load(source) as archive:
         bar = progress_bar("exporting", len(archive), quiet=quiet or as_json)
-        opened_matches = None if matches is None else load_matches(matches)
-        try:
-            outcome = export_hloc(
-                archive, opened_matches, output, with_subspaces=with_subspaces, overwrite=overwrite, progress=bar
-            )
-        finally:
-            if opened_matches is not None:
-                opened_matches.close()
+        outcome = export_hloc(
+            archive, matches, output, with_subspaces=with_subspaces, overwrite=overwrite, progress=bar
+        )
     _report(outcome, output, {}, what="features without descriptors", as_json=as_json)
 
 
@@ -107,11 +83,7 @@ def public(
     map_folder: Annotated[Path, typer.Option("--map", help="The map that was made from them.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, e.g. public-points.h5.")],
     yes: Annotated[bool, typer.Option("--yes", help="Yes, publish these descriptors in the clear.")] = False,
-    detector: Detector = LOCAL.detector,
-    descriptor: Descriptor = LOCAL.descriptor,
-    weights: Weights = None,
-    max_features: MaxFeatures = LOCAL.max_features,
-    contrast_threshold: ContrastThreshold = LOCAL.contrast_threshold,
+    local: LocalOptions = LocalOptions(),
     extractor: ExtractorName = None,
     workers: Workers = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
@@ -127,14 +99,7 @@ def public(
     """
     if not yes:
         raise InputError(WARNING)
-    local = LocalParams(
-        detector=detector,
-        descriptor=descriptor,
-        weights=weights,
-        max_features=max_features,
-        contrast_threshold=contrast_threshold,
-    )
-    opened: Source = open_source(source, params=local, extractor=extractor, workers=workers)
+    opened: FeatureSource = open_source(source, params=local.params, extractor=extractor, workers=workers)
     done = publish_points(
         opened, map_folder, output, overwrite=overwrite,
         progress=progress_bar("extracting", None, quiet=quiet or as_json),
@@ -154,10 +119,10 @@ def public(
         "bytes": size,
     }
     left = len(done.missing) + len(done.unreadable)
-    note = f", {counted(left, 'image')} of the map not published" if left else ""
+    note = f", {quantity(left, 'image')} of the map not published" if left else ""
     tell(
         f"published {done.descriptors} clear descriptors of {done.points} points in "
-        f"{counted(done.images, 'image')}{note}: {output} ({human_size(size)})",
+        f"{quantity(done.images, 'image')}{note}: {output} ({decimal(size)})",
         facts,
         as_json=as_json,
     )
@@ -177,12 +142,12 @@ def _report(outcome: HlocOutcome, output: Path, unreadable: dict[str, str], *, w
         "unreadable": unreadable,
         "files": [str(path) for path in outcome.files],
     }
-    matched = counted(outcome.matches, "match", "es")
-    pairs = f", {counted(outcome.pairs, 'pair')} with {matched}" if outcome.pairs else ""
+    matched = quantity(outcome.matches, "match", "es")
+    pairs = f", {quantity(outcome.pairs, 'pair')} with {matched}" if outcome.pairs else ""
     names = ", ".join(path.name for path in outcome.files)
     lost = f", {len(unreadable)} unreadable" if unreadable else ""
     tell(
-        f"{outcome.features} {what} of {counted(outcome.images, 'image')}{pairs}{lost}: {output} ({names})",
+        f"{outcome.features} {what} of {quantity(outcome.images, 'image')}{pairs}{lost}: {output} ({names})",
         facts,
         as_json=as_json,
     )

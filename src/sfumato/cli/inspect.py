@@ -11,8 +11,9 @@ from statistics import median
 from typing import Annotated, Any
 
 import typer
+from rich.filesize import decimal
 
-from sfumato.cli.options import AsJson, human_size, printable, tell
+from sfumato.cli.options import AsJson, printable, tell
 from sfumato.concealment.decoy_file import load_decoys
 from sfumato.concealment.decoys import collision_probability
 from sfumato.concealment.encoder import Encoder, load_encoder
@@ -24,8 +25,8 @@ from sfumato.faces.compare import Threshold
 from sfumato.faces.gallery_file import KINDS, load_gallery
 from sfumato.search.archives import summarise
 from sfumato.search.file import is_index_file
-from sfumato.store import Archive, load
-from sfumato.store.layout import Header
+from sfumato.store.archive import Archive, load
+from sfumato.store.layout import ImageHeader
 from sfumato.types.recipe import Recipe
 
 # ----------------------------------------------------------------
@@ -258,14 +259,14 @@ def _recipe_of(encoder: Encoder, path: Path) -> str:
     return str(resolve(f"ninja:{path}").recipe)
 
 
-def _form(entry: Header) -> str:
+def _form(entry: ImageHeader) -> str:
     if entry.recipe.is_sealed:
         return "none, sealed bits"
     space = f"R^{entry.ambient_dim}"
     return f"dimension {entry.dim} in {space}" if entry.dim else f"none, points of an encoder's space {space}"
 
 
-def _seals(entries: Iterable[Header]) -> dict[str, str]:
+def _seals(entries: Iterable[ImageHeader]) -> dict[str, str]:
     """Return how sealed images are sealed, in words; nothing where there are none."""
     told = []
     for recipe in (entry.recipe for entry in entries if entry.recipe.is_sealed):
@@ -275,7 +276,7 @@ def _seals(entries: Iterable[Header]) -> dict[str, str]:
     return {"sealed": _tally(told)} if told else {}
 
 
-def _warnings(entries: Iterable[Header]) -> list[str]:
+def _warnings(entries: Iterable[ImageHeader]) -> list[str]:
     """Return what an owner should know: draws that anyone can repeat, and seals of more than one key."""
     seeded, keys = 0, dict[tuple[str, str], dict[str, int]]()
     for entry in entries:
@@ -315,7 +316,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     width = max(len(name) for name in facts)
     lines = []
     for name, value in facts.items():
-        shown = human_size(value) if name == "bytes" else len(value) if isinstance(value, dict) else value
+        shown = decimal(value) if name == "bytes" else len(value) if isinstance(value, dict) else value
         lines.append(f"{name:<{width}}  {printable(shown)}")
         if isinstance(value, dict):
             lines += [printable(f"  {entry}: {text}") for entry, text in value.items()]

@@ -1,31 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cameras: hloc's list of them, a guess where nothing is known, and COLMAP's own object and back.
+"""Cameras and poses by image name: hloc's lists of them, guesses, and how far a pose is from another.
 
-Parameters are COLMAP's throughout: its order, and its principal point, for which the centre of the first pixel is at
-(0.5, 0.5). Knows no image; what EXIF tells is read in ``images``.
+Camera parameters are COLMAP's throughout: its order, and its principal point, for which the centre of the first pixel
+is at (0.5, 0.5). A pose is cam_from_world; lists hold quaternions as w x y z. Knows no image; EXIF is read in
+``images``, and ``colmap`` turns cameras and poses into COLMAP's own objects.
 """
 
 import os
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, suggest
 from sfumato.files.atomic import write_text
-from sfumato.geometry.pycolmap import load_pycolmap
 from sfumato.types.scene import CAMERA_MODELS, Camera, Pose, unit_rotation
 
-# ----------------------------------------------------------------
-# Names of images: which of them text lists cannot hold, and which no map should
-# Knows texts only. Nothing renames an image inside an archive, on purpose;
-# so names are looked at before photos are concealed.
+# --- image names: nothing renames an image inside an archive, so names are checked before photos are concealed
 
 
-NAMES_SHOWN = 5
+SHOWN = 5
 
 NAME_EARLIER = (
     "photos must get other names before they are concealed for the first time; do not rename and conceal them again "
@@ -40,12 +37,12 @@ def is_listable(name: str) -> bool:
     return name.split() == [name] and not name.startswith("#")
 
 
-def unlistable(names: Iterable[str]) -> list[str]:
+def unlistable_names(names: Iterable[str]) -> list[str]:
     """Return the names that hloc's lists cannot hold."""
     return [name for name in names if not is_listable(name)]
 
 
-def fault(name: str) -> str:
+def name_fault(name: str) -> str:
     """Return why a name must not go where others take it for a path, or an empty text.
 
     >>> fault("deep/er/a b.jpg"), fault("a/../b.jpg")
@@ -60,15 +57,13 @@ def fault(name: str) -> str:
     return ""
 
 
-def some(names: list[str]) -> str:
-    """Return the first of several names, as they may be shown, and how many more there are."""
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(f"{name!r:.80}" for name in names[:NAMES_SHOWN]) + more
+def name_list(names: list[str]) -> str:
+    """Return the first of several names, as they may be shown, and the number of the others."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(f"{name!r:.80}" for name in names[:SHOWN]) + more
 
 
-# ----------------------------------------------------------------
-# Text files with an image a line, as hloc and COLMAP keep cameras and poses: ``name word word ...``
-# Knows lines and names; what the words mean is for ``cameras`` and ``poses`` to say.
+# --- text files with an image per line, as hloc and COLMAP keep cameras and poses: ``name word word ...``
 
 
 PROBLEMS_SHOWN = 8
@@ -85,7 +80,7 @@ def read_list(path: str | os.PathLike[str], what: str, parse: Callable[[list[str
 
     Raises FileError naming every wrong line at once.
     """
-    path, found, problems = Path(path), dict[str, Value](), []
+    path, values, problems = Path(path), dict[str, Value](), []
     lines: dict[str, int] = {}
     for number, line in enumerate(_text(path, what).split("\n"), 1):
         name, *words = line.split() or ["#"]
@@ -96,23 +91,25 @@ def read_list(path: str | os.PathLike[str], what: str, parse: Callable[[list[str
             continue
         lines[name] = number
         try:
-            found[name] = parse(words)
+            values[name] = parse(words)
         except InputError as problem:
             problems.append(f"line {number}: {problem}")
     if problems:
         more = f"; and {len(problems) - PROBLEMS_SHOWN} more" if len(problems) > PROBLEMS_SHOWN else ""
         raise FileError(f"{path}: cannot read the {what}: {'; '.join(problems[:PROBLEMS_SHOWN])}{more}")
-    return found
+    return values
 
 
 def write_list(path: str | os.PathLike[str], rows: Mapping[str, Iterable[str]], comment: str = "") -> None:
-    """Write an image a line, in the order given, under a comment if there is one; whole or not at all.
+    """Write an image per line, in the order given, under a comment if there is one; whole or not at all.
 
     Raises InputError for names that such a file cannot hold, FileError if it cannot be written.
     """
-    wrong = unlistable(rows)
+    wrong = unlistable_names(rows)
     if wrong:
-        raise InputError(f"names with spaces, or that begin with #, cannot be listed: {some(wrong)}; {NAME_EARLIER}")
+        raise InputError(
+            f"names with spaces, or that begin with #, cannot be listed: {name_list(wrong)}; {NAME_EARLIER}"
+        )
     head = f"# {comment}\n" if comment else ""
     text = head + "".join(f"{' '.join([name, *row])}\n" for name, row in rows.items())
     write_text(path, text)
@@ -142,28 +139,31 @@ def _text(path: Path, what: str) -> str:
         raise FileError(f"{path}: cannot read the {what} ({cause.strerror or cause}); check the path") from cause
 
 
+# --- cameras
+
+
 GUESSED_FOCAL = 1.2
-"""COLMAP's guess of a focal length: so many times the longer side of the image."""
+"""COLMAP's guess of a focal length: this many times the longer side of the image."""
 
 
 def check_camera(camera: Camera) -> Camera:
     """Return a camera whose model is known, with as many parameters as it needs and a positive focal length."""
-    wanted = CAMERA_MODELS.get(camera.model)
-    if wanted is None:
+    parameters = CAMERA_MODELS.get(camera.model)
+    if parameters is None:
         hint = suggest(camera.model, CAMERA_MODELS) or "; the usual ones are PINHOLE, SIMPLE_RADIAL and OPENCV"
         raise InputError(f"no camera model is called {camera.model!r:.40}{hint}")
-    if not any(name.startswith("f") for name in wanted):
+    if not any(name.startswith("f") for name in parameters):
         raise InputError(f"{camera.model} has no focal length: such images can be neither mapped nor localized here")
-    if len(camera.params) != len(wanted):
-        told = " ".join(wanted)
-        raise InputError(f"{camera.model} has {len(wanted)} parameters ({told}), {len(camera.params)} were given")
-    if any(value <= 0 for value, name in zip(camera.params, wanted, strict=True) if name.startswith("f")):
+    if len(camera.params) != len(parameters):
+        names = " ".join(parameters)
+        raise InputError(f"{camera.model} has {len(parameters)} parameters ({names}), {len(camera.params)} were given")
+    if any(value <= 0 for value, name in zip(camera.params, parameters, strict=True) if name.startswith("f")):
         raise InputError(f"{camera.model}: expected a focal length above 0 pixels")
     return camera
 
 
 def read_cameras(path: str | os.PathLike[str]) -> dict[str, Camera]:
-    """Read hloc's list of cameras: ``name MODEL width height parameters...`` a line, # for comments.
+    """Read hloc's list of cameras: ``name MODEL width height parameters...`` per line, # for comments.
 
     Raises FileError naming every wrong line at once.
     """
@@ -204,32 +204,11 @@ def refuse_other_sizes(cameras: Mapping[str, Camera], sizes: Mapping[str, tuple[
     ]
     if wrong:
         more = f"; and {len(wrong) - PROBLEMS_SHOWN} more" if len(wrong) > PROBLEMS_SHOWN else ""
-        many = "1 camera is of an image" if len(wrong) == 1 else f"{len(wrong)} cameras are of images"
+        count = "1 camera is of an image" if len(wrong) == 1 else f"{len(wrong)} cameras are of images"
         raise InputError(
-            f"{many} of another size: {'; '.join(wrong[:PROBLEMS_SHOWN])}{more}. "
+            f"{count} of another size: {'; '.join(wrong[:PROBLEMS_SHOWN])}{more}. "
             f"Scale focal length and principal point with the image"
         )
-
-
-def to_colmap(camera: Camera, camera_id: int, *, trusted: bool = True) -> Any:
-    """Return a camera as a ``pycolmap.Camera``; ``trusted`` says that its focal length is known, not guessed.
-
-    Raises InputError for a model or number of parameters that COLMAP does not know.
-    """
-    check_camera(camera)
-    pycolmap = load_pycolmap()
-    try:
-        made = pycolmap.Camera(model=camera.model, width=camera.width, height=camera.height, params=list(camera.params))
-    except (TypeError, ValueError, RuntimeError) as cause:
-        raise InputError(f"this pycolmap ({pycolmap.__version__}) knows no camera model {camera.model}") from cause
-    made.camera_id = camera_id
-    made.has_prior_focal_length = trusted
-    return made
-
-
-def from_colmap(camera: Any) -> Camera:
-    """Return a ``pycolmap.Camera`` as a Camera."""
-    return Camera(str(camera.model_name), int(camera.width), int(camera.height), tuple(map(float, camera.params)))
 
 
 def _parse_camera(words: list[str]) -> Camera:
@@ -241,9 +220,7 @@ def _parse_camera(words: list[str]) -> Camera:
     return check_camera(Camera(model, int(width), int(height), numbers(params, "parameters")))
 
 
-# ----------------------------------------------------------------
-# Poses: lists of them as hloc writes its results, COLMAP's own object and back, and how far one is from another
-# A pose is cam_from_world. Lists and COLMAP's text files hold quaternions as w x y z; pycolmap's arrays hold x y z w.
+# --- poses
 
 
 def read_poses(path: str | os.PathLike[str]) -> dict[str, Pose]:
@@ -261,18 +238,6 @@ def write_poses(path: str | os.PathLike[str], poses: Mapping[str, Pose]) -> None
         for name, pose in sorted(poses.items())
     }
     write_list(path, rows)
-
-
-def to_rigid(pose: Pose) -> Any:
-    """Return a pose as a ``pycolmap.Rigid3d``."""
-    pycolmap = load_pycolmap()
-    return pycolmap.Rigid3d(pycolmap.Rotation3d(np.array(pose.rotation)), np.array(pose.translation))
-
-
-def from_rigid(rigid: Any) -> Pose:
-    """Return a ``pycolmap.Rigid3d`` cam_from_world as a Pose."""
-    matrix = np.asarray(rigid.matrix(), np.float64)
-    return Pose(nearest_rotation(matrix[:, :3]), matrix[:, 3])
 
 
 def pose_error(pose: Pose, truth: Pose) -> tuple[float, float]:

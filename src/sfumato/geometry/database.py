@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, suggest
-from sfumato.geometry.cameras import NAME_EARLIER, fault, some, to_colmap
-from sfumato.geometry.pycolmap import load_pycolmap, silenced
+from sfumato.geometry.cameras import NAME_EARLIER, name_fault, name_list
+from sfumato.geometry.colmap import load_pycolmap, silence, to_colmap
 from sfumato.matching.match_file import group_name
 from sfumato.matching.pairs import SHOWN, Pair
 from sfumato.types.arrays import frozen_array
@@ -62,7 +62,7 @@ def write_database(
     refuse_missing(names, cameras)
     if shared:
         refuse_different({name: cameras[name] for name in names})
-    points = {name: checked_points(name, keypoints[name]) for name in names}
+    points = {name: check_points(name, keypoints[name]) for name in names}
     found = gathered(matches, {name: len(rows) for name, rows in points.items()})
     known = {name for name in names if trusted is True or (trusted is not False and name in trusted)}
     if shared and len(known) < len(names):
@@ -71,7 +71,7 @@ def write_database(
     pycolmap = load_pycolmap()
     try:
         # Not in pycolmap's DatabaseTransaction: it ends the process if the disk is full.
-        with silenced(), pycolmap.Database.open(str(path)) as database:
+        with silence(), pycolmap.Database.open(str(path)) as database:
             numbers = write_images(database, {name: cameras[name] for name in names}, known, shared=shared)
             for name, number in numbers.items():
                 database.write_keypoints(number, points[name])
@@ -110,7 +110,7 @@ def write_images(
     return numbers
 
 
-def checked_points(name: str, keypoints: Any) -> NDArray[np.float32]:
+def check_points(name: str, keypoints: Any) -> NDArray[np.float32]:
     """Return the x and y (N, 2) of keypoints in COLMAP's convention."""
     given = np.asarray(keypoints)
     if given.ndim != 2 or given.shape[1] < 2:
@@ -132,7 +132,7 @@ def gathered(matches: Mapping[Pair, Matches], counts: Mapping[str, int]) -> dict
         if name0 == name1:
             selves += 1
             continue
-        rows = checked_rows((name0, name1), matches[pair], (counts[name0], counts[name1]))
+        rows = check_rows((name0, name1), matches[pair], (counts[name0], counts[name1]))
         if name1 < name0:
             name0, name1, rows = name1, name0, np.ascontiguousarray(rows[:, ::-1])
         before = found.get((name0, name1))
@@ -163,7 +163,7 @@ def real_names(pairs: Iterable[Pair], known: Collection[str]) -> dict[str, str]:
     return {name: meant[name][0] for name in used}
 
 
-def checked_rows(pair: Pair, matches: Matches, counts: tuple[int, int]) -> Rows:
+def check_rows(pair: Pair, matches: Matches, counts: tuple[int, int]) -> Rows:
     """Return matched rows as COLMAP takes them; rows that the images do not have are an InputError."""
     rows = matches.indices
     if len(rows) and (rows.max(axis=0) >= counts).any():
@@ -176,9 +176,9 @@ def checked_rows(pair: Pair, matches: Matches, counts: tuple[int, int]) -> Rows:
 
 def refuse_faulty(names: Iterable[str]) -> None:
     """Raise InputError for names that must not go into a model, which others take for paths."""
-    wrong = [name for name in names if fault(name)]
+    wrong = [name for name in names if name_fault(name)]
     if wrong:
-        raise InputError(f"a map cannot hold the name {some(wrong)}: {fault(wrong[0])}; {NAME_EARLIER}")
+        raise InputError(f"a map cannot hold the name {name_list(wrong)}: {name_fault(wrong[0])}; {NAME_EARLIER}")
 
 
 def refuse_missing(names: Collection[str], cameras: Mapping[str, Camera]) -> None:

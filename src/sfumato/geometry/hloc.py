@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that hloc reads as they are: features.h5, matches.h5 and pairs.txt, from an archive and its matches.
+"""Export to hloc: features.h5, matches.h5 and pairs.txt, from an archive and its matches.
 
 An archive's descriptors are never written: hloc maps and localizes from keypoints and matches. Keypoints are float32
 with the centre of the first pixel at 0, which is hloc's convention and ours; hloc adds COLMAP's 0.5 itself.
@@ -7,7 +7,7 @@ with the centre of the first pixel at 0, which is hloc's convention and ours; hl
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, SfumatoError
 from sfumato.files.atomic import Sink
-from sfumato.geometry.cameras import NAME_EARLIER, fault, some, unlistable
+from sfumato.geometry.cameras import NAME_EARLIER, name_fault, name_list, unlistable_names
 from sfumato.geometry.outputs import HLOC_FEATURES, HLOC_MATCHES, HLOC_PAIRS, Inputs, refuse_existing
-from sfumato.matching.match_file import MATCHES, SCORES, MatchFile, group_name, scores_of
-from sfumato.store import Archive
+from sfumato.matching.match_file import MATCHES, SCORES, MatchFile, group_name, load_matches, scores_of
+from sfumato.store.archive import Archive, open_archive
 from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.progress import Progress
 from sfumato.types.scene import Matches
 
 FEATURES_FILE, MATCHES_FILE, PAIRS_FILE = "features.h5", "matches.h5", "pairs.txt"
@@ -31,12 +32,11 @@ KINDS = {FEATURES_FILE: HLOC_FEATURES, MATCHES_FILE: HLOC_MATCHES, PAIRS_FILE: H
 """What each of the files may take the place of."""
 
 Pair = tuple[str, str]
-Progress = Callable[[Iterable[Any]], Iterable[Any]]
 
 
 @dataclass(slots=True)
 class HlocOutcome:
-    """What was written: images, their features, pairs, and images whose size nobody knows."""
+    """Counts of what was written, the images of unknown size, and the files."""
 
     images: int = 0
     features: int = 0
@@ -56,24 +56,49 @@ class HlocImage:
 
 
 def export_hloc(
-    archive: Archive,
-    matches: MatchFile | None,
+    archive: str | os.PathLike[str] | Archive,
+    matches: str | os.PathLike[str] | MatchFile | None,
     folder: str | os.PathLike[str],
     *,
     with_subspaces: bool = False,
     overwrite: bool = False,
     progress: Progress = iter,
 ) -> HlocOutcome:
-    """Write the keypoints of an archive, and matches of its images, as hloc reads them.
+    """Write the keypoints of an archive, and matches of its images, as files that unmodified hloc reads.
 
-    ``with_subspaces`` adds ``subspace_origin`` (N, n) and ``subspace_basis`` (N, m, n) to each image, for a matcher of
-    one's own inside hloc. All files are there at the end or none is new.
+    ``matches``: a match file, or None for features alone. ``with_subspaces`` adds ``subspace_origin`` (N, n) and
+    ``subspace_basis`` (N, m, n) to each image, for a matcher of one's own inside hloc. All files are there at the end
+    or none is new.
 
     Raises InputError for names that hloc's files cannot hold and for matches of other features, FileError for files.
+
+    >>> import tempfile, numpy as np
+    >>> from sfumato import ConcealedFeatures, Recipe, Subspaces, save
+    >>> lines = Subspaces.canonical(np.eye(4)[:3], np.eye(4)[:3, None, ::-1])
+    >>> work = tempfile.mkdtemp()
+    >>> save(f"{work}/private.sfm.h5", {"desk.jpg": ConcealedFeatures(np.zeros((3, 4)), lines, Recipe.of("random-1"))})
+    >>> export_hloc(f"{work}/private.sfm.h5", None, f"{work}/hloc").features
+    3
     """
+    with ExitStack() as files:
+        images = files.enter_context(open_archive(archive))
+        if isinstance(matches, str | os.PathLike):
+            matches = files.enter_context(load_matches(matches))
+        return _export(images, matches, folder, with_subspaces=with_subspaces, overwrite=overwrite, progress=progress)
+
+
+def _export(
+    archive: Archive,
+    matches: MatchFile | None,
+    folder: str | os.PathLike[str],
+    *,
+    with_subspaces: bool,
+    overwrite: bool,
+    progress: Progress,
+) -> HlocOutcome:
     names, outcome = tuple(archive), HlocOutcome()
     refuse_names(names)
-    pairs = [] if matches is None else checked_pairs(archive, matches)
+    pairs = [] if matches is None else check_pairs(archive, matches)
     files = [FEATURES_FILE] if matches is None else [FEATURES_FILE, MATCHES_FILE, PAIRS_FILE]
     images = ((name, _image(archive[name], with_subspaces)) for name in progress(names))
     inputs = {"the archive": archive.path, "the match file": None if matches is None else matches.path}
@@ -89,13 +114,13 @@ def export_hloc(
 
 def refuse_names(names: Iterable[str]) -> None:
     """Raise InputError naming the images that no features.h5 can hold under their names."""
-    wrong = [name for name in names if fault(name) or not all(part not in ("", ".") for part in name.split("/"))]
+    wrong = [name for name in names if name_fault(name) or not all(part not in ("", ".") for part in name.split("/"))]
     if wrong:
-        why = fault(wrong[0]) or "an empty part is no name"
-        raise InputError(f"hloc's files cannot hold {some(wrong)} ({why}): {NAME_EARLIER}")
+        why = name_fault(wrong[0]) or "an empty part is no name"
+        raise InputError(f"hloc's files cannot hold {name_list(wrong)} ({why}): {NAME_EARLIER}")
 
 
-def checked_pairs(archive: Archive, matches: MatchFile) -> list[tuple[Pair, Pair]]:
+def check_pairs(archive: Archive, matches: MatchFile) -> list[tuple[Pair, Pair]]:
     """Return the pairs of a match file as the archive names them, and as the file does.
 
     Raises InputError if an image is not in the archive or not the one that was matched, if two images would be spelt
@@ -110,16 +135,18 @@ def checked_pairs(archive: Archive, matches: MatchFile) -> list[tuple[Pair, Pair
     used = {name for pair in listed for name in pair}
     missing = sorted(name for name in used if group_name(name) not in spelling)
     if missing:
-        raise InputError(f"{matches.path} has matches of images that are not in {archive.path}: {some(missing)}")
+        raise InputError(f"{matches.path} has matches of images that are not in {archive.path}: {name_list(missing)}")
     real = {name: spelling[group_name(name)] for name in used}
-    unlisted = sorted(unlistable(real.values()))
+    unlisted = sorted(unlistable_names(real.values()))
     if unlisted:
-        raise InputError(f"hloc's list of pairs cannot hold {some(unlisted)}, because of spaces or a #: {NAME_EARLIER}")
-    facts = {} if matches.purpose is None else matches.purpose.images
+        raise InputError(
+            f"hloc's list of pairs cannot hold {name_list(unlisted)}, because of spaces or a #: {NAME_EARLIER}"
+        )
+    facts = {} if matches.provenance is None else matches.provenance.images
     other = sorted(name for name in used if name in facts and archive.header(real[name]).checksum != facts[name][1])
     if other:
         raise InputError(
-            f"{matches.path} holds matches of other features than {archive.path}: {some(other)}; match again"
+            f"{matches.path} holds matches of other features than {archive.path}: {name_list(other)}; match again"
         )
     return [((real[first], real[second]), (first, second)) for first, second in listed]
 
@@ -200,15 +227,15 @@ def _write_matches(
 ) -> None:
     with _hdf5(path) as (file, sink):
         for pair, stored in pairs:
-            found = matches[stored]
+            rows = matches[stored]
             counts = sizes[pair[0]], sizes[pair[1]]
-            if len(found) and (found.indices.max(axis=0) >= counts).any():
+            if len(rows) and (rows.indices.max(axis=0) >= counts).any():
                 raise InputError(f"{matches.path}: matches of {pair[0]!r:.80} and {pair[1]!r:.80} name rows they lack")
             group = file.require_group(group_name(pair[0])).create_group(group_name(pair[1]))
-            for key, value in match_arrays(found, counts[0]).items():
+            for key, value in match_arrays(rows, counts[0]).items():
                 group.create_dataset(key, data=value)
             outcome.pairs += 1
-            outcome.matches += len(found)
+            outcome.matches += len(rows)
             if sink.error:
                 break
 

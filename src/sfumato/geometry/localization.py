@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError
-from sfumato.geometry.cameras import from_rigid, refuse_other_sizes, to_colmap
+from sfumato.geometry.cameras import refuse_other_sizes
+from sfumato.geometry.colmap import from_rigid, load_pycolmap, to_colmap
 from sfumato.geometry.database import PIXEL_CENTRE
 from sfumato.geometry.maps import Map
-from sfumato.geometry.pycolmap import load_pycolmap
-from sfumato.matching.mutual import MatchParams, Side, check_pair, match_prepared, side_of, tell_space, warn_if_void
+from sfumato.matching.mutual import MatchParams, Side, check_pair, match_prepared, side_of, space_name, warn_if_void
 from sfumato.subspace.fast import prepare
 from sfumato.types.arrays import whole_number
 from sfumato.types.concealed import ConcealedFeatures
@@ -153,7 +153,7 @@ class LocalizeParams:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Localized:
+class Localization:
     """What became of a query: ``pose`` cam_from_world, or None and the ``reason``.
 
     ``matches`` counts distinct pairs of a keypoint and a mapped point, ``inliers`` those that agree with the pose, or
@@ -174,7 +174,7 @@ class Localized:
         return f"Localized({result}, {self.inliers} inliers of {self.matches} matches)"
 
 
-def localize(
+def localize_query(
     query: ConcealedFeatures,
     camera: Camera,
     map_: Map,
@@ -182,7 +182,7 @@ def localize(
     params: LocalizeParams | None = None,
     *,
     guessed_camera: bool = False,
-) -> Localized:
+) -> Localization:
     """Estimate the pose of a query from its matches with candidate images of a map.
 
     Candidates that the map does not have are left out. A keypoint may be matched with several points; each such pair
@@ -194,12 +194,12 @@ def localize(
     refuse_other_sizes({"the query": camera}, {"the query": query.image_size})
     known = tuple(name for name in dict.fromkeys(candidates) if name in map_)
     if len(query) == 0:
-        return Localized(None, 0, 0, known, "the query has no features")
+        return Localization(None, 0, 0, known, "the query has no features")
     if not known:
-        return Localized(None, 0, 0, known, "no image of the map to compare with")
+        return Localization(None, 0, 0, known, "no image of the map to compare with")
     rows, landmarks = find_points(query, map_, known, params)
     if len(rows) < params.min_inliers:
-        return Localized(None, 0, len(rows), known, f"too few matches: {len(rows)} of at least {params.min_inliers}")
+        return Localization(None, 0, len(rows), known, f"too few matches: {len(rows)} of at least {params.min_inliers}")
     places = query.keypoints[rows, :2].astype(np.float64) + PIXEL_CENTRE
     seen, error, seed = map_.positions[landmarks], params.max_error_px, params.seed
     found = estimate_pose(places, seen, camera, max_error_px=error, seed=seed, free_focal=guessed_camera)
@@ -209,8 +209,8 @@ def localize(
     elif found.inliers < params.min_inliers:
         reason = f"too few inliers: {found.inliers} of at least {params.min_inliers}"
     else:
-        return Localized(found.pose, found.inliers, len(rows), known, doubt=doubt)
-    return Localized(None, found.inliers, len(rows), known, reason, doubt)
+        return Localization(found.pose, found.inliers, len(rows), known, doubt=doubt)
+    return Localization(None, found.inliers, len(rows), known, reason, doubt)
 
 
 def find_points(
@@ -246,6 +246,6 @@ def check_comparable(query: Side, reference: Side) -> None:
     check_pair(query, reference)
     if reference.recipe is None and query.recipe is not None and query.recipe.has_encoder:  # public points
         raise InputError(
-            f"these features live in different spaces: {tell_space(query)} and {tell_space(reference)}; localize "
+            f"these features live in different spaces: {space_name(query)} and {space_name(reference)}; localize "
             f"against the concealed landmarks of the map, without --public"
         )

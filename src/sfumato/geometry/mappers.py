@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""COLMAP's mappers, set up from a few parameters: incremental, global, and triangulation with poses that are known.
+"""COLMAP's mappers, set up from a few parameters: incremental, global, and triangulation with known poses.
 
 Each takes a folder with a verified database and returns reconstructions in memory. Knows no files beyond that folder.
+``doubt_cameras`` checks a finished map: a wrong focal length bends a map without leaving large errors in it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -10,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sfumato.errors import InputError, suggest
-from sfumato.geometry.cameras import to_rigid
-from sfumato.geometry.pycolmap import load_pycolmap
+from sfumato.geometry.colmap import load_pycolmap, silence, to_rigid
 from sfumato.geometry.verify import VerifyParams
 from sfumato.types.scene import Pose
 
@@ -67,21 +69,21 @@ def map_incrementally(work: Path, params: MapParams, ticks: Ticks) -> list[Any]:
     options = pipeline_options(work, params)
     options.multiple_models = True
     options.min_model_size = SMALLEST_MODEL
-    with ticking(ticks, len(image_names(work))) as tick:
+    with progress_ticks(ticks, len(image_names(work))) as tick:
 
-        def begun() -> None:
+        def start() -> None:
             tick()
             tick()
 
-        found = pycolmap.incremental_mapping(
+        models = pycolmap.incremental_mapping(
             str(work / DATABASE),
             str(work),
             str(_folder(work, "incremental")),
             options,
-            initial_image_pair_callback=begun,
+            initial_image_pair_callback=start,
             next_image_callback=tick,
         )
-    return list(found.values())
+    return list(models.values())
 
 
 def map_globally(work: Path, params: MapParams, ticks: Ticks) -> list[Any]:
@@ -100,10 +102,10 @@ def map_globally(work: Path, params: MapParams, ticks: Ticks) -> list[Any]:
     options.mapper.bundle_adjustment.refine_focal_length = not fixed
     options.mapper.bundle_adjustment.refine_extra_params = not fixed
     options.mapper.bundle_adjustment.refine_principal_point = False
-    with ticking(ticks, 1) as tick:
-        found = pycolmap.global_mapping(str(work / DATABASE), str(work), str(_folder(work, "global")), options)
+    with progress_ticks(ticks, 1) as tick:
+        models = pycolmap.global_mapping(str(work / DATABASE), str(work), str(_folder(work, "global")), options)
         tick()
-    return list(found.values())
+    return list(models.values())
 
 
 MAPPERS: dict[str, Callable[[Path, MapParams, Ticks], list[Any]]] = {
@@ -157,7 +159,7 @@ def image_names(work: Path) -> list[str]:
 
 
 @contextmanager
-def ticking(ticks: Ticks, total: int) -> Iterator[Callable[[], None]]:
+def progress_ticks(ticks: Ticks, total: int) -> Iterator[Callable[[], None]]:
     """Turn a wrapper of iterables into a function that is called whenever one more is done."""
     bar = iter(ticks(range(total), total))
     next(bar, None)
@@ -177,3 +179,67 @@ def _folder(work: Path, name: str) -> Path:
     folder = work / name
     folder.mkdir(exist_ok=True)
     return folder
+
+
+# --- whether the given focal lengths fit a map: a copy of it is adjusted once more with them left free
+
+
+OTHER_FOCAL = 1.1
+"""A focal length that becomes this many times larger or smaller has moved."""
+LESS_ERROR = 0.7
+"""This share of the mean reprojection error is clearly less."""
+MOST_STEPS = 50
+
+
+def doubt_cameras(reconstruction: Any, is_fixed: Callable[[str], bool], *, threads: int = 1) -> str:
+    """Return what speaks against the focal lengths of the images whose cameras were kept as given, or an empty text."""
+    fixed = {
+        number: reconstruction.image(number).camera_id
+        for number in reconstruction.reg_image_ids()
+        if is_fixed(str(reconstruction.image(number).name))
+    }
+    before = {camera: _focal(reconstruction, camera) for camera in set(fixed.values())}
+    if not any(before.values()) or not reconstruction.num_points3D():
+        return ""
+    try:
+        free = _adjusted(reconstruction, threads)
+    except (RuntimeError, ValueError) as cause:  # the map is there all the same
+        return f"the given focal lengths could not be checked: {str(cause).strip():.200}"
+    errors = [float(model.compute_mean_reprojection_error()) for model in (reconstruction, free)]
+    factors = {camera: _focal(free, camera) / given for camera, given in before.items() if given}
+    moved = {camera for camera, factor in factors.items() if not 1 / OTHER_FOCAL <= factor <= OTHER_FOCAL}
+    if not moved or not errors[1] <= LESS_ERROR * errors[0]:
+        return ""
+    count = sum(camera in moved for camera in fixed.values())
+    typical = float(np.median([factors[camera] for camera in moved]))
+    return (
+        f"the given focal lengths of {count} of {len(fixed)} images do not fit: left free they become about "
+        f"{typical:.2f} times as long and the reprojection error falls from {errors[0]:.2f} to {errors[1]:.2f} px. The "
+        f"map may be bent: check the cameras, or let them be adjusted (--refine-intrinsics)"
+    )
+
+
+def _adjusted(reconstruction: Any, threads: int) -> Any:
+    """Return a copy with all points, poses and focal lengths adjusted."""
+    pycolmap = load_pycolmap()
+    free = pycolmap.Reconstruction(reconstruction)
+    options = pycolmap.BundleAdjustmentOptions()
+    options.refine_focal_length, options.refine_extra_params, options.refine_principal_point = True, False, False
+    options.print_summary = False
+    options.ceres.solver_options.num_threads = threads
+    options.ceres.solver_options.max_num_iterations = MOST_STEPS
+    config = pycolmap.BundleAdjustmentConfig()
+    for number in free.reg_image_ids():
+        config.add_image(number)
+    config.fix_gauge(pycolmap.BundleAdjustmentGauge.TWO_CAMS_FROM_WORLD)
+    with silence():  # pycolmap.bundle_adjustment writes to the terminal all the same
+        pycolmap.create_default_bundle_adjuster(options, config, free).solve()
+    for model in (reconstruction, free):
+        model.update_point_3d_errors()
+    return free
+
+
+def _focal(reconstruction: Any, camera: int) -> float:
+    intrinsics = reconstruction.camera(camera)
+    values = [float(intrinsics.params[row]) for row in intrinsics.focal_length_idxs()]
+    return float(np.mean(values)) if values else 0.0

@@ -1,36 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """Maps to localize against: a COLMAP model, and what stands for the descriptors of its points.
 
-That is ``landmarks.sfm.h5`` beside the model, an ordinary archive that holds of every registered image the rows that
-see a mapped point; or, only where it is asked for by name, a file of public points. Never imports the clear types.
+That is ``landmarks.sfm.h5`` beside the model, an ordinary archive that holds the rows of every registered image that
+see a mapped point; or, only where it is named, a file of public points. Never imports the clear types.
 """
 
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from sfumato.errors import ArchiveError, FileError, InputError
+from sfumato.geometry.cameras import name_list
 from sfumato.geometry.model import Model, read_model, refuse_other_keypoints, same_places
 from sfumato.geometry.model_folder import LANDMARKS
 from sfumato.matching.mutual import Side, side_of
-from sfumato.store import Archive, ArchiveWriter, load
+from sfumato.store.archive import Archive, load
 from sfumato.store.public_points import PublicPointsFile, load_public
+from sfumato.store.writer import ArchiveWriter
 from sfumato.subspace.fast import prepare
-from sfumato.subspace.prepared import Frame, Prepared
+from sfumato.subspace.subspace_set import Frame, SubspaceSet
 from sfumato.types.concealed import ConcealedFeatures, PublicPoints
 from sfumato.types.extractor import Extractor
+from sfumato.types.progress import Progress
 
-Source = Mapping[str, ConcealedFeatures] | Mapping[str, PublicPoints]
+LandmarkSource = Mapping[str, ConcealedFeatures] | Mapping[str, PublicPoints]
 
-SHOWN = 5
-KEPT_BYTES = 512 * 2**20
+CACHE_BYTES = 512 * 2**20
 PREPARED_SHARE = 4
 """How many times its arrays an image takes once it is prepared, about."""
 
@@ -41,7 +43,7 @@ class View:
 
     landmarks: NDArray[np.int64]
     side: Side
-    prepared: Prepared
+    prepared: SubspaceSet
 
     @property
     def nbytes(self) -> int:
@@ -54,18 +56,21 @@ class Map:
 
     ``source`` gives for each image the concealed features of the rows that see a mapped point, in their order, or
     public points, as ``is_public`` says. ``names`` are the images that can be matched, sorted; ``positions`` (P, 3)
-    float64 the points; ``damaged`` names images that could not be read, and why. Images are read when first needed, and
-    the last ones kept.
+    float64 the points; ``damaged`` gives the reason for each image that cannot be read. Images are read when first
+    needed, and the last ones stay in memory.
     """
 
-    def __init__(self, model: Model, source: Source, *, is_public: bool) -> None:
+    def __init__(
+        self, model: Model, source: LandmarkSource, *, is_public: bool, folder: str | os.PathLike[str] | None = None
+    ) -> None:
         self.model = model
         self.is_public = is_public
+        self.folder = folder
         self.names: tuple[str, ...] = tuple(name for name in model.names if name in source)
         self.damaged: dict[str, str] = {}
         self.frame: Frame | None = None
         self._source = source
-        self._kept: OrderedDict[str, View] = OrderedDict()
+        self._views: LRUCache[str, View] = LRUCache(CACHE_BYTES, getsizeof=lambda view: min(view.nbytes, CACHE_BYTES))
 
     @property
     def positions(self) -> NDArray[np.float64]:
@@ -80,16 +85,13 @@ class Map:
 
     def view(self, name: str) -> View:
         """Return one image; raises FileError naming one that is damaged or belongs to another model."""
-        kept = self._kept.get(name)
-        if kept is None:
+        view = self._views.get(name)
+        if view is None:
             landmarks, side = self._read(name)
-            kept = View(landmarks, side, prepare(side.origin, side.basis))
-            kept.prepared.frame = self.frame
-            self._kept[name] = kept
-            while len(self._kept) > 1 and sum(view.nbytes for view in self._kept.values()) > KEPT_BYTES:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(name)
-        return kept
+            view = View(landmarks, side, prepare(side.origin, side.basis))
+            view.prepared.frame = self.frame
+            self._views[name] = view
+        return view
 
     @property
     def extractor(self) -> Extractor | None:
@@ -118,22 +120,22 @@ class Map:
         return f"Map({len(self.positions)} points, {len(self)} images, {kind})"
 
     def _read(self, name: str) -> tuple[NDArray[np.int64], Side]:
-        sight, found = self.model.sight(name), self._source[name]
-        if isinstance(found, PublicPoints):
-            landmarks = self.model.rows_of(found.points)
+        sight, features = self.model.sight(name), self._source[name]
+        if isinstance(features, PublicPoints):
+            landmarks = self.model.rows_of(features.points)
             if not np.isin(landmarks, sight.landmarks).all():
                 raise FileError(f"{self._where(name)} holds points that it does not see in the model: of another map")
-            return landmarks, replace(side_of(found.descriptors, name), extractor=found.extractor)
-        if len(found) != len(sight) or not same_places(found.keypoints, sight.places):
+            return landmarks, replace(side_of(features.descriptors, name), extractor=features.extractor)
+        if len(features) != len(sight) or not same_places(features.keypoints, sight.places):
             raise FileError(f"{self._where(name)} has other keypoints than in the model: landmarks of another map")
-        return sight.landmarks, side_of(found, name)
+        return sight.landmarks, side_of(features, name)
 
     def _where(self, name: str) -> str:
         return f"{getattr(self._source, 'path', 'the map')}: image {name!r:.80}"
 
 
 class _Points(Mapping[str, NDArray[np.float32]]):
-    """Public points of some images, as arrays, read when they are asked for."""
+    """Public points of images, as arrays, read on access."""
 
     def __init__(self, source: Any, names: tuple[str, ...]) -> None:
         self._source, self._names = source, names
@@ -164,8 +166,10 @@ def load_map(folder: str | os.PathLike[str], *, public: str | os.PathLike[str] |
             points.close()
             if not strangers:
                 raise FileError(f"{public} holds no image: ask its owner for another copy")
-            raise FileError(f"{public}: {_some(strangers)} are not in the map {folder}: these points belong to another")
-        return Map(model, points, is_public=True)
+            raise FileError(
+                f"{public}: {name_list(strangers)} are not in the map {folder}: these points belong to another"
+            )
+        return Map(model, points, is_public=True, folder=folder)
     path = Path(folder) / LANDMARKS
     if not path.is_file():
         raise FileError(
@@ -177,20 +181,20 @@ def load_map(folder: str | os.PathLike[str], *, public: str | os.PathLike[str] |
         wrong = [name for name in model.names if name not in archive or not _fits(archive, model, name)]
         if wrong or len(archive) != len(model.names):
             raise FileError(
-                f"{path} does not belong to the model beside it: {_some(wrong) or 'it has more images'}; make the "
+                f"{path} does not belong to the model beside it: {name_list(wrong) or 'it has more images'}; make the "
                 f"landmarks again"
             )
     except BaseException:
         archive.close()
         raise
-    return Map(model, archive, is_public=False)
+    return Map(model, archive, is_public=False, folder=folder)
 
 
 def save_landmarks(
     folder: str | os.PathLike[str],
     archive: Archive,
     *,
-    progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+    progress: Progress = iter,
 ) -> int:
     """Write ``landmarks.sfm.h5`` beside a COLMAP model that was made from an archive; return the number of landmarks.
 
@@ -202,7 +206,7 @@ def save_landmarks(
     model, path, total = read_model(folder), Path(folder) / LANDMARKS, 0
     missing = [name for name in model.names if name not in archive]
     if missing:
-        raise FileError(f"{folder} was not mapped from {archive.path}, which lacks {_some(missing)}")
+        raise FileError(f"{folder} was not mapped from {archive.path}, which lacks {name_list(missing)}")
     kinds = {archive.header(name).dtype for name in model.names}
     with ArchiveWriter(path, resume=False, dtype=kinds.pop() if len(kinds) == 1 else "float32") as writer:
         for name in progress(model.names):
@@ -217,7 +221,7 @@ def save_landmarks(
 
 
 def select_rows(features: ConcealedFeatures, rows: NDArray[np.int64]) -> ConcealedFeatures:
-    """Return some rows of concealed features, as they are."""
+    """Return rows of concealed features, as they are."""
     return replace(features, keypoints=features.keypoints[rows], subspaces=features.subspaces[rows])
 
 
@@ -226,8 +230,3 @@ def _fits(archive: Archive, model: Model, name: str) -> bool:
         return archive.header(name).count == len(model.sight(name))
     except ArchiveError:
         return True  # damaged: told when it is read, and the other images can be used
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(f"{name!r:.80}" for name in names[:SHOWN]) + more

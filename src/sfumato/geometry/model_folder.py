@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.errors import FileError
-from sfumato.geometry.pycolmap import load_pycolmap
+from sfumato.geometry.colmap import load_pycolmap
 
 MODEL_FILES = ("cameras.bin", "images.bin", "points3D.bin", "rigs.bin", "frames.bin")
 """A reconstruction on disk, since COLMAP 3.12; older ones have the first three."""

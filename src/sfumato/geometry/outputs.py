@@ -26,14 +26,14 @@ Inputs = Mapping[str, str | os.PathLike[str] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FileKind:
     """A kind of file, and how it is recognised."""
 
     what: str
     fits: Callable[[Path], bool]
 
 
-def refuse_existing(path: str | os.PathLike[str], kind: Kind, inputs: Inputs, *, overwrite: bool) -> None:
+def refuse_existing(path: str | os.PathLike[str], kind: FileKind, inputs: Inputs, *, overwrite: bool) -> None:
     """Raise FileError if a result cannot be written to ``path``: it is read, it is there, or it is something else."""
     refuse_inputs(path, inputs)
     target = Path(os.path.realpath(path))
@@ -47,7 +47,7 @@ def refuse_existing(path: str | os.PathLike[str], kind: Kind, inputs: Inputs, *,
         raise FileError(f"{path} is not {kind.what}: nothing else is ever replaced; choose another, or move it away")
 
 
-def parts_of_map(folder: str | os.PathLike[str]) -> dict[str, Path]:
+def map_paths(folder: str | os.PathLike[str]) -> dict[str, Path]:
     """Return the files of a map, by what they are."""
     return {f"{name} of the map": Path(folder) / name for name in sorted(MAP_FILES)}
 
@@ -110,9 +110,9 @@ def _first_has_keypoints(group: Any) -> bool:
     return False
 
 
-POSES = Kind("a list of poses", _is_poses)
-TABLE = Kind("a table of localized queries", _is_table)
-HLOC_FEATURES = Kind("a file of features as hloc has them", _is_features)
-HLOC_MATCHES = Kind("a match file", is_match_file)
-HLOC_PAIRS = Kind("a list of pairs", _is_pairs)
-PUBLIC = Kind("a file of public points", _is_public)
+POSES = FileKind("a list of poses", _is_poses)
+TABLE = FileKind("a table of localized queries", _is_table)
+HLOC_FEATURES = FileKind("a file of features as hloc has them", _is_features)
+HLOC_MATCHES = FileKind("a match file", is_match_file)
+HLOC_PAIRS = FileKind("a list of pairs", _is_pairs)
+PUBLIC = FileKind("a file of public points", _is_public)

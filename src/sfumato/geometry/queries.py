@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many queries: an archive of them against a map, and what became of each, on disk.
+"""Queries: an archive of them localized against a map, and the results on disk.
 
 Server side. Poses go to the list of poses and nowhere else: the table beside it holds counts and reasons.
 """
@@ -7,7 +7,8 @@ Server side. Poses go to the list of poses and nowhere else: the table beside it
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -15,30 +16,64 @@ from typing import Any
 
 from sfumato.errors import ArchiveError, FileError, InputError, suggest
 from sfumato.files.atomic import write_text
-from sfumato.geometry.cameras import NAME_EARLIER, default_camera, is_listable, refuse_other_sizes, some, write_poses
-from sfumato.geometry.localization import Localized, LocalizeParams, localize
-from sfumato.geometry.maps import Map
-from sfumato.geometry.outputs import POSES, TABLE, Inputs, parts_of_map, refuse_existing
-from sfumato.geometry.shortlist import Shortlist
-from sfumato.store import Archive
+from sfumato.geometry.cameras import (
+    NAME_EARLIER,
+    default_camera,
+    is_listable,
+    name_list,
+    read_cameras,
+    refuse_other_sizes,
+    write_poses,
+)
+from sfumato.geometry.localization import Localization, LocalizeParams, localize_query
+from sfumato.geometry.maps import Map, load_map
+from sfumato.geometry.outputs import POSES, TABLE, Inputs, map_paths, refuse_existing
+from sfumato.geometry.shortlist import CandidateChoice, CandidatesLike, choose_candidates
+from sfumato.matching.codebook import Codebook
+from sfumato.matching.pairs import parse_rule
+from sfumato.store.archive import Archive, open_archive
+from sfumato.types.progress import Progress, StageProgress
 from sfumato.types.scene import Camera, Pose
 
 
-@dataclass(slots=True)
-class QueriesOutcome:
-    """What became of all queries.
+@dataclass(frozen=True, slots=True)
+class NoPose:
+    """The reason why a query has no pose."""
 
-    ``results`` of those that could be read, localized or not; ``unreadable`` names the others and why, ``unlisted``
-    those left out because no list of poses can hold their names. ``guessed`` are those without a given camera, whose
-    focal length was estimated. ``strangers`` are candidates the map does not have, ``damaged`` those it could not read.
+    reason: str
+
+
+@dataclass(slots=True, eq=False)
+class Localizations(Mapping[str, Pose | NoPose]):
+    """A mapping of queries to their Pose, cam_from_world, or to a NoPose with the reason.
+
+    ``results``: the Localization of each query that could be read, with its inliers. ``unreadable`` gives the reason
+    for the others, ``unlisted`` for those whose names no list of poses can hold. ``guessed`` are the queries without a
+    given camera, whose focal length was estimated. ``strangers`` are candidates the map does not have, ``damaged``
+    images of the map that cannot be read.
     """
 
-    results: dict[str, Localized] = field(default_factory=dict)
+    results: dict[str, Localization] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     unlisted: dict[str, str] = field(default_factory=dict)
     guessed: list[str] = field(default_factory=list)
     strangers: set[str] = field(default_factory=set)
     damaged: dict[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Pose | NoPose:
+        if name in self.results:
+            result = self.results[name]
+            return NoPose(result.reason) if result.pose is None else result.pose
+        return NoPose({**self.unlisted, **self.unreadable}[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({**self.results, **self.unlisted, **self.unreadable}))
+
+    def __len__(self) -> int:
+        return len(self.results) + len(self.unlisted) + len(self.unreadable)
+
+    def __repr__(self) -> str:
+        return f"Localizations({len(self.poses)} of {len(self)} queries localized)"
 
     @property
     def poses(self) -> dict[str, Pose]:
@@ -57,17 +92,72 @@ class QueriesOutcome:
         return {name: result.doubt for name, result in self.results.items() if result.doubt}
 
 
+def localize(
+    queries: str | os.PathLike[str] | Archive,
+    model: str | os.PathLike[str] | Map,
+    cameras: str | os.PathLike[str] | Mapping[str, Camera] | None = None,
+    pairs: CandidatesLike = "exhaustive",
+    params: LocalizeParams | None = None,
+    *,
+    public: str | os.PathLike[str] | None = None,
+    codebook: Codebook | None = None,
+    output: str | os.PathLike[str] | None = None,
+    inputs: Inputs | None = None,
+    overwrite: bool = False,
+    progress: StageProgress = lambda stage, items, total: items,
+) -> Localizations:
+    """Localize the images of an archive against a map; return the Pose of each, or a NoPose with the reason.
+
+    ``model``: the folder of a map, or an open Map. ``cameras``: hloc's list of cameras, or Camera by name; a query
+    without one gets a guess from its size, and its focal length is estimated along with the pose. ``pairs``:
+    "exhaustive" for all images of a small map, "votes:20" for the 20 that look most like the query (not for sealed
+    archives), the path of a file with a query and an image of the map per line, or a mapping of queries to names.
+    ``public``: a file of public points to use instead of the map's concealed landmarks. ``output`` writes the poses as
+    hloc does, and a table with inliers and reasons beside them; it never replaces a file of ``inputs``.
+
+    A query that is damaged does not stop the others.
+
+    Raises InputError for cameras of none of the queries, or of other image sizes, and for features that cannot be
+    compared with the map's; FileError if the map is damaged or the output cannot be written.
+
+    >>> poses = localize("query.sfm", "model/", cameras="cameras.txt")  # doctest: +SKIP
+    >>> poses["query.jpg"]  # doctest: +SKIP
+    NoPose(reason='too few matches: 3 of at least 20')
+    """
+    params = params or LocalizeParams()
+    with ExitStack() as files:
+        archive = files.enter_context(open_archive(queries))
+        if output is not None:
+            read = {"the archive of queries": archive.path, "the list of cameras": _path_of(cameras),
+                    "the file of public points": public, "the list of pairs": _path_of(pairs)}  # fmt: skip
+            check_output(output, model.folder if isinstance(model, Map) else model, {**read, **(inputs or {})}, overwrite=overwrite)
+        given = cameras if isinstance(cameras, Mapping) else {} if cameras is None else read_cameras(cameras)
+        map_ = model if isinstance(model, Map) else files.enter_context(load_map(model, public=public))
+        choice = choose_candidates(map_, pairs, codebook, progress=lambda names: progress("voting", names, len(map_)))
+        outcome = localize_queries(
+            archive, given, map_, choice, params,
+            listable=output is not None, progress=lambda names: progress("localizing", names, len(archive)),
+        )  # fmt: skip
+        if output is not None:
+            save_outcome(output, outcome, params, {"map": "public points" if map_.is_public else "concealed"})
+    return outcome
+
+
+def _path_of(value: object) -> str | os.PathLike[str] | None:
+    return value if isinstance(value, str | os.PathLike) and not parse_rule(value)[0] else None
+
+
 def localize_queries(
     queries: Archive,
     cameras: Mapping[str, Camera],
     map_: Map,
-    shortlist: Shortlist,
+    shortlist: CandidateChoice,
     params: LocalizeParams | None = None,
     *,
     listable: bool = False,
-    progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
-) -> QueriesOutcome:
-    """Localize every image of an archive; one that is damaged is named in the outcome and does not stop the others.
+    progress: Progress = iter,
+) -> Localizations:
+    """Localize every image of an archive; a damaged one is named in the outcome and does not stop the others.
 
     An image without a camera gets a guess from its size. ``listable`` leaves out, and names, the queries that no list
     of poses can hold.
@@ -75,7 +165,7 @@ def localize_queries(
     Raises InputError for cameras of none of the queries, or of other image sizes, all at once, and for features the
     map's cannot be compared with.
     """
-    outcome, sizes = QueriesOutcome(), {}
+    outcome, sizes = Localizations(), {}
     refuse_strange_cameras(cameras, queries)
     for name in queries:
         if listable and not is_listable(name):
@@ -94,15 +184,21 @@ def localize_queries(
             continue
         camera, size = cameras.get(name), sizes[name]
         if camera is None and size is None:
-            outcome.results[name] = Localized(None, 0, 0, (), "no camera is given and the image's size is not known")
+            outcome.results[name] = Localization(None, 0, 0, (), "no camera is given and the image's size is not known")
             continue
         if camera is None:
             outcome.guessed.append(name)
-        chosen = camera or default_camera(size or (1, 1))
-        wanted = tuple(shortlist(name, query))
-        outcome.strangers.update(other for other in wanted if other not in map_)
+        candidates = tuple(shortlist(name, query))
+        outcome.strangers.update(other for other in candidates if other not in map_)
         try:
-            outcome.results[name] = localize(query, chosen, map_, wanted, params, guessed_camera=camera is None)
+            outcome.results[name] = localize_query(
+                query,
+                camera or default_camera(size or (1, 1)),
+                map_,
+                candidates,
+                params,
+                guessed_camera=camera is None,
+            )
         except InputError as cause:
             raise InputError(f"query {name!r:.80}: {cause}") from cause
     outcome.damaged = dict(map_.damaged)
@@ -115,14 +211,14 @@ def refuse_strange_cameras(cameras: Mapping[str, Camera], queries: Iterable[str]
     if cameras and names and not cameras.keys() & set(names):
         hint = suggest(names[0], cameras) or f"; a camera is named {next(iter(cameras))!r:.80}"
         raise InputError(
-            f"none of the {len(cameras)} cameras is of a query: {some(names[:1])} is not among them{hint}. Name "
+            f"none of the {len(cameras)} cameras is of a query: {name_list(names[:1])} is not among them{hint}. Name "
             f"cameras as the archive names its images (sfumato inspect), or give none and they are guessed"
         )
 
 
 def check_output(
     path: str | os.PathLike[str],
-    map_folder: str | os.PathLike[str],
+    map_folder: str | os.PathLike[str] | None,
     inputs: Inputs,
     *,
     overwrite: bool = False,
@@ -140,12 +236,13 @@ def check_output(
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise FileError(f"cannot write {path}: it is a folder, or its folder is missing")
     for place, kind in ((path, POSES), (path.with_suffix(".json"), TABLE)):
-        refuse_existing(place, kind, {**parts_of_map(map_folder), **inputs}, overwrite=overwrite)
+        parts = {} if map_folder is None else map_paths(map_folder)
+        refuse_existing(place, kind, {**parts, **inputs}, overwrite=overwrite)
 
 
 def save_outcome(
     path: str | os.PathLike[str],
-    outcome: QueriesOutcome,
+    outcome: Localizations,
     params: LocalizeParams,
     facts: Mapping[str, Any] | None = None,
 ) -> Path:
@@ -173,7 +270,7 @@ def save_outcome(
     return table
 
 
-def summarise(outcome: QueriesOutcome) -> dict[str, Any]:
+def summarise(outcome: Localizations) -> dict[str, Any]:
     """Return the counts of an outcome as plain values."""
     inliers = [result.inliers for result in outcome.results.values() if result.pose is not None]
     return {

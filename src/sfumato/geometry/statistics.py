@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
-from sfumato.geometry.cameras import angle_between, from_rigid, nearest_rotation
+from sfumato.geometry.cameras import angle_between, nearest_rotation
+from sfumato.geometry.colmap import from_rigid
 from sfumato.types.scene import Pose
 
 Floats = NDArray[np.float64]

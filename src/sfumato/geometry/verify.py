@@ -6,7 +6,7 @@ neither the order nor the number of threads changes anything. Knows positions, c
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
-from sfumato.geometry.pycolmap import load_pycolmap
+from sfumato.geometry.colmap import load_pycolmap
+from sfumato.types.progress import Progress
 from sfumato.types.scene import Pose
 
 # ----------------------------------------------------------------
@@ -120,7 +121,7 @@ class VerifyParams:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Side:
+class ImagePoints:
     """One image of a pair: its name, its camera as pycolmap has it, and points (N, 2) float64 in COLMAP's pixels."""
 
     name: str
@@ -128,10 +129,10 @@ class Side:
     points: NDArray[np.float64]
 
 
-Estimate = Callable[[Side, Side, NDArray[np.uint32]], Any]
+Estimator = Callable[[ImagePoints, ImagePoints, NDArray[np.uint32]], Any]
 
 
-def estimator(params: VerifyParams) -> Estimate:
+def estimator(params: VerifyParams) -> Estimator:
     """Return a function that estimates the geometry of two images, as a ``pycolmap.TwoViewGeometry``."""
     pycolmap = load_pycolmap()
     options = pycolmap.TwoViewGeometryOptions()
@@ -142,31 +143,31 @@ def estimator(params: VerifyParams) -> Estimate:
     options.ransac.max_num_trials = MOST_TRIALS
     options.ransac.random_seed = params.seed
 
-    def estimate(side0: Side, side1: Side, rows: NDArray[np.uint32]) -> Any:
+    def estimate(side0: ImagePoints, side1: ImagePoints, rows: NDArray[np.uint32]) -> Any:
         if len(rows) < params.min_inliers:
-            return refused()
+            return no_geometry()
         known = side0.camera.has_prior_focal_length and side1.camera.has_prior_focal_length
         first = calibrated(side0, side1, rows, options.ransac) if known else None
         if first is not None and not is_believable(first, side0, side1, rows, params):
-            return refused()  # as most pairs that see nothing in common: the rest need not be tried
+            return no_geometry()  # as most pairs that see nothing in common: the rest need not be tried
         geometry = pycolmap.estimate_two_view_geometry(
             side0.camera, side0.points, side1.camera, side1.points, rows, options
         )
         if first is not None and geometry.config == int(pycolmap.TwoViewGeometryConfiguration.UNCALIBRATED):
             return first  # what fits better without cameras that are known fits by chance
-        return geometry if is_believable(geometry, side0, side1, rows, params) else refused()
+        return geometry if is_believable(geometry, side0, side1, rows, params) else no_geometry()
 
     return estimate
 
 
-def calibrated(side0: Side, side1: Side, rows: NDArray[np.uint32], ransac: Any) -> Any:
+def calibrated(side0: ImagePoints, side1: ImagePoints, rows: NDArray[np.uint32], ransac: Any) -> Any:
     """Return the geometry that fits most matches of two images whose cameras are known."""
     pycolmap = load_pycolmap()
     found = pycolmap.estimate_essential_matrix(
         side0.points[rows[:, 0]], side1.points[rows[:, 1]], side0.camera, side1.camera, ransac
     )
     if found is None:
-        return refused()
+        return no_geometry()
     return pycolmap.TwoViewGeometry(
         config=int(pycolmap.TwoViewGeometryConfiguration.CALIBRATED),
         E=found["E"],
@@ -175,14 +176,16 @@ def calibrated(side0: Side, side1: Side, rows: NDArray[np.uint32], ransac: Any) 
     )
 
 
-def is_believable(geometry: Any, side0: Side, side1: Side, rows: NDArray[np.uint32], params: VerifyParams) -> bool:
+def is_believable(
+    geometry: Any, side0: ImagePoints, side1: ImagePoints, rows: NDArray[np.uint32], params: VerifyParams
+) -> bool:
     """Tell whether a geometry has enough inliers, and more than wrong matches would have found another for.
 
     Wrong matches fit an epipolar geometry easily; a plane is too much to ask of them.
     """
     kinds = load_pycolmap().TwoViewGeometryConfiguration
     inliers, limit = len(geometry.inlier_matches), log10(params.max_false_alarms)
-    if not enough(inliers, len(rows), params):
+    if not has_enough(inliers, len(rows), params):
         return False
     if geometry.config == int(kinds.CALIBRATED) and geometry.E is not None:
         rays = _rays(side0, rows[:, 0]), _rays(side1, rows[:, 1])
@@ -195,17 +198,17 @@ def is_believable(geometry: Any, side0: Side, side1: Side, rows: NDArray[np.uint
     return True
 
 
-def known_geometry(params: VerifyParams, poses: Mapping[str, Pose]) -> Estimate:
+def known_geometry(params: VerifyParams, poses: Mapping[str, Pose]) -> Estimator:
     """Return a function that keeps the matches of two images which agree with the images' poses."""
     pycolmap = load_pycolmap()
 
-    def estimate(side0: Side, side1: Side, rows: NDArray[np.uint32]) -> Any:
+    def estimate(side0: ImagePoints, side1: ImagePoints, rows: NDArray[np.uint32]) -> Any:
         if len(rows) == 0 or side0.name not in poses or side1.name not in poses:
-            return refused()
+            return no_geometry()
         errors = epipolar_errors_px((side0, poses[side0.name]), (side1, poses[side1.name]), rows)
         inliers = rows[(errors <= params.max_error_px).all(axis=1)]
-        if not enough(len(inliers), len(rows), params):
-            return refused()
+        if not has_enough(len(inliers), len(rows), params):
+            return no_geometry()
         kind = int(pycolmap.TwoViewGeometryConfiguration.CALIBRATED)
         return pycolmap.TwoViewGeometry(config=kind, inlier_matches=np.ascontiguousarray(inliers))
 
@@ -213,7 +216,7 @@ def known_geometry(params: VerifyParams, poses: Mapping[str, Pose]) -> Estimate:
 
 
 def epipolar_errors_px(
-    view0: tuple[Side, Pose], view1: tuple[Side, Pose], rows: NDArray[np.uint32]
+    view0: tuple[ImagePoints, Pose], view1: tuple[ImagePoints, Pose], rows: NDArray[np.uint32]
 ) -> NDArray[np.float64]:
     """Return how far matched points lie from each other's epipolar lines, (M, 2): in image 0 and in image 1, in pixels.
 
@@ -235,18 +238,18 @@ def epipolar_errors_px(
     return result
 
 
-def _rays(side: Side, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
+def _rays(side: ImagePoints, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
     """Return where keypoints are seen by a camera without distortion and of focal length 1, (M, 3)."""
     places = np.nan_to_num(np.asarray(side.camera.cam_from_img(side.points[rows]), np.float64), nan=np.inf)
     return np.column_stack([places, np.ones(len(rows))])
 
 
-def enough(inliers: int, matches: int, params: VerifyParams) -> bool:
+def has_enough(inliers: int, matches: int, params: VerifyParams) -> bool:
     """Tell whether so many verified matches make a verified pair."""
     return inliers >= params.min_inliers and inliers >= params.min_inlier_ratio * matches
 
 
-def refused() -> Any:
+def no_geometry() -> Any:
     """Return the geometry of two images that have none in common; its kind is said, which newer COLMAPs rely on."""
     pycolmap = load_pycolmap()
     return pycolmap.TwoViewGeometry(config=int(pycolmap.TwoViewGeometryConfiguration.DEGENERATE))
@@ -254,7 +257,6 @@ def refused() -> Any:
 
 __all__ = ["VerifiedPair", "VerifyOutcome", "VerifyParams", "verify"]
 
-Progress = Callable[[Iterable[Any]], Iterable[Any]]
 
 AT_ONCE = 64
 KEPT_IMAGES = 512
@@ -314,12 +316,12 @@ def verify(
         images = {image.image_id: image for image in opened.read_all_images()}
 
         @lru_cache(KEPT_IMAGES)
-        def side(number: int) -> Side:
+        def side(number: int) -> ImagePoints:
             camera = opened.read_camera(images[number].camera_id)
             points = np.asarray(opened.read_keypoints(number), np.float64).reshape(-1, 2)
-            return Side(images[number].name, camera, points)
+            return ImagePoints(images[number].name, camera, points)
 
-        def task(pair_id: int) -> tuple[tuple[int, int], Side, Side, NDArray[np.uint32]]:
+        def task(pair_id: int) -> tuple[tuple[int, int], ImagePoints, ImagePoints, NDArray[np.uint32]]:
             first, second = pycolmap.pair_id_to_image_pair(pair_id)
             return (first, second), side(first), side(second), opened.read_matches(first, second)
 
@@ -333,7 +335,7 @@ def verify(
     return VerifyOutcome(tuple(pairs))
 
 
-def _mapped(pool: ThreadPoolExecutor, estimate: Estimate, tasks: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
+def _mapped(pool: ThreadPoolExecutor, estimate: Estimator, tasks: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
     """Yield each task with its result, in order, with a bounded number of them under way."""
     while batch := list(islice(tasks, AT_ONCE)):
         futures = [pool.submit(estimate, *task[1:]) for task in batch]

@@ -12,14 +12,14 @@ import struct
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import ImageError, SfumatoError
+from sfumato.errors import FileError, ImageError, SfumatoError
 from sfumato.types.clear import Image
 
 SUFFIXES = (
@@ -111,7 +111,7 @@ def image_format(head: bytes) -> str | None:
     return next((kind for start, kind in SIGNATURES.items() if head.startswith(start)), None)
 
 
-def told_by_cv(cause: Exception, error: SfumatoError) -> SfumatoError:
+def opencv_error(cause: Exception, error: SfumatoError) -> SfumatoError:
     """Return ``error`` for what OpenCV raised; raise MemoryError if it was that."""
     if getattr(cause, "code", 0) == -4:
         raise MemoryError(str(error)) from cause
@@ -153,7 +153,7 @@ def _decode(path: Path, data: bytes) -> NDArray[np.uint8] | None:
             pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_ANYCOLOR)
         except cv2.error as cause:
             told = ImageError(f"{path} cannot be decoded, it may be too large or damaged: {cause.err}")
-            raise told_by_cv(cause, told) from cause
+            raise opencv_error(cause, told) from cause
     return pixels
 
 
@@ -249,3 +249,26 @@ def focal_from_exif(path: str | os.PathLike[str], size: tuple[int, int]) -> floa
     if not camera.has_prior_focal_length:
         return None
     return float(camera.mean_focal_length() * max(size) / max(camera.width, camera.height))
+
+
+def read_focal_lengths(
+    folder: str | os.PathLike[str], sizes: Mapping[str, tuple[int, int]]
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Return the focal lengths, in pixels, that the EXIF of photos in a folder gives, and why others cannot be read.
+
+    ``sizes``: (width, height) of each image by the name of its photo. Raises FileError if there is no such folder.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileError(f"{folder} is not a folder of photos: check the path")
+    lengths: dict[str, float] = {}
+    problems: dict[str, str] = {}
+    for name, size in sizes.items():
+        try:
+            focal = focal_from_exif(folder / name, size)  # a link is followed, as when the photo was concealed
+        except ImageError as problem:
+            problems[name] = str(problem)
+            continue
+        if focal is not None:
+            lengths[name] = focal
+    return lengths, problems

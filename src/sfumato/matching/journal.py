@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finished pairs on their way to a match file: locked, append-only, readable after a kill at any moment.
+"""Journal of finished pairs on their way to a match file, and the rule which files a match file may replace.
 
-A journal is a mark, a record of what is being made, and a record a pair. A record is its length, the CRC-32 of its
-payload, and the payload, all little-endian; nothing before the last record is ever changed. Knows no HDF5.
+A journal is locked, append-only and readable after a kill at any moment: a mark, a record of what is being made, and a
+record per pair. A record is its length, the CRC-32 of its payload, and the payload, all little-endian; nothing before
+the last record is ever changed. What a match file may replace is decided by what a file holds, never by its name.
 """
 
 import logging
@@ -11,15 +12,15 @@ import struct
 import time
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sfumato.errors import FileError, InputError, SfumatoError
-from sfumato.files.atomic import open_locked
+from sfumato.errors import FileError, InputError
+from sfumato.files.atomic import LockedFile, explain_errors
+from sfumato.files.hdf5 import DAMAGE, SIGNATURE, find_group, open_hdf5
 from sfumato.matching.match_file import FORMAT, MATCHES, SCORES
 from sfumato.types.scene import Matches
 
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entry:
+class PairRecord:
     """Matches of one pair, with the number of features and the checksum of each of the two images."""
 
     names: tuple[str, str]
@@ -59,16 +60,16 @@ class Entry:
         return b"".join([head, *names, *(array.tobytes() for array in arrays)])
 
     @classmethod
-    def unpack(cls, payload: bytes) -> "Entry":
+    def unpack(cls, payload: bytes) -> "PairRecord":
         """Read what ``pack`` wrote; anything else is an InputError."""
         try:
-            first, second, count0, count1, found, sum0, sum1 = PAIR.unpack_from(payload)
+            first, second, count0, count1, count, sum0, sum1 = PAIR.unpack_from(payload)
             texts, numbers = PAIR.size + first, PAIR.size + first + second
-            if len(payload) != numbers + 12 * found:
+            if len(payload) != numbers + 12 * count:
                 raise InputError("a record has another length than it says")
             names = (_text(payload[PAIR.size : texts]), _text(payload[texts:numbers]))
-            indices = np.frombuffer(payload, "<i4", 2 * found, numbers).reshape(found, 2)
-            matches = Matches(indices, np.frombuffer(payload, "<f4", found, numbers + 8 * found))
+            indices = np.frombuffer(payload, "<i4", 2 * count, numbers).reshape(count, 2)
+            matches = Matches(indices, np.frombuffer(payload, "<f4", count, numbers + 8 * count))
             return cls(names, (count0, count1), (sum0.decode("ascii"), sum1.decode("ascii")), matches)
         except (struct.error, UnicodeError) as cause:
             raise InputError("a record is damaged") from cause
@@ -78,18 +79,16 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-class Journal:
-    """An open and locked journal; ``purpose`` says what is being made, and is empty if nobody said so yet."""
+class Journal(LockedFile):
+    """An open and locked journal; ``purpose`` says what is being made, and is empty as long as nothing does."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         self.purpose = ""
-        self.end = 0
-        self._synced, self._unsynced = time.monotonic(), 0
-        with explained(f"cannot write {path}", "check the folder and its permissions"):
-            self.fd = open_locked(path)
+        self._sync_time, self._unsynced = time.monotonic(), 0
+        with explain_errors(f"cannot write {path}", "check the folder and its permissions"):
+            super().__init__(path)
         try:
-            with explained(f"cannot read {path}", "move it away"):
+            with explain_errors(f"cannot read {path}", "move it away"):
                 self._open()
         except BaseException:
             self.close()
@@ -106,16 +105,16 @@ class Journal:
 
     def begin(self, purpose: str) -> None:
         """Forget what is in the file and say what is being made."""
-        with explained(f"cannot write {self.path}", "free space and run again"):
+        with explain_errors(f"cannot write {self.path}", "free space and run again"):
             os.ftruncate(self.fd, 0)
-            self._write(MARK + _framed(purpose.encode()), 0)
+            self.write(MARK + _frame(purpose.encode()), 0)
         self.purpose, self.end = purpose, len(MARK) + FRAME.size + len(purpose.encode())
 
-    def salvage(self) -> Iterator[tuple[int, Entry]]:
+    def salvage(self) -> Iterator[tuple[int, PairRecord]]:
         """Yield every intact record of an interrupted run with its address; cut off what is behind the last."""
         while (payload := self._payload(self.end)) is not None:
             try:
-                entry = Entry.unpack(payload)
+                entry = PairRecord.unpack(payload)
             except InputError:
                 break
             address, self.end = self.end, self.end + FRAME.size + len(payload)
@@ -123,47 +122,32 @@ class Journal:
         size = os.fstat(self.fd).st_size
         if size > self.end:
             log.warning("%s: dropped %d bytes at its end that are no whole pair", self.path, size - self.end)
-            with explained(f"cannot write {self.path}", "check its permissions"):
+            with explain_errors(f"cannot write {self.path}", "check its permissions"):
                 os.ftruncate(self.fd, self.end)
 
-    def append(self, entry: Entry) -> int:
+    def append(self, entry: PairRecord) -> int:
         """Write a record and return its address. When this returns, a kill no longer loses it."""
-        record = _framed(entry.pack())
-        with explained(f"cannot write {self.path}", "the pairs before are in it; free space and run again"):
-            try:
-                self._write(record, self.end)
-            except BaseException:
-                with suppress(OSError):
-                    os.ftruncate(self.fd, self.end)
-                raise
+        record = _frame(entry.pack())
+        with explain_errors(f"cannot write {self.path}", "the pairs before are in it; free space and run again"):
+            with self.rollback():
+                self.write(record, self.end)
             self._unsynced += len(record)
-            if self._unsynced > SYNC_BYTES or time.monotonic() - self._synced > SYNC_SECONDS:
+            if self._unsynced > SYNC_BYTES or time.monotonic() - self._sync_time > SYNC_SECONDS:
                 self.sync()
         address, self.end = self.end, self.end + len(record)
         return address
 
-    def read(self, address: int) -> Entry:
+    def read(self, address: int) -> PairRecord:
         """Return the record at an address."""
         payload = self._payload(address)
         if payload is None:
             raise FileError(f"{self.path} was damaged while it was in use, at byte {address}: run again")
-        return Entry.unpack(payload)
+        return PairRecord.unpack(payload)
 
     def sync(self) -> None:
         """Wait until everything is on the disk."""
         os.fsync(self.fd)
-        self._synced, self._unsynced = time.monotonic(), 0
-
-    def remove(self) -> None:
-        """Delete the file."""
-        with suppress(FileNotFoundError):
-            self.path.unlink()
-
-    def close(self) -> None:
-        """Close the file, which releases the lock."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
+        self._sync_time, self._unsynced = time.monotonic(), 0
 
     def _payload(self, address: int) -> bytes | None:
         """Return the payload of the record at an address, or None if no intact one is there."""
@@ -176,36 +160,14 @@ class Journal:
         payload = os.pread(self.fd, length, address + FRAME.size)
         return payload if len(payload) == length and zlib.crc32(payload) == checksum else None
 
-    def _write(self, data: bytes, address: int) -> None:
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(self.fd, view, address)
-            view, address = view[written:], address + written
 
-
-def _framed(payload: bytes) -> bytes:
+def _frame(payload: bytes) -> bytes:
     return FRAME.pack(len(payload), zlib.crc32(payload)) + payload
 
 
-@contextmanager
-def explained(what: str, advice: str) -> Iterator[None]:
-    """Turn every problem of a file into a FileError that says what, where, and what to do."""
-    try:
-        yield
-    except InputError as cause:
-        raise FileError(f"{what}: {cause}; {advice}") from cause
-    except SfumatoError:
-        raise
-    except (OSError, RuntimeError) as cause:
-        raise FileError(f"{what}: {getattr(cause, 'strerror', None) or cause}; {advice}") from cause
+# --- what a match file may replace: match files, and nothing that somebody may still need
 
 
-# ----------------------------------------------------------------
-# Which files a match file may take the place of: match files, and nothing that somebody may still need
-# Looks at what a file is, never at its name. Knows no archive and no features.
-
-
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
 OTHERS = b"sfumato-archive", b"sfumato-public-points"
 WINDOW = 2**20
 
@@ -216,12 +178,12 @@ def parts_of(target: Path) -> tuple[Path, Path]:
 
 
 def refuse_inputs(output: str | os.PathLike[str], inputs: Mapping[str, str | os.PathLike[str] | None]) -> None:
-    """Refuse to write to a file that is read: ``inputs`` are files by what they are, None for one not given."""
+    """Refuse to write to a file that is read: ``inputs`` are files by what they are, None for one that is absent."""
     target = Path(os.path.realpath(output))
-    for what, given in inputs.items():
+    for what, path in inputs.items():
         for place in (target, *parts_of(target)):
-            if given is not None and _is_same(place, Path(given)):
-                raise FileError(f"cannot write to {output}: it is {what}, {given}; choose another output")
+            if path is not None and _is_same(place, Path(path)):
+                raise FileError(f"cannot write to {output}: it is {what}, {path}; choose another output")
 
 
 def _is_same(one: Path, other: Path) -> bool:
@@ -235,11 +197,9 @@ def refuse_irreplaceable(path: Path, target: Path) -> None:
     """Refuse to replace what is no match file, ours or hloc's, whole or cut off. ``path`` is how its user calls it."""
     if not target.exists() or target.stat().st_size == 0:
         return
-    found = _kind(target)
-    if found:
-        raise FileError(
-            f"{path} is {found}: only a match file is ever replaced; choose another output, or move it away"
-        )
+    kind = _kind(target)
+    if kind:
+        raise FileError(f"{path} is {kind}: only a match file is ever replaced; choose another output, or move it away")
 
 
 def is_match_file(target: Path) -> bool:
@@ -249,8 +209,6 @@ def is_match_file(target: Path) -> bool:
 
 def _kind(target: Path) -> str:
     """Return what a file is, or an empty text for a match file."""
-    import h5py
-
     try:
         with target.open("rb") as raw:
             if raw.read(len(SIGNATURE)) != SIGNATURE:
@@ -258,31 +216,25 @@ def _kind(target: Path) -> str:
     except OSError as cause:
         raise FileError(f"cannot read {target}: {cause.strerror}; check its permissions") from cause
     try:
-        with h5py.File(target, "r", locking="best-effort") as file:
+        with open_hdf5(target) as file:
             if "format" in file.attrs:
-                found = file.attrs["format"]
-                ours = found == FORMAT or (isinstance(found, bytes) and found == FORMAT.encode())
-                return "" if ours else "another kind of file, not matches"
-            return "" if _is_hlocs(file) else "another kind of HDF5 file, not matches"
-    except (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, SystemError):
+                name = file.attrs["format"]
+                is_ours = name == FORMAT or (isinstance(name, bytes) and name == FORMAT.encode())
+                return "" if is_ours else "another kind of file, not matches"
+            return "" if _holds_pairs(file) else "another kind of HDF5 file, not matches"
+    except DAMAGE:  # FileError is an OSError
         return "" if _was_match_file(target) else "a damaged HDF5 file that may not have been matches"
 
 
-def _is_hlocs(file: Any) -> bool:
+def _holds_pairs(file: Any) -> bool:
     """Tell whether everything in a file is a pair of hloc's; an empty file is one without pairs."""
-    import h5py
-
     if not len(file):
         return not len(file.attrs)
-    for outer in file:
-        group = file.get(outer) if isinstance(file.get(outer, getlink=True), h5py.HardLink) else None
-        if not isinstance(group, h5py.Group) or not len(group):
-            return False
-        for inner in group:
-            pair = group.get(inner) if isinstance(group.get(inner, getlink=True), h5py.HardLink) else None
-            if not isinstance(pair, h5py.Group) or MATCHES not in pair:
-                return False
-    return True
+    try:
+        groups = [find_group(file, outer) for outer in file]
+        return all(len(group) and all(MATCHES in find_group(group, inner) for inner in group) for group in groups)
+    except InputError:
+        return False
 
 
 def _was_match_file(target: Path) -> bool:

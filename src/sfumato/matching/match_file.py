@@ -17,21 +17,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import FileError, InputError, SfumatoError
+from sfumato.errors import FileError, InputError
+from sfumato.files.hdf5 import explain_damage, find_array, find_group, open_hdf5
 from sfumato.matching.mutual import MatchParams
 from sfumato.types.scene import Matches
 
 FORMAT, VERSION = "sfumato-matches", 1
 MATCHES, SCORES, DISTANCES = "matches0", "matching_scores0", "distances"
-FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
-MOST_SHRUNK = 1100
-"""No filter of these makes data smaller than one 1,032nd."""
 LARGEST_TABLE = 2**30
+ADVICE = "match again, with --overwrite"
 
 
 @dataclass(frozen=True, slots=True)
-class Purpose:
-    """What a match file was made with: parameters, and of each image its number of features and checksum."""
+class Provenance:
+    """What a match file was made with: parameters, and the number of features and the checksum of each image."""
 
     parameters: Mapping[str, Any]
     images: Mapping[str, tuple[int, str]] = field(default_factory=dict)
@@ -72,35 +71,33 @@ def load_matches(path: str | os.PathLike[str]) -> "MatchFile":
 class MatchFile(Mapping[tuple[str, str], Matches]):
     """A read-only mapping of pairs of image names to Matches, in either order of the two names.
 
-    Asked for (b, a) where (a, b) is stored, it swaps the columns. ``purpose`` is what the file was made with, None for
-    one that hloc wrote: its pairs are then listed as it spells them, with - for /, and distances are derived from its
-    scores, d = 2 sqrt(1 - score), score 1 being distance 0.
+    Asked for (b, a) where (a, b) is stored, it swaps the columns. ``provenance`` is what the file was made with, None
+    for one that hloc wrote: its pairs are then listed as it spells them, with - for /, and distances are derived from
+    its scores, d = 2 sqrt(1 - score), score 1 being distance 0.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        import h5py
-
         self.path = Path(path)
         if not self.path.is_file():
             raise FileError(f"{self.path}: no such match file; check the path")
         try:
-            self._file = h5py.File(self.path, "r", locking="best-effort")
-        except (OSError, RuntimeError, ValueError) as cause:
-            raise FileError(f"{self.path} is not a complete HDF5 file: match again, with --overwrite") from cause
+            self._file = open_hdf5(self.path)
+        except FileError as cause:
+            raise FileError(f"{cause}: {ADVICE}") from cause
         try:
-            with self._told():
-                self.purpose = self._read_purpose()
+            with self._explain_damage():
+                self.provenance = self._read_provenance()
         except BaseException:
             self.close()
             raise
-        self._names = {group_name(name): name for name in self.purpose.images} if self.purpose else {}
+        self._names = {group_name(name): name for name in self.provenance.images} if self.provenance else {}
 
     def __getitem__(self, pair: tuple[str, str]) -> Matches:
         place = self._find(pair)
         if place is None:
             raise KeyError(pair)
         (first, second), swapped = place
-        with self._told(f", pair {first} {second}"):
+        with self._explain_damage(f", pair {first} {second}"):
             matches = self._read(first, second)
         if not swapped:
             return matches
@@ -111,14 +108,14 @@ class MatchFile(Mapping[tuple[str, str], Matches]):
         return self._find(pair) is not None
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        with self._told():
+        with self._explain_damage():
             for first in self._file:
-                for second in self._group(self._file, first):
+                for second in find_group(self._file, first):
                     yield self._names.get(first, first), self._names.get(second, second)
 
     def __len__(self) -> int:
-        with self._told():
-            return sum(len(self._group(self._file, first)) for first in self._file)
+        with self._explain_damage():
+            return sum(len(find_group(self._file, first)) for first in self._file)
 
     __eq__ = object.__eq__  # a comparison by content would read everything
     __hash__ = object.__hash__
@@ -138,34 +135,36 @@ class MatchFile(Mapping[tuple[str, str], Matches]):
     ) -> None:
         self.close()
 
-    def whole_pairs(self) -> Iterator[tuple[str, str]]:
+    def intact_pairs(self) -> Iterator[tuple[str, str]]:
         """Yield the pairs whose lists are there and of the right length; nothing in them is read."""
-        with self._told():
+        with self._explain_damage():
             for first in self._file:
-                outer = self._group(self._file, first)
+                outer = find_group(self._file, first)
                 for second in outer:
-                    if self._is_whole(outer, first, second):
+                    if self._is_intact(outer, first, second):
                         yield self._names.get(first, first), self._names.get(second, second)
 
-    def _is_whole(self, outer: Any, first: str, second: str) -> bool:
+    def _is_intact(self, outer: Any, first: str, second: str) -> bool:
         """Tell whether a pair has its lists, of the right length; quick, for there may be very many."""
         import h5py
 
         try:
             place, lists = outer.id, []
-            for key in (second, MATCHES, SCORES if self.purpose is None else DISTANCES):
+            for key in (second, MATCHES, SCORES if self.provenance is None else DISTANCES):
                 if place.links.get_info(key.encode()).type != h5py.h5l.TYPE_HARD:
                     return False
-                found = h5py.h5o.open(place, key.encode())
-                if place is outer.id and isinstance(found, h5py.h5g.GroupID):
-                    place = found
-                elif isinstance(found, h5py.h5d.DatasetID) and len(found.shape) == 1:
-                    lists.append(found.shape[0])
+                member = h5py.h5o.open(place, key.encode())
+                if place is outer.id and isinstance(member, h5py.h5g.GroupID):
+                    place = member
+                elif isinstance(member, h5py.h5d.DatasetID) and len(member.shape) == 1:
+                    lists.append(member.shape[0])
                 else:
                     return False
         except (KeyError, RuntimeError, ValueError):
             return False
-        expected = lists[0] if self.purpose is None else self.purpose.images.get(self._names.get(first, ""), (-1,))[0]
+        expected = (
+            lists[0] if self.provenance is None else self.provenance.images.get(self._names.get(first, ""), (-1,))[0]
+        )
         return len(lists) == 2 and lists[0] == expected
 
     def _find(self, pair: object) -> tuple[tuple[str, str], bool] | None:
@@ -175,62 +174,39 @@ class MatchFile(Mapping[tuple[str, str], Matches]):
         first, second = (name.replace("/", "-") for name in pair)
         if self._names and (self._names.get(first) != pair[0] or self._names.get(second) != pair[1]):
             return None  # another image of the same spelling
-        with self._told():
+        with self._explain_damage():
             for swapped, (outer, inner) in enumerate(((first, second), (second, first))):
-                if outer in self._file and inner in self._group(self._file, outer):
+                if outer in self._file and inner in find_group(self._file, outer):
                     return (outer, inner), bool(swapped)
         return None
 
     def _read(self, first: str, second: str) -> Matches:
-        group = self._group(self._group(self._file, first), second)
-        rows = self._array(group, MATCHES, "iu")
-        found = np.flatnonzero(rows != -1)
-        partners = rows[found].astype(np.int64)
+        group = find_group(find_group(self._file, first), second)
+        rows = self._list(group, MATCHES, "iu")
+        matched = np.flatnonzero(rows != -1)
+        partners = rows[matched].astype(np.int64)
         if (partners < 0).any():
             raise InputError(f"{MATCHES} holds negative rows: hloc's int16 overflows above 32,767 keypoints")
-        if self.purpose is None:
-            scores = self._array(group, SCORES, "f")
+        if self.provenance is None:
+            scores = self._list(group, SCORES, "f")
             if len(scores) != len(rows) or np.isnan(scores).any():
                 raise InputError(f"{SCORES} must be a number for each of the {len(rows)} rows")
-            distances = 2 * np.sqrt(1 - np.clip(scores[found].astype(np.float64), 0, 1))
+            distances = 2 * np.sqrt(1 - np.clip(scores[matched].astype(np.float64), 0, 1))
         else:
-            counts = [self.purpose.images[self._names[name]][0] for name in (first, second)]
+            counts = [self.provenance.images[self._names[name]][0] for name in (first, second)]
             if len(rows) != counts[0] or (partners >= counts[1]).any():
                 raise InputError(f"{MATCHES} does not fit images of {counts[0]} and {counts[1]} features")
-            distances = self._array(group, DISTANCES, "f")
-        return Matches(np.stack([found, partners], axis=1), distances.astype(np.float32))
+            distances = self._list(group, DISTANCES, "f")
+        return Matches(np.stack([matched, partners], axis=1), distances.astype(np.float32))
 
-    def _group(self, parent: Any, name: str) -> Any:
-        import h5py
-
-        if not isinstance(parent.get(name, getlink=True), h5py.HardLink):
-            raise InputError(f"{name!r:.80} is a link to somewhere else: links are refused")
-        group = parent[name]
-        if not isinstance(group, h5py.Group):
-            raise InputError(f"{name!r:.80} is not a group: this is no match file")
-        return group
-
-    def _array(self, group: Any, key: str, kinds: str) -> NDArray[Any]:
+    def _list(self, group: Any, key: str, kinds: str) -> NDArray[Any]:
         """Read a dataset of one dimension after checking that the file really holds what it declares."""
-        import h5py
-
-        if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-            raise InputError(f"{key} is missing or a link")
-        data = group[key]
-        if not isinstance(data, h5py.Dataset) or data.dtype.kind not in kinds or len(data.shape) != 1:
+        data = find_array(group, key, self.path.stat().st_size)
+        if data.dtype.kind not in kinds or len(data.shape) != 1:
             raise InputError(f"{key} is not a list of numbers")
-        if data.is_virtual or data.external:
-            raise InputError(f"{key} lies in another file: that is refused")
-        plan = data.id.get_create_plist()
-        used = {plan.get_filter(i)[0] for i in range(plan.get_nfilters())}
-        if not used <= set(FILTERS):
-            raise InputError(f"{key} is packed in a way other than {', '.join(FILTERS.values())}")
-        stored = min(data.id.get_storage_size(), self.path.stat().st_size)
-        if data.size * data.dtype.itemsize > stored * (MOST_SHRUNK if used else 1):
-            raise InputError(f"{key} declares {data.size} numbers, the file holds only {stored} bytes of them")
         return np.asarray(data[()])
 
-    def _read_purpose(self) -> Purpose | None:
+    def _read_provenance(self) -> Provenance | None:
         if "format" not in self._file.attrs:
             return None
         if self._text("format") != FORMAT:
@@ -242,46 +218,40 @@ class MatchFile(Mapping[tuple[str, str], Matches]):
     def _text(self, key: str) -> str:
         if key not in self._file.attrs:
             raise InputError(f"the attribute {key} is missing")
-        found = self._file.attrs.get_id(key)
-        if found.dtype.kind != "S" or found.shape != () or found.dtype.itemsize > LARGEST_TABLE:
+        attribute = self._file.attrs.get_id(key)
+        if attribute.dtype.kind != "S" or attribute.shape != () or attribute.dtype.itemsize > LARGEST_TABLE:
             raise InputError(f"the attribute {key} is not a text")
         return bytes(self._file.attrs[key]).decode("ascii")
 
     @contextmanager
-    def _told(self, where: str = "") -> Iterator[None]:
-        """Say in which file and pair something went wrong; a damaged file fails in many ways inside h5py."""
-        try:
-            if not self._file:
-                raise FileError(f"the match file {self.path} is closed; load it again")
+    def _explain_damage(self, where: str = "") -> Iterator[None]:
+        """Say in which file and pair something went wrong."""
+        if not self._file:
+            raise FileError(f"the match file {self.path} is closed; load it again")
+        with explain_damage(f"{self.path}{where}", ADVICE):
             yield
-        except InputError as cause:
-            raise FileError(f"{self.path}{where}: {cause}") from cause
-        except SfumatoError:
-            raise
-        except (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, SystemError) as cause:
-            raise FileError(f"{self.path}{where} is damaged: {cause}") from cause
 
 
-def _parse(parameters: str, images: str, recipes: str) -> Purpose:
+def _parse(parameters: str, images: str, recipes: str) -> Provenance:
     try:
-        found = json.loads(parameters), json.loads(images), json.loads(recipes)
-        MatchParams(**found[0])
-        table = {name: (int(count), str(checksum)) for name, (count, checksum) in found[1].items()}
+        settings, facts, texts = json.loads(parameters), json.loads(images), json.loads(recipes)
+        MatchParams(**settings)
+        table = {name: (int(count), str(checksum)) for name, (count, checksum) in facts.items()}
         if len({group_name(name) for name in table}) != len(table):
             raise InputError("two of its images are spelt alike")
-        return Purpose(found[0], table, tuple(str(recipe) for recipe in found[2]))
+        return Provenance(settings, table, tuple(str(recipe) for recipe in texts))
     except InputError:
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as cause:
         raise InputError("what it was made with cannot be read") from cause
 
 
-def purpose_texts(purpose: Purpose) -> dict[str, str]:
+def provenance_texts(provenance: Provenance) -> dict[str, str]:
     """Return the root attributes of a match file."""
     return {
         "format": FORMAT,
         "version": str(VERSION),
-        "parameters": json.dumps(purpose.parameters, sort_keys=True),
-        "images": json.dumps({name: list(facts) for name, facts in sorted(purpose.images.items())}),
-        "recipes": json.dumps(sorted(purpose.recipes)),
+        "parameters": json.dumps(provenance.parameters, sort_keys=True),
+        "images": json.dumps({name: list(facts) for name, facts in sorted(provenance.images.items())}),
+        "recipes": json.dumps(sorted(provenance.recipes)),
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write a match file so that nothing finished is lost: to a journal first, to HDF5 at the end and at once.
+"""Writer of match files that loses nothing finished: to a journal first, to HDF5 at the end and at once.
 
 Never imports the clear types; what is written are rows and distances.
 """
@@ -18,23 +18,23 @@ from typing import Any
 import numpy as np
 
 from sfumato.errors import FileError, InputError, SfumatoError
-from sfumato.files.atomic import Sink
-from sfumato.matching.journal import Entry, Journal, explained, parts_of, refuse_inputs, refuse_irreplaceable
-from sfumato.matching.many import ArchiveImages
+from sfumato.files.atomic import Sink, explain_errors, replace_file
+from sfumato.matching.archive_images import ArchiveImages
+from sfumato.matching.journal import Journal, PairRecord, parts_of, refuse_inputs, refuse_irreplaceable
 from sfumato.matching.match_file import (
     DISTANCES,
     MATCHES,
     SCORES,
     MatchFile,
-    Purpose,
+    Provenance,
     group_name,
     parameters_of,
-    purpose_texts,
+    provenance_texts,
     scores_of,
 )
 from sfumato.matching.mutual import MatchParams
 from sfumato.matching.pairs import Pair, PairSet
-from sfumato.store import Archive
+from sfumato.store.archive import Archive
 from sfumato.types.scene import Matches
 
 OVERHEAD = 2048
@@ -65,8 +65,8 @@ class MatchWriter:
         self.done = PairSet()
         self._target = Path(os.path.realpath(path))
         self._part, self._new = parts_of(self._target)
-        self._images = ArchiveImages(archive)
-        self._parameters = parameters_of(params or MatchParams())
+        self.images, self.params = ArchiveImages(archive), params or MatchParams()
+        self._parameters = parameters_of(self.params)
         self._overwrite = overwrite
         self._journal: Journal | None = None
         self._base: MatchFile | None = None
@@ -84,7 +84,7 @@ class MatchWriter:
             raise FileError(f"cannot write {self.path}: there is no folder {self._target.parent}; create it")
         if self._target.exists() and not self._target.is_file():
             raise FileError(f"cannot write {self.path}: it exists and is not a file; choose another path")
-        refuse_inputs(self.path, {"the archive": self._images.archive.path})
+        refuse_inputs(self.path, {"the archive": self.images.archive.path})
         if self._overwrite:
             refuse_irreplaceable(self.path, self._target)
         fresh = not os.path.lexists(self._part)
@@ -96,7 +96,7 @@ class MatchWriter:
             elif self._target.exists():
                 self._base = MatchFile(self._target)
                 self._check_base(self._base)
-                self.done = self._whole_pairs(self._base)
+                self.done = self._intact_pairs(self._base)
             self._salvage(self._journal)
             self.done = PairSet(self._known_pairs())
         except BaseException:
@@ -113,9 +113,9 @@ class MatchWriter:
 
     def add(self, pair: Pair, matches: Matches) -> None:
         """Write the matches of two images. When this returns, a kill no longer loses them."""
-        journal = self._opened()
-        facts = self._images.facts(pair[0]), self._images.facts(pair[1])
-        entry = Entry(pair, (facts[0].count, facts[1].count), (facts[0].checksum, facts[1].checksum), matches)
+        journal = self._open_journal()
+        facts = self.images.facts(pair[0]), self.images.facts(pair[1])
+        entry = PairRecord(pair, (facts[0].count, facts[1].count), (facts[0].checksum, facts[1].checksum), matches)
         entry.check_rows()
         self.expect(pair)
         self._remember(journal.append(entry), entry)
@@ -123,7 +123,7 @@ class MatchWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        journal = self._opened()
+        journal = self._open_journal()
         try:
             if kind is None and self._addresses:
                 self._finish(journal)
@@ -137,22 +137,22 @@ class MatchWriter:
             self._close()
 
     def _check_base(self, base: MatchFile) -> None:
-        if base.purpose is None:
+        if base.provenance is None:
             raise FileError(f"{self.path} was not written by Sfumato: choose another file, or --overwrite")
-        self._check_parameters(self.path, base.purpose.parameters)
-        other = [name for name, (_, checksum) in base.purpose.images.items() if self._is_other(name, checksum)]
+        self._check_parameters(self.path, base.provenance.parameters)
+        other = [name for name, (_, checksum) in base.provenance.images.items() if self._is_other(name, checksum)]
         if other:
             raise FileError(
                 f"{self.path} holds matches of other features: {len(other)} of its images, such as {other[0]!r:.80}, "
-                f"are not the ones in {self._images.archive.path}; choose another file, or --overwrite to start anew"
+                f"are not the ones in {self.images.archive.path}; choose another file, or --overwrite to start anew"
             )
-        for name in base.purpose.images:
+        for name in base.provenance.images:
             self._spell(name)
 
-    def _check_parameters(self, path: Path, found: Any) -> None:
-        if dict(found) != self._parameters:
-            sides = found, self._parameters
-            keys = [key for key in {**self._parameters, **found} if _differ(key, *sides)]
+    def _check_parameters(self, path: Path, parameters: Any) -> None:
+        if dict(parameters) != self._parameters:
+            sides = parameters, self._parameters
+            keys = [key for key in {**self._parameters, **parameters} if _differ(key, *sides)]
             then, now = (
                 ", ".join(f"{key:.80} {side[key]!s:.80}" if key in side else f"no {key:.80}" for key in keys)
                 for side in sides
@@ -162,10 +162,10 @@ class MatchWriter:
             )
 
     def _is_other(self, name: str, checksum: str) -> bool:
-        if name not in self._images.archive:
+        if name not in self.images.archive:
             return False  # it was taken out of the archive; its matches are as good as before
         try:
-            return self._images.facts(name).checksum != checksum
+            return self.images.facts(name).checksum != checksum
         except SfumatoError:
             return False  # damaged: nothing new will be matched with it
 
@@ -174,9 +174,9 @@ class MatchWriter:
         if not journal.purpose or self._overwrite:
             journal.begin(json.dumps({"parameters": self._parameters, "overwrite": self._overwrite}, sort_keys=True))
         try:
-            found = json.loads(journal.purpose)
-            self._check_parameters(journal.path, found["parameters"])
-            return found["overwrite"] is True
+            purpose = json.loads(journal.purpose)
+            self._check_parameters(journal.path, purpose["parameters"])
+            return purpose["overwrite"] is True
         except (TypeError, ValueError, AttributeError, LookupError, RecursionError) as cause:
             raise FileError(f"{journal.path} is damaged: delete it, or --overwrite to start anew") from cause
 
@@ -185,10 +185,10 @@ class MatchWriter:
         refused: list[Pair] = []
         for address, entry in journal.salvage():
             for name, checksum in zip(entry.names, entry.checksums, strict=True):
-                if name not in self._images.archive or self._is_other(name, checksum):
+                if name not in self.images.archive or self._is_other(name, checksum):
                     raise FileError(
                         f"{journal.path} was begun with other features: image {name!r:.80} is not the one in "
-                        f"{self._images.archive.path}; delete it, or --overwrite to start anew"
+                        f"{self.images.archive.path}; delete it, or --overwrite to start anew"
                     )
             try:
                 self._refuse_impossible(entry)
@@ -201,24 +201,24 @@ class MatchWriter:
         if refused:
             _warn("%s holds matches that the images cannot have", journal.path, refused)
 
-    def _refuse_impossible(self, entry: Entry) -> None:
+    def _refuse_impossible(self, entry: PairRecord) -> None:
         """Refuse an entry with rows that its images do not have, or with other numbers of them."""
         entry.check_rows()
-        most = self._images.archive.places[0].size // 16  # each has a keypoint of so many bytes
+        most = self.images.archive.places[0].size // 16  # each has a keypoint of this many bytes
         for name, count in zip(entry.names, entry.counts, strict=True):
             try:
-                possible = count == self._images.facts(name).count
+                possible = count == self.images.facts(name).count
             except SfumatoError:  # damaged since it was matched
                 possible = count <= most
             if not possible:
                 raise InputError(f"image {name!r:.80} has another number of features")
 
-    def _whole_pairs(self, base: MatchFile) -> PairSet:
-        whole = PairSet(base.whole_pairs())
-        damaged = [pair for pair in base if pair not in whole]
+    def _intact_pairs(self, base: MatchFile) -> PairSet:
+        intact = PairSet(base.intact_pairs())
+        damaged = [pair for pair in base if pair not in intact]
         if damaged:
             _warn("%s is damaged in places", self.path, damaged)
-        return whole
+        return intact
 
     def _known_pairs(self) -> Iterator[Pair]:
         if self._base is not None:
@@ -234,13 +234,13 @@ class MatchWriter:
                 f"hloc's files spell {other!r:.80} and {name!r:.80} alike, with - for /: rename one of these images"
             )
 
-    def _remember(self, address: int, entry: Entry) -> None:
+    def _remember(self, address: int, entry: PairRecord) -> None:
         for name, count, checksum in zip(entry.names, entry.counts, entry.checksums, strict=True):
             if name not in self._numbers:
                 self._numbers[name] = len(self._numbers)
                 self._table[name] = count, checksum
                 with suppress(SfumatoError):  # damaged since it was matched
-                    self._recipes.add(self._images.facts(name).recipe)
+                    self._recipes.add(self.images.facts(name).recipe)
             self._rows.append(self._numbers[name])
         self._addresses.append(address)
         self._size += OVERHEAD + 6 * entry.counts[0] + 4 * len(entry.matches)
@@ -249,7 +249,7 @@ class MatchWriter:
         new, count = self._new, len(self._addresses)
         advice = f"{count} {'pairs are' if count != 1 else 'pair is'} kept in {journal.path}; free space and run again"
         try:
-            with explained(f"cannot write {self.path}", advice):
+            with explain_errors(f"cannot write {self.path}", advice):
                 journal.sync()
                 self._need_space()
                 new.unlink(missing_ok=True)  # left by a kill, or a link to somewhere else
@@ -258,9 +258,7 @@ class MatchWriter:
                 self._write_groups(new, journal)
                 if self._base is None:
                     refuse_irreplaceable(self.path, self._target)
-                os.replace(new, self._target)
-                with suppress(OSError):  # some file systems cannot synchronise a folder
-                    _sync(self._target.parent)
+                replace_file(new, self._target)
         except BaseException:
             with suppress(FileNotFoundError):
                 new.unlink()
@@ -285,19 +283,21 @@ class MatchWriter:
         repeated = np.append(False, (np.diff(low[order]) == 0) & (np.diff(high[order]) == 0))
         adds = self._base is not None
         with Sink(path, keep=adds) as sink, h5py.File(sink, "r+" if adds else "w", libver="latest") as file:
-            for key, text in purpose_texts(self._purpose()).items():
+            for key, text in provenance_texts(self._provenance()).items():
                 file.attrs[key] = np.bytes_(text.encode("ascii"))
             for place in order[~repeated]:
                 _write_pair(file, journal.read(self._addresses[place]))
                 if sink.error:
                     break
 
-    def _purpose(self) -> Purpose:
-        before = self._base.purpose if self._base is not None and self._base.purpose else Purpose(self._parameters)
+    def _provenance(self) -> Provenance:
+        before = (
+            self._base.provenance if self._base is not None and self._base.provenance else Provenance(self._parameters)
+        )
         recipes = self._recipes | set(before.recipes)
-        return Purpose(self._parameters, {**before.images, **self._table}, tuple(recipes))
+        return Provenance(self._parameters, {**before.images, **self._table}, tuple(recipes))
 
-    def _opened(self) -> Journal:
+    def _open_journal(self) -> Journal:
         if self._journal is None:
             raise FileError(f"the writer of {self.path} is not open; use it in a with block")
         return self._journal
@@ -311,7 +311,7 @@ class MatchWriter:
         self._clear()
 
 
-def _write_pair(file: Any, entry: Entry) -> None:
+def _write_pair(file: Any, entry: PairRecord) -> None:
     order = np.argsort(entry.matches.indices[:, 0], kind="stable")
     first, second = entry.matches.indices[order].T
     distances = entry.matches.distances[order]
@@ -337,11 +337,3 @@ def _warn(what: str, path: Path, pairs: list[Pair]) -> None:
     first, second = pairs[0]
     more = f" and {len(pairs) - 1} more" if len(pairs) > 1 else ""
     log.warning(what + ": %r %r%s; they count as not matched yet", path, first[:80], second[:80], more)
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError, VoidDistanceWarning
-from sfumato.subspace.fast import Found, exact_distances, prepare, search, thread_count
-from sfumato.subspace.prepared import Prepared
+from sfumato.subspace.fast import Neighbours, exact_distances, prepare, search, thread_count
+from sfumato.subspace.subspace_set import SubspaceSet
 from sfumato.types.arrays import frozen_array
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 from sfumato.types.extractor import Extractor
@@ -61,12 +61,12 @@ def check_pair(a: Side, b: Side) -> None:
     if a.extractor is not None and b.extractor is not None and not a.extractor.matches(b.extractor):
         raise InputError(f"a and b hold different descriptors: {a.extractor.name} and {b.extractor.name}")
     if a.recipe is not None and b.recipe is not None and a.recipe.space != b.recipe.space:
-        raise InputError(f"these features live in different spaces: {tell_space(a)} and {tell_space(b)}")
+        raise InputError(f"these features live in different spaces: {space_name(a)} and {space_name(b)}")
     if a.origin.shape[1] != b.origin.shape[1]:
         raise InputError(f"a and b live in different spaces: {a.origin.shape[1]} and {b.origin.shape[1]} dimensions")
 
 
-def tell_space(side: Side) -> str:
+def space_name(side: Side) -> str:
     """Return in words where a side lives: the encoders it went through, or none."""
     links = () if side.recipe is None else side.recipe.encoders
     return "+".join(str(link) for link in links) or "no encoder"
@@ -217,7 +217,7 @@ def nearest(
 
 
 def nearest_prepared(
-    queries: Prepared, references: Prepared, k: int, params: MatchParams
+    queries: SubspaceSet, references: SubspaceSet, k: int, params: MatchParams
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return the same as ``nearest`` for sides that were prepared before, so that many questions share the work."""
     found = run_search(queries, references, (k, 0), params)
@@ -226,7 +226,7 @@ def nearest_prepared(
     return distances, np.pad(found.rows0, ((0, 0), (0, missing)), constant_values=-1)
 
 
-def match_prepared(a: Prepared, b: Prepared, params: MatchParams, recipe: Recipe | None = None) -> Matches:
+def match_prepared(a: SubspaceSet, b: SubspaceSet, params: MatchParams, recipe: Recipe | None = None) -> Matches:
     """Match two sides that were prepared before, so that many pairs of one image share the work.
 
     ``recipe`` tells whether they are sealed: then, unless the params say how far, matches end where chance begins.
@@ -237,7 +237,9 @@ def match_prepared(a: Prepared, b: Prepared, params: MatchParams, recipe: Recipe
     return select(run_search(a, b, (count, count if params.mutual else 0), params, limit_of(params)), params)
 
 
-def run_search(a: Prepared, b: Prepared, keep: tuple[int, int], params: MatchParams, limit: float = np.inf) -> Found:
+def run_search(
+    a: SubspaceSet, b: SubspaceSet, keep: tuple[int, int], params: MatchParams, limit: float = np.inf
+) -> Neighbours:
     """Search with the compiled kernels, or on a torch device."""
     if params.device is None:
         return search(a, b, keep, threads=params.threads, limit=limit)
@@ -245,7 +247,7 @@ def run_search(a: Prepared, b: Prepared, keep: tuple[int, int], params: MatchPar
 
     sides = (a.origin, a.basis, b.origin, b.basis)
     parts = torch_search.search(*sides, keep, device=params.device, limit=limit, exact=exact_distances(a, b))
-    return Found(*parts)
+    return Neighbours(*parts)
 
 
 def limit_of(params: MatchParams) -> float:
@@ -256,7 +258,7 @@ def limit_of(params: MatchParams) -> float:
     return farthest * farthest * (1 + 1e-9)
 
 
-def select(found: Found, params: MatchParams) -> Matches:
+def select(found: Neighbours, params: MatchParams) -> Matches:
     """Choose the matches among the nearest of each row."""
     squared, other = found.squared0, found.rows0
     if other.size == 0:

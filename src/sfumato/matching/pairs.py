@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which images are matched with which: lists of pairs of names, without repeats, in an order that reuses images.
+"""Pairs of images to match: lists of pairs of names, without repeats, in an order that reuses images.
 
 Knows names only, no archive and no features. Long lists are counted and walked through, never held as texts.
 """
@@ -20,8 +20,31 @@ Pair = tuple[str, str]
 Rows = NDArray[np.int64]
 
 TILE = 16
-"""Images of a list are taken so many against so many: a reader that keeps that many reads each of them rarely."""
+"""Images of a list are taken this many against this many: a reader that caches as many reads each of them rarely."""
 SHOWN = 5
+
+RULES = {"exhaustive": "exhaustive", "sequential": "sequential:10", "votes": "votes:20"}
+"""Names of the rules by which pairs are chosen, with an example of each."""
+PairsLike = str | os.PathLike[str] | Iterable[Pair]
+"""A rule, the path of a file with two names per line, or pairs of names."""
+
+
+def parse_rule(pairs: object) -> tuple[str, int]:
+    """Return the name of a rule and its number; an empty name for what is no rule: a path, or pairs.
+
+    >>> parse_rule("sequential:10"), parse_rule("exhaustive"), parse_rule("pairs.txt")
+    (('sequential', 10), ('exhaustive', 0), ('', 0))
+
+    Raises InputError for a rule with a wrong number.
+    """
+    name, colon, number = pairs.partition(":") if isinstance(pairs, str) else ("", "", "")
+    if name not in RULES:
+        return "", 0
+    if name == "exhaustive" and not colon:
+        return name, 0
+    if name == "exhaustive" or not (number.isascii() and number.isdigit() and int(number) > 0):
+        raise InputError(f"pairs: expected {RULES[name]!r} or the like, got {pairs!r:.80}")
+    return name, int(number)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -86,8 +109,8 @@ def sequential(names: Iterable[str], overlap: int) -> PairList:
     return PairList(ordered, reach * (last + 1) - reach * (reach + 1) // 2, rows)
 
 
-def listed(pairs: Iterable[Pair], known: Collection[str] | None = None) -> PairList:
-    """Return given pairs without repeats, each in the order in which it was first named, tile by tile.
+def list_pairs(pairs: Iterable[Pair], known: Collection[str] | None = None) -> PairList:
+    """Return pairs without repeats, each in the order in which it was first named, tile by tile.
 
     A pair takes 8 bytes. ``known`` are the images there are: names that are not among them are an InputError that
     names them all at once.
@@ -107,17 +130,19 @@ def listed(pairs: Iterable[Pair], known: Collection[str] | None = None) -> PairL
     rows = order[np.stack([np.asarray(column, np.int64) for column in columns], axis=1)]
     different = rows[rows[:, 0] != rows[:, 1]]
     codes = different.min(axis=1) * len(names) + different.max(axis=1)
-    kept = _by_tiles(different[np.unique(codes, return_index=True)[1]]).astype(np.int32)
+    unique = _by_tiles(different[np.unique(codes, return_index=True)[1]]).astype(np.int32)
 
     def walk() -> Iterator[tuple[int, int]]:
-        return ((int(i), int(j)) for start in range(0, len(kept), 4096) for i, j in kept[start : start + 4096].tolist())
+        return (
+            (int(i), int(j)) for start in range(0, len(unique), 4096) for i, j in unique[start : start + 4096].tolist()
+        )
 
     selves = len(rows) - len(different)
-    return PairList(tuple(names), len(kept), walk, duplicates=len(different) - len(kept), selves=selves)
+    return PairList(tuple(names), len(unique), walk, duplicates=len(different) - len(unique), selves=selves)
 
 
 def read_pairs(path: str | os.PathLike[str], known: Collection[str] | None = None) -> PairList:
-    """Read hloc's pairs.txt: two names a line, separated by a space; empty lines and lines with # are comments.
+    """Read hloc's pairs.txt: two names per line, separated by a space; empty lines and lines with # are comments.
 
     Raises FileError that names all wrong lines, or all images that are not ``known``, at once.
     """
@@ -135,32 +160,32 @@ def read_pairs(path: str | os.PathLike[str], known: Collection[str] | None = Non
                     wrong.append(f"line {number} has {len(words)} words") if count <= SHOWN else None
 
     try:
-        found = listed(lines())
+        pairs = list_pairs(lines())
         if wrong:
             more = f" and {count - SHOWN} more" if count > SHOWN else ""
             raise InputError(
-                f"{', '.join(wrong)}{more}: expected two image names a line; names with spaces cannot be listed"
+                f"{', '.join(wrong)}{more}: expected two image names per line; names with spaces cannot be listed"
             )
         if known is not None:
-            refuse_unknown(found.names, known)
+            refuse_unknown(pairs.names, known)
     except InputError as cause:
         raise FileError(f"{path}: {cause}") from cause
     except OSError as cause:
         raise FileError(f"{path}: cannot read the pairs ({cause.strerror or cause}); check the path") from cause
-    return found
+    return pairs
 
 
 def refuse_unknown(names: Iterable[str], known: Collection[str]) -> None:
     """Raise InputError that names the images that are not among the known ones."""
     missing = sorted(name for name in names if name not in known)
     if missing:
-        told = ", ".join(f"{name!r:.200}{suggest(name, known)}" for name in missing[:SHOWN])
+        shown = ", ".join(f"{name!r:.200}{suggest(name, known)}" for name in missing[:SHOWN])
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
-        raise InputError(f"{len(missing)} of the images to match are not in the archive: {told}{more}")
+        raise InputError(f"{len(missing)} of the images to match are not in the archive: {shown}{more}")
 
 
 class PairSet:
-    """A set of unordered pairs of names that takes 8 bytes a pair; made once."""
+    """A set of unordered pairs of names that takes 8 bytes per pair; made once."""
 
     def __init__(self, pairs: Iterable[Pair] = ()) -> None:
         self._numbers: dict[str, int] = {}

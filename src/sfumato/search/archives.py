@@ -7,7 +7,7 @@ features only.
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,16 @@ from sfumato.search.entries import Entries
 from sfumato.search.factory import build, load, load_entries
 from sfumato.search.index import Index, SearchStats
 from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.progress import Progress
 
 Images = Mapping[str, ConcealedFeatures]
-Progress = Callable[[Iterable[Any]], Iterable[Any]]
 
 FEATURES = 32
 """Bits of an id that count features; those above count images."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Answer:
+class ImageAnswer:
     """The nearest entries of every feature of an image: ``distances`` (F, k), ``ids`` (F, k); inf and -1 where none."""
 
     name: str
@@ -84,14 +84,14 @@ def remove_images(index: Index, names: Sequence[str]) -> int:
 
 def search_images(
     index: Index, images: Images, k: int = 5, effort: float | None = None, *, progress: Progress = lambda items: items
-) -> Iterator[Answer]:
+) -> Iterator[ImageAnswer]:
     """Give for each image the nearest entries of its features."""
     for name in progress(images):
         features = images[name]
         if len(features) == 0:
-            yield Answer(name, np.zeros((0, k), np.float32), np.zeros((0, k), np.int64), SearchStats())
+            yield ImageAnswer(name, np.zeros((0, k), np.float32), np.zeros((0, k), np.int64), SearchStats())
         else:
-            yield Answer(name, *index.search_counted(features, k, effort))
+            yield ImageAnswer(name, *index.search_counted(features, k, effort))
 
 
 def place_of(index: Index, entry: int) -> tuple[str, int]:
@@ -101,7 +101,7 @@ def place_of(index: Index, entry: int) -> tuple[str, int]:
     return (names[number] if 0 <= number < len(names) else ""), entry & (2**FEATURES - 1)
 
 
-def votes(index: Index, answer: Answer) -> list[tuple[str, int]]:
+def votes(index: Index, answer: ImageAnswer) -> list[tuple[str, int]]:
     """Return images with how many features of a query have their nearest entry there, most first."""
     nearest = answer.ids[:, 0]
     numbers, counts = np.unique(nearest[nearest >= 0] >> FEATURES, return_counts=True)

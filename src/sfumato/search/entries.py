@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from sfumato.errors import FileError, InputError, suggest
 from sfumato.matching.mutual import Side, side_of
 from sfumato.subspace.fast import INDISTINCT, load_kernels
-from sfumato.subspace.prepared import read_only
+from sfumato.subspace.subspace_set import read_only
 from sfumato.types.arrays import frozen_array, whole_number
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 from sfumato.types.extractor import Extractor
@@ -51,13 +51,13 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DescriptorSpace:
     """Of which descriptors subspaces are, and through which encoders they went."""
 
     extractor: Extractor
     space: str
 
-    def check(self, other: "Source | None") -> None:
+    def check(self, other: "DescriptorSpace | None") -> None:
         """Refuse descriptors of another kind or encoder. Of plain arrays nothing is known."""
         if other is None:
             return
@@ -70,16 +70,16 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Given:
+class SubspaceBlocks:
     """Subspaces as given: a block for each dimension, how many there are, the dimension n, where they come from."""
 
     blocks: tuple[Block, ...]
     count: int
     dim: int
-    source: Source | None = None
+    source: DescriptorSpace | None = None
 
 
-def read_given(value: Any, name: str, metric: str = "distance") -> Given:
+def read_blocks(value: Any, name: str, metric: str = "distance") -> SubspaceBlocks:
     """Return ``value`` in blocks of one dimension m each, ready for a metric.
 
     Raises InputError for parts of different spaces; for the metric angle also for zero vectors and for subspaces that
@@ -99,7 +99,7 @@ def read_given(value: Any, name: str, metric: str = "distance") -> Given:
         _merge([(side, int(start)) for side, start in zip(sides, starts, strict=False) if side.basis.shape[1] == m])
         for m in sorted({side.basis.shape[1] for side in sides})
     ]
-    return Given(tuple(blocks), int(starts[-1]), dims.pop(), _source(sides, name))
+    return SubspaceBlocks(tuple(blocks), int(starts[-1]), dims.pop(), _source(sides, name))
 
 
 def _is_list(value: Any) -> bool:
@@ -140,13 +140,13 @@ def _linear(side: Side, name: str, start: int) -> Side:
     return Side(np.zeros_like(side.origin), lines, side.extractor, side.recipe)
 
 
-def _source(sides: list[Side], name: str) -> Source | None:
+def _source(sides: list[Side], name: str) -> DescriptorSpace | None:
     """Return where all sides come from; InputError where they differ."""
-    found: Source | None = None
+    found: DescriptorSpace | None = None
     for number, side in enumerate(sides):
         if side.extractor is None or side.recipe is None:
             continue
-        mine = Source(side.extractor, side.recipe.space)
+        mine = DescriptorSpace(side.extractor, side.recipe.space)
         if found is None:
             found = mine
         elif not found.extractor.matches(mine.extractor) or found.space != mine.space:
@@ -157,7 +157,7 @@ def _source(sides: list[Side], name: str) -> Source | None:
     return found
 
 
-def checked_k(k: Any) -> int:
+def check_k(k: Any) -> int:
     """Return k as a plain integer of 1 or more."""
     wanted = whole_number(k, "k")
     if not 1 <= wanted <= LARGEST_K:
@@ -165,7 +165,7 @@ def checked_k(k: Any) -> int:
     return wanted
 
 
-def checked_effort(effort: Any) -> float | None:
+def check_effort(effort: Any) -> float | None:
     """Return an effort from 0 to 1, or None for the default of the kind."""
     if effort is None:
         return None
@@ -190,7 +190,7 @@ AT_ONCE = 65_536
 """Pairs whose angles are computed at once."""
 
 
-def checked_metric(name: Any) -> str:
+def check_metric(name: Any) -> str:
     """Return the name of a metric; InputError with a suggestion for an unknown one."""
     if not isinstance(name, str) or name not in METRICS:
         close = suggest(name, METRICS) if isinstance(name, str) else ""
@@ -222,7 +222,7 @@ def squared_pairs(
     if len(i) == 0:
         return np.zeros(0)
     load_kernels()
-    from sfumato.subspace.kernels.pairs import exact_pairs
+    from sfumato.subspace.kernels.exact import exact_pairs
 
     sides = [read_only(part) for part in (*first, *second)]
     squared = exact_pairs(sides[0], sides[1], sides[2], sides[3], i, j)
@@ -292,7 +292,7 @@ class Segment:
 class Entries:
     """The entries of an index; ``dim`` is n, ``segments`` in the order of their rows, ``alive`` (total,) bool."""
 
-    def __init__(self, dim: int, source: Source | None = None) -> None:
+    def __init__(self, dim: int, source: DescriptorSpace | None = None) -> None:
         self.dim, self.source = dim, source
         self.segments: list[Segment] = []
         self.alive: NDArray[np.bool_] = np.zeros(0, bool)
@@ -317,7 +317,7 @@ class Entries:
         """How many bytes the subspaces themselves take."""
         return sum(segment.origin.nbytes + segment.basis.nbytes for segment in self.segments)
 
-    def add(self, given: Given, ids: ArrayLike | None = None) -> tuple[Ints, range]:
+    def add(self, given: SubspaceBlocks, ids: ArrayLike | None = None) -> tuple[Ints, range]:
         """Append subspaces; return their ids in the order given, and their rows. Nothing is changed by an error."""
         if given.dim != self.dim:
             raise InputError(f"the index holds subspaces of R^{self.dim}, these are of R^{given.dim}")
@@ -434,7 +434,9 @@ class Entries:
     def restore(arrays: Mapping[str, NDArray[Any]], settings: Mapping[str, Any]) -> "Entries":
         """Return entries from a file; FileError where the parts do not fit each other."""
         source, dim = settings["source"], int(settings["dim"])
-        entries = Entries(dim, None if source is None else Source(Extractor.from_json(source[0]), str(source[1])))
+        entries = Entries(
+            dim, None if source is None else DescriptorSpace(Extractor.from_json(source[0]), str(source[1]))
+        )
         for number in range(int(settings["segments"])):
             origin, basis, ids = (arrays[f"{part} {number}"] for part in ("origin", "basis", "ids"))
             count, m = len(ids), basis.shape[1] if basis.ndim == 3 else -1

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from sfumato.search.entries import Block, Entries, Segment
 from sfumato.search.index import Candidates, Index, best_of_each
 from sfumato.subspace.fast import prepare, search, thread_count
-from sfumato.subspace.prepared import Frame
-from sfumato.subspace.small_batch import FewSearch
+from sfumato.subspace.small_batch import SmallBatchSearch
+from sfumato.subspace.subspace_set import Frame
 
 Ints = NDArray[np.int64]
 
@@ -43,7 +43,7 @@ class ExactIndex(Index):
 
     def __init__(self, entries: Entries, metric: str, params: ExactParams) -> None:
         super().__init__(entries, metric, params)
-        self._prepared: dict[int, tuple[FewSearch, Ints]] = {}
+        self._prepared: dict[int, tuple[SmallBatchSearch, Ints]] = {}
 
     @classmethod
     def build(cls, entries: Entries, metric: str, params: Any) -> "ExactIndex":
@@ -101,7 +101,7 @@ class ExactIndex(Index):
             side = prepare(origin, basis)
             if len(rows):
                 side.frame = Frame.of(origin)
-            made[segment.start] = FewSearch(side), rows + segment.start
+            made[segment.start] = SmallBatchSearch(side), rows + segment.start
         few, rows = made[segment.start]
         if block.dim == 0 and few.serves(block.origin, k):
             squared, nearest, decided = few.nearest(block.origin, k, self.params.threads)

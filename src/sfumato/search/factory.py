@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from sfumato.errors import FileError, InputError, SfumatoError, suggest
-from sfumato.search.entries import METRICS, Entries, checked_metric, read_given
+from sfumato.search.entries import METRICS, Entries, check_metric, read_blocks
 from sfumato.search.file import ADVICE, part_of, read_arrays
 from sfumato.search.index import Index
 
@@ -38,9 +38,9 @@ def build(
     >>> index.search(np.array([[0.0, 2.0, 0.0]]), k=2)[1].tolist()
     [[1, 0]]
     """
-    chosen, name = kind_class(kind), checked_metric(metric)
-    settings = checked_params(chosen, params)
-    given = read_given(subspaces, "subspaces", name)
+    chosen, name = kind_class(kind), check_metric(metric)
+    settings = check_params(chosen, params)
+    given = read_blocks(subspaces, "subspaces", name)
     entries = Entries(given.dim, given.source)
     entries.add(given, ids)
     return chosen.build(entries, name, settings)
@@ -79,7 +79,7 @@ def _kind_and_params(header: Mapping[str, Any]) -> tuple[type[Index], Any]:
     if header["metric"] not in METRICS:
         raise FileError("unknown metric")
     told = {name: value for name, value in header["params"].items() if name != "threads"}  # another machine's
-    return chosen, checked_params(chosen, told)
+    return chosen, check_params(chosen, told)
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def kind_class(kind: Any) -> type[Index]:
     raise InputError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r:.80}{close}")
 
 
-def checked_params(chosen: type[Index], params: Any) -> Any:
+def check_params(chosen: type[Index], params: Any) -> Any:
     """Return parameters of a kind from None, a mapping, or the kind's own dataclass."""
     wanted = chosen.params_type
     if params is None:

@@ -9,7 +9,7 @@ of each. Little-endian. A CRC finds damage, not malice: whoever restores an inde
 import json
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -145,6 +145,19 @@ def _map(place: Path, file: BinaryIO, table: list[Any], data_at: int, size: int)
         arrays[name] = mapped, checksum
         end += -(-nbytes // ALIGNMENT) * ALIGNMENT
     return arrays, end
+
+
+def refuse_existing(
+    path: str | os.PathLike[str], inputs: Iterable[str | os.PathLike[str] | None], *, overwrite: bool
+) -> None:
+    """Raise FileError if a result cannot be written to a path: it is read, or it is there and not to be replaced."""
+    if not os.path.exists(path):
+        return
+    for source in inputs:
+        if source is not None and os.path.exists(source) and os.path.samefile(path, source):
+            raise FileError(f"{path} is read by this command: choose another output")
+    if not overwrite:
+        raise FileError(f"{path} exists: choose another path, or --overwrite to replace it")
 
 
 def is_index_file(path: str | os.PathLike[str]) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import InputError
-from sfumato.search.entries import Block, Entries, Given, checked_effort, checked_k, read_given
+from sfumato.search.entries import Block, Entries, SubspaceBlocks, check_effort, check_k, read_blocks
 
 Ints = NDArray[np.int64]
 
@@ -100,8 +100,8 @@ class Index(ABC):
         self, queries: Any, k: int = 10, effort: float | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], SearchStats]:
         """Return what ``search`` does, and what it took."""
-        given, wanted = self._read(queries), checked_k(k)
-        effort = checked_effort(effort)
+        given, wanted = self._read(queries), check_k(k)
+        effort = check_effort(effort)
         kept = min(wanted, max(1, len(self)))
         if wanted > kept and given.count * wanted > MOST_ANSWERS:
             raise InputError(f"k: {wanted} answers for {given.count} queries are more than memory should hold, and the "
@@ -120,7 +120,7 @@ class Index(ABC):
 
     def candidates(self, queries: Any, effort: float | None = None) -> list[Ints]:
         """Return for each query the ids that would be compared exactly, ascending."""
-        given, effort = self._read(queries), checked_effort(effort)
+        given, effort = self._read(queries), check_effort(effort)
         result = [np.zeros(0, np.int64)] * given.count
         for block in given.blocks:
             if len(block) and len(self):
@@ -136,7 +136,7 @@ class Index(ABC):
         Raises InputError for another space and for ids that are there already. After an error, an interrupt or where
         memory ends, nothing is added.
         """
-        given = read_given(subspaces, "subspaces", self.metric)
+        given = read_blocks(subspaces, "subspaces", self.metric)
         before, own = self.entries.state(), dict(vars(self))
         try:
             new, rows = self.entries.add(given, ids)
@@ -160,8 +160,8 @@ class Index(ABC):
 
         write_index(path, self)
 
-    def _read(self, queries: Any) -> Given:
-        given = read_given(queries, "queries", self.metric)
+    def _read(self, queries: Any) -> SubspaceBlocks:
+        given = read_blocks(queries, "queries", self.metric)
         if given.dim != self.dim:
             raise InputError(f"queries: the index holds subspaces of R^{self.dim}, these are of R^{given.dim}")
         if self.entries.source is not None:

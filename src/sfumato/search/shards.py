@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
-from sfumato.search.entries import checked_effort, checked_k
+from sfumato.search.entries import check_effort, check_k
 from sfumato.search.factory import build, load, load_entries
 from sfumato.search.index import SearchStats
 
-Answer = tuple[NDArray[np.float32], NDArray[np.int64], tuple[int, int, int, int]]
+_FileAnswer = tuple[NDArray[np.float32], NDArray[np.int64], tuple[int, int, int, int]]
 
 State = tuple[str, int, int]
 
@@ -76,10 +76,10 @@ class Shards:
         self, queries: Any, k: int = 10, effort: float | None = None, *, executor: Executor | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], SearchStats]:
         """Return what ``search`` does, and what it took."""
-        checked_k(k), checked_effort(effort)
+        check_k(k), check_effort(effort)
         self._refuse_shared_ids(executor)
         work = [(path, queries, k, effort) for path in self.paths]
-        answers: Iterator[Answer] = map(search_file, work) if executor is None else executor.map(search_file, work)
+        answers: Iterator[_FileAnswer] = map(search_file, work) if executor is None else executor.map(search_file, work)
         distances, ids, counts = next(answers)
         stats = SearchStats(*counts)
         for more, their_ids, counts in answers:
@@ -93,12 +93,12 @@ class Shards:
         spans = tuple(run(span_of, self.paths))
         if spans == self._apart:
             return
-        for group in mingled(spans):
+        for group in overlapping_spans(spans):
             refuse_shared([span.path for span in group], list(run(ids_of, [span.path for span in group])))
         self._apart = spans
 
 
-def search_file(work: tuple[str, Any, int, float | None]) -> Answer:
+def search_file(work: tuple[str, Any, int, float | None]) -> _FileAnswer:
     """Search one file: what a worker does. Its checksums are compared when the process first meets it as it is."""
     path, queries, k, effort = work
     state = _state_of(path)
@@ -122,7 +122,7 @@ def ids_of(path: str) -> NDArray[np.int64]:
     return load_entries(path)[3].alive_ids()
 
 
-def mingled(spans: Iterable[Span]) -> list[list[Span]]:
+def overlapping_spans(spans: Iterable[Span]) -> list[list[Span]]:
     """Return groups of two files or more whose ids lie among one another's; files that stand apart are left out."""
     groups: list[list[Span]] = []
     last = -1

@@ -1,8 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The archive of concealed features: an HDF5 file that cannot hold a clear descriptor. See
-docs/format.md."""
+"""The archive of concealed features: a file that cannot hold a clear descriptor; see docs/format.md."""
 
-from sfumato.store.archive import Archive, load
-from sfumato.store.writer import ArchiveWriter, save
+from sfumato.lazy import lazy_names
 
-__all__ = ["Archive", "ArchiveWriter", "load", "save"]
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "Archive": "archive",
+        "ArchiveSummary": "archive",
+        "ArchiveWriter": "writer",
+        "ImageHeader": "layout",
+        "PublicPointsFile": "public_points",
+        "load": "archive",
+        "load_public": "public_points",
+        "open_archive": "archive",
+        "save": "writer",
+    },
+)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read an archive of concealed features, one image at a time.
+"""Archives of concealed features, read one image at a time.
 
-Trusts no file: what is returned passed its checksums, is canonical, and is concealed. Never imports the clear
-types.
+Trusts no file: headers and arrays are checked before they are believed, and what is returned passed its checksums, is
+canonical, and is concealed. Never imports the clear types.
 """
 
 import os
 import stat
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,8 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import ArchiveError, InputError
+from sfumato.files.atomic import explain_errors
 from sfumato.store import hdf5
-from sfumato.store.hdf5_reader import LARGEST_HEADER, Dataset, Source, Value, read_dataset, read_group, read_superblock
+from sfumato.store.hdf5_reader import (
+    LARGEST_HEADER,
+    Dataset,
+    FileBytes,
+    Value,
+    read_dataset,
+    read_group,
+    read_superblock,
+)
 from sfumato.store.layout import (
     BITS,
     BITS_VERSION,
@@ -28,7 +37,7 @@ from sfumato.store.layout import (
     FORMAT,
     TOLERANCES,
     VERSION,
-    Header,
+    ImageHeader,
     decode_name,
     digest_arrays,
     digest_names,
@@ -40,10 +49,7 @@ from sfumato.store.layout import (
 )
 from sfumato.types.concealed import PAYLOADS, ConcealedFeatures, Subspaces, is_canonical
 
-# ----------------------------------------------------------------
-# One image at an address of a file: its header and its arrays, checked before they are believed
-# Knows what an image of an archive must look like, in a finished archive and in a ``.part`` alike. Raises
-# InputError; the caller adds the file's name.
+# --- one image at an address of a file, finished or not; the caller adds the file's name to errors
 
 
 TEXTS = ("name", "payload", "recipe", "extractor", "data", "checksum")
@@ -53,7 +59,7 @@ VALUES = "values"
 Arrays = Sequence[NDArray[np.generic]]
 
 
-def prepare_image(name: str, features: ConcealedFeatures, dtype: str) -> tuple[Header, Arrays]:
+def prepare_image(name: str, features: ConcealedFeatures, dtype: str) -> tuple[ImageHeader, Arrays]:
     """Return header and arrays of an image in the type of the file, or as bits if it is a seal's.
 
     Raises InputError for values that float16 cannot hold, and for what is not bits where ``dtype`` asks for them.
@@ -62,7 +68,7 @@ def prepare_image(name: str, features: ConcealedFeatures, dtype: str) -> tuple[H
     if bits is None and dtype == BITS:
         raise InputError(f"image {name!r:.80} is more than the bits of a seal; use dtype='float32'")
     arrays = _as_floats(name, features, dtype) if bits is None else bits
-    header = Header(
+    header = ImageHeader(
         name=name,
         count=len(features),
         dim=features.subspaces.dim,
@@ -77,9 +83,9 @@ def prepare_image(name: str, features: ConcealedFeatures, dtype: str) -> tuple[H
     return header, arrays
 
 
-def read_header(source: Source, address: int, name: str | None = None) -> tuple[Header, list[Dataset]]:
-    """Return the header and the places of the arrays of the image at ``address``; ``name`` is who it should
-    be.
+def read_header(source: FileBytes, address: int, name: str | None = None) -> tuple[ImageHeader, list[Dataset]]:
+    """Return the header and the places of the arrays of the image at ``address``; ``name`` is what it
+    should be called.
 
     No array is read. The header's own checksum is verified.
     """
@@ -90,7 +96,7 @@ def read_header(source: Source, address: int, name: str | None = None) -> tuple[
     datasets = [read_dataset(source, group.links[member], member) for member in members]
     text = {key: _text(group.attributes[key], key) for key in TEXTS}
     count, dim, ambient_dim, dtype = _dimensions(datasets)
-    header = Header(
+    header = ImageHeader(
         name=decode_name(text["name"]),
         recipe=parse_recipe(text["recipe"]),
         extractor=parse_extractor(text["extractor"]),
@@ -109,7 +115,7 @@ def read_header(source: Source, address: int, name: str | None = None) -> tuple[
     return header, datasets
 
 
-def read_arrays(source: Source, header: Header, datasets: list[Dataset]) -> Arrays:
+def read_arrays(source: FileBytes, header: ImageHeader, datasets: list[Dataset]) -> Arrays:
     """Return keypoints, origin, basis, and values of bits, as they are stored, read-only; their digest is verified."""
     arrays = [
         np.frombuffer(source.read(d.address, d.size, member) if d.size else b"", d.kind).reshape(d.shape)
@@ -120,7 +126,7 @@ def read_arrays(source: Source, header: Header, datasets: list[Dataset]) -> Arra
     return arrays
 
 
-def read_image(source: Source, address: int, name: str) -> ConcealedFeatures:
+def read_image(source: FileBytes, address: int, name: str) -> ConcealedFeatures:
     """Return the concealed features of the image at ``address``.
 
     float32 comes back bit for bit, and so does what was packed as bits; float16 is converted and made canonical again.
@@ -146,7 +152,7 @@ def read_image(source: Source, address: int, name: str) -> ConcealedFeatures:
     )
 
 
-def read_block(source: Source, address: int) -> tuple[Header, int]:
+def read_block(source: FileBytes, address: int) -> tuple[ImageHeader, int]:
     """Return header and end of a block of a ``.part``, if it is exactly what a writer writes."""
     header, datasets = read_header(source, address)
     head, _, end = hdf5.block_head(header, address)
@@ -161,14 +167,17 @@ def _as_bits(features: ConcealedFeatures) -> Arrays | None:
     if not features.recipe.is_sealed or features.subspaces.dim:
         return None
     packed = pack(features.subspaces.origin)
-    return packed and (features.keypoints, packed[0], features.subspaces.basis, packed[1])
+    if packed is None:
+        return None
+    bits, values = packed
+    return features.keypoints, bits, features.subspaces.basis, values
 
 
 def _as_floats(name: str, features: ConcealedFeatures, dtype: str) -> Arrays:
     """Return the arrays of features in the type of the file."""
-    given = (features.keypoints, features.subspaces.origin, features.subspaces.basis)
+    stored = (features.keypoints, features.subspaces.origin, features.subspaces.basis)
     arrays: list[Any] = []
-    for array, kind in zip(given, ("<f4", DTYPES[dtype], DTYPES[dtype]), strict=True):
+    for array, kind in zip(stored, ("<f4", DTYPES[dtype], DTYPES[dtype]), strict=True):
         with np.errstate(over="ignore"):
             arrays.append(np.ascontiguousarray(array, dtype=kind))
         if not np.isfinite(arrays[-1]).all():
@@ -186,9 +195,9 @@ def _dimensions(datasets: list[Dataset]) -> tuple[int, int, int, str]:
     width = packed_width(ambient_dim) if values else ambient_dim
     shapes = [dataset.shape for dataset in datasets]
     if shapes != [(count, 4), (count, width), (count, dim, ambient_dim), (2,)][: len(shapes)]:
-        wanted = "(N, 4), (N, n / 8 rounded up), (N, 0, n), (2,)" if values else "(N, 4), (N, n), (N, m, n)"
-        raise InputError(f"shapes {', '.join(map(str, shapes))}: expected {wanted}")
-    kinds = [keypoints.kind, basis.kind, *(one.kind for one in values)]
+        expected = "(N, 4), (N, n / 8 rounded up), (N, 0, n), (2,)" if values else "(N, 4), (N, n), (N, m, n)"
+        raise InputError(f"shapes {', '.join(map(str, shapes))}: expected {expected}")
+    kinds = [keypoints.kind, basis.kind, *(dataset.kind for dataset in values)]
     if kinds != (["<f4", "<f4", "<f4"] if values else ["<f4", origin.kind]):
         raise InputError("expected keypoints in float32, and origin and basis in one type, or float32 beside bits")
     return count, dim, ambient_dim, dtype
@@ -208,28 +217,46 @@ def _text(value: Value, key: str) -> str:
     return value
 
 
-def _expect(found: set[str], wanted: set[str], what: str) -> None:
-    if found != wanted:
-        missing, extra = sorted(wanted - found), sorted(found - wanted)[:3]
+def _expect(names: set[str], expected: set[str], what: str) -> None:
+    if names != expected:
+        missing, extra = sorted(expected - names), sorted(names - expected)[:3]
         raise InputError(f"{what} are missing: {missing}, or too many: {extra}"[:300])
 
 
+# --- the archive
+
+
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """What an archive says it holds: headers of the images, and what is wrong with the others."""
+class ArchiveSummary:
+    """Headers of the images of an archive, and what is wrong with the images that have none."""
 
     path: Path
     size_bytes: int
-    images: tuple[Header, ...]
+    images: tuple[ImageHeader, ...]
     damaged: Mapping[str, str]
 
 
+def archive_errors(what: str, advice: str) -> AbstractContextManager[None]:
+    """Turn every problem of a file into an ArchiveError that says what happened, where, and what to do."""
+    return explain_errors(what, advice, ArchiveError)
+
+
 def load(path: str | os.PathLike[str]) -> "Archive":
-    """Open an archive written by ``sfumato.save``; images are read when they are asked for.
+    """Open an archive that ``sfumato.save`` wrote; images are read on access.
 
     Raises ArchiveError for a file that is missing, damaged, hostile, or of another kind or version.
     """
     return Archive(path)
+
+
+@contextmanager
+def open_archive(archive: "str | os.PathLike[str] | Archive") -> Iterator["Archive"]:
+    """Give the archive at a path, open for the block; one that is open already stays open."""
+    if isinstance(archive, Archive):
+        yield archive
+    else:
+        with Archive(archive) as opened:
+            yield opened
 
 
 class Archive(Mapping[str, ConcealedFeatures]):
@@ -242,13 +269,13 @@ class Archive(Mapping[str, ConcealedFeatures]):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        with explained(f"cannot open the archive {self.path}", "check the path, or make the archive again"):
+        with archive_errors(f"cannot open the archive {self.path}", "check the path, or make the archive again"):
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             self._close = weakref.finalize(self, os.close, fd)
             try:
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
                     raise InputError("this is not a file")
-                self._source = Source.of(fd)
+                self._source = FileBytes.of(fd)
                 self.version, self._table, self._addresses = _read_table(self._source)
             except BaseException:
                 self._close()
@@ -256,16 +283,16 @@ class Archive(Mapping[str, ConcealedFeatures]):
 
     def __getitem__(self, name: str) -> ConcealedFeatures:
         address = self._addresses[name]
-        with self._explained(name):
+        with self._explain_errors(name):
             return read_image(self._source, address, name)
 
-    def header(self, name: str) -> Header:
+    def header(self, name: str) -> ImageHeader:
         """Return everything about an image but its arrays, which are not read."""
         address = self._addresses[name]
-        with self._explained(name):
+        with self._explain_errors(name):
             return read_header(self._source, address, name)[0]
 
-    def summary(self) -> Summary:
+    def summary(self) -> ArchiveSummary:
         """Return the headers of all images, and what is wrong with those that have none."""
         images, damaged = [], {}
         for name in self:
@@ -273,7 +300,7 @@ class Archive(Mapping[str, ConcealedFeatures]):
                 images.append(self.header(name))
             except ArchiveError as problem:
                 damaged[name] = str(problem)
-        return Summary(self.path, self._source.size, tuple(images), damaged)
+        return ArchiveSummary(self.path, self._source.size, tuple(images), damaged)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._addresses)
@@ -291,7 +318,7 @@ class Archive(Mapping[str, ConcealedFeatures]):
         return f"Archive({str(self.path)!r}, {len(self)} images)"
 
     @property
-    def places(self) -> tuple[Source, int, Mapping[str, int]]:
+    def places(self) -> tuple[FileBytes, int, Mapping[str, int]]:
         """The open file, and the addresses of the table of links and of the images: for a writer."""
         return self._source, self._table, self._addresses
 
@@ -308,45 +335,33 @@ class Archive(Mapping[str, ConcealedFeatures]):
         self.close()
 
     @contextmanager
-    def _explained(self, name: str) -> Iterator[None]:
+    def _explain_errors(self, name: str) -> Iterator[None]:
         if not self._close.alive:
             raise ArchiveError(f"the archive {self.path} is closed; load it again")
         where = f"cannot read image {name!r:.80} of the archive {self.path}"
-        with explained(where, "the other images can still be read; restore the archive from a copy, or make it anew"):
+        advice = "the other images can still be read; restore the archive from a copy, or make it anew"
+        with archive_errors(where, advice):
             yield
 
 
-def _read_table(source: Source) -> tuple[int, int, dict[str, int]]:
+def _read_table(source: FileBytes) -> tuple[int, int, dict[str, int]]:
     """Return the version, the address of the table of links, and the images in the order of their names."""
     root = read_group(source, read_superblock(source), "the root group")
-    found = root.attributes
-    if found.get("format") != FORMAT:
+    attributes = root.attributes
+    if attributes.get("format") != FORMAT:
         raise InputError("this is an HDF5 file, but not a Sfumato archive")
-    version = found.get("version")
+    version = attributes.get("version")
     if version not in (VERSION, BITS_VERSION) or not isinstance(version, int):
         known = f"{VERSION} and {BITS_VERSION}"
         raise InputError(f"it has version {version!r:.80} of the format, this Sfumato reads {known}: use another")
-    if found.get("payload") not in PAYLOADS:
-        raise InputError(f"unknown payload {found.get('payload')!r:.80}: this version knows {', '.join(PAYLOADS)}")
-    if set(root.links) != {"images"} or set(found) != {"format", "version", "payload", "images", "names"}:
+    if attributes.get("payload") not in PAYLOADS:
+        raise InputError(f"unknown payload {attributes.get('payload')!r:.80}: this version knows {', '.join(PAYLOADS)}")
+    if set(root.links) != {"images"} or set(attributes) != {"format", "version", "payload", "images", "names"}:
         raise InputError("the root group has other members or attributes than an archive")
     images = read_group(source, root.links["images"], "the group of images", LARGEST_HEADER)
     if images.attributes:
         raise InputError("the group of images has attributes, which archives do not use")
-    if len(images.links) != found["images"] or digest_names(images.links) != found["names"]:
+    if len(images.links) != attributes["images"] or digest_names(images.links) != attributes["names"]:
         raise InputError("the list of images is damaged: some were lost, added or renamed")
     names = {decode_name(encoded): address for encoded, address in images.links.items()}
     return version, root.links["images"], dict(sorted(names.items()))
-
-
-@contextmanager
-def explained(what: str, advice: str) -> Iterator[None]:
-    """Turn every problem of a file into an ArchiveError that says what, where, and what to do."""
-    try:
-        yield
-    except ArchiveError:
-        raise
-    except OSError as cause:
-        raise ArchiveError(f"{what}: {cause.strerror or cause}; {advice}") from cause
-    except InputError as cause:
-        raise ArchiveError(f"{what}: {cause}; {advice}") from cause

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping
 
 from sfumato.errors import InputError
-from sfumato.store.layout import FORMAT, LONGEST_TEXT, PAYLOAD, VERSION, Header, digest_names, encode_name
+from sfumato.store.layout import FORMAT, LONGEST_TEXT, PAYLOAD, VERSION, ImageHeader, digest_names, encode_name
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 SUPERBLOCK_SIZE = 48
@@ -47,7 +47,7 @@ def superblock(end: int, root: int) -> bytes:
     return block + struct.pack("<I", lookup3(block))
 
 
-def block_head(header: Header, address: int) -> tuple[bytes, list[int], int]:
+def block_head(header: ImageHeader, address: int) -> tuple[bytes, list[int], int]:
     """Lay an image out at ``address``.
 
     Returns its object headers as bytes, the addresses of its arrays, and the address behind them.
@@ -132,7 +132,7 @@ _GROUP = [
 ]
 
 
-def _group(header: Header, datasets: list[int]) -> list[tuple[int, bytes]]:
+def _group(header: ImageHeader, datasets: list[int]) -> list[tuple[int, bytes]]:
     """Return the messages of the group of an image whose arrays' headers are at ``datasets``."""
     size = header.image_size
     texts = {

@@ -38,14 +38,14 @@ Value = str | int | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FileBytes:
     """An open file of a known size. Reading outside of it is an error, never a short answer."""
 
     fd: int
     size: int
 
     @classmethod
-    def of(cls, fd: int) -> "Source":
+    def of(cls, fd: int) -> "FileBytes":
         """Return the source of an open file as long as it is now."""
         return cls(fd, os.fstat(fd).st_size)
 
@@ -64,7 +64,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupHeader:
     """A group: its members' addresses and its attributes."""
 
     links: dict[str, int] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Dataset:
     size: int
 
 
-def read_superblock(source: Source) -> int:
+def read_superblock(source: FileBytes) -> int:
     """Return the address of the root group."""
     block = source.read(0, hdf5.SUPERBLOCK_SIZE, "the HDF5 superblock")
     if not block.startswith(hdf5.SIGNATURE):
@@ -96,9 +96,9 @@ def read_superblock(source: Source) -> int:
     return int(root)
 
 
-def read_group(source: Source, address: int, what: str, limit: int = SMALL_HEADER) -> Group:
+def read_group(source: FileBytes, address: int, what: str, limit: int = SMALL_HEADER) -> GroupHeader:
     """Return the group whose object header is at ``address``."""
-    group = Group()
+    group = GroupHeader()
     for kind, data in _messages(source, address, what, IN_GROUP, limit):
         if kind == hdf5.LINK:
             name, place = _link(data, what)
@@ -113,7 +113,7 @@ def read_group(source: Source, address: int, what: str, limit: int = SMALL_HEADE
     return group
 
 
-def read_dataset(source: Source, address: int, what: str) -> Dataset:
+def read_dataset(source: FileBytes, address: int, what: str) -> Dataset:
     """Return the dataset whose object header is at ``address``; its bytes are inside the file."""
     found: dict[int, bytes] = {}
     for kind, data in _messages(source, address, what, IN_DATASET, SMALL_HEADER):
@@ -144,7 +144,7 @@ def read_dataset(source: Source, address: int, what: str) -> Dataset:
     return Dataset(kinds[0], shape, place, size)
 
 
-def _messages(source: Source, address: int, what: str, allowed: set[int], limit: int) -> Iterator[tuple[int, bytes]]:
+def _messages(source: FileBytes, address: int, what: str, allowed: set[int], limit: int) -> Iterator[tuple[int, bytes]]:
     """Yield type and bytes of the messages of a version 2 object header and its continuations."""
     first, extra = _first_chunk(source, address, what)
     todo, seen = [first], set()
@@ -174,7 +174,7 @@ def _messages(source: Source, address: int, what: str, allowed: set[int], limit:
                 yield kind, data
 
 
-def _first_chunk(source: Source, address: int, what: str) -> tuple[tuple[int, int], int]:
+def _first_chunk(source: FileBytes, address: int, what: str) -> tuple[tuple[int, int], int]:
     """Return start and size of the messages of an object header, and what each adds to its 4-byte head."""
     start = source.read(address, max(0, min(38, source.size - address)), what)
     if start[:5] != b"OHDR\x02":
@@ -188,7 +188,7 @@ def _first_chunk(source: Source, address: int, what: str) -> tuple[tuple[int, in
     return (address + place + width, size), 2 if flags & 4 else 0  # the order of creation
 
 
-def _continuation(source: Source, data: bytes, what: str) -> tuple[int, int]:
+def _continuation(source: FileBytes, data: bytes, what: str) -> tuple[int, int]:
     """Return start and size of the messages of a continuation block."""
     place, size = struct.unpack("<2Q", data) if len(data) == 16 else (0, 0)
     if size < 8 or source.read(place, 4, what) != b"OCHK":

@@ -93,7 +93,7 @@ LARGEST_COUNT = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class ImageHeader:
     """Everything about one archived image but its arrays.
 
     ``count`` features (N), subspaces of dimension ``dim`` (m) in ``ambient_dim`` (n) dimensions, stored as

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read a file of public points: clear descriptors of mapped points that their owner published; see docs/format.md.
+"""Files of public points: clear descriptors of mapped points that their owner published; see docs/format.md.
 
 Reads and never writes: only ``sfumato.publish``, on the device, makes such a file. Trusts no file: three plain arrays
 are expected and anything else is refused, and what is returned passed its checksum.
@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import FileError, InputError, SfumatoError
+from sfumato.errors import FileError, InputError
+from sfumato.files.hdf5 import explain_damage, find_plain_arrays, open_hdf5
 from sfumato.types.concealed import PublicPoints
 from sfumato.types.extractor import Extractor
 
@@ -32,8 +33,8 @@ ADVICE = "ask its owner for another copy"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One image in the header of a file: how many rows it has, and their digest."""
+class ImageRows:
+    """One image in the header of a file: the number of its rows, and their digest."""
 
     name: str
     count: int
@@ -48,7 +49,7 @@ def digest_rows(points: NDArray[np.int64], descriptors: NDArray[np.float32]) -> 
     return state.hexdigest()
 
 
-def header_text(extractor: Extractor, entries: list[Entry]) -> bytes:
+def header_text(extractor: Extractor, entries: list[ImageRows]) -> bytes:
     """Return the header of a file: JSON in ASCII, with its own digest."""
     content: dict[str, Any] = {
         "format": FORMAT,
@@ -71,18 +72,18 @@ class PublicPointsFile(Mapping[str, PublicPoints]):
     """A read-only mapping of image names, in sorted order, to PublicPoints."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        import h5py
-
         self.path = Path(path)
         if not self.path.is_file():
             raise FileError(f"{self.path}: no such file of public points; check the path")
         try:
-            self._file = h5py.File(self.path, "r", locking="best-effort")
-        except (OSError, RuntimeError, ValueError) as cause:
-            raise FileError(f"{self.path} is not a complete HDF5 file: {ADVICE}") from cause
+            self._file = open_hdf5(self.path)
+        except FileError as cause:
+            raise FileError(f"{cause}: {ADVICE}") from cause
         try:
-            with self._told():
-                self._arrays = self._find_arrays()
+            with self._explain_damage():
+                self._arrays = find_plain_arrays(self._file, KINDS, self.path.stat().st_size)
+                if self._arrays[HEADER].size > LARGEST_HEADER:
+                    raise InputError("its header is too large")
                 self.extractor, entries = _parse(self._arrays[HEADER][()].tobytes())
                 self._places = self._lay_out(entries)
         except BaseException:
@@ -91,7 +92,7 @@ class PublicPointsFile(Mapping[str, PublicPoints]):
 
     def __getitem__(self, name: str) -> PublicPoints:
         start, entry = self._places[name]
-        with self._told(f", image {name!r:.200}"):
+        with self._explain_damage(f", image {name!r:.200}"):
             rows = slice(start, start + entry.count)
             points, descriptors = self._arrays[POINTS][rows], self._arrays[DESCRIPTORS][rows]
             if digest_rows(points, descriptors) != entry.data:
@@ -125,56 +126,26 @@ class PublicPointsFile(Mapping[str, PublicPoints]):
     ) -> None:
         self.close()
 
-    def _find_arrays(self) -> dict[str, Any]:
-        """Return the three arrays, each stored plainly and as large as it says."""
-        import h5py
-
-        if set(self._file) != set(KINDS):
-            raise InputError("this is another kind of file, not public points")
-        arrays = {}
-        for key, (dtype, rank) in KINDS.items():
-            if not isinstance(self._file.get(key, getlink=True), h5py.HardLink):
-                raise InputError(f"{key} is a link to somewhere else: links are refused")
-            data = self._file[key]
-            if not isinstance(data, h5py.Dataset) or data.dtype.str != dtype or len(data.shape) != rank:
-                raise InputError(f"{key} is not an array of type {dtype} and {rank} dimensions")
-            if data.is_virtual or data.external or data.chunks is not None:
-                raise InputError(f"{key} is not stored in one piece in this file")
-            if data.size and data.id.get_storage_size() != data.size * data.dtype.itemsize:
-                raise InputError(f"{key} declares {data.size} numbers and holds others")
-            if data.size * data.dtype.itemsize > self.path.stat().st_size:
-                raise InputError(f"{key} declares more than the file holds")
-            arrays[key] = data
-        if arrays[HEADER].size > LARGEST_HEADER:
-            raise InputError("its header is too large")
-        return arrays
-
-    def _lay_out(self, entries: list[Entry]) -> dict[str, tuple[int, Entry]]:
+    def _lay_out(self, entries: list[ImageRows]) -> dict[str, tuple[int, ImageRows]]:
         starts = np.cumsum([0, *(entry.count for entry in entries)])
         rows, width = self._arrays[DESCRIPTORS].shape
         if len({entry.name for entry in entries}) != len(entries):
             raise InputError("an image is named twice")
         if not (starts[-1] == rows == len(self._arrays[POINTS])) or width == 0:
             raise InputError("its images have another number of rows than its arrays")
-        found = {entry.name: (int(start), entry) for start, entry in zip(starts[:-1], entries, strict=True)}
-        return dict(sorted(found.items()))
+        places = {entry.name: (int(start), entry) for start, entry in zip(starts[:-1], entries, strict=True)}
+        return dict(sorted(places.items()))
 
     @contextmanager
-    def _told(self, where: str = "") -> Iterator[None]:
-        """Say in which file and image something went wrong; a damaged file fails in many ways inside h5py."""
-        try:
-            if not self._file:
-                raise FileError(f"the file of public points {self.path} is closed; load it again")
+    def _explain_damage(self, where: str = "") -> Iterator[None]:
+        """Say in which file and image something went wrong."""
+        if not self._file:
+            raise FileError(f"the file of public points {self.path} is closed; load it again")
+        with explain_damage(f"{self.path}{where}", ADVICE):
             yield
-        except InputError as cause:
-            raise FileError(f"{self.path}{where}: {cause}; {ADVICE}") from cause
-        except SfumatoError:
-            raise
-        except (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, SystemError) as cause:
-            raise FileError(f"{self.path}{where} is damaged: {cause}; {ADVICE}") from cause
 
 
-def _parse(raw: bytes) -> tuple[Extractor, list[Entry]]:
+def _parse(raw: bytes) -> tuple[Extractor, list[ImageRows]]:
     try:
         content: Any = json.loads(raw)
     except (ValueError, RecursionError) as cause:
@@ -189,7 +160,7 @@ def _parse(raw: bytes) -> tuple[Extractor, list[Entry]]:
     if set(content) != {"format", "version", "extractor", "images"} or checksum != _digest_content(content):
         raise InputError("the checksum of its header is wrong: it was damaged or changed")
     try:
-        entries = [Entry(str(name), int(count), str(data)) for name, count, data in content["images"]]
+        entries = [ImageRows(str(name), int(count), str(data)) for name, count, data in content["images"]]
     except (TypeError, ValueError, ArithmeticError) as cause:
         raise InputError("its list of images cannot be read") from cause
     if any(entry.count < 0 for entry in entries):

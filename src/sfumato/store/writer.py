@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write an archive of concealed features, one image at a time, so that nothing written is lost.
+"""Writer of archives, one image at a time, that loses nothing written.
 
 Accepts ConcealedFeatures and nothing else. Never imports the clear types.
 """
@@ -13,26 +13,23 @@ from pathlib import Path
 from types import TracebackType
 
 from sfumato.errors import ArchiveError, InputError, suggest
-from sfumato.files.atomic import open_locked
+from sfumato.files.atomic import LockedFile, replace_file
 from sfumato.store import hdf5
 from sfumato.store.archive import (
     Archive,
     Arrays,
-    explained,
+    archive_errors,
     prepare_image,
     read_arrays,
     read_block,
     read_header,
     read_image,
 )
-from sfumato.store.hdf5_reader import LARGEST_HEADER, Source
-from sfumato.store.layout import BITS, DTYPES, VERSION, Header, encode_name
+from sfumato.store.hdf5_reader import LARGEST_HEADER, FileBytes
+from sfumato.store.layout import BITS, DTYPES, VERSION, ImageHeader, encode_name
 from sfumato.types.concealed import ConcealedFeatures
 
-# ----------------------------------------------------------------
-# The file an archive is written to before it takes its place: locked, append-only, salvageable
-# Knows blocks, not features. A block is on its way to the disk before the next begins, and nothing before it is
-# ever changed, so whatever ends the process leaves every finished block intact.
+# --- the file an archive is written to before it takes its place
 
 
 MARK = b"sfumato-part".ljust(hdf5.SUPERBLOCK_SIZE, b"\0")
@@ -43,17 +40,19 @@ WINDOW = 2**20
 log = logging.getLogger(__name__)
 
 
-class Part:
-    """An unfinished archive, open and locked. ``addresses`` maps image names to their blocks."""
+class Part(LockedFile):
+    """An unfinished archive: append-only, and salvageable. ``addresses`` maps image names to their blocks.
+
+    A block is on its way to the disk before the next begins. Knows blocks, not features.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         self.addresses: dict[str, int] = {}
-        self.end = hdf5.SUPERBLOCK_SIZE
         self.version = VERSION
         self._table_size = 0
-        with explained(f"cannot write {path}", "check the folder and its permissions"):
-            self.fd = open_locked(path)
+        with archive_errors(f"cannot write {path}", "check the folder and its permissions"):
+            super().__init__(path)
+        self.end = hdf5.SUPERBLOCK_SIZE
         try:
             start = os.pread(self.fd, len(MARK), 0)
             self.is_fresh = not start
@@ -70,9 +69,9 @@ class Part:
             log.warning("discarding %s (%d bytes), left by an interrupted run", self.path, size)
         self._restart()
 
-    def salvage(self) -> Iterator[Header]:
+    def salvage(self) -> Iterator[ImageHeader]:
         """Yield the header of every intact image of an interrupted run; go on behind the last one."""
-        source, address = Source.of(self.fd), hdf5.SUPERBLOCK_SIZE
+        source, address = FileBytes.of(self.fd), hdf5.SUPERBLOCK_SIZE
         while address < source.size:
             try:
                 header, end = read_block(source, address)
@@ -93,24 +92,20 @@ class Part:
             raise ArchiveError(f"{self.path} is in the way: an HDF5 file without an image in it; move it away")
         self._restart()
 
-    def add(self, header: Header, arrays: Arrays) -> None:
+    def add(self, header: ImageHeader, arrays: Arrays) -> None:
         """Write a block. An error or an interrupt leaves the file as it was before."""
-        head, places, end = hdf5.block_head(header, self.end)
-        with explained(
+        head, addresses, end = hdf5.block_head(header, self.end)
+        with archive_errors(
             f"cannot write {self.path}", f"{len(self.addresses)} images are in it; free space and run again"
         ):
             self._need(end - self.end)
             if self._table_size + len(encode_name(header.name)) > LARGEST_HEADER - MARGIN:
                 raise InputError("too many images for one archive: begin another")
-            try:
-                self._write(head, self.end)
-                for array, place in zip(arrays, places, strict=True):
+            with self.rollback():
+                self.write(head, self.end)
+                for array, address in zip(arrays, addresses, strict=True):
                     if array.size:
-                        self._write(array.reshape(-1).view("u1").data, place)
-            except BaseException:
-                with suppress(OSError):
-                    os.ftruncate(self.fd, self.end)
-                raise
+                        self.write(array.reshape(-1).view("u1").data, address)
         address, self.end = self.end, end
         self.remember(header.name, address, header.version)
 
@@ -120,75 +115,52 @@ class Part:
         self.addresses[name] = address
         self._table_size += hdf5.LINK_SIZE + len(encode_name(name))
 
-    def copy(self, source: Source, size: int) -> None:
+    def copy(self, source: FileBytes, size: int) -> None:
         """Begin with the blocks in the first ``size`` bytes of another file."""
-        with explained(f"cannot write {self.path}", "free space and run again"):
+        with archive_errors(f"cannot write {self.path}", "free space and run again"):
             self._need(size)
             for address in range(self.end, size, WINDOW):
-                self._write(source.read(address, min(WINDOW, size - address), "the archive"), address)
+                self.write(source.read(address, min(WINDOW, size - address), "the archive"), address)
         self.end = max(self.end, hdf5.aligned(size))
 
     def seal(self) -> None:
         """Write the table of links, the root and, last, the superblock; then wait for the disk."""
         links = {encode_name(name): address for name, address in self.addresses.items()}
         table, root, end = hdf5.tail(links, self.end, self.version)
-        with explained(
+        with archive_errors(
             f"cannot finish {self.path}", f"{len(self.addresses)} images are in it; free space and run again"
         ):
             self._need(len(table))
-            self._write(table, self.end)
+            self.write(table, self.end)
             os.ftruncate(self.fd, end)
             os.fsync(self.fd)
-            self._write(hdf5.superblock(end, root), 0)
+            self.write(hdf5.superblock(end, root), 0)
             os.fsync(self.fd)
 
     def move_to(self, target: Path) -> None:
         """Put the sealed file in the place of ``target``, at once."""
-        with explained(f"cannot replace {target}", f"the finished archive is {self.path}: move it there by hand"):
-            os.replace(self.path, target)
-            with suppress(OSError):  # some file systems cannot synchronise a folder
-                folder = os.open(target.parent, os.O_RDONLY)
-                try:
-                    os.fsync(folder)
-                finally:
-                    os.close(folder)
-
-    def remove(self) -> None:
-        """Delete the file."""
-        with suppress(FileNotFoundError):
-            self.path.unlink()
-
-    def close(self) -> None:
-        """Close the file, which releases the lock."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
+        with archive_errors(f"cannot replace {target}", f"the finished archive is {self.path}: move it there by hand"):
+            replace_file(self.path, target)
 
     def _restart(self) -> None:
         """Mark the file as unfinished and cut what is behind the last block."""
-        with explained(f"cannot write {self.path}", "free space and run again"):
-            self._write(MARK, 0)
+        with archive_errors(f"cannot write {self.path}", "free space and run again"):
+            self.write(MARK, 0)
             os.ftruncate(self.fd, self.end)
 
     def _blank(self, start: int, stop: int) -> None:
         """Overwrite a gap with zeros."""
-        with explained(f"cannot write {self.path}", "check its permissions"):
+        with archive_errors(f"cannot write {self.path}", "check its permissions"):
             for address in range(start, stop, WINDOW):
-                self._write(bytes(min(WINDOW, stop - address)), address)
+                self.write(bytes(min(WINDOW, stop - address)), address)
 
     def _need(self, size: int) -> None:
         free = shutil.disk_usage(self.path.parent).free
         if free < size + MARGIN:
             raise InputError(f"the disk is full: {size + MARGIN} bytes are needed and {free} are free")
 
-    def _write(self, data: bytes | memoryview, address: int) -> None:
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(self.fd, view[: 2**30], address)
-            view, address = view[written:], address + written
 
-
-def _next_block(source: Source, address: int) -> int | None:
+def _next_block(source: FileBytes, address: int) -> int | None:
     """Return the address of the next intact block, searched for byte by byte."""
     while address < source.size:
         window = source.read(address, min(WINDOW + 4, source.size - address), "the next block")
@@ -201,6 +173,9 @@ def _next_block(source: Source, address: int) -> int | None:
             at = window.find(b"OHDR", at + 1)
         address += WINDOW
     return None
+
+
+# --- writing
 
 
 Pairs = Iterable[tuple[str, ConcealedFeatures]]
@@ -249,9 +224,8 @@ class ArchiveWriter:
     goes on with every image that was added (``resume=False`` starts afresh). ``append`` adds to the archive
     that is there. One writer at a time.
 
-    Names of images that are there already, by resuming or appending, are in ``names``: ``if name in writer``
-    tells that the work is done. ``resumed`` names those found in the ``.part``, and ``header(name)`` says
-    what they are.
+    ``names`` are the images that are there already, by resuming or appending: ``if name in writer`` the work is
+    done. ``resumed`` names those of the ``.part``, and ``header(name)`` says what they are.
     """
 
     def __init__(
@@ -322,16 +296,16 @@ class ArchiveWriter:
         part = self._open_part()
         if self._base is not None and name in self._base:
             return self._base[name]
-        with explained(f"cannot read image {name!r:.80} of {part.path}", "start afresh with resume=False"):
-            return read_image(Source.of(part.fd), part.addresses[name], name)
+        with archive_errors(f"cannot read image {name!r:.80} of {part.path}", "start afresh with resume=False"):
+            return read_image(FileBytes.of(part.fd), part.addresses[name], name)
 
-    def header(self, name: str) -> Header:
+    def header(self, name: str) -> ImageHeader:
         """Return what is known about an image that is there: counts, recipe, extractor."""
         part = self._open_part()
         if self._base is not None and name in self._base:
             return self._base.header(name)
-        with explained(f"cannot read image {name!r:.80} of {part.path}", "start afresh with resume=False"):
-            return read_header(Source.of(part.fd), part.addresses[name], name)[0]
+        with archive_errors(f"cannot read image {name!r:.80} of {part.path}", "start afresh with resume=False"):
+            return read_header(FileBytes.of(part.fd), part.addresses[name], name)[0]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -374,9 +348,9 @@ class ArchiveWriter:
         merged = Part(self._target.with_name(self._target.name + ".new.part"))
         try:
             _copy_base(self._base, merged)
-            source = Source.of(part.fd)
+            source = FileBytes.of(part.fd)
             for name, address in part.addresses.items():
-                with explained(f"cannot read image {name!r:.80} of {part.path}", "run again"):
+                with archive_errors(f"cannot read image {name!r:.80} of {part.path}", "run again"):
                     header, datasets = read_header(source, address, name)
                     arrays = read_arrays(source, header, datasets)
                 merged.add(header, arrays)

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 import sfumato
+from sfumato.attacks.companions import companions_from_model
 from sfumato.attacks.knowledge import Knowledge
 from sfumato.attacks.liftings.releases import OUTSIDE, recover_tracks, scene_points
-from sfumato.attacks.run import companions_from_model, recovery_distances
+from sfumato.attacks.run import recovery_distances
 from sfumato.errors import EvaluationOnlyWarning
 from sfumato.experiments.data.room import make_room
-from sfumato.geometry.mapping import MapParams, triangulate_map
+from sfumato.geometry.mappers import MapParams
+from sfumato.geometry.mapping import map_keypoints
 
 
 def unit(rows):
@@ -33,13 +35,13 @@ def mapped(tmp_path_factory):
             for number, (name, features) in enumerate(clear.items())
         }
     matches = {(a, b): sfumato.match(hidden[a], hidden[b]) for a, b in combinations(sorted(hidden), 2)}
-    outcome = triangulate_map(
+    outcome = map_keypoints(
         {name: features.keypoints for name, features in hidden.items()},
         {view.image.name: view.camera for view in room.views},
-        {view.image.name: view.pose for view in room.views},
         matches,
         tmp_path_factory.mktemp("map") / "model",
         MapParams(threads=1),
+        poses={view.image.name: view.pose for view in room.views},
     )
     assert outcome.folder is not None, outcome.reason
     return clear, hidden, outcome.folder

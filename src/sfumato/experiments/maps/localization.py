@@ -22,15 +22,16 @@ from sfumato.auditing.task import Figures, Prediction, Sample, Task, short_diges
 from sfumato.concealment.decoys import Decoys
 from sfumato.errors import FileError, InputError
 from sfumato.experiments.data.folders import PosedImages
-from sfumato.experiments.maps.scene import PosedScene, Progress, verification_params
+from sfumato.experiments.maps.scene import PosedScene, verification_params
 from sfumato.features.local import LocalParams, extractor_of
 from sfumato.geometry.cameras import pose_error
-from sfumato.geometry.localization import LocalizeParams, localize
-from sfumato.geometry.mapping import triangulate_map
+from sfumato.geometry.localization import LocalizeParams, localize_query
+from sfumato.geometry.mapping import map_keypoints
 from sfumato.geometry.maps import Map, select_rows
 from sfumato.geometry.model import Model, read_model
 from sfumato.geometry.statistics import THRESHOLDS, PoseError, median_errors, recalls
 from sfumato.types.concealed import PublicPoints
+from sfumato.types.progress import StageProgress
 from sfumato.types.recipe import Recipe
 from sfumato.types.record import Record, Score, Value
 
@@ -56,7 +57,7 @@ class LocalizeProtocol:
 class LeftOutMaps:
     """Maps of a scene without one of its images, made when first asked for; those of one image are kept."""
 
-    def __init__(self, scene: PosedScene, progress: Progress) -> None:
+    def __init__(self, scene: PosedScene, progress: StageProgress) -> None:
         self._scene, self._progress = scene, progress
         self._held: dict[tuple[str, Subject], Map | str] = {}
 
@@ -75,7 +76,7 @@ class LeftOutMaps:
         keypoints = {name: scene.clear(name).keypoints for name in scene.names if name != query}
         poses = {name: scene.images.poses[name] for name in keypoints}
         with tempfile.TemporaryDirectory(prefix="sfumato-map-") as place:
-            outcome = triangulate_map(keypoints, scene.images.cameras, poses, matches, Path(place) / "model")
+            outcome = map_keypoints(keypoints, scene.images.cameras, matches, Path(place) / "model", poses=poses)
             if outcome.folder is None:
                 return outcome.reason
             model = read_model(outcome.folder)
@@ -105,7 +106,7 @@ def evaluate_localization(
     protocol: LocalizeProtocol | None = None,
     decoys: Decoys | None = None,
     *,
-    progress: Progress = lambda stage, items, total: items,
+    progress: StageProgress = lambda stage, items, total: items,
     overwrite: bool = False,
 ) -> list[Record]:
     """Localize every image in a map of the others, for every recipe, distance and seed; one record each.
@@ -172,7 +173,7 @@ def localize_one(
     if isinstance(map_, str):
         return _prediction(None, (0, 0), map_)
     params = replace(protocol.params, seed=subject.seed or protocol.params.seed)
-    found = localize(scene.concealed(query, subject), scene.images.cameras[query], map_, map_.names, params)
+    found = localize_query(scene.concealed(query, subject), scene.images.cameras[query], map_, map_.names, params)
     if map_.damaged:
         raise InputError(f"the map has images that cannot be used: {next(iter(map_.damaged.values()))}")
     error = None if found.pose is None else pose_error(found.pose, scene.images.poses[query])

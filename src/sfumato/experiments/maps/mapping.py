@@ -20,11 +20,13 @@ from sfumato.auditing.task import Figures, Prediction, Sample, Task
 from sfumato.concealment.decoys import Decoys
 from sfumato.errors import FileError
 from sfumato.experiments.data.folders import PosedImages
-from sfumato.experiments.maps.scene import PosedScene, Progress, verification_params
+from sfumato.experiments.maps.scene import PosedScene, verification_params
 from sfumato.features.local import LocalParams, extractor_of
-from sfumato.geometry.mapping import MapOutcome, MapParams, build_map
-from sfumato.geometry.pycolmap import load_pycolmap
+from sfumato.geometry.colmap import load_pycolmap
+from sfumato.geometry.mappers import MapParams
+from sfumato.geometry.mapping import MapOutcome, map_keypoints
 from sfumato.geometry.statistics import compare_with_truth
+from sfumato.types.progress import StageProgress
 from sfumato.types.record import Record, Score
 
 VERSION, SCORE_VERSION = 2, 1
@@ -65,7 +67,7 @@ def evaluate_map(
     protocol: MapProtocol | None = None,
     decoys: Decoys | None = None,
     *,
-    progress: Progress = lambda stage, items, total: items,
+    progress: StageProgress = lambda stage, items, total: items,
     overwrite: bool = False,
 ) -> list[MapResult]:
     """Build a map for every recipe and seed and hold it against the truth; records are kept below ``folder``.
@@ -81,7 +83,7 @@ def evaluate_map(
 
 
 def _evaluate(
-    scene: PosedScene, subject: Subject, protocol: MapProtocol, progress: Progress, overwrite: bool
+    scene: PosedScene, subject: Subject, protocol: MapProtocol, progress: StageProgress, overwrite: bool
 ) -> MapResult:
     sample = Sample("map", scene.digest)
     task = Task(
@@ -119,13 +121,15 @@ def _prediction_of(task: Task, folder: str | Path, record: Record) -> tuple[Pred
         return Results(folder, task).load_prediction(sample)[0] if not record.dropped else {}, record
 
 
-def make_map(scene: PosedScene, subject: Subject, protocol: MapProtocol, progress: Progress) -> Prediction:
+def make_map(scene: PosedScene, subject: Subject, protocol: MapProtocol, progress: StageProgress) -> Prediction:
     """Match and map; return figures of the map and of its cameras against the truth, never where they stood."""
     matches = scene.matches(subject, progress)
     keypoints = {name: scene.clear(name).keypoints for name in scene.names}
     params = MapParams(mapper=protocol.mapper, seed=subject.seed or 0, threads=protocol.threads)
     with tempfile.TemporaryDirectory(prefix="sfumato-map-") as place:
-        outcome = build_map(keypoints, scene.images.cameras, matches, Path(place) / "model", params, progress=progress)
+        outcome = map_keypoints(
+            keypoints, scene.images.cameras, matches, Path(place) / "model", params, progress=progress
+        )
         return {**_figures_of(outcome), **_errors_of(outcome, scene)}
 
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from sfumato.errors import MissingDependency
-from sfumato.geometry.pycolmap import ERRORS_ONLY, load_pycolmap, silenced
+from sfumato.geometry.colmap import ERRORS_ONLY, load_pycolmap, silence
 
 
 def test_it_is_pycolmap_with_a_quiet_log():
@@ -27,7 +27,7 @@ def test_somebody_who_wants_less_log_keeps_it():
 def test_nothing_is_logged_while_silenced(capfd):
     log = load_pycolmap().logging
     before = log.minloglevel
-    with silenced():
+    with silence():
         log.error("told in another way")
     assert log.minloglevel == before
     assert capfd.readouterr() == ("", "")
@@ -45,7 +45,7 @@ def test_opencv_reads_pictures_beside_it():
     """Each carries a zlib; loaded the other way round, OpenCV could not read a PNG."""
     program = """
 import numpy as np
-from sfumato.geometry.pycolmap import load_pycolmap
+from sfumato.geometry.colmap import load_pycolmap
 load_pycolmap()
 import cv2
 done, data = cv2.imencode(".png", np.full((9, 9), 7, np.uint8))

@@ -6,6 +6,7 @@ import shutil
 import signal
 import warnings
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import asdict
 from multiprocessing import get_context
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 import sfumato
 from sfumato.errors import ArchiveError, InputError, VoidDistanceWarning, WorkerError
-from sfumato.matching import many
+from sfumato.matching import batch
 from sfumato.matching.mutual import MatchParams
 from sfumato.matching.pairs import PairList, exhaustive
 
@@ -86,7 +87,7 @@ def test_threads_and_processes_do_the_same(archive_path):
     expected = by_hand(archive_path, itertools.combinations(NAMES, 2))
     with ThreadPoolExecutor(2) as pool:
         assert_same(sfumato.match_pairs(archive_path, exhaustive(NAMES), pool), expected)
-    assert not many._opened  # nothing stays open in this process
+    assert not batch._open_images  # nothing stays open in this process
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         assert_same(sfumato.match_pairs(archive_path, exhaustive(NAMES), pool, in_flight=3), expected)
 
@@ -168,8 +169,8 @@ def test_parcels_share_images_and_have_a_bounded_size(archive_path, tmp_path, ar
     for parcel in parcels:
         for place in range(1, len(parcel)):
             assert set(parcel[place]) & set(itertools.chain(*parcel[:place]))
-    assert [len(p) for p in many._chunks([("a", "b"), ("b", "c"), ("d", "e")], 9)] == [2, 1]
-    assert [len(p) for p in many._chunks(exhaustive("abcdefghij"[i] for i in range(10)), 16)] == [16, 16, 13]
+    assert [len(p) for p in batch._chunks([("a", "b"), ("b", "c"), ("d", "e")], 9)] == [2, 1]
+    assert [len(p) for p in batch._chunks(exhaustive("abcdefghij"[i] for i in range(10)), 16)] == [16, 16, 13]
 
 
 def test_only_so_much_is_under_way_and_taken_from_the_list(archive_path):
@@ -215,9 +216,9 @@ def test_a_worker_that_can_not_see_the_archive(archive_path):
 
 
 def test_a_worker_with_another_version_is_refused(archive_path):
-    settings = {**many._plain(MatchParams()), "version": "0.0.1"}
+    settings = {**asdict(MatchParams()), "version": "0.0.1"}
     with pytest.raises(WorkerError, match="install"):
-        many.match_chunk(str(archive_path), (), {}, settings)
+        batch.match_chunk(str(archive_path), (), {}, settings)
 
 
 def test_what_finished_comes_before_the_trouble(archive_path):

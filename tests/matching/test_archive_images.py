@@ -6,7 +6,7 @@ import pytest
 
 import sfumato
 from sfumato.errors import ArchiveError, InputError
-from sfumato.matching.many import ArchiveImages
+from sfumato.matching.archive_images import ArchiveImages
 from sfumato.matching.mutual import MatchParams
 
 
@@ -47,13 +47,13 @@ def test_what_was_read_is_kept_within_a_budget(images):
     for pair in itertools.combinations(names, 2):
         poor.match(pair, MatchParams())
     assert 5 < poor.reads <= 20
-    assert len(poor._kept) == 2  # the two of a pair, whatever they take
+    assert len(poor._cache) == 2  # the two of a pair, whatever they take
 
 
 def test_all_images_are_projected_on_the_same_axes(images):
     for pair in (("db/0.jpg", "db/1.jpg"), ("db/2.jpg", "db/3.jpg"), ("db/1.jpg", "db/3.jpg")):
         images.match(pair, MatchParams())
-    assert len({id(kept.prepared.frame) for kept in images._kept.values()}) == 1
+    assert len({id(image.features.frame) for image in images._cache.values()}) == 1
 
 
 def test_images_of_different_dimensions_have_axes_of_their_own(tmp_path, image):
