@@ -63,11 +63,11 @@ LINES = {
         evaluate frontier photos --recipes random-2 --keyed {TINY} {PAIRS} --no-room -o out
     """,
     "train": """
-        train pairs photos -o pairs-sift.npz --most 100
+        train pairs room/images -o pairs-sift.npz --most 100
         train compress room/images -o mine.safetensors --workers 1
-        train inverter photos -o inverter.safetensors --steps 1 --refine-steps 0 --max-features 40
-        train decoder photos -o decoder.safetensors --recipe sub-hybrid-2 --steps 5 --hidden 16
-        train ninja --patches pairs-sift.npz --steps 2 --adversary decoder -o ninja.safetensors
+        train inverter room/images -o inverter.safetensors --steps 1 --refine-steps 0 --max-features 40
+        train decoder room/images -o decoder.safetensors --recipe sub-hybrid-2 --steps 5 --hidden 16
+        train ninja --patches pairs-sift.npz --steps 3 --adversary decoder -o ninja.safetensors
     """,
 }  # fmt: skip
 """Command lines by folder; each may use what those before it wrote."""
