@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one door for arrays: shape, type and finiteness are checked here, once, and the result is read-only."""
+"""Checks of arrays and settings: shape, type and finiteness, once; the result is read-only.
+
+Misspelt settings suggest the nearest name, and all wrong values are reported at once.
+"""
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,17 +24,17 @@ def frozen_array(
     ``shape`` holds a number where the length is fixed and None where it is free. The caller's array is copied
     unless it is already read-only, so that nobody can change a checked value from outside.
 
-    Raises InputError naming the array, what was expected and what came; never the values.
+    Raises InputError naming the array, the expected shape and type and the actual ones; never the values.
     """
-    wanted = "(" + ", ".join("any" if length is None else str(length) for length in shape) + ")"
+    expected = "(" + ", ".join("any" if length is None else str(length) for length in shape) + ")"
     try:
         given = np.asarray(value)
     except (TypeError, ValueError) as cause:
-        raise InputError(f"{name}: expected numbers of shape {wanted}, got rows of different lengths") from cause
+        raise InputError(f"{name}: expected numbers of shape {expected}, got rows of different lengths") from cause
     if given.dtype.kind not in "fiub":
-        raise InputError(f"{name}: expected numbers of shape {wanted}, got dtype {given.dtype}")
+        raise InputError(f"{name}: expected numbers of shape {expected}, got dtype {given.dtype}")
     if given.ndim != len(shape) or any(w is not None and w != g for w, g in zip(shape, given.shape, strict=True)):
-        raise InputError(f"{name}: expected shape {wanted}, got {given.shape}")
+        raise InputError(f"{name}: expected shape {expected}, got {given.shape}")
     if np.dtype(dtype).kind in "iu" and given.size:
         limits = np.iinfo(dtype)  # type: ignore[type-var]
         if given.dtype.kind not in "iu" or given.min() < limits.min or given.max() > limits.max:
@@ -85,9 +88,7 @@ def whole_number(value: Any, name: str) -> int:
     raise InputError(f"{name}: expected an integer, got {type(value).__name__}")
 
 
-# ----------------------------------------------------------------
-# How settings are checked: misspelt names suggest the nearest, and all wrong values are told at once
-# Knows dataclasses and numbers; what a setting means is said where it is declared.
+# --- settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +100,17 @@ class Range:
     whole: bool = False
 
 
-def refuse_unknown(settings: type, given: Iterable[str]) -> None:
-    """Raise InputError naming every given name that the dataclass ``settings`` does not have."""
+def refuse_unknown(settings: type, names: Iterable[str]) -> None:
+    """Raise InputError naming every name that the dataclass ``settings`` does not have."""
     known = [field.name for field in fields(settings)]
-    unknown = [name for name in given if name not in known]
+    unknown = [name for name in names if name not in known]
     if unknown:
-        said = ", ".join(f"{name!r:.80}{suggest(name, known)}" for name in unknown)
-        raise InputError(f"{settings.__name__} has no setting {said}; there are {', '.join(known)}")
+        words = ", ".join(f"{name!r:.80}{suggest(name, known)}" for name in unknown)
+        raise InputError(f"{settings.__name__} has no setting {words}; there are {', '.join(known)}")
 
 
 def settle_numbers(settings: Any, ranges: Mapping[str, Range]) -> list[str]:
-    """Turn the named settings of a frozen dataclass into plain int and float; return all that is wrong."""
+    """Turn the named settings of a frozen dataclass into plain int and float; return all problems."""
     problems = []
     for name, allowed in ranges.items():
         value: Any = getattr(settings, name)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must not leave the device: pictures and clear features.
+"""Clear values: pictures, features and face embeddings. They must not leave the device.
 
-Nothing a server runs imports this module; a test follows the imports and says so.
+No server imports this module; a test follows the imports. The concealed values in ``sfumato.types.concealed`` are
+unrelated on purpose.
 
 **Keypoint convention, stated here once.** A keypoint is (x, y, sigma, angle): x to the right and y down, in
 pixels, with the *centre of the first pixel at (0, 0)*; sigma is the scale in pixels (OpenCV's ``size / 2``,
@@ -80,17 +81,11 @@ class Features:
         return f"Features({len(self)} x {self.descriptors.shape[1]} {self.extractor.name}, clear)"
 
 
-# ----------------------------------------------------------------
-# Clear face embeddings: what must not leave the device
-# Nothing a server runs imports this module; a test follows the imports and says so. Concealed ones are in
-# ``sfumato.types.concealed``, which is unrelated.
-
-
 SHORTEST = 1e-6
 """An embedding shorter than this has no direction."""
 
 UNIT = 1e-6
-"""How far from 1 a length may be and count as 1: such rows stay as they are, to the last bit."""
+"""Rows whose length differs from 1 by less than this stay as they are, to the last bit."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -140,7 +135,7 @@ class Embeddings:
 
 
 def unit_rows(values: ArrayLike) -> NDArray[np.float32]:
-    """Return rows (N, n) scaled to unit norm; raises InputError for one that has no direction."""
+    """Return rows (N, n) scaled to unit norm; raise InputError for a row without a direction."""
     given = frozen_array(values, "embeddings", (None, None), np.float64)
     lengths = np.linalg.norm(given, axis=1)
     short = np.flatnonzero(~(lengths > SHORTEST) | ~np.isfinite(lengths))
@@ -152,7 +147,7 @@ def unit_rows(values: ArrayLike) -> NDArray[np.float32]:
 
 
 def people_of(names: Iterable[str]) -> tuple[str, ...]:
-    """Return who is on each photo, where names are a person and a number, as those of LFW are: Aaron_Sorkin_0002.
+    """Return the person on each photo, for names of a person and a number as in LFW: Aaron_Sorkin_0002.
 
     >>> people_of(["Aaron_Sorkin_0001", "alice"])
     ('Aaron_Sorkin', 'alice')

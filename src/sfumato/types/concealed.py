@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may leave the device: affine subspaces instead of descriptors, and the recipe that made them.
+"""Concealed values, which may leave the device: affine subspaces instead of descriptors, and the recipe behind them.
 
-Unrelated to the clear types on purpose: nothing here holds, imports or converts to a clear descriptor.
+Unrelated to the clear types on purpose: nothing here holds, imports or converts to a clear descriptor or embedding.
+The exception is what an owner chooses to publish, ``PublicPoints``: only ``sfumato.publish`` makes them, on the device
+that owns the pictures; a server can read them and cannot write them.
 """
 
 from collections import Counter
@@ -18,13 +20,13 @@ from sfumato.types.extractor import Extractor, is_label
 from sfumato.types.recipe import Recipe
 
 PAYLOADS = ("subspaces",)
-"""What may stand in for a descriptor; other kinds come with later recipes."""
+"""Kinds of data in the place of a descriptor."""
 
 SMALLEST = 1e-30
 """A length below which float32 has fewer digits than it should."""
 
 CANONICAL = 2e-6
-"""How far a float32 basis may be from orthonormal, or an origin from orthogonal to it, and be canonical."""
+"""Tolerance for a float32 basis to be orthonormal, and for an origin to be orthogonal to it."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -32,8 +34,8 @@ class Subspaces:
     """N affine subspaces of dimension m in R^n.
 
     ``origin`` (N, n) float32, the point of each subspace nearest to 0; ``basis`` (N, m, n) float32,
-    orthonormal rows. Any point and any independent directions may be given: what is not canonical is made
-    so. m = 0 (points) and N = 0 are valid.
+    orthonormal rows. Any point and any independent directions are accepted and made canonical. m = 0 (points) and
+    N = 0 are valid.
 
     Raises InputError for wrong shapes and values that are not finite, RankError for dependent directions.
 
@@ -87,15 +89,15 @@ class Subspaces:
 
 
 def as_points(rows: NDArray[np.float32]) -> Subspaces:
-    """Return points (N, n) as what an encoder alone releases: subspaces of dimension 0."""
+    """Return points (N, n), the result of an encoder without a lifting, as subspaces of dimension 0."""
     return Subspaces(rows, np.zeros((len(rows), 0, rows.shape[1]), np.float32))
 
 
 def is_canonical(origin: NDArray[np.float32], basis: NDArray[np.float32], tolerance: float = CANONICAL) -> bool:
     """Tell whether every basis is orthonormal and every origin orthogonal to it, to float32 precision.
 
-    Summing in float32 is fast and nearly always settles it; where it does not, because of its own rounding or
-    overflow, ``canonical_rows`` decides.
+    Sums in float32 are fast and nearly always enough; where rounding or overflow spoils them, ``canonical_rows``
+    decides.
     """
     if basis.size == 0 or canonical_rows(origin, basis, tolerance, np.float32).all():
         return True
@@ -123,8 +125,7 @@ def canonical_rows(
 class ConcealedFeatures:
     """Concealed local features of one image; row i stands for row i of the clear ones.
 
-    ``keypoints`` (N, 4) float32 as in ``sfumato.Features``; ``subspaces`` N of them; ``recipe`` how they
-    were made.
+    ``keypoints`` (N, 4) float32 as in ``sfumato.Features``; ``subspaces`` N; ``recipe`` that made them.
     """
 
     keypoints: NDArray[np.float32]
@@ -151,10 +152,10 @@ class ConcealedFeatures:
         object.__setattr__(self, "image_size", checked_size(self.image_size))
 
     def positions_only(self) -> "ConcealedFeatures":
-        """Return the features with sizes of 1 and angles of 0: matching and maps use neither, who paints uses both."""
-        places = self.keypoints.copy()
-        places[:, 2:] = 1, 0
-        return replace(self, keypoints=places)
+        """Return the features with sizes of 1 and angles of 0: matching and maps need neither, inverters use both."""
+        keypoints = self.keypoints.copy()
+        keypoints[:, 2:] = 1, 0
+        return replace(self, keypoints=keypoints)
 
     def __len__(self) -> int:
         return len(self.keypoints)
@@ -163,14 +164,9 @@ class ConcealedFeatures:
         return f"ConcealedFeatures({self.subspaces!r}, {str(self.recipe)!r}, {self.extractor.name})"
 
 
-# ----------------------------------------------------------------
-# Concealed face templates: what may leave the device, and the only form in which a gallery knows a face
-# Unrelated to the clear embeddings on purpose: nothing here holds, imports or converts to one.
-
-
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ConcealedTemplates:
-    """N faces as affine subspaces: ``ids`` N different short texts, ``subspaces`` N, ``recipe`` how they were made.
+    """Templates of N faces: ``ids`` N different short texts, ``subspaces`` N, ``recipe`` that made them.
 
     Raises InputError for ids that repeat, and for subspaces of another dimension than the recipe makes.
     """
@@ -188,9 +184,9 @@ class ConcealedTemplates:
         ids = tuple(self.ids)
         if len(ids) != len(self.subspaces):
             raise InputError(f"templates: {len(self.subspaces)} subspaces have {len(ids)} ids")
-        if not all(is_label(one) for one in ids):
+        if not all(is_label(text) for text in ids):
             raise InputError("templates: ids must be short, printable texts")
-        twice = [one for one, count in Counter(ids).items() if count > 1]
+        twice = [text for text, count in Counter(ids).items() if count > 1]
         if twice:
             raise InputError(f"templates: {twice[0]!r:.80} stands for two faces: ids must differ")
         recipe = Recipe.of(self.recipe)
@@ -212,12 +208,6 @@ class ConcealedTemplates:
 
     def __repr__(self) -> str:
         return f"ConcealedTemplates({self.subspaces!r}, {str(self.recipe)!r}, {self.extractor.name})"
-
-
-# ----------------------------------------------------------------
-# What an owner chose to publish: clear descriptors of mapped points, for others to be localized against
-# Unrelated to the clear types on purpose: nothing turns ``Features`` into this but ``sfumato.publish``, on the device
-# that owns the pictures and when it is told to. A server reads it and cannot write it.
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

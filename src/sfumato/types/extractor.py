@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which program made a descriptor, with every setting: public, and travels with what was concealed."""
+"""Extractor of a descriptor: the program that made it, with every setting. Public: it stays with what is concealed."""
 
 import json
 import math
@@ -11,6 +11,9 @@ from typing import Any
 from sfumato.errors import InputError
 
 Setting = str | int | float | bool | None
+
+GENERIC_EXTRACTORS = ("unknown", "hloc")
+"""Names of extractors that do not say what a descriptor is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,3 @@ def _is_setting(value: Any) -> bool:
     if isinstance(value, int):
         return abs(value) < 2**63
     return value is None or (isinstance(value, float) and math.isfinite(value))
-
-
-GENERIC_EXTRACTORS = ("unknown", "hloc")
-"""Names of extractors that do not say what a descriptor is."""

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recipes: how something was concealed, as a short text and as a value with every parameter.
+"""Recipes of concealment, as a short text and as a value with every parameter.
 
 A recipe is a chain of links joined by ``+``. Encoders come first (they change the space), at most one
 lifting comes last (it turns points into subspaces). ``sub-hybrid-2`` is a chain of one link;
 ``compress-48+sub-hybrid-4`` of two.
 
-    link      = kind "-" dimension [ "-generated" ] [ "-forced" ]     liftings; generated: decoys that no database has
-              | "subset-" size ":eps=" number           so many entries of a dictionary, with a guarantee (subset.py)
+    link      = kind "-" dimension [ "-generated" ] [ "-forced" ]     liftings; generated: decoys in no database
+              | "subset-" size ":eps=" number           this many entries of a dictionary, with a guarantee
               | "compress-" dimension [ ":" file ]      principal components
               | "ninja-" variant | "ninja:" file        networks; once they or components are read, "@" and a checksum
                                                         follow, and a file is named without its folder
@@ -25,7 +25,7 @@ from sfumato.errors import InputError, RecipeError, suggest
 from sfumato.types.extractor import is_label
 
 CHECKSUM_DIGITS = 12
-"""How much of an encoder's checksum stands in a recipe."""
+"""Digits of an encoder's checksum in a recipe."""
 
 GENERATED = "-generated"
 
@@ -35,20 +35,20 @@ _CHECKSUM = rf"@[0-9a-f]{{{CHECKSUM_DIGITS}}}"
 
 @dataclass(frozen=True, slots=True)
 class RecipeKind:
-    """What a kind of link does: its role, what follows its name, where a lifting takes directions from.
+    """A kind of link: its role, the argument after its name, and the source of a lifting's directions.
 
-    ``variants`` is a pattern of what may follow besides a dimension, and ``variant_told`` says it in words.
+    ``variants`` is a pattern of what may follow besides a dimension, and ``variant_words`` says it in words.
     """
 
     role: Literal["clear", "encoder", "lifting"]
     argument: Literal["none", "dimension", "variant"]
     decoys: Literal["none", "whole", "part", "labels"] = "none"
-    random: bool = False  # whether (the smaller) half of the directions, or all without decoys, are random
+    random: bool = False  # half of the directions (the smaller half), or all without decoys, are random
     variants: str = ""
-    variant_told: str = "nothing"
+    variant_words: str = "nothing"
 
 
-_FRESH: dict[str, Any] = {"variants": f"({GENERATED})?", "variant_told": f"nothing or {GENERATED}"}
+_FRESH: dict[str, Any] = {"variants": f"({GENERATED})?", "variant_words": f"nothing or {GENERATED}"}
 _EPSILON = "':eps=' and a number of up to three digits before and four after the point, for example 'subset-4:eps=10'"
 
 KINDS: dict[str, RecipeKind] = {
@@ -59,21 +59,21 @@ KINDS: dict[str, RecipeKind] = {
     "sub-adversarial": RecipeKind("lifting", "dimension", "part", **_FRESH),
     "sub-hybrid": RecipeKind("lifting", "dimension", "part", random=True, **_FRESH),
     "hybrid-labels": RecipeKind("lifting", "dimension", "labels", random=True, **_FRESH),
-    "subset": RecipeKind("lifting", "dimension", "whole", variants=r":eps=\d{1,3}(\.\d{1,4})?", variant_told=_EPSILON),
-    "compress": RecipeKind("encoder", "dimension", variants=rf"(:{_NAME})?", variant_told="':' and a file"),
-    "sealed": RecipeKind("encoder", "dimension", variants=r"(:\d(\.\d{1,3})?)?", variant_told="':' and a bandwidth"),
+    "subset": RecipeKind("lifting", "dimension", "whole", variants=r":eps=\d{1,3}(\.\d{1,4})?", variant_words=_EPSILON),
+    "compress": RecipeKind("encoder", "dimension", variants=rf"(:{_NAME})?", variant_words="':' and a file"),
+    "sealed": RecipeKind("encoder", "dimension", variants=r"(:\d(\.\d{1,3})?)?", variant_words="':' and a bandwidth"),
     "ninja": RecipeKind(
-        "encoder", "variant", variants=f"[-:]{_NAME}", variant_told="'-' or ':' and a name without '+'"
+        "encoder", "variant", variants=f"[-:]{_NAME}", variant_words="'-' or ':' and a name without '+'"
     ),
 }
 
 DEFAULT_RECIPE = "sealed-512"
-"""What is used where nobody chooses; docs/threats.md says why, and what it does not protect."""
+"""The recipe that is used by default; docs/threats.md says why, and what it does not protect."""
 
 LARGEST_DIM = 65_536
 
 USUAL_DIMS = {"compress": "48", "sealed": "512", "subset": "4:eps=10"}
-"""What is suggested where a dimension is missing; else 2."""
+"""Suggestions for a missing dimension; 2 for other kinds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +90,9 @@ class Link:
             raise RecipeError(f"unknown kind {self.kind!r:.80} in a recipe{suggest(str(self.kind), KINDS)}")
         argument = KINDS[self.kind].argument
         if argument == "dimension":
-            given: Any = self.dim
-            if hasattr(given, "__index__") and not isinstance(given, bool):  # numpy's integers too
-                object.__setattr__(self, "dim", int(given))
+            dim: Any = self.dim
+            if hasattr(dim, "__index__") and not isinstance(dim, bool):  # numpy's integers too
+                object.__setattr__(self, "dim", int(dim))
             if isinstance(self.dim, bool) or not isinstance(self.dim, int) or not 1 <= self.dim <= LARGEST_DIM:
                 raise RecipeError(
                     f"{self.kind} needs a dimension from 1 to {LARGEST_DIM}, for example '{self.kind}-2', "
@@ -118,9 +118,9 @@ class Link:
 
     @property
     def checksum(self) -> str:
-        """The first digits of the checksum of an encoder that was read; empty where it is only named."""
-        found = re.search(f"{_CHECKSUM}$", self.variant) if self.role == "encoder" else None
-        return found[0][1:] if found else ""
+        """The first digits of the checksum of an encoder that was read; empty for one that is only named."""
+        match = re.search(f"{_CHECKSUM}$", self.variant) if self.role == "encoder" else None
+        return match[0][1:] if match else ""
 
     @property
     def named(self) -> str:
@@ -129,7 +129,7 @@ class Link:
 
     @property
     def identity(self) -> str:
-        """What decides the result: the short form, but of an encoder that was read not its name."""
+        """The short form, with the checksum of an encoder in the place of its name: it determines the result."""
         return f"{self.kind}@{self.checksum}" if self.checksum else str(self)
 
     @property
@@ -139,17 +139,17 @@ class Link:
 
     @property
     def epsilon(self) -> float | None:
-        """What one descriptor spends under ``subset``; None for other kinds."""
+        """Privacy that one descriptor spends under ``subset``; None for other kinds."""
         return float(self.variant.removeprefix(":eps=")) if self.kind == "subset" else None
 
     @property
     def subspace_dim(self) -> int:
-        """The dimension of what a lifting makes: ``dim``, but of ``subset`` that of the hull of its entries."""
+        """The dimension of a lifting's subspaces: ``dim``, but for ``subset`` that of the hull of its entries."""
         return 0 if self.role != "lifting" else (self.dim or 0) - (self.kind == "subset")
 
     @property
     def decoy_count(self) -> int:
-        """How many decoys a lifting needs: one a direction, for half of them in hybrid kinds, the odd one included.
+        """Number of decoys of a lifting: one per direction; in hybrid kinds for half of them, rounded up.
 
         All entries of a ``subset`` count.
         """
@@ -165,11 +165,11 @@ class Link:
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Recipe:
-    """A chain of links, with what else a reader of the result must know.
+    """A chain of links, and what else a reader of the result must know.
 
-    ``evaluation_seed`` is set when the draws can be replayed (they then protect nobody). ``keyed`` tells
-    that they were derived from a device secret, ``decoys`` which database was used (its checksum); these
-    two describe a result and do not take part in comparisons.
+    ``evaluation_seed`` is set when the draws can be repeated (they then protect nobody). ``keyed``: the draws were
+    derived from a device key. ``decoys``: the checksum of the database that was used. These two describe a result and
+    do not take part in comparisons.
 
     >>> Recipe(kind="sub-hybrid", dim=2) == Recipe("sub-hybrid-2") == Recipe.of("sub-hybrid-2")
     True
@@ -214,7 +214,7 @@ class Recipe:
 
     @classmethod
     def of(cls, recipe: "Recipe | str") -> "Recipe":
-        """Return a recipe given as such or in its short form; an error suggests the nearest one."""
+        """Return a recipe from a recipe or its short form; an error suggests the nearest one."""
         if isinstance(recipe, Recipe):
             return recipe
         if not isinstance(recipe, str):
@@ -244,12 +244,12 @@ class Recipe:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether it takes a key to conceal, which whoever only compares does not need."""
+        """Whether concealing needs a key; comparing does not."""
         return self.links[-1].kind == "sealed"
 
     @property
     def encoders_are_public(self) -> bool:
-        """Whether it has encoders, and anyone could have them: a seal has only who has its key."""
+        """Whether it has encoders that anyone could have; only a holder of the key has a seal."""
         return self.has_encoder and not self.is_sealed
 
     @property
@@ -270,7 +270,7 @@ class Recipe:
 
     @property
     def identity(self) -> str:
-        """The short form, but for the names of encoders that were read: two of one identity release the same."""
+        """The short form without the names of encoders that were read: recipes of one identity give the same result."""
         return "+".join(link.identity for link in self.links)
 
     @property
@@ -316,13 +316,13 @@ class Recipe:
         return f"Recipe({str(self)!r}{notes}{', keyed' if self.keyed else ''})"
 
 
-def _parse_link(text: str, whole: str) -> Link:
+def _parse_link(text: str, recipe: str) -> Link:
     """Read one link of a short form."""
     examples = "for example 'random-2' or 'sub-hybrid-4'"
     if not text:
-        raise RecipeError(f"empty link in recipe {whole!r:.80}, {examples}")
+        raise RecipeError(f"empty link in recipe {recipe!r:.80}, {examples}")
     if text in KINDS and KINDS[text].argument == "dimension":
-        raise RecipeError(f"recipe {whole!r:.80} needs a dimension: did you mean '{text}-{_usual(text)}'?")
+        raise RecipeError(f"recipe {recipe!r:.80} needs a dimension: did you mean '{text}-{_usual(text)}'?")
     if text in KINDS:
         return Link(text)
     variant = re.fullmatch(r"ninja([-:].+)", text, re.DOTALL)
@@ -334,10 +334,10 @@ def _parse_link(text: str, whole: str) -> Link:
         if KINDS[name].role == "encoder":  # a file may be called like that
             return Link(name, int(parts[2]), variant=f"{parts[3] or ''}{parts[4] or ''}")
         return Link(name, int(parts[2]), forced=parts[4] is not None, variant=parts[3] or "")
-    given = re.fullmatch(r".*?-(\d{1,5})(\D.*)?", text, re.ASCII | re.DOTALL)
-    forms = {k: f"{k}-{given[1] if given else _usual(k)}" for k in KINDS if KINDS[k].argument == "dimension"}
+    dim = re.fullmatch(r".*?-(\d{1,5})(\D.*)?", text, re.ASCII | re.DOTALL)
+    forms = {k: f"{k}-{dim[1] if dim else _usual(k)}" for k in KINDS if KINDS[k].argument == "dimension"}
     near = suggest(text.lower(), [forms.get(k, k) for k in KINDS])
-    raise RecipeError(f"unknown recipe {whole!r:.80}{near}; kinds are {', '.join(sorted(KINDS))}, {examples}")
+    raise RecipeError(f"unknown recipe {recipe!r:.80}{near}; kinds are {', '.join(sorted(KINDS))}, {examples}")
 
 
 def _usual(kind: str) -> str:
@@ -349,7 +349,7 @@ def _check_variant(kind: str, variant: str) -> None:
     """Raise RecipeError unless this may follow a kind and its dimension."""
     allowed = KINDS[kind].variants + (f"({_CHECKSUM})?" if KINDS[kind].role == "encoder" else "")
     if not isinstance(variant, str) or not (re.fullmatch(allowed, variant) and (variant.isprintable() or not variant)):
-        raise RecipeError(f"{kind} is followed by {KINDS[kind].variant_told}, got {variant!r:.80}")
+        raise RecipeError(f"{kind} is followed by {KINDS[kind].variant_words}, got {variant!r:.80}")
 
 
 def _check_chain(chain: tuple[Link, ...]) -> None:
@@ -361,6 +361,6 @@ def _check_chain(chain: tuple[Link, ...]) -> None:
     if "clear" in roles and len(chain) > 1:
         raise RecipeError("raw stands alone: it means that nothing was concealed")
     if "lifting" in roles[:-1]:
-        raise RecipeError("a lifting is the last link: what follows would work on subspaces, not on descriptors")
+        raise RecipeError("a lifting is the last link: a link after it would get subspaces, not descriptors")
     if any(link.kind == "sealed" for link in chain[:-1]):
-        raise RecipeError("sealed is the last link: of bits there is nothing to compress, to encode or to lift")
+        raise RecipeError("sealed is the last link: bits cannot be compressed, encoded or lifted")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ran, on what, with which result: the only thing a report reads. Holds figures, never descriptors."""
+"""Records of what ran, on which machine and with which result. Reports read nothing else; no descriptor is in them."""
 
 import json
 import math
@@ -196,7 +196,7 @@ def _all(values: Any, kind: type) -> bool:
 
 
 def describe_machine() -> dict[str, Value]:
-    """Return what a figure needs to be read rightly: processor, cores, system and library versions."""
+    """Return the machine behind a figure: processor, cores, system and library versions."""
     versions: dict[str, Value] = {}
     for name in ("numpy", "opencv-python-headless", "faiss-cpu", "h5py", "pycolmap", "torch", "kornia"):
         try:

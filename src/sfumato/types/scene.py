@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What matching and mapping produce: matches, cameras, poses, landmarks. Free of descriptors of any kind.
+"""Results of matching and mapping: matches, cameras, poses, landmarks, without descriptors of any kind.
 
-Their text forms show no values either: where a camera stood tells where its owner was.
+Their text forms show no values: the position of a camera is the position of its owner.
 """
 
 from collections.abc import Sequence
@@ -90,7 +90,7 @@ class Pose:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Landmarks:
-    """Mapped points: ``positions`` (P, 3) float64 in the world and what saw them.
+    """Mapped points: ``positions`` (P, 3) float64 in the world, and the images that see them.
 
     ``observations`` (O, 3) int64: landmark, image, keypoint row. ``images`` names the images.
     """
@@ -120,10 +120,7 @@ class Landmarks:
         return f"Landmarks({len(self)} points, {len(self.observations)} observations, {len(self.images)} images)"
 
 
-# ----------------------------------------------------------------
-# COLMAP's camera models: their names in the order of COLMAP's numbers, and their parameters in order
-# Knows words and counts; what a model does to a ray is COLMAP's business.
-
+# --- COLMAP's camera models, in the order of COLMAP's numbers
 
 CAMERA_MODELS: dict[str, tuple[str, ...]] = {
     name: tuple(parameters.split())
@@ -151,12 +148,10 @@ CAMERA_MODELS: dict[str, tuple[str, ...]] = {
 """Parameters by the name of the model; those that begin with f are focal lengths in pixels."""
 
 
-# ----------------------------------------------------------------
-# Rotations from the quaternions that files hold, as w x y z. Knows arrays only
+# --- rotations from quaternions w x y z, as files hold them
 
-
-LOOSE = 1e-2
-"""How far the length of a quaternion in a file may be from 1; fewer digits than that are a mistake."""
+QUATERNION_TOLERANCE = 1e-2
+"""The length of a quaternion in a file may differ from 1 by this; a larger difference is a mistake."""
 
 
 def rotation_of(quaternion: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
@@ -178,6 +173,10 @@ def rotation_of(quaternion: Sequence[float] | NDArray[np.float64]) -> NDArray[np
 def unit_rotation(quaternion: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the rotation (3, 3) of a quaternion w x y z from a file; InputError if it is not nearly of length 1."""
     values = np.asarray(quaternion, np.float64)
-    if not np.isfinite(values).all() or np.abs(values).max() > 2 or abs(np.linalg.norm(values) - 1) > LOOSE:
+    if (
+        not np.isfinite(values).all()
+        or np.abs(values).max() > 2
+        or abs(np.linalg.norm(values) - 1) > QUATERNION_TOLERANCE
+    ):
         raise InputError("expected a quaternion of length 1")
     return rotation_of(values)
