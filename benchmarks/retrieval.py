@@ -24,7 +24,8 @@ from sfumato.codebooks import codebook_of
 from sfumato.errors import EvaluationOnlyWarning
 from sfumato.experiments.data.room import make_room
 from sfumato.images.samples import sample_image
-from sfumato.matching.retrieval import Codebook, RetrievalParams, load_codebook, nearest_images, sign
+from sfumato.matching.codebook import Codebook, load_codebook
+from sfumato.matching.retrieval import RetrievalParams, nearest_images, sign
 
 RECIPES = ("raw", "random-2", "sub-hybrid-2", "sub-hybrid-4")
 PLACES = (5, 10, 20)

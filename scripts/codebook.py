@@ -14,7 +14,7 @@ from pathlib import Path
 from sfumato.codebooks import codebook_of
 from sfumato.concealment.decoy_file import load_decoys
 from sfumato.concealment.decoys import as_rootsift
-from sfumato.matching.retrieval import SIZE, save_codebook
+from sfumato.matching.codebook import SIZE, save_codebook
 
 FOLDER = Path(__file__).resolve().parent.parent / "src" / "sfumato" / "matching" / "data"
 

@@ -6,10 +6,10 @@ import pytest
 from cachetools import LRUCache
 
 import sfumato
-from sfumato.cli.match import Choice, choose_pairs
-from sfumato.codebooks import codebook_for, codebook_of, first_header
+from sfumato.codebooks import build_index, codebook_for, codebook_of, first_header
 from sfumato.concealment.encoder import encode, load_encoder, save_encoder
-from sfumato.errors import InputError
+from sfumato.errors import FileError, InputError
+from sfumato.matching.retrieval import choose_pairs
 
 
 def unit(rows):
@@ -42,8 +42,8 @@ def test_encoded_images_get_words_of_their_space(folder):
         encoded = encode(encoder, sfumato.load_decoys(folder / "decoys.npz").descriptors)
         nearest = np.square(words.words[:, None] - encoded[None]).sum(axis=2).min(axis=1)
         assert nearest.max() < 0.2
-        choice = Choice(retrieval=1, codebook=folder / "decoys.npz", encoder=folder / "n.safetensors")
-        pairs = {frozenset(pair) for pair in choose_pairs(archive, choice).pairs}
+        codebook = codebook_for(archive, folder / "decoys.npz", folder / "n.safetensors")
+        pairs = {frozenset(pair) for pair in choose_pairs(archive, "votes:1", codebook).pairs}
         assert pairs == {frozenset({"0-0", "0-1"}), frozenset({"1-0", "1-1"})}
 
 
@@ -66,15 +66,33 @@ def test_the_encoder_must_be_the_one_that_was_used(folder, monkeypatch):
     with sfumato.load(folder / "e.sfm.h5") as archive:
         with pytest.raises(InputError, match="another encoder"):
             codebook_for(archive, folder / "decoys.npz", folder / "other.safetensors")
+        assert codebook_for(archive, folder / "decoys.npz") is None
         with pytest.raises(InputError, match="--encoder"):
-            codebook_for(archive, folder / "decoys.npz", None)
-        with pytest.raises(InputError, match="--retrieval"):
-            choose_pairs(archive, Choice(exhaustive=True, encoder=folder / "n.safetensors"))
+            choose_pairs(archive, "votes:1")
 
 
 def test_sealed_images_have_no_public_words(folder):
     features = sfumato.Features(np.zeros((4, 4)), unit(np.ones((4, 16))), sfumato.Extractor("sift"))
     hidden = sfumato.conceal(features, "sealed-64", secret=bytes(range(32)))
-    sfumato.save(folder / "s.sfm.h5", {"a": hidden})
-    with sfumato.load(folder / "s.sfm.h5") as archive, pytest.raises(InputError, match="--sequential, --pairs"):
-        codebook_for(archive, folder / "decoys.npz", None)
+    sfumato.save(folder / "s.sfm.h5", dict.fromkeys("abc", hidden))
+    assert codebook_for(folder / "s.sfm.h5", folder / "decoys.npz") is None
+    with sfumato.load(folder / "s.sfm.h5") as archive, pytest.raises(InputError, match=r"sealed.*--sequential"):
+        choose_pairs(archive, "votes:1")
+
+
+def test_an_index_of_an_archive_is_written_and_returned(folder):
+    path = folder / "x.index"
+    for kind, settings in (("inverted", {"decoys": folder / "decoys.npz"}), ("exact", {}), ("inverted", {})):
+        index = build_index(folder / "l.sfm.h5", path, kind, overwrite=path.exists(), **settings)
+        assert (index.kind, len(index)) == (kind, 160)
+        again = sfumato.search.load(path)
+        assert again.entries.names == ["0-0", "0-1", "1-0", "1-1"]
+    before = path.read_bytes()
+    with pytest.raises(FileError, match="--overwrite"):
+        build_index(folder / "l.sfm.h5", path)
+    for output in (folder / "l.sfm.h5", folder / "decoys.npz"):
+        with pytest.raises(FileError, match=output.name):
+            build_index(folder / "l.sfm.h5", output, decoys=folder / "decoys.npz", overwrite=True)
+    with pytest.raises(InputError, match="--points"):
+        build_index(folder / "l.sfm.h5", path, "exact", decoys=folder / "decoys.npz", overwrite=True)
+    assert path.read_bytes() == before

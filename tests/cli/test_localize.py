@@ -8,11 +8,11 @@ from typer.testing import CliRunner
 
 import sfumato
 from sfumato.cli.app import app
-from sfumato.cli.map import choose_shortlist
+from sfumato.cli.map import CandidateOptions
 from sfumato.errors import InputError
 from sfumato.geometry.cameras import pose_error, read_poses, write_cameras
 from sfumato.geometry.localization import LocalizeParams
-from sfumato.geometry.maps import load_map, save_landmarks
+from sfumato.geometry.maps import save_landmarks
 from sfumato.geometry.model import read_model
 from sfumato.publish import select_points, write_public
 from sfumato.types.scene import Camera
@@ -201,7 +201,7 @@ def test_defaults_are_those_of_the_library(run_here, folder):
     for word in ("--cameras", "--public", "--pairs", "--retrieval", "--min-inliers", "--seed", "Example"):
         assert word in shown
     assert LocalizeParams().max_error_px == 12
-    with load_map(folder / "model") as map_:
-        assert list(choose_shortlist(map_, None, None)("q", None)) == list(map_.names)
-        with pytest.raises(InputError, match="one of the two"):
-            choose_shortlist(map_, folder / "pairs.txt", 5)
+    assert CandidateOptions().choose() == "exhaustive"
+    assert CandidateOptions(retrieval=5).choose() == "votes:5"
+    with pytest.raises(InputError, match=r"--pairs.*--retrieval"):
+        CandidateOptions(pairs=folder / "pairs.txt", retrieval=5).choose()

@@ -15,11 +15,13 @@ import pytest
 import typer
 
 import sfumato
-from sfumato.cli.map import LARGEST_EXHAUSTIVE, map_, read_given
+from sfumato.cli.map import MapOptions, map_
 from sfumato.errors import EvaluationOnlyWarning, FileError, InputError, SfumatoError
 from sfumato.geometry.cameras import write_cameras
 from sfumato.geometry.mappers import MapParams
+from sfumato.geometry.mapping import LARGEST_EXHAUSTIVE
 from sfumato.geometry.model_folder import MAP_FILES, MODEL_FILES, PUBLIC_POINTS
+from sfumato.images.read import read_focal_lengths
 from sfumato.types.scene import Camera
 
 CAMERA = Camera("PINHOLE", 640, 480, (800.0, 800.0, 320.0, 240.0))
@@ -114,7 +116,7 @@ def test_matches_made_before_give_the_same_bytes(run_sfumato, archive, cameras, 
 
 
 def test_without_cameras_it_guesses_and_says_so(archive, tmp_path, capsys):
-    map_(archive, tmp_path / "model", shared=True, mapper="global")
+    map_(archive, tmp_path / "model", options=MapOptions(shared_camera=True, mapper="global"))
     assert "of 5 guessed as 1.2 times the longer side" in capsys.readouterr().err
     made = pycolmap.Reconstruction(str(tmp_path / "model"))
     assert made.num_cameras() == 1
@@ -133,14 +135,14 @@ def test_photos_are_asked_for_their_focal_length(archive, tmp_path, photos, caps
         map_(archive, tmp_path / "other", photos=tmp_path, cameras=tmp_path)
 
 
-def test_photos_may_be_links(archive, tmp_path, photos, capsys):
+def test_photos_may_be_links(tmp_path, photos):
     """As conceal follows them."""
     (tmp_path / "linked" / "db").mkdir(parents=True)
     for name in NAMES:
         (tmp_path / "linked" / name).symlink_to(photos / "deep" / "b.jpg")
-    given = read_given(sfumato.load(archive), None, tmp_path / "linked")
-    assert len(given.cameras) == 5
-    assert "no focal length" not in capsys.readouterr().err
+    lengths, problems = read_focal_lengths(tmp_path / "linked", dict.fromkeys(NAMES, (640, 480)))
+    assert not problems
+    assert set(lengths) <= set(NAMES)
 
 
 def test_names_that_lead_elsewhere_are_left_out(archive, cameras, tmp_path, capsys):
@@ -168,9 +170,9 @@ def test_a_wrong_focal_length_is_told(archive, tmp_path, capsys):
 
 def test_the_time_includes_the_matching(archive, cameras, tmp_path, capsys, monkeypatch):
     clock = iter(range(0, 10_000, 100))
-    monkeypatch.setattr("sfumato.cli.map.time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    map_(archive, tmp_path / "model", cameras)
-    assert "100.0 s)" in capsys.readouterr().out
+    monkeypatch.setattr("sfumato.geometry.mapping.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    map_(archive, tmp_path / "model", cameras)  # the clock is read before and after, and twice within for the mapping
+    assert "300.0 s)" in capsys.readouterr().out
 
 
 def test_a_map_that_is_there_is_refused(archive, cameras, mapped, tmp_path):
@@ -179,7 +181,7 @@ def test_a_map_that_is_there_is_refused(archive, cameras, mapped, tmp_path):
     with pytest.raises(FileError, match="--overwrite"):  # before it is seen that there is no archive
         map_(tmp_path / "none.sfm.h5", tmp_path / "model", cameras)
     assert (tmp_path / "model" / "images.bin").stat().st_ino == before
-    map_(archive, tmp_path / "model", cameras, overwrite=True)
+    map_(archive, tmp_path / "model", cameras, options=MapOptions(overwrite=True))
     assert (tmp_path / "model" / "images.bin").stat().st_ino != before
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
@@ -221,7 +223,7 @@ def test_many_images_need_a_list_of_pairs(tmp_path):
     )
     count = LARGEST_EXHAUSTIVE + 1
     sfumato.save(tmp_path / "a.sfm.h5", {f"{i}.jpg": hidden for i in range(count)})
-    with pytest.raises(InputError, match=f"{count} images make 1830 pairs: .*--retrieval 20"):
+    with pytest.raises(InputError, match=f"{count} images.*1830 pairs.*--retrieval"):
         map_(tmp_path / "a.sfm.h5", tmp_path / "model")
 
 
@@ -236,8 +238,8 @@ def test_an_archive_that_does_not_say_how_large_its_images_are(tmp_path):
     [
         ({"cameras": Path("none.txt")}, "cannot read the cameras"),
         ({"matches": Path("none.h5")}, "no such match file"),
-        ({"mapper": "globe"}, "did you mean 'global'"),
-        ({"seed": -1}, "seed"),
+        ({"options": MapOptions(mapper="globe")}, "did you mean 'global'"),
+        ({"options": MapOptions(seed=-1)}, "seed"),
         ({"photos": Path("none")}, "not a folder of photos"),
     ],
 )

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.cli.match import Choice, choose_pairs
+from sfumato.cli.match import PairOptions
 from sfumato.codebooks import codebook_of
 from sfumato.matching.codebook import make_codebook
 from sfumato.matching.journal import Journal
 from sfumato.matching.match_file import load_matches
 from sfumato.matching.mutual import MatchParams
+from sfumato.matching.retrieval import choose_pairs
 
 NAMES = [f"db/{i}.jpg" for i in range(6)]
 PAIRS = list(itertools.combinations(NAMES, 2))
@@ -99,7 +100,8 @@ def test_a_shortlist(run_sfumato, archive, decoys, tmp_path):
     path = tmp_path / "m.h5"
     done = run_sfumato("match", archive, "--retrieval", 2, "--codebook", decoys, "-o", path)
     with sfumato.load(archive) as opened, load_matches(path) as file:
-        expected = choose_pairs(opened, Choice(retrieval=2, codebook=decoys))
+        options = PairOptions(retrieval=2, codebook=decoys)
+        expected = choose_pairs(opened, options.choose(opened), options.codebook_for(opened))
         assert sorted(map(sorted, file)) == sorted(map(sorted, expected.pairs))
         assert 6 <= len(list(file)) < 15
         for name in NAMES:
@@ -166,16 +168,16 @@ def test_processes_do_the_same(run_sfumato, archive, tmp_path):
     ("arguments", "message"),
     [
         ([], "--exhaustive (15 pairs of these 6 images)"),
-        (["--exhaustive", "--sequential", "2"], "--exhaustive and --sequential was given"),
-        (["--sequential", "0"], "overlap"),
+        (["--exhaustive", "--sequential", "2"], "--exhaustive and --sequential given"),
+        (["--sequential", "0"], "sequential:0"),
         (["--pairs", "none.txt"], "cannot read the pairs"),
         (["--exhaustive", "--ratio", "7"], "ratio"),
         (["--exhaustive", "--workers", "0"], "--workers"),
         (["--exhaustive", "--workers", "2", "--dask", "tcp://127.0.0.1:1"], "give one of the two"),
         (["--exhaustive", "--dask-key", "k"], "need --dask"),
-        (["--exhaustive", "--retrieval", "2"], "--exhaustive and --retrieval was given"),
+        (["--exhaustive", "--retrieval", "2"], "--exhaustive and --retrieval given"),
         (["--exhaustive", "--codebook", "c.npz"], "--codebook is for --retrieval"),
-        (["--retrieval", "0"], "count: expected 1 or more"),
+        (["--retrieval", "0"], "votes:0"),
         (["--retrieval", "2"], "has 16 dimensions, the codebook 128"),
         (["--retrieval", "2", "--codebook", "none.npz"], "no such file"),
     ],
@@ -388,7 +390,7 @@ def test_defaults_are_those_of_the_library(run_sfumato, archive):
         assert word in shown
     assert MatchParams().mutual
     with sfumato.load(archive) as opened:
-        assert len(choose_pairs(opened, Choice(sequential=2)).pairs) == 9
+        assert PairOptions(sequential=2).choose(opened) == "sequential:2"
 
 
 def test_the_first_example_works_on_the_default_recipe_and_help_says_where_retrieval_does_not(run_sfumato, tmp_path):

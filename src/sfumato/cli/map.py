@@ -21,7 +21,7 @@ from sfumato.geometry.queries import Localizations, localize, summarise
 from sfumato.geometry.shortlist import CandidatesLike
 from sfumato.images.read import read_focal_lengths
 from sfumato.matching.codebook import Codebook
-from sfumato.store.archive import Archive, load
+from sfumato.store.archive import load
 from sfumato.types.scene import Camera
 
 DEFAULTS = MapParams()
@@ -81,26 +81,19 @@ def map_(
     if cameras is not None and photos is not None:
         raise InputError("--cameras says what --photos would guess: give one of the two")
     params = options.params
-    with load(archive) as images:
-        focal_lengths = {} if photos is None else _focal_lengths(images, photos)
-        outcome = build_map(
-            images,
-            matches,
-            output,
-            cameras,
-            params,
-            focal_lengths=focal_lengths,
-            progress=stage_bars(quiet=quiet or as_json),
-        )
+    focal_lengths = {} if photos is None else _focal_lengths(archive, photos)
+    bars = stage_bars(quiet=quiet or as_json)
+    outcome = build_map(archive, matches, output, cameras, params, focal_lengths=focal_lengths, progress=bars)
     _warn_of_guesses(len(focal_lengths), len(outcome.guessed))
     report(outcome, output, as_json=as_json)
     if outcome.folder is None or outcome.unreadable:
         raise typer.Exit(1)
 
 
-def _focal_lengths(archive: Archive, photos: Path) -> dict[str, float]:
+def _focal_lengths(archive: Path, photos: Path) -> dict[str, float]:
     """Return the focal lengths that EXIF gives; photos that cannot be read are named on standard error."""
-    headers = archive.summary().images
+    with load(archive) as images:
+        headers = images.summary().images
     sizes = {header.name: header.image_size for header in headers if header.image_size is not None}
     lengths, problems = read_focal_lengths(photos, sizes)
     for name, problem in problems.items():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures from files: upright, 8 bits, grey or red-green-blue.
+"""Reader of pictures: upright, 8 bits, grey or red-green-blue.
 
-Knows file formats and folders. Colour profiles and transparency are ignored, 16-bit pictures lose the lower 8
+Colour profiles and transparency are ignored, 16-bit pictures lose the lower 8
 bits, animations and multi-page files give their first picture. Formats whose orientation OpenCV does not
 apply (AVIF, HEIC) are refused rather than read lying on their side.
 """
@@ -26,7 +26,7 @@ SUFFIXES = (
     ".avif", ".bmp", ".gif", ".heic", ".heif", ".jp2", ".jpe", ".jpeg", ".jpg",
     ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp",
 )  # fmt: skip
-"""What counts as an image in a folder; AVIF and HEIC are here to be named, not silently left out."""
+"""Endings of images in a folder; AVIF and HEIC are here to be named, not silently left out."""
 
 SIGNATURES = {
     b"\xff\xd8\xff": "JPEG",
@@ -48,9 +48,9 @@ _level_before = 0
 
 
 def read_image(path: str | os.PathLike[str], name: str = "") -> Image:
-    """Read a picture; it is called ``name``, by default as its file.
+    """Read a picture; its ``name`` is by default that of its file.
 
-    Raises ImageError naming the file and what to do, whatever is wrong with it.
+    Raises ImageError naming the file, the problem and what to do.
     """
     path = Path(path)
     data = _read_bytes(path)
@@ -91,17 +91,17 @@ def list_images(place: str | os.PathLike[str]) -> list[tuple[str, Path]]:
     if not place.is_dir():
         _check_file(place)
         return [(_printable(place.name), place)]
-    found = [(_printable(path.relative_to(place).as_posix()), path) for path in _walk(place, set())]
-    if not found:
+    images = [(_printable(path.relative_to(place).as_posix()), path) for path in _walk(place, set())]
+    if not images:
         raise ImageError(f"{place}: no images in it or below it; looked for {' '.join(SUFFIXES)}, in any case")
-    twice = [name for name, count in Counter(name for name, _ in found).items() if count > 1]
+    twice = [name for name, count in Counter(name for name, _ in images).items() if count > 1]
     if twice:
         raise ImageError(f"{place}: two files would both be called {twice[0]!r:.80}: rename one of them")
-    return sorted(found)
+    return sorted(images)
 
 
 def image_format(head: bytes) -> str | None:
-    """Tell the format of an image from its first bytes; None for anything else."""
+    """Return the format of an image by its first bytes; None for anything else."""
     if head[4:8] == b"ftyp":
         return "AVIF" if head[8:12] in (b"avif", b"avis") else "HEIC"
     if head[:4] == b"RIFF":
@@ -112,7 +112,7 @@ def image_format(head: bytes) -> str | None:
 
 
 def opencv_error(cause: Exception, error: SfumatoError) -> SfumatoError:
-    """Return ``error`` for what OpenCV raised; raise MemoryError if it was that."""
+    """Return ``error`` for an error of OpenCV; raise MemoryError if memory was the cause."""
     if getattr(cause, "code", 0) == -4:
         raise MemoryError(str(error)) from cause
     return error
@@ -152,14 +152,14 @@ def _decode(path: Path, data: bytes) -> NDArray[np.uint8] | None:
         try:
             pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_ANYCOLOR)
         except cv2.error as cause:
-            told = ImageError(f"{path} cannot be decoded, it may be too large or damaged: {cause.err}")
-            raise opencv_error(cause, told) from cause
+            error = ImageError(f"{path} cannot be decoded, it may be too large or damaged: {cause.err}")
+            raise opencv_error(cause, error) from cause
     return pixels
 
 
 def _clean_png(path: Path, data: bytes) -> bytes:
-    """Check a PNG's chunks and drop those without pixels, about which libpng would tell standard error."""
-    kept, at = [data[:8]], 8
+    """Check the chunks of a PNG and drop those without pixels: libpng would report them on standard error."""
+    chunks, at = [data[:8]], 8
     while at + 12 <= len(data):
         length, kind = struct.unpack_from(">I4s", data, at)
         end = at + 12 + length
@@ -168,28 +168,28 @@ def _clean_png(path: Path, data: bytes) -> bytes:
         if kind in PNG_NEEDED:
             if zlib.crc32(memoryview(data)[at + 4 : end - 4]) != int.from_bytes(data[end - 4 : end], "big"):
                 raise ImageError(f"{path}: the PNG image is damaged (wrong checksum): copy or export it again")
-            kept.append(data[at:end])
+            chunks.append(data[at:end])
         if kind == b"IEND":
-            return b"".join(kept)
+            return b"".join(chunks)
         at = end
     raise ImageError(f"{path}: the PNG image is cut off: copy or export it again")
 
 
-def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
+def _walk(folder: Path, visited: set[tuple[int, int]]) -> Iterator[Path]:
     """Yield the image files of a folder and below it, each folder once."""
     try:
         status = folder.stat()
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as cause:
         raise ImageError(f"{folder} cannot be listed: {cause.strerror}") from cause
-    if (status.st_dev, status.st_ino) in seen:
+    if (status.st_dev, status.st_ino) in visited:
         return
-    seen.add((status.st_dev, status.st_ino))
+    visited.add((status.st_dev, status.st_ino))
     for entry in entries:
         if entry.name.startswith("."):
             continue
-        if os.path.isdir(folder / entry.name):  # follows links, and says no to a link that goes in circles
-            yield from _walk(folder / entry.name, seen)
+        if os.path.isdir(folder / entry.name):  # follows links, but not one that leads to itself
+            yield from _walk(folder / entry.name, visited)
         elif Path(entry.name).suffix.lower() in SUFFIXES:
             yield folder / entry.name
 
@@ -201,7 +201,7 @@ def _printable(name: str) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep OpenCV's log off standard error. The level is the process's: the last one out restores it."""
+    """Keep OpenCV's log off standard error. The level belongs to the process: the last thread restores it."""
     global _quiet_depth, _level_before
     import cv2
 
@@ -219,13 +219,11 @@ def _quiet() -> Iterator[None]:
                 log.setLogLevel(_level_before)
 
 
-# ----------------------------------------------------------------
-# What a photo tells about its camera: the focal length in its EXIF, in pixels. Reads nothing else of it
-# Where the photo was taken and when are in the same place and are not looked at.
+# --- focal lengths from EXIF; place and time of the photo are not read
 
 
 def focal_from_exif(path: str | os.PathLike[str], size: tuple[int, int]) -> float | None:
-    """Return the focal length, in pixels of an image of (width, height), that a photo tells; None if it tells none.
+    """Return the focal length, in pixels of an image of (width, height), in the EXIF of a photo; None without one.
 
     The photo may be larger or smaller than ``size``, or lie on its side. COLMAP reads the tags, and knows the sensor
     width of many cameras.

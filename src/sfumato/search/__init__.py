@@ -1,9 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nearest-subspace search: indexes of many subspaces, asked for the nearest of points or subspaces."""
+"""Nearest-subspace search: indexes of many subspaces, searched for the nearest of points or subspaces."""
 
-from sfumato.search.entries import METRICS
-from sfumato.search.factory import KINDS, build, load
-from sfumato.search.index import Index, SearchStats
-from sfumato.search.shards import Shards
+from sfumato.lazy import lazy_names
 
-__all__ = ["KINDS", "METRICS", "Index", "SearchStats", "Shards", "build", "load"]
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "Index": "index",
+        "IndexSummary": "archives",
+        "KINDS": "factory",
+        "METRICS": "entries",
+        "SearchStats": "index",
+        "Shards": "shards",
+        "add_images": "archives",
+        "build": "factory",
+        "build_shards": "shards",
+        "index_images": "archives",
+        "load": "factory",
+        "place_of": "archives",
+        "remove_images": "archives",
+        "search_images": "archives",
+        "summarise": "archives",
+        "votes": "archives",
+    },
+)

@@ -43,7 +43,7 @@ def test_a_room_is_mapped_from_raw_and_from_concealed_features(measured):
 
 def test_a_map_is_not_made_twice(measured, small_room, monkeypatch):
     folder, results = measured
-    monkeypatch.setattr(mapping, "build_map", None)
+    monkeypatch.setattr(mapping, "map_keypoints", None)
     monkeypatch.setattr(scene, "extract", None)
     protocol = MapProtocol(recipes=("sub-hybrid-2",), local=LOCAL)
     assert evaluate_map(read_posed_folder(small_room), folder, protocol) == results[1:]
@@ -51,13 +51,13 @@ def test_a_map_is_not_made_twice(measured, small_room, monkeypatch):
 
 def test_another_mapper_uses_the_same_matches(measured, small_room, tmp_path, monkeypatch):
     seen = []
-    real = mapping.build_map
+    real = mapping.map_keypoints
 
     def build(keypoints, cameras, matches, output, params, **more):
         seen.append(params.mapper)
         return real(keypoints, cameras, matches, output, params, **more)
 
-    monkeypatch.setattr(mapping, "build_map", build)
+    monkeypatch.setattr(mapping, "map_keypoints", build)
     monkeypatch.setattr(scene, "match_prepared", None)
     protocol = MapProtocol(recipes=("raw",), local=LOCAL, mapper="global")
     record = evaluate_map(read_posed_folder(small_room), measured[0], protocol)[0].record
@@ -80,8 +80,8 @@ def test_overwriting_maps_again(small_room, tmp_path, monkeypatch):
     images = read_posed_folder(small_room)
     evaluate_map(images, tmp_path, protocol)
     calls = []
-    real = mapping.build_map
-    monkeypatch.setattr(mapping, "build_map", lambda *a, **b: calls.append(1) or real(*a, **b))
+    real = mapping.map_keypoints
+    monkeypatch.setattr(mapping, "map_keypoints", lambda *a, **b: calls.append(1) or real(*a, **b))
     evaluate_map(images, tmp_path, protocol, overwrite=True)
     assert calls == [1]
 
