@@ -45,5 +45,5 @@ def test_blur_lowers_the_sharpness():
 
 
 def test_points_in_one_place_are_refused():
-    with pytest.raises(InputError, match="place"):
+    with pytest.raises(InputError, match="points"):
         similarity(np.ones((5, 2)))

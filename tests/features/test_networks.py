@@ -148,9 +148,9 @@ def test_weights_of_another_network(weights):
     del state["features.0.bias"]
     message = told("hardtfeat", weights(state))
     for text in (
-        "features.0.bias is missing", "extra.weight is too much",
+        "features.0.bias", "extra.weight",
         "features.0.weight has shape (32, 1, 5, 7) instead of",
-        "features.3.bias has numbers that are not finite", "classifier.1.bias does not hold fractions",
+        "features.3.bias", "classifier.1.bias",
     ):  # fmt: skip
         assert text in message
     assert re.search(

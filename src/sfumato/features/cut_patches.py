@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors of patches that somebody else cut: UBC's, HPatches', or generated ones.
+"""Descriptors of patches that come as patches: those of UBC and HPatches, or generated ones.
 
 SIFT of a patch is that of one keypoint at its centre with angle 0 and sigma a twelfth of the side. SIFT's 4 x 4 cells
 of 3 sigma then tile the patch exactly, so a patch of half side 6 sigma gets nearly the descriptor its keypoint has in
@@ -18,51 +18,47 @@ from sfumato.features.networks import NETWORKS, PATCH_SIDE, PATCHES_AT_ONCE, Pat
 
 Floats = NDArray[np.float32]
 
-
 CELLS_ACROSS = 12
 """The side of a patch in sigmas: 4 cells of 3 sigma."""
-
 
 MARGIN = 20
 """Pixels between a patch of 32 and its neighbour on a sheet; SIFT reaches 4 beyond the patch, its blur 8 more."""
 
-
 LAYER = 2
 """The layer of OpenCV's first octave whose blur, 1.6 x 2^(2/3) = 2.54, is nearest to sigma."""
-
 
 ACROSS = 32
 """Patches in a row of a sheet."""
 
 
 def describe_cut_patches(patches: NDArray[np.uint8], params: LocalParams | None = None) -> Floats:
-    """Describe patches (P, s, s) uint8: rows (P, 128) float32 of unit norm, 0 where a patch has no contrast at all.
+    """Describe patches (P, s, s) uint8: rows (P, 128) float32 of unit norm, 0 for a patch without contrast.
 
     Of ``params`` the descriptor, its weights and OpenCV's octave layers count; nothing is detected.
 
-    Raises InputError for arrays that are no patches; for networks as ``features.local.extract``.
+    Raises InputError for arrays of another shape; for networks as ``features.local.extract``.
     """
     params = params or LocalParams()
-    given = np.asarray(patches)
-    if given.dtype != np.uint8 or given.ndim != 3 or given.shape[1] != given.shape[2]:
-        raise InputError(f"patches: expected uint8 of shape (P, s, s), got {given.dtype} {given.shape}")
+    pixels = np.asarray(patches)
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[1] != pixels.shape[2]:
+        raise InputError(f"patches: expected uint8 of shape (P, s, s), got {pixels.dtype} {pixels.shape}")
     network = prepare(params)
-    if len(given) == 0:
+    if len(pixels) == 0:
         return np.zeros((0, 128), np.float32)
-    small = shrink(given)
+    small = shrink(pixels)
     if network is not None:
         rows = _by_network(small, network)
     else:
         rows = np.concatenate([_by_sift(small[i : i + ACROSS * ACROSS]) for i in range(0, len(small), ACROSS**2)])
         rows = np.sqrt(rows) if params.descriptor == "rootsift" else rows
-    rows[given.min(axis=(1, 2)) == given.max(axis=(1, 2))] = 0  # what little blur brings from a neighbour is nothing
+    rows[pixels.min(axis=(1, 2)) == pixels.max(axis=(1, 2))] = 0  # what blur brings from a neighbour does not count
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     unit: Floats = (rows / np.where(norms > 0, norms, 1)).astype(np.float32)
     return unit
 
 
 def is_describable(descriptor: str) -> bool:
-    """Tell whether patches can be described so: by SIFT, RootSIFT or a network."""
+    """Tell whether patches can be described by this descriptor: SIFT, RootSIFT or a network."""
     return descriptor in ("sift", "rootsift", *NETWORKS)
 
 
@@ -92,9 +88,9 @@ def _by_sift(small: NDArray[np.uint8]) -> NDArray[np.float64]:
         cv2.KeyPoint(float(column * step + middle), float(row * step + middle), 2 * sigma, 0.0, 1.0, LAYER << 8, number)
         for number, (row, column) in enumerate(zip(rows, columns, strict=True))
     ]
-    found, histograms = cv2.SIFT.create().compute(np.ascontiguousarray(sheet), points)
+    keypoints, histograms = cv2.SIFT.create().compute(np.ascontiguousarray(sheet), points)
     described = np.zeros((len(small), 128))
-    described[[point.class_id for point in found]] = histograms
+    described[[point.class_id for point in keypoints]] = histograms
     return described
 
 
@@ -102,6 +98,6 @@ def _by_network(small: NDArray[np.uint8], network: PatchNetwork) -> NDArray[np.f
     torch: Any = need("torch", extra="learn")
     rows = np.zeros((len(small), 128))
     for start in range(0, len(small), PATCHES_AT_ONCE):
-        some = np.asarray(small[start : start + PATCHES_AT_ONCE], np.float32) / 255
-        rows[start : start + len(some)] = network.describe(torch.from_numpy(some)[:, None])  # (n, 1, 32, 32)
+        batch = np.asarray(small[start : start + PATCHES_AT_ONCE], np.float32) / 255
+        rows[start : start + len(batch)] = network.describe(torch.from_numpy(batch)[:, None])  # (n, 1, 32, 32)
     return rows

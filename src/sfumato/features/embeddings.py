@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of face embeddings that somebody computed: npz and csv. Clear, so they stay on the device.
+"""Files of face embeddings that were computed elsewhere: npz and csv. Clear: they stay on the device.
 
-npz: an array ``embedding`` or ``embeddings`` (N, n), perhaps ``name`` or ``names`` (N,), perhaps ``extractor``, a text;
+npz: an array ``embedding`` or ``embeddings`` (N, n), optionally ``name`` or ``names`` (N,) and ``extractor``, a text;
 other arrays are left alone. csv: a line ``name,number,number,...`` for each face; a first line that begins with
 ``name`` is a heading. Nothing is unpickled, and nothing much larger than the file is made of it.
 """
@@ -51,7 +51,7 @@ def read_embeddings(path: Path | str, extractor: str | None = None) -> Embedding
 
 
 def save_embeddings(path: Path | str, embeddings: Embeddings) -> None:
-    """Write embeddings as npz, at once. They are clear: whoever reads the file knows the faces."""
+    """Write embeddings as npz, atomically. They are clear: anyone who reads the file knows the faces."""
     arrays = {
         "embedding": embeddings.values.astype("<f4"),
         "name": np.array(embeddings.names or [""], np.str_)[: len(embeddings)],
@@ -61,15 +61,15 @@ def save_embeddings(path: Path | str, embeddings: Embeddings) -> None:
 
 
 def read_column(path: Path | str, name: str) -> NDArray[Any]:
-    """Return another array (N,) of an npz file, for example labels; raises FileError if it has none of that name."""
+    """Return another array (N,) of an npz file, for example labels; raise FileError if it has none of that name."""
     source = Path(path)
     try:
-        found = read_member(source, (name,), None)
+        column = read_member(source, (name,), None)
     except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as cause:
         raise FileError(f"{source}: {name!r:.80} cannot be read: {cause}") from cause
-    if found is None or found.ndim != 1:
+    if column is None or column.ndim != 1:
         raise FileError(f"{source}: it has no list {name!r:.80}")
-    return found
+    return column
 
 
 def _read_npz(source: Path) -> tuple[Any, tuple[str, ...], str]:
@@ -94,7 +94,7 @@ def _read_csv(source: Path) -> tuple[Any, tuple[str, ...], str]:
         try:
             rows = [(reader_line, row) for reader_line, row in enumerate(csv.reader(lines), 1) if row]
         except csv.Error as cause:
-            raise FileError(f"it is no table: {cause}") from cause
+            raise FileError(f"it is not a table: {cause}") from cause
         except UnicodeDecodeError as cause:
             raise FileError("it is not a text in UTF-8") from cause
     if rows and rows[0][1][0].strip().lower() == "name":

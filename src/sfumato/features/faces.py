@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a picture to the embedding of the one face in it (extra ``face``): found, aligned, described. Clear.
+"""Embeddings of faces (extra ``face``): a face is found in a picture, aligned and described. Clear.
 
-Two networks: dlib's, 128 dimensions, which installs with the extra; or any ArcFace-style file for onnxruntime. Faces
-are found by dlib in both cases. Knows pictures and vectors; neither templates nor galleries.
+There are two networks: dlib's, 128 dimensions, which comes with the extra, and any ArcFace-style file for onnxruntime.
+Faces are found by dlib in both cases.
 """
 
 import hashlib
@@ -20,21 +20,18 @@ from sfumato.types.arrays import frozen_array
 from sfumato.types.clear import Embeddings, Image
 from sfumato.types.extractor import Extractor
 
-# ----------------------------------------------------------------
-# Bring a face to the place a network expects it: five points, one similarity, one picture of 112 x 112
-# Knows pixels and points; neither detectors nor networks.
-
+# --- alignment: five points, one similarity, one picture of 112 x 112
 
 SIDE = 112
 PLACES = np.array([[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]])
-"""Where ArcFace networks expect the eyes, the tip of the nose and the corners of the mouth (x, y), in 112 x 112; the
-first of each pair is the one further left in the picture."""
+"""Positions (x, y) in 112 x 112 where ArcFace networks expect the eyes, the tip of the nose and the corners of the
+mouth; the first of each pair is the one further left in the picture."""
 
 
 def similarity(points: ArrayLike, places: ArrayLike = PLACES) -> NDArray[np.float64]:
     """Return the (2, 3) turn, scale and shift that brings points (K, 2) nearest to their places (Umeyama 1991).
 
-    Raises InputError where all points are one.
+    Raises InputError if all points are the same.
     """
     source = frozen_array(points, "points", (None, 2), np.float64)
     target = frozen_array(places, "places", (len(source), 2), np.float64)
@@ -42,10 +39,10 @@ def similarity(points: ArrayLike, places: ArrayLike = PLACES) -> NDArray[np.floa
     centred0, centred1 = source - mean0, target - mean1
     spread = float((centred0**2).sum())
     if not spread > 1e-12:
-        raise InputError("the points of this face are all in one place")
+        raise InputError("all points of this face are the same")
     left, stretch, right = np.linalg.svd(centred1.T @ centred0)
-    mirrored = np.sign(np.linalg.det(left @ right)) or 1.0
-    signs = np.array([1.0, mirrored])  # a face is turned, never mirrored
+    mirror = np.sign(np.linalg.det(left @ right)) or 1.0
+    signs = np.array([1.0, mirror])  # a face is turned, never mirrored
     linear = (left * signs) @ right * (float(stretch @ signs) / spread)
     return np.concatenate([linear, (mean1 - linear @ mean0)[:, None]], axis=1)
 
@@ -54,10 +51,10 @@ def align(pixels: NDArray[np.uint8], points: ArrayLike) -> NDArray[np.uint8]:
     """Return the face (112, 112, 3) of a picture (H, W, 3), its five points (5, 2) brought to their places."""
     import cv2
 
-    turned: NDArray[np.uint8] = cv2.warpAffine(
+    aligned: NDArray[np.uint8] = cv2.warpAffine(
         pixels, similarity(points), (SIDE, SIDE), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT
     )
-    return turned
+    return aligned
 
 
 def sharpness(face: NDArray[np.uint8]) -> float:
@@ -73,10 +70,7 @@ def roll(points: ArrayLike) -> float:
     return float(np.degrees(np.arctan2(right[1] - left[1], right[0] - left[0])))
 
 
-# ----------------------------------------------------------------
-# Where the faces of a picture are: dlib's detector and its 68 points, of which five are kept
-# Knows pixels and boxes; neither networks nor people. dlib comes as an argument: it belongs to the extra ``face``.
-
+# --- detection: dlib's detector and its 68 points, of which five are used
 
 EYES, NOSE, MOUTH = ((36, 42), (42, 48)), 30, (48, 54)
 """Of dlib's 68 points: those around each eye, the tip of the nose, the corners of the mouth."""
@@ -90,7 +84,7 @@ SMALLEST = 16
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class FaceDetection:
-    """A face of a picture: its ``width`` in pixels, five ``points`` (5, 2), and ``shape``, what the detector knows.
+    """A face in a picture: its ``width`` in pixels, five ``points`` (5, 2), and the detector's own ``shape``.
 
     ``tilted``: it was found by a detector for faces that lean to one side.
     """
@@ -104,8 +98,8 @@ class FaceDetection:
 class FaceFinder:
     """dlib's detector of upright faces from the front, and the file of its points.
 
-    What it scores below ``least_score`` is left out: such finds are mostly no faces. Pictures of more than ``most``
-    pixels are made smaller to be searched, which would take seconds otherwise; points are those of the whole picture.
+    Detections below ``least_score`` are left out: most are not faces. A picture of more than ``most`` pixels is searched
+    in a smaller copy, to save seconds; points are those of the original picture.
     """
 
     def __init__(self, dlib: Any, landmarks: Path, *, least_score: float, most: int) -> None:
@@ -126,12 +120,12 @@ class FaceFinder:
             size = max(1, round(width * shrink)), max(1, round(height * shrink))
             small = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)
         grow = width / small.shape[1], height / small.shape[0]
-        found = [
+        detections = [
             self._measure(pixels, box, grow, which in TILTED)
             for box, score, which in zip(*self._detector.run(small, upsample, 0.0), strict=True)
             if score >= self._least
         ]
-        return sorted(found, key=lambda face: -face.width)
+        return sorted(detections, key=lambda face: -face.width)
 
     def _measure(self, pixels: NDArray[np.uint8], box: Any, grow: tuple[float, float], tilted: bool) -> FaceDetection:
         """Return the points of a face whose box is that of a smaller picture."""
@@ -151,7 +145,7 @@ MODELS = "face_recognition_models"
 LANDMARKS, RECOGNITION = "shape_predictor_68_face_landmarks.dat", "dlib_face_recognition_resnet_model_v1.dat"
 
 TURNS = {1: "a quarter to the left", 3: "a quarter to the right", 2: "upside down"}
-"""Turns against the clock, and what to tell people."""
+"""Counter-clockwise turns, and the advice for people."""
 
 UPRIGHT_DEGREES = 10
 """Points of a face that was found leaning are wrong if they say that it leans less than this."""
@@ -162,7 +156,7 @@ class FaceParams:
     """``network`` None for dlib's, or an ONNX file. ``largest`` takes the largest of several faces.
 
     A face narrower than ``min_width_px``, less sharp than ``min_sharpness`` (variance of the Laplacian at 112 x 112),
-    or turned by more than ``max_roll_degrees`` is refused; what the detector finds with less than ``min_score`` is no
+    or turned by more than ``max_roll_degrees`` is refused; a detection with less than ``min_score`` is not a
     face. ``upsample``: how often the picture is doubled to find small ones; one of more than ``max_pixels`` is made
     smaller for that. ``mean`` and ``scale``: what an ONNX network wants of pixels, (pixel - mean) / scale.
     """
@@ -186,7 +180,7 @@ class FaceParams:
 
 
 class Network(Protocol):
-    """Turns a found face into a vector."""
+    """A network that turns a face into a vector."""
 
     extractor: Extractor
 
@@ -208,7 +202,7 @@ class FaceReader:
 
     @property
     def extractor(self) -> Extractor:
-        """What the embeddings are."""
+        """The extractor of the embeddings."""
         return self._network.extractor
 
     def embed(self, image: Image) -> Embeddings:
@@ -236,12 +230,12 @@ class FaceReader:
         return faces[0]
 
     def _why_none(self, pixels: NDArray[np.uint8]) -> str:
-        """Return why no face may have been found: it lies on its side, or only a smaller copy is sharp enough."""
+        """Return a likely reason: the face lies on its side, or only a smaller copy is sharp enough."""
         import cv2
 
-        for turns, told in TURNS.items():
+        for turns, advice in TURNS.items():
             if self._finder.find(np.ascontiguousarray(np.rot90(pixels, turns)), 0):
-                return f"the face in it is not upright: turn the picture {told}"
+                return f"the face in it is not upright: turn the picture {advice}"
         small = pixels
         while min(small.shape[:2]) >= 2 * self.params.min_width_px:
             small = cv2.resize(small, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
@@ -307,19 +301,19 @@ class OnnxNetwork:
         """Return the vector (n,) of a face, aligned by its five points."""
         aligned = (align(pixels, face.points).astype(np.float32) - self._mean) / self._scale
         batch = np.ascontiguousarray(aligned.transpose(2, 0, 1)[None])
-        found = np.asarray(self._session.run(None, {self._input.name: batch})[0], np.float32)
-        if found.ndim != 2 or len(found) != 1 or not np.isfinite(found).all():
-            raise FileError(f"{self._path}: the network gave no vector, but an array of shape {found.shape}")
-        row: NDArray[np.float32] = found[0]
+        output = np.asarray(self._session.run(None, {self._input.name: batch})[0], np.float32)
+        if output.ndim != 2 or len(output) != 1 or not np.isfinite(output).all():
+            raise FileError(f"{self._path}: the network gave no vector, but an array of shape {output.shape}")
+        row: NDArray[np.float32] = output[0]
         return row
 
 
 def model_file(name: str) -> Path:
-    """Return where a model of dlib's is; the package that brings it is not imported, which would need setuptools."""
+    """Return the path of a dlib model; its package is not imported, which would need setuptools."""
     spec = importlib.util.find_spec(MODELS)
-    places = [] if spec is None else list(spec.submodule_search_locations or [])
-    for place in places:
-        path = Path(place) / "models" / name
+    folders = [] if spec is None else list(spec.submodule_search_locations or [])
+    for folder in folders:
+        path = Path(folder) / "models" / name
         if path.is_file():
             return path
     raise MissingDependency(f"this needs {MODELS} with {name}, which is not installed: pip install 'sfumato[face]'")

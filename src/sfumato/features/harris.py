@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Harris corners at several scales, with an angle: the other detector.
+"""Harris corners at several scales, with an angle: an alternative to DoG keypoints.
 
 The picture is halved again and again; corners are the peaks of det - 0.04 trace^2 of the second-moment matrix in each
 level. sigma is the width of the window in which gradients are gathered, in pixels of the picture: that of the first
 level is the setting ``sigma``, each next is twice as wide. There is no search over scale: a corner that is one at
-several scales is found at each. A place is that of the peak, to a fraction of a pixel: at the corner of a square it
-lies inside, by nine tenths of sigma. (OpenCV's cornerSubPix would move it to the tip; on real photos that makes places
-less repeatable.) The angle is the strongest of 36 directions in a histogram of gradients around the
-corner, OpenCV's way for SIFT; a corner has one.
+several scales is found at each. A position is that of the peak, to a fraction of a pixel: at the corner of a square it
+lies inside, by nine tenths of sigma. (OpenCV's cornerSubPix would move it to the tip; on real photos that makes
+positions less repeatable.) The angle is the strongest of 36 directions in a histogram of gradients around the corner,
+OpenCV's way for SIFT; a corner has one.
 """
 
 import numpy as np
@@ -25,21 +25,22 @@ DIRECTIONS = 36
 def find_corners(grey: NDArray[np.uint8], sigma: float, quality: float) -> NDArray[np.float32]:
     """Return corners (N, 6): x, y, sigma, angle, response and level, unsorted.
 
-    Kept are those with at least ``quality`` times the response of the strongest.
+    Weaker ones than ``quality`` times the strongest are left out.
     """
     import cv2
 
     pyramid = [grey.astype(np.float32) / np.float32(255)]
     while min(pyramid[-1].shape) >= 2 * SMALLEST_SIDE:
         pyramid.append(cv2.pyrDown(pyramid[-1]))  # keeps every second pixel, the first among them
-    found = [_corners_of_level(picture, sigma) for picture in pyramid]
-    least = quality * max(corners[:, 2].max(initial=0.0) for corners in found)
+    levels = [_corners_of_level(picture, sigma) for picture in pyramid]
+    least = quality * max(corners[:, 2].max(initial=0.0) for corners in levels)
     tables = []
-    for level, (picture, corners) in enumerate(zip(pyramid, found, strict=True)):
-        kept = corners[corners[:, 2] >= least]
+    for level, (picture, corners) in enumerate(zip(pyramid, levels, strict=True)):
+        strong = corners[corners[:, 2] >= least]
         scale = 2.0**level
-        same = np.ones(len(kept))
-        columns = kept[:, :2] * scale, sigma * scale * same, _angles(picture, kept, sigma), kept[:, 2], level * same
+        ones = np.ones(len(strong))
+        angles = _angles(picture, strong, sigma)
+        columns = strong[:, :2] * scale, sigma * scale * ones, angles, strong[:, 2], level * ones
         tables.append(np.column_stack(columns))
     return np.concatenate(tables).astype(np.float32)
 

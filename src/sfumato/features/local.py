@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Local features of pictures: DoG or Harris keypoints, described by SIFT, RootSIFT or a network for patches.
 
-Knows one picture at a time; ``features.many`` works through folders. Keypoints are in the convention of
-``sfumato.types.clear``. What it returns is clear: it must not leave the device.
+One picture at a time; ``features.sources`` works through folders. Keypoints are in the convention of
+``sfumato.types.clear``. The result is clear: it must not leave the device.
 """
 
 import os
@@ -22,7 +22,7 @@ from sfumato.types.clear import Features, Image
 from sfumato.types.extractor import Extractor, Setting
 
 Floats = NDArray[np.float32]
-Described = tuple[Floats, NDArray[np.float64]]
+Descriptors = tuple[Floats, NDArray[np.float64]]
 
 LONGEST_SIDE = 32_000
 """OpenCV counts pixels in 16 bits while it doubles a picture."""
@@ -30,7 +30,7 @@ LONGEST_SIDE = 32_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalParams:
-    """How local features are found and described.
+    """Settings of local features: detector and descriptor.
 
     At most the ``max_features`` strongest are kept. ``contrast_threshold``, ``edge_threshold``, ``sigma`` and
     ``octave_layers`` are OpenCV's, for DoG; for Harris ``sigma`` is the width of its window, and ``corner_quality`` the
@@ -82,7 +82,7 @@ class LocalParams:
             raise InputError("; ".join(problems))
 
     def _settle_weights(self) -> list[str]:
-        """Turn a path into plain text; return what is wrong with it."""
+        """Turn a path into plain text; return the problems."""
         kind = NETWORKS.get(self.descriptor) if isinstance(self.descriptor, str) else None
         if self.weights is None:
             missing = kind is not None and kind.published is None
@@ -90,15 +90,15 @@ class LocalParams:
         if not isinstance(self.weights, str | os.PathLike) or not isinstance(os.fspath(self.weights), str):
             return [f"weights must be the path of a file or None, got {type(self.weights).__name__}"]
         object.__setattr__(self, "weights", os.fspath(self.weights))
-        return [] if kind else [f"weights must be None: {self.descriptor!s:.80} is no network"]
+        return [] if kind else [f"weights must be None: {self.descriptor!s:.80} is not a network"]
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Detection:
-    """What a descriptor is made from.
+    """Keypoints of a picture, before they are described.
 
-    ``grey`` (H, W) uint8; ``keypoints`` (N, 4) float32; ``histograms`` (N, 128) float32, SIFT as OpenCV gives
-    it, or None where nobody asks for it.
+    ``grey`` (H, W) uint8; ``keypoints`` (N, 4) float32; ``histograms`` (N, 128) float32, SIFT as OpenCV gives it, or
+    None if the descriptor needs none.
     """
 
     grey: NDArray[np.uint8]
@@ -123,17 +123,17 @@ def extract(
     params = resolve_params(params, settings)
     prepare(params)
     picture = _as_image(image)
-    detected = DETECTORS[params.detector](to_grey(picture), params)
-    rows, norms = DESCRIPTORS[params.descriptor](detected, params)
-    described = norms > 0
-    return Features(detected.keypoints[described], rows[described], extractor_of(params), picture.size)
+    detection = DETECTORS[params.detector](to_grey(picture), params)
+    rows, norms = DESCRIPTORS[params.descriptor](detection, params)
+    usable = norms > 0
+    return Features(detection.keypoints[usable], rows[usable], extractor_of(params), picture.size)
 
 
 def extractor_of(params: LocalParams) -> Extractor:
-    """Return what descriptors of these settings are called.
+    """Return the extractor of descriptors with these settings.
 
     A network's name carries the checksum of its weights, ``hardnet-1f0c9a27``: descriptors of other weights live in
-    another space, and everything that compares kinds compares names. The file's place is not told.
+    another space, and kinds are compared by name. The path of the file is not recorded.
     """
     network = prepare(params)
     settings: dict[str, Setting] = asdict(params)
@@ -143,7 +143,7 @@ def extractor_of(params: LocalParams) -> Extractor:
 
 
 def prepare(params: LocalParams) -> PatchNetwork | None:
-    """Return the network these settings ask for, loaded once, or None; whatever is wrong with it is told here.
+    """Return the network of these settings, loaded once; None if the descriptor is not a network.
 
     Raises MissingDependency without the extra ``learn``, FileError for weights that are missing or wrong.
     """
@@ -165,10 +165,10 @@ def detect_dog(grey: NDArray[np.uint8], params: LocalParams) -> Detection:
     def work(sift: Any) -> Any:
         return sift.detectAndCompute(grey, None) if _wants_histograms(params) else (sift.detect(grey, None), None)
 
-    found, histograms = _with_sift(grey, params, work)
-    if not found:
+    points, histograms = _with_sift(grey, params, work)
+    if not points:
         return _nothing(grey, params)
-    table = np.array([(*p.pt, p.size / 2, p.angle, p.response) for p in found], np.float32)
+    table = np.array([(*p.pt, p.size / 2, p.angle, p.response) for p in points], np.float32)
     order = _strongest_first(table)[: params.max_features]
     return Detection(grey, table[order, :4], None if histograms is None else histograms[order])
 
@@ -191,23 +191,23 @@ def detect_harris(grey: NDArray[np.uint8], params: LocalParams) -> Detection:
     return Detection(grey, table[:, :4], _with_sift(grey, params, lambda sift: sift.compute(grey, points)[1]))
 
 
-def describe_sift(detected: Detection, _: LocalParams) -> Described:
+def describe_sift(detection: Detection, _: LocalParams) -> Descriptors:
     """Return SIFT of unit norm (N, 128), and the norms (N,) before; a row of norm 0 describes nothing."""
-    assert detected.histograms is not None
-    return _unit(detected.histograms)
+    assert detection.histograms is not None
+    return _unit(detection.histograms)
 
 
-def describe_rootsift(detected: Detection, _: LocalParams) -> Described:
+def describe_rootsift(detection: Detection, _: LocalParams) -> Descriptors:
     """Return the square root of SIFT of unit sum: its Euclidean distance is SIFT's Hellinger distance."""
-    assert detected.histograms is not None
-    return _unit(np.sqrt(detected.histograms.astype(np.float64)))
+    assert detection.histograms is not None
+    return _unit(np.sqrt(detection.histograms.astype(np.float64)))
 
 
-def describe_by_network(detected: Detection, params: LocalParams) -> Described:
-    """Return what a network makes of the patches around the keypoints, of unit norm."""
+def describe_by_network(detection: Detection, params: LocalParams) -> Descriptors:
+    """Return the descriptors that a network gives the patches around keypoints, of unit norm."""
     network = prepare(params)
     assert network is not None
-    return _unit(describe_patches(detected.grey, detected.keypoints, network, params.patch_scale))
+    return _unit(describe_patches(detection.grey, detection.keypoints, network, params.patch_scale))
 
 
 DETECTORS: dict[str, Callable[[NDArray[np.uint8], LocalParams], Detection]] = {
@@ -215,7 +215,7 @@ DETECTORS: dict[str, Callable[[NDArray[np.uint8], LocalParams], Detection]] = {
     "harris": detect_harris,
 }
 
-DESCRIPTORS: dict[str, Callable[[Detection, LocalParams], Described]] = {
+DESCRIPTORS: dict[str, Callable[[Detection, LocalParams], Descriptors]] = {
     "sift": describe_sift,
     "rootsift": describe_rootsift,
     **dict.fromkeys(NETWORKS, describe_by_network),
@@ -238,7 +238,7 @@ def _refuse_too_long(grey: NDArray[np.uint8]) -> None:
 
 
 def _with_sift(grey: NDArray[np.uint8], params: LocalParams, work: Callable[[Any], Any]) -> Any:
-    """Do some work with OpenCV's SIFT; what it raises becomes one of our errors."""
+    """Call a function with OpenCV's SIFT; OpenCV's errors become ours."""
     import cv2
 
     try:
@@ -252,17 +252,17 @@ def _with_sift(grey: NDArray[np.uint8], params: LocalParams, work: Callable[[Any
         )
         return work(sift)
     except cv2.error as cause:
-        told = InputError(f"OpenCV cannot extract features from {grey.shape[1]} x {grey.shape[0]} pixels: {cause}")
-        raise opencv_error(cause, told) from cause
+        error = InputError(f"OpenCV cannot extract features from {grey.shape[1]} x {grey.shape[0]} pixels: {cause}")
+        raise opencv_error(cause, error) from cause
 
 
 def _strongest_first(table: Floats) -> NDArray[np.intp]:
-    """Return the one order of rows x, y, sigma, angle, response, ...: from the strongest, ties by place."""
+    """Return the order of rows x, y, sigma, angle, response, ...: strongest first, ties by position."""
     x, y, sigma, angle, response = table[:, :5].T
     return np.lexsort((angle, sigma, x, y, -response))
 
 
-def _unit(rows: NDArray[Any]) -> Described:
+def _unit(rows: NDArray[Any]) -> Descriptors:
     exact = rows.astype(np.float64)
     norms = np.linalg.norm(exact, axis=1)
     unit: Floats = (exact / np.where(norms > 0, norms, 1)[:, None]).astype(np.float32)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks that describe patches: which there are, where their weights come from, and that a file fits its network.
+"""Networks that describe patches, their weights, and the patches around keypoints.
 
-Knows patches (N, 1, 32, 32) and tensors, not pictures. Weights are told apart by a checksum of their numbers, so that
-the same weights are the same in any file; where a file lies is never recorded. Needs the extra ``learn``.
+Weights are identified by a checksum of their numbers, so that the same weights are the same in any file; the path of a
+file is never recorded. A patch is the square of half side ``patch_scale * sigma`` around a keypoint, turned by its
+angle and sampled to 32 x 32 from an image pyramid, by kornia; outside of the picture its border is repeated. Needs the
+extra ``learn``.
 """
 
 import hashlib
@@ -14,20 +16,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, need
 
 PATCH_SIDE = 32
 PATCHES_AT_ONCE = 256
-"""HardNet needs about 400 kB for a patch while it works; more at once are not faster."""
+"""HardNet needs about 400 kB per patch; larger batches are not faster."""
 LARGEST_FILE = 2**28
-SAID_AT_ONCE = 8
+PROBLEMS_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkKind:
-    """A kind of network: kornia's class for it, or None for our own; and what kornia would download for it."""
+    """A kind of network: kornia's class, or None for our own; and the weights that kornia downloads."""
 
     kornia: str | None
     published: str | None
@@ -40,7 +43,7 @@ NETWORKS = {
     "tfeat": NetworkKind("TFeat", "tfeat-liberty.params of github.com/vbalnt/tfeat"),
     "hardtfeat": NetworkKind(None, None),
 }
-"""TFeat's network trained with HardNet's loss, hardtfeat, is nobody's download: it always needs a file."""
+"""hardtfeat, TFeat's network trained with HardNet's loss, cannot be downloaded: it always needs a file."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -54,7 +57,7 @@ class PatchNetwork:
     def describe(self, patches: Any) -> NDArray[np.float64]:
         """Return the rows (N, 128), not yet of unit norm, of a tensor of patches (N, 1, 32, 32) with values 0 to 1.
 
-        A patch without any contrast describes nothing: its row is 0.
+        The row of a patch without contrast is 0.
 
         Raises InputError if the weights make numbers that are not finite.
         """
@@ -65,8 +68,8 @@ class PatchNetwork:
             if self.kind == "hardtfeat":
                 standard = (flat - flat.mean(dim=1, keepdim=True)) / (deviation[:, None] + 1e-6)
                 patches = standard.view_as(patches)
-            found = self.module(patches).flatten(1).double() * (deviation > 0)[:, None]
-        rows: NDArray[np.float64] = found.numpy()
+            tensor = self.module(patches).flatten(1).double() * (deviation > 0)[:, None]
+        rows: NDArray[np.float64] = tensor.numpy()
         if not np.isfinite(rows).all():
             raise InputError(f"these weights of {self.kind} make numbers that are not finite: give another file")
         return rows
@@ -76,7 +79,7 @@ class PatchNetwork:
 
 
 _lock = threading.Lock()
-_loaded: dict[tuple[Any, ...], PatchNetwork] = {}
+_loaded: LRUCache[tuple[Any, ...], PatchNetwork] = LRUCache(8)
 
 
 def load_network(kind: str, weights: str | os.PathLike[str] | None = None) -> PatchNetwork:
@@ -89,19 +92,16 @@ def load_network(kind: str, weights: str | os.PathLike[str] | None = None) -> Pa
     """
     if kind not in NETWORKS:
         raise InputError(f"no network is called {kind!r:.80}; there are {', '.join(NETWORKS)}")
-    place = None if weights is None else Path(weights)
-    key = (kind, None if place is None else _identity(place))
+    path = None if weights is None else Path(weights)
+    key = (kind, None if path is None else _identity(path))
     with _lock:
         if key not in _loaded:
-            network = _download(kind) if place is None else _load(kind, place)
-            while len(_loaded) >= 8:
-                _loaded.pop(next(iter(_loaded)))
-            _loaded[key] = network
+            _loaded[key] = _download(kind) if path is None else _load(kind, path)
         return _loaded[key]
 
 
 def kind_of(extractor_name: str) -> str:
-    """Return the descriptor that the name of an extractor tells: a network's without the checksum of its weights.
+    """Return the descriptor in the name of an extractor: for a network without the checksum of its weights.
 
     >>> kind_of("hardnet-1f0c9a27"), kind_of("sift")
     ('hardnet', 'sift')
@@ -120,19 +120,19 @@ def checksum(state: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def _identity(place: Path) -> tuple[Any, ...]:
-    """Return what changes when a file is replaced; FileError if there is none that could be read."""
+def _identity(path: Path) -> tuple[Any, ...]:
+    """Return what changes when a file is replaced; raise FileError if it cannot be read."""
     try:
-        status = place.stat()
+        status = path.stat()
     except (OSError, ValueError) as cause:
-        raise FileError(f"weights {place} are not there: check the path") from cause
-    if not place.is_file() or status.st_size > LARGEST_FILE:
-        raise FileError(f"weights {place}: expected a file of at most {LARGEST_FILE // 2**20} MB")
-    return str(place.resolve()), status.st_size, status.st_mtime_ns
+        raise FileError(f"weights {path} are not there: check the path") from cause
+    if not path.is_file() or status.st_size > LARGEST_FILE:
+        raise FileError(f"weights {path}: expected a file of at most {LARGEST_FILE // 2**20} MB")
+    return str(path.resolve()), status.st_size, status.st_mtime_ns
 
 
 def _build(kind: str, *, pretrained: bool = False) -> Any:
-    """Return a network, by default with numbers that mean nothing; torch's own random state is left as it was."""
+    """Return a network, by default with random weights; torch's random state is left as it was."""
     torch: Any = need("torch", extra="learn")
     features: Any = need("kornia.feature", extra="learn")
     name = NETWORKS[kind].kornia
@@ -159,84 +159,81 @@ def _download(kind: str) -> PatchNetwork:
     published = NETWORKS[kind].published
     if published is None:
         raise FileError(f"{kind} has no weights to download: give a file with weights=, on the command line --weights")
-    _build(kind)  # tells a missing library before anything is downloaded
+    _build(kind)  # raises for a missing library before anything is downloaded
     try:
         module = _build(kind, pretrained=True)
     except Exception as cause:  # no network, no space, a server that is gone, a file that was changed
         raise FileError(
-            f"the weights of {kind} could not be downloaded ({type(cause).__name__}): get {published}, and give the "
+            f"the weights of {kind} cannot be downloaded ({type(cause).__name__}): get {published}, and give the "
             f"file with weights=, on the command line --weights"
         ) from cause
     return PatchNetwork(kind, checksum(module.state_dict()), module)
 
 
-def _load(kind: str, place: Path) -> PatchNetwork:
+def _load(kind: str, path: Path) -> PatchNetwork:
     module = _build(kind)
-    state = _read_state(place)
-    wanted = module.state_dict()
-    problems = _differences(state, wanted)
+    state = _read_state(path)
+    expected = module.state_dict()
+    problems = _differences(state, expected)
     if problems:
-        more = f"; and {len(problems) - SAID_AT_ONCE} more" if len(problems) > SAID_AT_ONCE else ""
+        more = f"; and {len(problems) - PROBLEMS_SHOWN} more" if len(problems) > PROBLEMS_SHOWN else ""
         raise FileError(
-            f"weights {place} are not those of {kind}: {'; '.join(problems[:SAID_AT_ONCE])}{more}. Give another file, "
+            f"weights {path} are not those of {kind}: {'; '.join(problems[:PROBLEMS_SHOWN])}{more}. Give another file, "
             f"or choose the descriptor it belongs to"
         )
-    module.load_state_dict({name: state.get(name, wanted[name]).to(wanted[name].dtype) for name in wanted})
+    module.load_state_dict({name: state.get(name, expected[name]).to(expected[name].dtype) for name in expected})
     return PatchNetwork(kind, checksum(module.state_dict()), module)
 
 
-def _read_state(place: Path) -> dict[str, Any]:
-    """Return the tensors of a file by name; FileError if it holds none."""
+def _read_state(path: Path) -> dict[str, Any]:
+    """Return the tensors of a file by name; raise FileError if there are none."""
     torch: Any = need("torch", extra="learn")
     try:
-        if place.suffix.lower() == ".safetensors":
-            state: Any = need("safetensors.torch", extra="learn").load_file(place)
+        if path.suffix.lower() == ".safetensors":
+            state: Any = need("safetensors.torch", extra="learn").load_file(path)
         else:
-            state = torch.load(place, map_location="cpu", weights_only=True)
+            state = torch.load(path, map_location="cpu", weights_only=True)
     except ImportError:
         raise
     except Exception as cause:  # torch and safetensors let through whatever their parsers meet
         raise FileError(
-            f"weights {place} cannot be read: expected .safetensors, or a file of tensors that torch wrote"
+            f"weights {path} cannot be read: expected .safetensors, or a file of tensors that torch wrote"
         ) from cause
     if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
         state = state["state_dict"]  # a checkpoint of a training
     tensors = isinstance(state, Mapping) and all(isinstance(value, torch.Tensor) for value in state.values())
     if not tensors or not state:
-        raise FileError(f"weights {place} cannot be read: expected named tensors, as state_dict() gives them")
+        raise FileError(f"weights {path} cannot be read: expected named tensors, as state_dict() gives them")
     return {str(name): value for name, value in state.items()}
 
 
-def _differences(state: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """Return all that keeps tensors from being the weights of a network."""
-    needed = {name for name in wanted if not _is_counter(name)}
+def _differences(state: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+    """Return all differences between tensors and the weights that a network expects."""
+    needed = {name for name in expected if not _is_counter(name)}
     problems = [f"{name} is missing" for name in sorted(needed - set(state))]
-    problems += [f"{name:.80} is too much" for name in sorted(set(state) - set(wanted)) if not _is_counter(name)]
+    problems += [
+        f"{name:.80} does not belong there" for name in sorted(set(state) - set(expected)) if not _is_counter(name)
+    ]
     for name in sorted(needed & set(state)):
-        shape, expected = tuple(state[name].shape), tuple(wanted[name].shape)
-        if shape != expected:
-            problems.append(f"{name} has shape {shape} instead of {expected}")
+        shape, right = tuple(state[name].shape), tuple(expected[name].shape)
+        if shape != right:
+            problems.append(f"{name} has shape {shape} instead of {right}")
         elif not state[name].is_floating_point():
-            problems.append(f"{name} does not hold fractions but {state[name].dtype}")
+            problems.append(f"{name} holds no fractions but {state[name].dtype}")
         elif not state[name].float().isfinite().all():
             problems.append(f"{name} has numbers that are not finite")
     return problems
 
 
 def _is_counter(name: str) -> bool:
-    """Tell whether a tensor only counts the batches of a training; old files do without."""
+    """Tell whether a tensor only counts the batches of a training; old files lack it."""
     return name.endswith("num_batches_tracked")
 
 
-# ----------------------------------------------------------------
-# Patches around keypoints, upright in the keypoint's own frame, and their description by a network
-# A patch is the square of half side ``patch_scale * sigma`` around a keypoint, turned by its angle and sampled to 32
-# x 32
-# from an image pyramid, by kornia. What lies outside the picture repeats its border. Needs the extra ``learn``.
-
+# --- patches around keypoints
 
 _one_at_a_time = threading.Lock()
-"""torch works on every core already: threads that describe together would only get into each other's way."""
+"""torch uses every core already: threads that describe at the same time would only slow each other down."""
 
 
 def describe_patches(
@@ -261,9 +258,9 @@ def patch_batches(grey: NDArray[np.uint8], keypoints: NDArray[np.float32], patch
     picture = torch.from_numpy(np.array(grey, np.float32) / 255)[None, None]  # (1, 1, H, W)
     frames = _frames(torch, feature, keypoints, patch_scale)  # (1, N, 2, 3)
     for start in range(0, len(keypoints), PATCHES_AT_ONCE):
-        some = frames[:, start : start + PATCHES_AT_ONCE]
+        batch = frames[:, start : start + PATCHES_AT_ONCE]
         with torch.inference_mode():
-            yield feature.extract_patches_from_pyramid(picture, some, PS=PATCH_SIDE)[0]
+            yield feature.extract_patches_from_pyramid(picture, batch, PS=PATCH_SIDE)[0]
 
 
 def _frames(torch: Any, feature: Any, keypoints: NDArray[np.float32], patch_scale: float) -> Any:

@@ -2,8 +2,7 @@
 """Pairs of images with exact ground truth: a picture, and the same picture seen through a known homography.
 
 For evaluations and demonstrations, never for concealment: all that is drawn comes from the caller's
-generator. Coordinates are those of keypoints (``sfumato.types.clear``): the centre of the first pixel is (0,
-0).
+generator. Coordinates are those of keypoints (``sfumato.types.clear``): the centre of the first pixel is (0, 0).
 """
 
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomographyParams:
-    """How much a second picture may differ: every change is drawn evenly up to the limit given here.
+    """Limits of the changes in a second picture; each change is drawn evenly up to its limit.
 
     0 (for ``scale`` 1) is no change. ``rotation`` in degrees, either way. ``scale`` a factor, from 1/scale to
     scale. ``perspective`` moves each corner by this share of half the width and height. ``translation`` is a
@@ -81,7 +80,7 @@ def make_pair(
 ) -> HomographyPair:
     """Draw a homography and show ``image`` through it, on a canvas of the same size.
 
-    What lies outside the first picture has its mean colour. Settings are those of HomographyParams.
+    Outside of the first picture the second has its mean colour. Settings are those of HomographyParams.
 
     >>> pair = make_pair(Image(np.zeros((40, 60), np.uint8)), np.random.default_rng(0), rotation=0, noise=0)
     >>> pair.second.size
@@ -129,8 +128,8 @@ def warp_points(homography: ArrayLike, points: ArrayLike) -> Array:
     array([[6., 2.]])
     """
     matrix = frozen_array(homography, "homography", (3, 3), np.float64)
-    given = frozen_array(points, "points", (None, 2), np.float64)
-    moved = given @ matrix[:, :2].T + matrix[:, 2]
+    flat = frozen_array(points, "points", (None, 2), np.float64)
+    moved = flat @ matrix[:, :2].T + matrix[:, 2]
     with np.errstate(divide="ignore", invalid="ignore"):
         result: Array = moved[:, :2] / moved[:, 2:]
     return result
@@ -146,7 +145,7 @@ def _from_corners(before: Array, after: Array) -> Array:
 
 
 def _warp(pixels: NDArray[np.uint8], homography: Array) -> Array:
-    """Sample a picture (H, W) or (H, W, 3) where every pixel of the second one comes from, by cubic splines.
+    """Return a picture (H, W) or (H, W, 3) seen through a homography, sampled by cubic splines.
 
     Where the picture shrinks it is first blurred, so that nothing aliases. OpenCV's own warp is not used: it
     rounds coordinates to 1/32 pixel.
@@ -161,15 +160,15 @@ def _warp(pixels: NDArray[np.uint8], homography: Array) -> Array:
     back = np.linalg.inv(homography)
     across, down = np.meshgrid(np.arange(width), np.arange(height))
     x, y, w = np.tensordot(back, np.stack([across, down, np.ones_like(across)]), 1)
-    behind = w <= 0  # beyond the horizon: nobody sees it
+    behind = w <= 0  # beyond the horizon
     w[behind] = np.inf
-    place = np.where(behind, -10.0, np.stack([y / w, x / w]))
+    positions = np.where(behind, -10.0, np.stack([y / w, x / w]))
     channels = np.atleast_3d(source)
-    seen = [
-        map_coordinates(channels[:, :, c], place, order=3, mode="constant", cval=channels[:, :, c].mean())
+    sampled = [
+        map_coordinates(channels[:, :, c], positions, order=3, mode="constant", cval=channels[:, :, c].mean())
         for c in range(channels.shape[2])
     ]
-    return np.stack(seen, axis=2).reshape(pixels.shape)
+    return np.stack(sampled, axis=2).reshape(pixels.shape)
 
 
 def _magnification(homography: Array, size: tuple[int, int]) -> float:
@@ -186,7 +185,7 @@ def _blur(pixels: Array, sigma: float) -> Array:
     return blurred
 
 
-Kind = Literal["illumination", "viewpoint", "other"]
+SequenceKind = Literal["illumination", "viewpoint", "other"]
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -194,7 +193,7 @@ class HomographySequence:
     """Pictures of one flat scene; ``homographies[k]`` (3, 3) takes pixels of ``paths[0]`` to ``paths[k + 1]``."""
 
     name: str
-    kind: Kind
+    kind: SequenceKind
     paths: tuple[Path, ...]
     homographies: tuple[NDArray[np.float64], ...]
 

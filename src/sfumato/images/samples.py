@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sample photos that scikit-image carries inside its wheel: nothing is downloaded and nothing is stored here.
+"""Sample photos from the scikit-image package: nothing is downloaded, and nothing is stored here.
 
-The files are read from the installed package itself, not through ``skimage.data``, which may ask a cache or
-the network.
+The files are read from the installed package, not through ``skimage.data``, which may ask a cache or the network.
 """
 
 from importlib.util import find_spec
@@ -40,7 +39,7 @@ def sample_names() -> list[str]:
 
 
 def sample_paths() -> dict[str, Path]:
-    """Return where the samples are, by name."""
+    """Return the path of each sample, by name."""
     folder = _folder()
     return {name: folder / FILES[name] for name in sample_names()}
 
