@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Cells, inverted lists, and the cells of queries."""
+
 import itertools
 
 import numpy as np
+import pytest
 
 import sfumato
+from sfumato.errors import FileError
+from sfumato.search.entries import Entries, read_blocks
 from sfumato.search.inverted.cells import (
+    FEWEST,
+    CellFinder,
+    InvertedLists,
     assign_cells,
     cell_count,
     centres_of_points,
@@ -13,6 +21,7 @@ from sfumato.search.inverted.cells import (
     middle_of,
     points_near,
 )
+from sfumato.search.inverted.codes import Axes
 
 ZERO = np.zeros(12, np.float32)
 
@@ -80,3 +89,106 @@ def test_lists_hold_every_entry_where_it_is_filed():
     offsets, members = lists_of(cells, 4)
     assert offsets.tolist() == [0, 2, 4, 6, 6]
     assert [members[a:b].tolist() for a, b in itertools.pairwise(offsets)] == [[0, 2], [1, 2], [0, 1], []]
+
+
+# --- lists
+
+
+@pytest.fixture
+def made(lift_points):
+    given = lift_points(40, n=8).subspaces
+    axes = Axes.of(given.origin, linear=False)
+    cells = np.random.default_rng(0).integers(0, 6, (40, 3)).astype(np.int32)
+
+    def part(first, last):
+        inside = slice(first, last)
+        return InvertedLists.of(first, cells[inside], axes, given.origin[inside], given.basis[inside], 6)
+
+    entries = Entries(8)
+    entries.add(read_blocks(given, "x"))
+    return part, entries
+
+
+def test_two_runs_joined_are_one_made_at_once(made):
+    part, _ = made
+    joined, whole = part(0, 15).joined(part(15, 40)), part(0, 40)
+    for name in ("start", "dim"):
+        assert getattr(joined, name) == getattr(whole, name)
+    for name in ("offsets", "members"):
+        np.testing.assert_array_equal(getattr(joined, name), getattr(whole, name))
+    for name in ("coarse", "fine"):
+        apart = getattr(joined, name)[:, 12:].astype(int) - getattr(whole, name)[:, 12:]
+        assert np.abs(apart).max() <= 1, "products of other shapes round differently"
+
+
+def test_only_neighbours_of_like_size_join(made):
+    part, _ = made
+    assert part(0, 20).joins(part(20, 40))
+    assert not part(0, 35).joins(part(35, 40))
+    assert not part(0, 10).joins(part(20, 40))
+
+
+def test_a_part_of_a_file_is_checked(made):
+    part, entries = made
+    good = part(0, 40)
+    InvertedLists.restore(0, good.offsets, good.members, good.coarse, good.fine, entries, 6)
+    codes = good.coarse, good.fine
+    wrong = [
+        (1, good.offsets, good.members, codes, 6),
+        (99, good.offsets, good.members, codes, 6),
+        (0, good.offsets, good.members, codes, 7),
+        (0, good.offsets, good.members - 1, codes, 6),
+        (0, good.offsets, good.members + 1, codes, 6),
+        (0, good.offsets + 1, good.members, codes, 6),
+        (0, good.offsets, good.members.astype(np.int64), codes, 6),
+        (0, good.offsets, good.members, (good.coarse, good.fine[:, 1:]), 6),
+        (0, good.offsets, good.members, (good.coarse[1:], good.fine), 6),
+        (0, good.offsets, good.members, (good.fine, good.fine), 6),
+        (0, np.array([0, 5, 3, 120, 120, 120, 120]), good.members, codes, 6),
+        (0, np.array([0, 2**63 - 1, -5, 120, 120, 120, 120]), good.members, codes, 6),  # differences overflow
+    ]
+    for start, offsets, members, given, count in wrong:
+        with pytest.raises(FileError):
+            InvertedLists.restore(start, offsets, members, *given, entries, count)
+
+
+# --- probing
+
+
+@pytest.fixture(scope="module")
+def cells():
+    """Points that vary more on some axes than on others, like descriptors."""
+    rng = np.random.default_rng(0)
+    return (rng.standard_normal((2500, 64)) * np.linspace(1, 0.05, 64) + 0.3).astype(np.float32)
+
+
+def finder_of(centres):
+    return CellFinder.of(centres, Axes.of(centres, linear=False))
+
+
+@pytest.mark.parametrize("m", [0, 2])
+def test_nearly_the_same_cells_as_by_comparing_all_nearest_first(cells, lift_points, m):
+    given = lift_points(40, n=64, m=m, seed=3).subspaces
+    found = finder_of(cells).nearest(given.origin, given.basis, 8)
+    whole = assign_cells(cells, cells.mean(axis=0), given.origin, given.basis, 8, in_order=True)
+    assert found.dtype == np.int32
+    assert np.mean([len(set(a) & set(b)) / 8 for a, b in zip(found, whole, strict=True)]) > 0.9
+    same = (found[:, 0] == whole[:, 0]).mean()
+    assert same > 0.9, "nearest first"
+
+
+@pytest.mark.parametrize("count", [1, 7, FEWEST - 1])
+def test_few_cells_are_compared_whole(cells, lift_points, count):
+    given = lift_points(10, n=64, seed=4).subspaces
+    found = finder_of(cells[:count]).nearest(given.origin, given.basis, min(count, 5))
+    np.testing.assert_array_equal(
+        found,
+        assign_cells(
+            cells[:count], cells[:count].mean(axis=0), given.origin, given.basis, min(count, 5), in_order=True
+        ),
+    )
+
+
+def test_no_queries(cells):
+    empty = np.zeros((0, 64), np.float32), np.zeros((0, 2, 64), np.float32)
+    assert finder_of(cells).nearest(*empty, 5).shape == (0, 5)

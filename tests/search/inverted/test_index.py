@@ -129,3 +129,16 @@ def test_subspaces_far_from_0_are_found_as_well(with_points):
     exact = sfumato.search.build(entries, "exact").search(views, 1)
     found = index.search(views, 1, effort=0.5)
     assert (found[0][:, 0] <= exact[0][:, 0] + 1e-4).mean() > 0.9
+
+
+def test_queries_of_more_dimensions_than_a_code_has_axes(lift_points):
+    """Kernels have room for 32 directions of a query; a query of 60 must not write beyond it."""
+    lifted = lift_points(300, n=70)
+    index = sfumato.search.build(lifted.subspaces, params={"cells": 16, "filed": 8, "threads": 1})
+    rng = np.random.default_rng(0)
+    queries = sfumato.Subspaces(lifted.points[:5], rng.normal(size=(5, 60, 70)))
+    assert index.axes.heads(queries.origin, queries.basis).shape == (5, 33, 32)
+    distances, ids = index.search(queries, k=2, effort=0.5)
+    assert (ids >= 0).all()
+    pairs = sfumato.squared_distances(queries, lifted.subspaces)
+    np.testing.assert_allclose(distances**2, np.take_along_axis(pairs, ids, axis=1), atol=1e-5)

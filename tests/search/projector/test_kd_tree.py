@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The kd-tree gives what scipy's search gives, and counts."""
+
 import numpy as np
 import pytest
 from scipy.spatial import cKDTree
 
 from sfumato.search.projector.kd_tree import PUBLISHED_EPS, grow, nearest
+from sfumato.search.projector.kernels import search_tree
 
 RNG = np.random.default_rng(0)
 POINTS, QUERIES = RNG.normal(size=(600, 6)), RNG.normal(size=(80, 6))
@@ -40,3 +43,17 @@ def test_every_point_is_in_one_leaf():
     assert sorted(
         np.concatenate([tree.order[s:e] for s, e in zip(tree.start[leaves], tree.end[leaves], strict=True)])
     ) == [*range(600)]
+
+
+# --- search
+
+
+def test_a_query_far_outside_looks_at_few_points():
+    points = np.random.default_rng(0).normal(size=(500, 3))
+    queries = np.array([[50.0, 0, 0], [0.0, 0, 0]])
+    rows, looked = np.full((2, 1), -1, np.int64), np.zeros(2, np.int64)
+    search_tree(*grow(points), points, queries, 0.0, rows, looked)
+    distances = np.linalg.norm(points[None] - queries[:, None], axis=2)
+    assert np.array_equal(rows[:, 0], distances.argmin(axis=1))
+    assert looked[0] < 100
+    assert 0 < looked[1] < 500

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hash family of the Grassmannian hashing paper: what the angle between a random line and a subspace tells.
+"""Hash family of the Grassmannian hashing paper: symbols from angles with random lines, keys from symbols, tables.
 
-Knows linear subspaces as orthonormal bases, random lines, and three rules that turn angles into symbols. For a uniform
-line and a subspace of dimension d in R^D the squared cosine follows Beta(d / 2, (D - d) / 2). Refuses to know tables,
-ids and distances.
+Linear subspaces are orthonormal bases. Three rules turn angles into symbols. For a uniform line and a subspace of
+dimension d in R^D the squared cosine follows Beta(d / 2, (D - d) / 2).
 """
 
 import math
@@ -28,7 +27,7 @@ VALUES_AT_ONCE = 4_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashRule:
-    """How an angle becomes a symbol.
+    """A rule that turns an angle into a symbol.
 
     ``printed``: the bit of Eq. 4, 1 where the angle is at most ``theta0``. ``quantised``: the number of the bin of
     ``width`` radians, counted from a random offset, as the authors' program does without the offset. ``quantile``:
@@ -42,7 +41,8 @@ class HashRule:
 
     def __post_init__(self) -> None:
         if self.name not in RULES:
-            raise InputError(f"rule: no rule is called {self.name!r:.80}{suggest(str(self.name), RULES)}: {RULES}")
+            close = suggest(str(self.name), RULES)
+            raise InputError(f"rule: expected one of {', '.join(RULES)}, got {self.name!r:.80}{close}")
         if not 0 < self.theta0 <= LARGEST_THETA + 1e-12:
             raise InputError(f"theta0: expected an angle above 0 and at most pi / 6, got {self.theta0}")
         if not 1e-4 <= self.width <= math.pi / 2:
@@ -71,17 +71,17 @@ def draw_lines(count: int, ambient_dim: int, rng: np.random.Generator) -> NDArra
 def squared_cosines(basis: NDArray[Any], lines: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the squared cosines (N, F) of the angles between subspaces, bases (N, d, n), and lines (F, n)."""
     count, dim, n = basis.shape
-    found = np.zeros((count, len(lines)), np.float32)
+    cosines = np.zeros((count, len(lines)), np.float32)
     step = max(1, VALUES_AT_ONCE // max(1, dim * len(lines)))
     for start in range(0, count, step):
         rows = np.asarray(basis[start : start + step], np.float32)
         along = rows.reshape(-1, n) @ lines.T
-        found[start : start + step] = np.square(along, out=along).reshape(len(rows), dim, -1).sum(axis=1)
-    return np.minimum(found, 1, out=found)
+        cosines[start : start + step] = np.square(along, out=along).reshape(len(rows), dim, -1).sum(axis=1)
+    return np.minimum(cosines, 1, out=cosines)
 
 
 def bit_chance(theta0: float, dim: int, ambient_dim: int) -> float:
-    """Return how likely a uniform line is within ``theta0`` of a subspace: that the printed bit is 1.
+    """Return the chance that a uniform line is within ``theta0`` of a subspace: that the printed bit is 1.
 
     >>> f"{bit_chance(math.pi / 8, 4, 25):.1e}, {bit_chance(math.pi / 8, 5, 437):.0e}"
     '1.7e-08, 1e-177'
@@ -94,7 +94,7 @@ def bit_chance(theta0: float, dim: int, ambient_dim: int) -> float:
 
 
 def quantile_cosines(shares: NDArray[Any], dim: int, ambient_dim: int) -> Floats:
-    """Return the squared cosines below which the given shares of uniform lines lie."""
+    """Return the squared cosines below which these shares of uniform lines lie."""
     from scipy.special import betaincinv
 
     if dim >= ambient_dim:
@@ -104,7 +104,7 @@ def quantile_cosines(shares: NDArray[Any], dim: int, ambient_dim: int) -> Floats
 
 
 def share_of_lines(cosines: NDArray[Any], dim: int, ambient_dim: int) -> Floats:
-    """Return the share of uniform lines whose squared cosine with a subspace is below the given ones."""
+    """Return the shares of uniform lines whose squared cosines with a subspace are below these."""
     from scipy.special import betainc
 
     if dim >= ambient_dim:
@@ -115,10 +115,10 @@ def share_of_lines(cosines: NDArray[Any], dim: int, ambient_dim: int) -> Floats:
 
 def symbols_of(cosines: NDArray[np.float32], cuts: Floats) -> NDArray[np.uint16]:
     """Return for squared cosines (N, F) how many of the ``cuts`` (F, C) of each line they reach."""
-    found = np.zeros(cosines.shape, np.uint16)
+    symbols = np.zeros(cosines.shape, np.uint16)
     for column in cuts.T:
-        found += cosines >= column.astype(np.float32)
-    return found
+        symbols += cosines >= column.astype(np.float32)
+    return symbols
 
 
 def keys_of(symbols: NDArray[np.uint16], tables: int) -> NDArray[np.uint64]:
@@ -141,19 +141,116 @@ def mix_bits(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return result ^ (result >> np.uint64(31))
 
 
-# ----------------------------------------------------------------
-# Real hash tables in flat arrays: a key leads to its bucket at once, without looking at other keys
-# Each of S tables puts rows in buckets by the low bits of their keys, and keeps 32 other bits of the key beside each
-# row
-# to tell keys of one bucket apart. Arrays can be mapped from a file. Knows keys and rows; not what the keys stand for.
+# --- from subspaces to keys
 
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Hasher:
+    """``tables`` S keys of K symbols each, from ``lines`` (S K, n) float32 by a ``rule``.
+
+    ``shifts`` (S K, C) float64: for "quantile" the shares at the cuts, for "quantised" the offsets of the bins (C = 1),
+    for "printed" nothing (C = 0). For the quantile rule the cuts are fitted to the database, line by line: real
+    subspaces are not spread evenly, and all of them may be on one side of the middle of uniform lines. A cut is a share
+    of uniform lines, which their law turns into an angle for any dimension.
+    """
+
+    rule: HashRule
+    tables: int
+    lines: NDArray[np.float32]
+    shifts: Floats
+
+    @staticmethod
+    def draw(
+        rule: HashRule, sizes: tuple[int, int], sample: list[NDArray[Any]], n: int, rng: np.random.Generator
+    ) -> "Hasher":
+        """Draw lines for S tables and K symbols, ``sizes``; fit the cuts to a ``sample`` of bases (N, d, n)."""
+        tables, key_length = sizes
+        lines = draw_lines(tables * key_length, n, rng)
+        if rule.name == "printed":
+            return Hasher(rule, tables, lines, np.zeros((len(lines), 0)))
+        if rule.name == "quantised":
+            return Hasher(rule, tables, lines, rng.uniform(0, rule.width, (len(lines), 1)))
+        levels = np.arange(1, rule.bins) / rule.bins
+        shares = [share_of_lines(squared_cosines(part, lines), part.shape[1], n) for part in sample if len(part)]
+        if sum(map(len, shares)) < rule.bins:  # too few to fit anything
+            return Hasher(rule, tables, lines, np.tile(levels, (len(lines), 1)))
+        return Hasher(rule, tables, lines, np.quantile(np.concatenate(shares), levels, axis=0).T)
+
+    @property
+    def key_length(self) -> int:
+        """The number K of symbols to a key."""
+        return len(self.lines) // self.tables
+
+    def cuts(self, dim: int) -> Floats:
+        """Return the squared cosines (S K, C) between symbols, ascending, for subspaces of a dimension."""
+        n = self.lines.shape[1]
+        if self.rule.name == "quantile":
+            return quantile_cosines(self.shifts, dim, n)
+        if self.rule.name == "printed":
+            return np.tile(self.rule.cuts(dim, n), (len(self.lines), 1))
+        rows = [self.rule.cuts(dim, n, float(offset)) for offset in self.shifts[:, 0]]
+        most = max(map(len, rows))
+        return np.array([np.pad(row, (0, most - len(row)), constant_values=2.0) for row in rows])
+
+    def keys(self, basis: NDArray[Any]) -> NDArray[np.uint64]:
+        """Return the keys (N, S) of linear subspaces, orthonormal bases (N, d, n)."""
+        return keys_of(symbols_of(squared_cosines(basis, self.lines), self.cuts(basis.shape[1])), self.tables)
+
+    def probes(self, basis: NDArray[Any], count: int) -> NDArray[np.uint64]:
+        """Return ``count`` keys (N, S, count) to look up for each table: the key, then those that are one step off.
+
+        A step takes one symbol to its neighbour; first the one whose angle is nearest to the cut between them, as a
+        share of uniform lines (query-directed probing, Lv et al., VLDB 2007).
+        """
+        cosines, cuts = squared_cosines(basis, self.lines), self.cuts(basis.shape[1])
+        symbols = symbols_of(cosines, cuts)
+        keys = np.empty((len(basis), self.tables, count), np.uint64)
+        keys[:, :, 0] = keys_of(symbols, self.tables)
+        if count == 1:
+            return keys
+        margins, towards = _nearest_cut(cosines, cuts, symbols)
+        shape = len(basis), self.tables, self.key_length
+        order = np.argsort(margins.reshape(shape), axis=2)
+        grouped, steps = symbols.reshape(shape), towards.reshape(shape)
+        for number in range(1, count):
+            place = order[:, :, number - 1 : number]
+            changed = grouped.copy()
+            moved = np.take_along_axis(grouped, place, 2) + np.take_along_axis(steps, place, 2)
+            np.put_along_axis(changed, place, moved.astype(np.uint16), 2)
+            keys[:, :, number] = keys_of(changed.reshape(symbols.shape), self.tables)
+        return keys
+
+    def __repr__(self) -> str:
+        return f"Hasher({self.rule.name}, {self.tables} tables of {self.key_length} symbols)"
+
+
+def _nearest_cut(
+    cosines: NDArray[np.float32], cuts: Floats, symbols: NDArray[np.uint16]
+) -> tuple[NDArray[np.float32], NDArray[np.int8]]:
+    """Return how far squared cosines (N, F) are from the nearest cut, in angle, and the step across it."""
+    angles, limits = np.arccos(np.sqrt(cosines)), np.arccos(np.sqrt(np.minimum(cuts, 1))).astype(np.float32)
+    limits[cuts > 1] = np.inf  # no cut there
+    margins = np.full(cosines.shape, np.inf, np.float32)
+    steps = np.zeros(cosines.shape, np.int8)
+    for number, column in enumerate(limits.T):
+        gap = np.abs(angles - column)
+        near = gap < margins
+        margins[near] = gap[near]
+        steps[near] = np.where(symbols[near] > number, -1, 1)
+    return margins, steps
+
+
+# --- hash tables
 
 NAMES = ("starts", "prints", "rows")
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class HashTables:
-    """Rows ``first`` to ``first`` + N - 1 in S tables of 2 ** b buckets.
+    """Hash tables in flat arrays that a file can map: rows ``first`` to ``first`` + N - 1, S tables of 2 ** b buckets.
+
+    A table puts rows in buckets by the low bits of their keys; 32 other bits beside each row tell keys of one bucket
+    apart.
 
     ``starts`` (S, 2 ** b + 1) uint32, ``prints`` (S, N) uint32 and ``rows`` (S, N) uint32, counted from ``first``.
     """
@@ -190,20 +287,19 @@ class HashTables:
         """Return up to ``cap`` rows (Q, cap) that share a key with each query, -1 for none.
 
         ``keys`` (Q, S, P): P keys to look up in each table; ``alive``: whether a row counts, of all rows. Also returned
-        are how many keys each row shares (Q, cap), and how many rows were looked at (Q,). ``by_count``: those that
-        share most keys come first; else those found first, in the order of the tables, as in Algorithm 2.
+        are how many keys each row shares (Q, cap), and how many rows were visited (Q,). ``by_count``: those that
+        share most keys come first; else the first ones in the order of the tables, as in Algorithm 2.
         """
-
         from sfumato.search.grassmann.kernels import collide
 
         width = max(1, min(cap, len(self)))
         rows, counts = np.full((len(keys), width), -1, np.int64), np.zeros((len(keys), width), np.int64)
-        looked = np.zeros(len(keys), np.int64)
+        visits = np.zeros(len(keys), np.int64)
         if len(self):
-            given: tuple[Any, ...] = (*self.arrays().values(), alive[self.first : self.first + len(self)], keys)
-            collide(*map(read_only, given), by_count, rows, counts, looked)
+            arguments: tuple[Any, ...] = (*self.arrays().values(), alive[self.first : self.first + len(self)], keys)
+            collide(*map(read_only, arguments), by_count, rows, counts, visits)
         rows[rows >= 0] += self.first
-        return rows, counts, looked
+        return rows, counts, visits
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays by name, for a file."""
@@ -211,17 +307,17 @@ class HashTables:
 
     @staticmethod
     def restore(arrays: Mapping[str, NDArray[Any]], first: int, count: int, tables: int) -> "HashTables":
-        """Return tables from a file; FileError where the arrays are not what ``of`` makes of so many rows."""
+        """Return tables from a file; FileError if the arrays do not fit this many rows."""
         starts, prints, rows = (arrays[name] for name in NAMES)
         buckets = 1 << max(1, int(count).bit_length())
         shapes = ((tables, buckets + 1), (tables, count), (tables, count))
         for array, shape in zip((starts, prints, rows), shapes, strict=True):
             if array.shape != shape or array.dtype != np.uint32:
-                raise FileError("hash tables have other shapes than they must")
+                raise FileError("hash tables have the wrong shape or type")
         for table_starts, table_rows in zip(starts, rows, strict=True):
             steps = np.diff(table_starts.astype(np.int64))
             if table_starts[0] != 0 or table_starts[-1] != count or (steps < 0).any():
                 raise FileError("the buckets of a hash table are damaged")
             if count and int(table_rows.max()) >= count:
-                raise FileError("a hash table names entries that are not there")
+                raise FileError("a hash table points beyond the entries")
         return HashTables(first, starts, prints, rows)

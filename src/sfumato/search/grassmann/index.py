@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kind "grassmann": locality-sensitive hashing of subspaces by their angles with random lines.
+"""Index of the kind "grassmann": locality-sensitive hashing of subspaces by their angles with random lines.
 
-Algorithms 1 and 2 of the Grassmannian hashing paper with real hash tables; the printed rule is kept as it is, and the
-default is one whose bits are not constant. Affine subspaces are hashed in homogeneous coordinates, which the paper
-leaves open. What shares no key with a query is not found: an answer may be empty.
+Algorithms 1 and 2 of the Grassmannian hashing paper with real hash tables. The rule printed in the paper is available;
+the default is one whose bits are not constant. Affine subspaces are hashed in homogeneous coordinates, which the paper
+leaves open. An entry that shares no key with a query is not found: an answer may be empty.
 """
 
 import math
@@ -16,135 +16,31 @@ from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError
 from sfumato.search.entries import Block, Entries
-from sfumato.search.grassmann.family import (
-    NAMES,
-    HashRule,
-    HashTables,
-    draw_lines,
-    keys_of,
-    quantile_cosines,
-    share_of_lines,
-    squared_cosines,
-    symbols_of,
-)
+from sfumato.search.grassmann.family import NAMES, Hasher, HashRule, HashTables
 from sfumato.search.index import Candidates, Index, best_of_each
 from sfumato.types.arrays import whole_number
 
-# ----------------------------------------------------------------
-# From subspaces to keys: lines drawn once, the cuts between symbols, and which other keys are nearly right
-# For the quantile rule the cuts are fitted to the database, line by line: real subspaces are not spread evenly, and
-# what
-# the law of uniform lines calls the middle may have all of them on one side. A cut is kept as a share of uniform lines,
-# which the law turns into an angle for any dimension. Knows linear subspaces; refuses to know tables and ids.
+Ints = NDArray[np.int64]
+
+SAMPLE = 20_000
+ROWS_AT_ONCE = 50_000
+PAIRS_AT_ONCE = 2_000_000
+STREAM = 0x6A55
+"""Separates the lines from other draws of the same seed: entries drawn like the lines would find themselves."""
+BUCKET = 8
+"""Entries per bucket, if ``key_length`` is not set."""
 
 
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Hasher:
-    """``tables`` S keys of K symbols each, from ``lines`` (S K, n) float32 by a ``rule``.
-
-    ``shifts`` (S K, C) float64: for "quantile" the shares at the cuts, for "quantised" the offsets of the bins (C = 1),
-    for "printed" nothing (C = 0).
-    """
-
-    rule: HashRule
-    tables: int
-    lines: NDArray[np.float32]
-    shifts: Floats
-
-    @staticmethod
-    def draw(
-        rule: HashRule, sizes: tuple[int, int], sample: list[NDArray[Any]], n: int, rng: np.random.Generator
-    ) -> "Hasher":
-        """Draw lines for S tables and K symbols, ``sizes``; fit the cuts to a ``sample`` of bases (N, d, n)."""
-        tables, key_length = sizes
-        lines = draw_lines(tables * key_length, n, rng)
-        if rule.name == "printed":
-            return Hasher(rule, tables, lines, np.zeros((len(lines), 0)))
-        if rule.name == "quantised":
-            return Hasher(rule, tables, lines, rng.uniform(0, rule.width, (len(lines), 1)))
-        wanted = np.arange(1, rule.bins) / rule.bins
-        shares = [share_of_lines(squared_cosines(part, lines), part.shape[1], n) for part in sample if len(part)]
-        if sum(map(len, shares)) < rule.bins:  # too few to fit anything
-            return Hasher(rule, tables, lines, np.tile(wanted, (len(lines), 1)))
-        return Hasher(rule, tables, lines, np.quantile(np.concatenate(shares), wanted, axis=0).T)
-
-    @property
-    def key_length(self) -> int:
-        """The number K of symbols to a key."""
-        return len(self.lines) // self.tables
-
-    def cuts(self, dim: int) -> Floats:
-        """Return the squared cosines (S K, C) between symbols, ascending, for subspaces of a dimension."""
-        n = self.lines.shape[1]
-        if self.rule.name == "quantile":
-            return quantile_cosines(self.shifts, dim, n)
-        if self.rule.name == "printed":
-            return np.tile(self.rule.cuts(dim, n), (len(self.lines), 1))
-        found = [self.rule.cuts(dim, n, float(offset)) for offset in self.shifts[:, 0]]
-        most = max(map(len, found))
-        return np.array([np.pad(row, (0, most - len(row)), constant_values=2.0) for row in found])
-
-    def keys(self, basis: NDArray[Any]) -> NDArray[np.uint64]:
-        """Return the keys (N, S) of linear subspaces, orthonormal bases (N, d, n)."""
-        return keys_of(symbols_of(squared_cosines(basis, self.lines), self.cuts(basis.shape[1])), self.tables)
-
-    def probes(self, basis: NDArray[Any], count: int) -> NDArray[np.uint64]:
-        """Return ``count`` keys (N, S, count) to look up for each table: the key, then those that are one step off.
-
-        A step takes one symbol to its neighbour; first the one whose angle is nearest to the cut between them, as a
-        share of uniform lines (query-directed probing, Lv et al., VLDB 2007).
-        """
-        cosines, cuts = squared_cosines(basis, self.lines), self.cuts(basis.shape[1])
-        symbols = symbols_of(cosines, cuts)
-        keys = np.empty((len(basis), self.tables, count), np.uint64)
-        keys[:, :, 0] = keys_of(symbols, self.tables)
-        if count == 1:
-            return keys
-        margins, towards = _nearest_cut(cosines, cuts, symbols)
-        shape = len(basis), self.tables, self.key_length
-        order = np.argsort(margins.reshape(shape), axis=2)
-        grouped, steps = symbols.reshape(shape), towards.reshape(shape)
-        for number in range(1, count):
-            place = order[:, :, number - 1 : number]
-            changed = grouped.copy()
-            moved = np.take_along_axis(grouped, place, 2) + np.take_along_axis(steps, place, 2)
-            np.put_along_axis(changed, place, moved.astype(np.uint16), 2)
-            keys[:, :, number] = keys_of(changed.reshape(symbols.shape), self.tables)
-        return keys
-
-    def __repr__(self) -> str:
-        return f"Hasher({self.rule.name}, {self.tables} tables of {self.key_length} symbols)"
-
-
-def _nearest_cut(
-    cosines: NDArray[np.float32], cuts: Floats, symbols: NDArray[np.uint16]
-) -> tuple[NDArray[np.float32], NDArray[np.int8]]:
-    """Return how far squared cosines (N, F) are from the nearest cut, in angle, and the step across it."""
-    angles, limits = np.arccos(np.sqrt(cosines)), np.arccos(np.sqrt(np.minimum(cuts, 1))).astype(np.float32)
-    limits[cuts > 1] = np.inf  # no cut there
-    margins = np.full(cosines.shape, np.inf, np.float32)
-    steps = np.zeros(cosines.shape, np.int8)
-    for number, column in enumerate(limits.T):
-        gap = np.abs(angles - column)
-        near = gap < margins
-        margins[near] = gap[near]
-        steps[near] = np.where(symbols[near] > number, -1, 1)
-    return margins, steps
-
-
-# ----------------------------------------------------------------
-# Affine subspaces of R^n as linear ones of R^(n + 1), so that what is made for linear ones can find them
-# { p + B c } becomes the span of (B, 0) and (p - centre, scale). Angles between such spans are no distances of the
-# affine
-# subspaces: candidates found through them must be measured. The hashing paper leaves affine subspaces open.
+# --- affine subspaces as linear ones
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Chart:
-    """Where R^n lies in R^(n + 1): ``centre`` (n,) float64 goes to the last axis, at height ``scale``."""
+    """The place of R^n in R^(n + 1): ``centre`` (n,) float64 goes to the last axis, at height ``scale``.
+
+    { p + B c } becomes the span of (B, 0) and (p - centre, scale): methods for linear subspaces then find affine ones.
+    Angles between such spans are not distances of the affine subspaces: candidates must be measured.
+    """
 
     centre: NDArray[np.float64]
     scale: float
@@ -184,20 +80,12 @@ def residual(offset: NDArray[np.float64], basis: NDArray[np.float32]) -> NDArray
     return result
 
 
-Ints = NDArray[np.int64]
-
-SAMPLE = 20_000
-ROWS_AT_ONCE = 50_000
-PAIRS_AT_ONCE = 2_000_000
-STREAM = 0x6A55
-"""Sets the lines apart from whatever else was drawn from the same seed: lines made of the entries find themselves."""
-BUCKET = 8
-"""Entries that a bucket should hold, where nobody says how long keys are."""
+# --- the index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrassmannParams:
-    """``tables`` S and ``key_length`` K of Algorithm 1 (None: fitted to the number of entries); the rest is the rule.
+    """``tables`` S and ``key_length`` K of Algorithm 1 (None: fitted to the number of entries), and those of the rule.
 
     ``candidates``: the cap N of Algorithm 2, entries compared exactly for a query unless an effort says otherwise.
     ``within``: c R of Algorithm 2; farther entries are not returned and do not count. ``probes``: keys looked up in
@@ -237,7 +125,7 @@ class GrassmannParams:
         )
 
     def hash_rule(self) -> HashRule:
-        """Return how angles become symbols."""
+        """Return the rule that turns angles into symbols."""
         return HashRule(name=self.rule, theta0=self.theta0, width=self.width, bins=self.bins)
 
 
@@ -275,7 +163,7 @@ class GrassmannIndex(Index):
         return self.chart.lift(origin, basis) if self.metric == "distance" else basis
 
     def added(self, rows: range) -> None:
-        """Put new rows in tables of their own; small tables are merged with those before, so that they stay few."""
+        """Put new rows in tables of their own; small tables are merged with those before, so they stay few."""
         start, layers = rows.start, list(self.layers)
         while layers and len(layers[-1]) <= 2 * (rows.stop - start):
             start = layers.pop().first
@@ -290,28 +178,28 @@ class GrassmannIndex(Index):
             for start in range(first, last, ROWS_AT_ONCE):
                 stop = min(start + ROWS_AT_ONCE, last)
                 inside = slice(start - part.start, stop - part.start)
-                found = self.hasher.keys(self.linear(part.origin[inside], part.basis[inside]))
-                keys[start - rows.start : stop - rows.start] = found
+                linear = self.linear(part.origin[inside], part.basis[inside])
+                keys[start - rows.start : stop - rows.start] = self.hasher.keys(linear)
         return keys
 
     def cap(self, k: int, effort: float | None) -> int:
         """Return how many entries may be compared exactly for a query; at least 1."""
-        asked = self.params.candidates if effort is None else math.ceil(effort * len(self))
-        return max(1, asked, k if effort is None else 1)
+        limit = self.params.candidates if effort is None else math.ceil(effort * len(self))
+        return max(1, limit, k if effort is None else 1)
 
     def ordered(self, block: Block, cap: int) -> tuple[Ints, int]:
-        """Return the rows (Q, cap) to compare with each query, in this order, -1 for none, and how many were looked at.
+        """Return the rows (Q, cap) to compare with each query, in this order, -1 for none, and how many were visited.
 
-        Those that share most keys come first; for the printed rule those found first, in the order of the tables.
+        Those that share most keys come first; for the printed rule the first ones in the order of the tables.
         """
         by_count = self.params.rule != "printed"
         probes = min(self.params.probes, self.hasher.key_length + 1)
         keys = self.hasher.probes(self.linear(block.origin, block.basis), probes)
-        found = [layer.find(keys, self.entries.alive, cap, by_count=by_count) for layer in self.layers]
-        rows, counts = (np.concatenate([part[at] for part in found], axis=1) for at in (0, 1))
+        answers = [layer.find(keys, self.entries.alive, cap, by_count=by_count) for layer in self.layers]
+        rows, counts = (np.concatenate([part[at] for part in answers], axis=1) for at in (0, 1))
         rank = np.where(rows >= 0, -counts if by_count else 0, 1)
         order = np.argsort(rank, axis=1, kind="stable")[:, :cap]
-        return np.take_along_axis(rows, order, 1), int(sum(part[2].sum() for part in found))
+        return np.take_along_axis(rows, order, 1), int(sum(part[2].sum() for part in answers))
 
     def propose(self, block: Block, k: int, effort: float | None) -> Candidates:
         """Return the entries that share keys with each query, up to the cap."""
@@ -321,17 +209,15 @@ class GrassmannIndex(Index):
     def search_block(
         self, block: Block, k: int, effort: float | None
     ) -> tuple[NDArray[np.float64], Ints, tuple[int, int]]:
-        """Return the nearest of what was found; with ``within`` as Algorithm 2 has it. A few queries at a time."""
-        wanted = self.cap(k, effort)
-        step = max(1, PAIRS_AT_ONCE // (wanted if self.params.within is None else self.entries.total))
+        """Return the nearest of the candidates, within c R as in Algorithm 2 if set. A block of queries at a time."""
+        cap = self.cap(k, effort)
+        step = max(1, PAIRS_AT_ONCE // (cap if self.params.within is None else self.entries.total))
         parts = []
         for start in range(0, len(block), step):
             rows = slice(start, start + step)
-            few = Block(block.origin[rows], block.basis[rows], block.places[rows])
-            found = (
-                super().search_block(few, k, effort) if self.params.within is None else self._filtered(few, k, wanted)
-            )
-            parts.append(found)
+            piece = Block(block.origin[rows], block.basis[rows], block.places[rows])
+            within = self.params.within is not None
+            parts.append(self._filtered(piece, k, cap) if within else super().search_block(piece, k, effort))
         best, where = (np.concatenate([part[at] for part in parts]) for at in (0, 1))
         return best, where, (sum(part[2][0] for part in parts), sum(part[2][1] for part in parts))
 
@@ -339,7 +225,7 @@ class GrassmannIndex(Index):
         """Compare entries in their order until ``cap`` of them are within c R of a query; the others do not count."""
         rows, looked_at = self.ordered(block, self.entries.total)
         counted, evaluated = np.zeros(len(block), np.int64), 0
-        kept: list[tuple[Ints, Ints, NDArray[np.float64]]] = []
+        hits: list[tuple[Ints, Ints, NDArray[np.float64]]] = []
         for start in range(0, rows.shape[1], cap):
             part = rows[:, start : start + cap]
             open_ = (part >= 0) & (counted < cap)[:, None]
@@ -353,12 +239,12 @@ class GrassmannIndex(Index):
             reached = earlier < cap
             evaluated += int(reached.sum())
             near &= reached
-            kept.append((i[near], part[open_][near], distances[near]))
+            hits.append((i[near], part[open_][near], distances[near]))
             counted += np.bincount(i[near], minlength=len(block))
-        i, found, distances = (np.concatenate([part[at] for part in kept]) for at in range(3)) if kept else (
+        i, near_rows, distances = (np.concatenate([part[at] for part in hits]) for at in range(3)) if hits else (
             np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))  # fmt: skip
         order = np.argsort(i, kind="stable")
-        best, where = best_of_each(i[order], found[order], distances[order], len(block), k)
+        best, where = best_of_each(i[order], near_rows[order], distances[order], len(block), k)
         return best, where, (looked_at, evaluated)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -380,15 +266,15 @@ class GrassmannIndex(Index):
     def restore(
         cls, entries: Entries, metric: str, params: Any, arrays: Mapping[str, NDArray[Any]], settings: Mapping[str, Any]
     ) -> "GrassmannIndex":
-        """Return the index of a file; FileError where its arrays do not fit the entries."""
+        """Return the index of a file; FileError if its arrays do not fit the entries."""
         lines, shifts, centre = arrays["lines"], arrays["shifts"], arrays["centre"]
         n, rule = entries.dim + (metric == "distance"), params.hash_rule()
         columns = {"printed": 0, "quantised": 1, "quantile": rule.bins - 1}[rule.name]
         if lines.ndim != 2 or lines.shape[1] != n or not len(lines) or len(lines) % params.tables:
-            raise FileError("the lines of this index have another shape than they must")
+            raise FileError("the lines of this index have the wrong shape")
         kinds = tuple(array.dtype.str for array in (lines, shifts, centre))
         if kinds != ("<f4", "<f8", "<f8") or shifts.shape != (len(lines), columns) or centre.shape != (entries.dim,):
-            raise FileError("the cuts of this index have another shape than they must")
+            raise FileError("the cuts of this index have the wrong shape or type")
         if not all(np.isfinite(array).all() for array in (lines, shifts, centre)):
             raise FileError("the lines of this index are damaged")
         hasher = Hasher(rule, params.tables, lines, shifts)
@@ -398,5 +284,5 @@ class GrassmannIndex(Index):
             mine = {name: arrays[f"{name} {number}"] for name in NAMES}
             index.layers.append(HashTables.restore(mine, first, stop - first, params.tables))
         if starts[:1] != [0][: entries.total] or any(len(layer) == 0 for layer in index.layers):
-            raise FileError("the tables of this index do not hold its entries")
+            raise FileError("the tables of this index do not cover its entries")
         return index

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How likely near and far subspaces get the same symbol: p1, p2 and rho of Definition 2.2 and Theorem 2.3.
+"""Parameter calculator of Grassmannian hashing: chances of equal symbols, then key length and number of tables.
 
-Two lines, and a line and a subspace, by integration; two subspaces by simulation, with the configuration of their
-principal angles stated. Knows the printed and the quantile rule; the lines are uniform. What two symbols differ by is
-computed as such: where nearly all bits are equal, 1 - p keeps its digits and p does not.
+``chances`` gives p1, p2 and rho of Definition 2.2 and Theorem 2.3: for two lines, or a line and a subspace, by
+integration; for two subspaces by simulation, with the configuration of their principal angles stated. ``advise`` turns
+them into K and S, or says that no choice works. The lines are uniform, the rule is printed or quantile. Chances of
+*different* symbols are computed: where nearly all bits are equal, 1 - p keeps its digits and p does not.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -18,7 +19,6 @@ from sfumato.errors import InputError
 from sfumato.search.grassmann.family import HashRule, share_of_lines
 
 Floats = NDArray[np.float64]
-Joint = Callable[[float, float], float]
 
 PANELS, NODES = 6, 32
 DRAWS = 400_000
@@ -49,7 +49,7 @@ class Chances:
 
     @property
     def rho(self) -> float:
-        """The exponent of Theorem 2.3; 1 where no bit ever differs, for then nothing is gained."""
+        """The exponent of Theorem 2.3; 1 if no bit ever differs, because then nothing is gained."""
         if self.differ2 <= 0 or self.differ1 >= 1:
             return 1.0
         return math.log1p(-self.differ1) / math.log1p(-self.differ2) if self.differ2 < 1 else 0.0
@@ -68,22 +68,25 @@ def chances(
     Where both dimensions exceed 1 the angles are simulated with ``rng``, in two configurations: all principal angles
     equal, and all of the distance in one. The worse counts: the smaller p1 and the larger p2.
 
-    Raises InputError for distances that no such subspaces have, and where a simulation has no ``rng``.
+    Raises InputError for distances that no such subspaces have, and for a simulation without ``rng``.
+
+    >>> round(chances(HashRule(), ambient_dim=128, dims=(1, 1), radius=0.2, ratio=4).rho, 2)
+    0.22
     """
     small, large = sorted(dims)
     if not 1 <= small <= large < ambient_dim:
         raise InputError(f"dims: expected dimensions from 1 to {ambient_dim - 1}, got {dims}")
     if rule.name == "quantised":
-        raise InputError("chances: the quantised rule has none in closed form; ask for printed or quantile")
+        raise InputError("rule: quantised has no closed form; use printed or quantile")
     farthest = math.sqrt(small) * math.pi / 2
     if not 0 < radius < ratio * radius <= farthest + 1e-12:
         raise InputError(f"distance: expected 0 < R < c R <= {farthest:.4f}, got R = {radius}, c = {ratio}")
     cuts = rule.cuts(small, ambient_dim), rule.cuts(large, ambient_dim)
     if small == 1:
-        found = [_differ(cuts, (1, large), ambient_dim, a) for a in (radius, ratio * radius)]
-        return Chances(differ1=found[0], differ2=found[1], near=(radius,), far=(ratio * radius,))
+        differ = [_differ(cuts, (1, large), ambient_dim, a) for a in (radius, ratio * radius)]
+        return Chances(differ1=differ[0], differ2=differ[1], near=(radius,), far=(ratio * radius,))
     if rng is None:
-        raise InputError("chances: two subspaces are simulated: give a random generator")
+        raise InputError("rng: two subspaces are simulated; pass a numpy Generator")
     near, far = (configurations(small, distance) for distance in (radius, ratio * radius))
     worst = [max((simulate(cuts, dims, ambient_dim, a, rng), a) for a in near)]
     worst += [min((simulate(cuts, dims, ambient_dim, a, rng), a) for a in far)]
@@ -96,8 +99,8 @@ def configurations(dim: int, distance: float) -> list[tuple[float, ...]]:
     equal = (distance / math.sqrt(dim),) * dim
     full = min(dim, int((distance / (math.pi / 2)) ** 2))
     rest = math.sqrt(max(distance**2 - full * (math.pi / 2) ** 2, 0.0))
-    few = ((math.pi / 2,) * full + (rest,) + (0.0,) * dim)[:dim]
-    return [equal] if few == equal else [equal, few]
+    concentrated = ((math.pi / 2,) * full + (rest,) + (0.0,) * dim)[:dim]
+    return [equal] if concentrated == equal else [equal, concentrated]
 
 
 def simulate(
@@ -117,8 +120,8 @@ def simulate(
     outside = np.zeros((DRAWS, small))
     outside[:, :shared] = rng.normal(size=(DRAWS, shared))
     extra = rng.chisquare(large - small, DRAWS) if large > small else np.zeros(DRAWS)
-    left = ambient_dim - large - shared
-    total = (inside**2 + outside**2).sum(axis=1) + extra + (rng.chisquare(left, DRAWS) if left else 0.0)
+    rest = ambient_dim - large - shared
+    total = (inside**2 + outside**2).sum(axis=1) + extra + (rng.chisquare(rest, DRAWS) if rest else 0.0)
     first = ((np.cos(turned) * inside + np.sin(turned) * outside) ** 2).sum(axis=1) / total
     second = ((inside**2).sum(axis=1) + extra) / total
     return float(np.mean(np.searchsorted(cuts[0], first, "right") != np.searchsorted(cuts[1], second, "right")))
@@ -201,15 +204,14 @@ def _radial(a: Floats, line_cut: float, entry_cut: float, angle: float, dim: int
     return result
 
 
-# ----------------------------------------------------------------
-# How many symbols K to a key and how many tables S, from Theorem 2.3, or that no choice will do
-# Knows the chances p1 and p2 and the number of entries n. The theorem's procedure looks at no more than 3 S entries. It
-# fails if the near entry shares no key (chance at most 1 / e), or if more than 3 S far ones do (at most 1 / 3).
-
+# --- key length and number of tables
 
 FAILURE_BOUND = 1 / 3 + 1 / math.e
+"""The theorem's procedure looks at 3 S entries at most. It fails if the near entry shares no key (chance at most 1 / e)
+or if more than 3 S far ones do (at most 1 / 3)."""
+
 LARGEST_KEY = 100_000
-"""Symbols to a key beyond which nobody builds a table: hashing one entry costs that many inner products."""
+"""The most symbols to a key: hashing one entry costs this many inner products."""
 LARGEST_TABLES = 10_000_000
 
 
@@ -230,7 +232,7 @@ class HashAdvice:
     failure_bound: float = FAILURE_BOUND
 
 
-def advise(found: Chances, entries: int) -> HashAdvice:
+def advise(collision: Chances, entries: int) -> HashAdvice:
     """Return K = ceil(log n / log(1 / p2)) and S = ceil(1 / p1^K), at most n^rho / p1, for n entries (Theorem 2.3).
 
     Raises InputError for fewer than 2 entries.
@@ -240,24 +242,24 @@ def advise(found: Chances, entries: int) -> HashAdvice:
     """
     if entries < 2:
         raise InputError(f"entries: expected 2 or more, got {entries}")
-    if found.differ2 <= 0:
-        drawn = ", in any of the draws" if found.error else ""
-        return HashAdvice(verdict="impossible", reason=f"not even far pairs ever differ in a bit{drawn}")
-    if not found.differ1 < found.differ2 or found.differ1 >= 1:
+    if collision.differ2 <= 0:
+        drawn = ", in any of the draws" if collision.error else ""
+        return HashAdvice(verdict="impossible", reason=f"even far pairs never differ in a bit{drawn}")
+    if not collision.differ1 < collision.differ2 or collision.differ1 >= 1:
         return HashAdvice(
             verdict="impossible",
-            reason=f"near pairs agree no more often than far ones (p1 = {found.p1:.6g}, p2 = {found.p2:.6g})",
+            reason=f"near pairs agree no more often than far ones (p1 = {collision.p1:.6g}, p2 = {collision.p2:.6g})",
         )
-    per_symbol = -math.log1p(-found.differ2) if found.differ2 < 1 else math.inf
+    per_symbol = -math.log1p(-collision.differ2) if collision.differ2 < 1 else math.inf
     exact_length = max(1.0, math.log(entries) / per_symbol)
     if exact_length > LARGEST_KEY:
         return HashAdvice(
             verdict="impossible",
-            reason=f"far pairs differ in a share of {found.differ2:.2g} of the bits: a key needs {exact_length:.2g} of "
-            f"them, and each costs an inner product",
+            reason=f"far pairs differ in a share of {collision.differ2:.2g} of the bits: a key needs "
+            f"{exact_length:.2g} bits, and each costs an inner product",
         )
     length = math.ceil(exact_length - 1e-9)
-    log_tables = -length * math.log1p(-found.differ1)
+    log_tables = -length * math.log1p(-collision.differ1)
     if log_tables > math.log(LARGEST_TABLES):
         return HashAdvice(
             verdict="impossible",
@@ -268,8 +270,8 @@ def advise(found: Chances, entries: int) -> HashAdvice:
     slow = tables * length + 3 * tables >= entries
     return HashAdvice(
         verdict="slower than a scan" if slow else "possible",
-        reason=f"{tables * length} hash functions and up to {3 * tables} candidates a query, of {entries} entries "
-        f"(rho = {found.rho:.3f})",
+        reason=f"{tables * length} hash functions and up to {3 * tables} candidates per query, of {entries} entries "
+        f"(rho = {collision.rho:.3f})",
         key_length=length,
         tables=tables,
         cap=3 * tables,

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inner products of rows of 16 or 32 bytes with as many 16-bit integers: the arithmetic under the codes.
+"""Inner products of codes, rows of 16 or 32 bytes, with as many 16-bit integers; compiled.
 
-Given to LLVM directly, as in ``sfumato.subspace.kernels.simd``: compilers leave such short sums in scalar form.
-Imported only by the compiled scans.
+Written as vector instructions, as in ``sfumato.subspace.kernels.simd``: compilers leave such short sums in scalar form.
 """
 
 from typing import Any
@@ -12,12 +11,12 @@ from numba import types
 from numba.extending import intrinsic
 
 from sfumato.search.inverted.codes import COARSE, HEAD
-from sfumato.subspace.kernels.simd import INT64, INTS, LANES, SHORTS, multiply_pairs, sum_lanes
+from sfumato.subspace.kernels.simd import INT64, INTS, LANES, SHORTS, multiply_pairs, pointers, sum_lanes
 
 BYTES = ir.VectorType(ir.IntType(8), 2 * LANES)
 
 COARSE_STEPS, FINE_STEPS = ((1,) * (width // (2 * LANES)) for width in (COARSE, HEAD))
-"""Tuples as long as the registers that a row fills: how long rows are is known when this is compiled."""
+"""Tuples with one entry per register that a row fills: their length is part of the type."""
 
 
 @intrinsic
@@ -25,8 +24,8 @@ def byte_dot(_context: Any, codes: Any, at: Any, query: Any, query_at: Any, step
     """Return the int32 product of a row of int8 from codes[at] with one of int16 from query[query_at]."""
     signature, count = types.int32(codes, types.int64, query, types.int64, steps), len(steps)
 
-    def generate(context: Any, builder: Any, found: Any, args: Any) -> Any:
-        bytes_data, shorts_data = (context.make_array(found.args[k])(context, builder, args[k]).data for k in (0, 2))
+    def generate(context: Any, builder: Any, concrete: Any, args: Any) -> Any:
+        bytes_data, shorts_data = pointers(context, builder, concrete, args, (0, 2))
         code = _code_row(builder, bytes_data, args[1], 0, count)
         return sum_lanes(builder, _product(builder, code, _query_row(builder, shorts_data, args[3], 0, count)))
 
@@ -41,21 +40,21 @@ def group_dots(
     """Multiply all m1 + 1 rows of eight codes with all m0 + 1 rows of a query, from query[query_at].
 
     The rows of the codes begin at codes[places[lane]] to codes[places[lane + 7]]. ``ones1`` and ``ones0`` are tuples as
-    long as m1 and m0: how many rows there are is known when this is compiled. Fills ``out`` int32, (m1 + 1, m0 + 1,
+    long as m1 and m0. Fills ``out`` int32, (m1 + 1, m0 + 1,
     len(places)), of the last axis the eight from ``lane`` on.
     """
     size, stack0, stack1, count = types.int64, len(ones0) + 1, len(ones1) + 1, len(steps)
     signature = types.void(codes, places, size, ones1, query, size, ones0, steps, out)
 
-    def generate(context: Any, builder: Any, found: Any, args: Any) -> Any:
-        arrays = {k: context.make_array(found.args[k])(context, builder, args[k]) for k in (0, 1, 4, 8)}
+    def generate(context: Any, builder: Any, concrete: Any, args: Any) -> Any:
+        arrays = {k: context.make_array(concrete.args[k])(context, builder, args[k]) for k in (0, 1, 4, 8)}
         width = builder.extract_value(arrays[1].shape, 0)
         starts = [builder.load(builder.gep(arrays[1].data, [builder.add(args[2], INT64(k))])) for k in range(LANES)]
         for number in range(stack1):
             rows = [_code_row(builder, arrays[0].data, start, number, count) for start in starts]
             for column in range(stack0):
-                wanted = _query_row(builder, arrays[4].data, args[5], column, count)
-                sums = sum_eight(builder, [_product(builder, row, wanted) for row in rows])
+                factors = _query_row(builder, arrays[4].data, args[5], column, count)
+                sums = _sum_eight(builder, [_product(builder, row, factors) for row in rows])
                 place = builder.add(builder.mul(width, INT64(number * stack0 + column)), args[2])
                 place = builder.gep(arrays[8].data, [place])
                 builder.store(sums, builder.bitcast(place, INTS.as_pointer()), align=4)
@@ -64,8 +63,8 @@ def group_dots(
     return signature, generate
 
 
-def sum_eight(builder: Any, values: list[Any]) -> Any:
-    """Return one register with the sums of eight: neighbours are added twice, then halves, a third of the work."""
+def _sum_eight(builder: Any, values: list[Any]) -> Any:
+    """Return one register with the sums of eight registers: add neighbours twice, then halves."""
     for _ in range(2):
         values = [_add_neighbours(builder, *values[k : k + 2]) for k in range(0, len(values), 2)]
     low, high = (

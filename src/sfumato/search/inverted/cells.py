@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cells: some thousand points of the space, and under which of them subspaces are filed.
+"""Cells of the inverted index, and the lists of entries of each cell.
 
-A subspace is filed under the centres nearest to the whole of it: the distance of a subspace to a centre is at most that
-of the hidden descriptor to it, so that the cell of the descriptor is among them. Knows arrays only.
+A cell is a centre, one of some thousand points of the space. An entry is listed under the centres nearest to its
+subspace. A subspace is at most as far from a centre as the hidden descriptor, so the descriptor's own cell is likely to
+be among them.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,44 +22,47 @@ Floats = NDArray[np.float32]
 
 ITERATIONS = 4
 ROUNDS = 6
-"""How often centres move to the mean of the nearest points of the subspaces nearest to them."""
+"""Rounds in which centres move to the mean of the nearest points of the subspaces nearest to them."""
 
 SAMPLE = 50_000
-"""So many subspaces tell where all are."""
+"""Subspaces from which the middle of all is computed."""
 
-FEWEST_FILED = 64
-"""Filed under a smaller share of the cells, the cell of the hidden descriptor is often not among them: a million
-entries under 128 of 16,384 cells are found in 0.94 of the cases at most, under 128 of 8,192 in 0.96 and more."""
+CELLS_PER_LIST = 64
+"""The most cells for each cell that an entry is listed under. With more, the cell of the hidden descriptor is often
+missing: of a million entries, 128 of 16,384 cells find at most 0.94, 128 of 8,192 find 0.96 and more."""
 
 SHARE = 16
-"""At most so many points, or subspaces, are looked at for a centre."""
+"""The most points, or subspaces, per centre that centres are learned from."""
 
 PRODUCTS = 1 << 22
-"""Products of subspaces and centres that are held at once."""
+"""Products of subspaces and centres in memory at once."""
 
 
-def cell_count(entries: int, filed: int) -> int:
-    """Return how many cells entries are filed under, ``filed`` of them each: of the order of the root of their number,
-    so that search is sublinear, but no more than of which an entry is filed under one in ``FEWEST_FILED``."""
-    wanted = 2 ** round(np.log2(max(1, entries) ** 0.5 * 16))
-    return int(np.clip(wanted, 16, min(65_536, max(16, FEWEST_FILED * filed))))
+def cell_count(entries: int, lists_per_entry: int) -> int:
+    """Return the number of cells for this many entries, each in ``lists_per_entry`` lists.
+
+    About 16 times the root of the number of entries, so search is sublinear, but at most CELLS_PER_LIST cells per list
+    of an entry.
+    """
+    cells = 2 ** round(np.log2(max(1, entries) ** 0.5 * 16))
+    return int(np.clip(cells, 16, min(65_536, max(16, CELLS_PER_LIST * lists_per_entry))))
 
 
 def centres_of_points(points: Floats, count: int, seed: int) -> Floats:
-    """Return centres (count, n) of public points: clustered, or as they are where they are few."""
+    """Return centres (count, n) of public points: clustered, or the points themselves if they are few."""
     import faiss
 
     rng = np.random.default_rng(seed)
-    chosen = points[np.sort(rng.permutation(len(points))[: count * SHARE])]
-    if len(chosen) < 2 * count:
-        return np.ascontiguousarray(chosen[:count])
+    sample = points[np.sort(rng.permutation(len(points))[: count * SHARE])]
+    if len(sample) < 2 * count:
+        return np.ascontiguousarray(sample[:count])
     model = faiss.Kmeans(points.shape[1], count, niter=ITERATIONS, seed=seed + 1, min_points_per_centroid=1)
-    model.train(np.ascontiguousarray(chosen))
+    model.train(np.ascontiguousarray(sample))
     return np.asarray(model.centroids, np.float32).reshape(count, -1)
 
 
 def middle_of(blocks: list[tuple[Floats, Floats]], dim: int) -> Floats:
-    """Return the point (dim,) with the least sum of squared distances to subspaces: of points alone, their mean.
+    """Return the point (dim,) with the least sum of squared distances to subspaces; for points, their mean.
 
     The sum of I - B'B over all subspaces, times the point, is the sum of their origins.
     """
@@ -69,8 +73,8 @@ def middle_of(blocks: list[tuple[Floats, Floats]], dim: int) -> Floats:
         products += rows.T @ rows
         origins += origin[::step].sum(axis=0, dtype=np.float64)
         total += len(origin[::step])
-    found = np.linalg.lstsq(total * np.eye(dim) - products, origins, rcond=1e-9)[0]
-    return np.asarray(found, np.float32)
+    middle = np.linalg.lstsq(total * np.eye(dim) - products, origins, rcond=1e-9)[0]
+    return np.asarray(middle, np.float32)
 
 
 def points_near(middle: Floats, origin: Floats, basis: Floats) -> Floats:
@@ -86,9 +90,9 @@ def centres_of_subspaces(blocks: list[tuple[Floats, Floats]], count: int, seed: 
     """
     rng = np.random.default_rng(seed)
     total = sum(len(origin) for origin, _ in blocks)
-    wanted = min(1.0, count * SHARE / max(1, total))
+    share = min(1.0, count * SHARE / max(1, total))
     sample = [(origin[rows], basis[rows]) for origin, basis in blocks
-              for rows in [np.sort(rng.permutation(len(origin))[: int(np.ceil(len(origin) * wanted))])]]  # fmt: skip
+              for rows in [np.sort(rng.permutation(len(origin))[: int(np.ceil(len(origin) * share))])]]  # fmt: skip
     centres = centres_of_points(np.concatenate([points_near(middle, *block) for block in sample]), count, seed)
     for _ in range(ROUNDS):
         sums, counts = np.zeros(centres.shape), np.zeros(len(centres))
@@ -106,36 +110,36 @@ def assign_cells(
     middle: Floats,
     origin: Floats,
     basis: Floats,
-    wanted: int,
+    keep: int,
     run: Callable[..., Iterable[Any]] = map,
     *,
     in_order: bool = False,
 ) -> NDArray[np.int32]:
-    """Return the ``wanted`` cells (N, wanted) nearest to each subspace, ``in_order`` or not; ``run`` is a map.
+    """Return the ``keep`` cells (N, keep) nearest to each subspace, ``in_order`` or not; ``run`` is a map.
 
-    ``middle`` (n,) is a point in the midst of everything, from where float32 has digits enough.
+    ``middle`` (n,) is a point amid all of them: measured from there, float32 has enough digits.
     """
     load_kernels()
     from sfumato.search.inverted.kernels import nearest_cells
 
     count, m, n = basis.shape
-    result = np.zeros((count, wanted), np.int32)
+    result = np.zeros((count, keep), np.int32)
     centred = centres - middle
     norms, across = np.einsum("ki,ki->k", centred, centred), centred.T
     step = max(1, PRODUCTS // (len(centres) * (m + 1)))
 
-    def file(start: int) -> None:
+    def assign(start: int) -> None:
         part = slice(start, start + step)
         stack = np.concatenate([offsets_from(middle, origin[part], basis[part])[:, None], basis[part]], axis=1)
-        nearest_cells(stack.reshape(-1, n) @ across, norms, m + 1, wanted, in_order, result[part])
+        nearest_cells(stack.reshape(-1, n) @ across, norms, m + 1, keep, in_order, result[part])
 
-    for _ in run(file, range(0, count, step)):
+    for _ in run(assign, range(0, count, step)):
         pass
     return result
 
 
 def offsets_from(middle: Floats, origin: Floats, basis: Floats) -> Floats:
-    """Return where subspaces (N, n), (N, m, n) begin, nearest to ``middle`` and seen from there (N, n)."""
+    """Return the points (N, n) of subspaces (N, n), (N, m, n) nearest to ``middle``, measured from there."""
     offset = origin - middle
     offset -= np.einsum("nk,nki->ni", np.einsum("nki,ni->nk", basis, offset), basis)
     return offset
@@ -152,22 +156,22 @@ def lists_of(cells: NDArray[np.int32], count: int) -> tuple[NDArray[np.int64], N
     return offsets, members
 
 
-# ----------------------------------------------------------------
-# Which cells are nearest to a query: first on the axes of the codes, a quarter of the memory, then exactly
-# Knows arrays only.
-
+# --- the cells of a query
 
 FEWEST = 1024
-"""Fewer cells than this are compared whole."""
+"""Up to this many cells are compared on all coordinates."""
 
-TAKEN, LEAST_TAKEN = 4, 32
-"""For every cell wanted so many are taken by the axes, and at least so many in all."""
+CANDIDATES, LEAST_CANDIDATES = 4, 32
+"""Candidates by the axes for every cell of the answer, and the least number in all."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class CellFinder:
-    """Centres (K, n), as they are and ``centred``, seen from the mean; these on the axes of the codes: ``heads``
-    (HEAD, K); and their squared ``norms`` (K,)."""
+    """Search for the cells nearest to a query: first on the axes of the codes, a quarter of the memory, then exactly.
+
+    ``centres`` (K, n); ``centred``: the same from the mean; ``heads`` (HEAD, K): these on the axes; ``norms`` (K,):
+    their squared lengths.
+    """
 
     centres: Floats
     axes: Axes
@@ -182,37 +186,36 @@ class CellFinder:
         heads = np.ascontiguousarray((centred @ axes.axes).T)
         return CellFinder(centres, axes, centred, heads, np.einsum("ki,ki->k", centred, centred))
 
-    def nearest(self, origin: Floats, basis: Floats, wanted: int) -> NDArray[np.int32]:
-        """Return the cells (Q, wanted) nearest to subspaces (Q, n), (Q, m, n), nearest first."""
-        taken = max(LEAST_TAKEN, TAKEN * wanted)
-        if len(self.centres) < max(FEWEST, 4 * taken) or self.centres.shape[1] <= HEAD:
-            return assign_cells(self.centres, self.axes.mean, origin, basis, wanted, in_order=True)
+    def nearest(self, origin: Floats, basis: Floats, keep: int) -> NDArray[np.int32]:
+        """Return the cells (Q, keep) nearest to subspaces (Q, n), (Q, m, n), nearest first."""
+        count = max(LEAST_CANDIDATES, CANDIDATES * keep)
+        if len(self.centres) < max(FEWEST, 4 * count) or self.centres.shape[1] <= HEAD:
+            return assign_cells(self.centres, self.axes.mean, origin, basis, keep, in_order=True)
         stack = np.concatenate([offsets_from(self.axes.mean, origin, basis)[:, None], basis], axis=1)
-        likely = self._likely(stack, taken)
+        candidates = self._candidates(stack, count)
         from sfumato.search.inverted.kernels import order_cells
 
-        result = np.empty((len(origin), wanted), np.int32)
-        order_cells(stack, self.centred, self.norms, likely, result)
+        result = np.empty((len(origin), keep), np.int32)
+        order_cells(stack, self.centred, self.norms, candidates, result)
         return result
 
-    def _likely(self, stack: Floats, taken: int) -> NDArray[np.int32]:
-        """Return the cells (Q, taken) nearest on the axes, in no order."""
+    def _candidates(self, stack: Floats, keep: int) -> NDArray[np.int32]:
+        """Return the cells (Q, keep) nearest on the axes, in no order."""
         load_kernels()
         from sfumato.search.inverted.kernels import nearest_cells
 
         count, rows, n = stack.shape
-        result = np.zeros((count, taken), np.int32)
-        nearest_cells((stack.reshape(-1, n) @ self.axes.axes) @ self.heads, self.norms, rows, taken, False, result)
+        result = np.zeros((count, keep), np.int32)
+        nearest_cells((stack.reshape(-1, n) @ self.axes.axes) @ self.heads, self.norms, rows, keep, False, result)
         return result
 
 
-# ----------------------------------------------------------------
-# Filed entries: the lists of cells and the codes of a run of rows of one dimension m. Knows arrays only
+# --- the inverted lists
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class InvertedLists:
-    """Rows ``start`` and following of dimension ``dim``.
+    """The lists of all cells and the codes, for the rows from ``start`` on, all of dimension ``dim``.
 
     ``offsets`` (K + 1,) int64 and ``members`` int32, counted from ``start``, ascending in each list; ``coarse`` and
     ``fine`` (N, bytes) int8: codes as ``codes.encode`` makes them.
@@ -229,13 +232,15 @@ class InvertedLists:
         return len(self.fine)
 
     @staticmethod
-    def of(start: int, cells: NDArray[np.int32], axes: Axes, origin: Floats, basis: Floats, count: int) -> "InvertedLists":
-        """Return subspaces with their cells (N, T), of ``count``, filed and encoded."""
+    def of(
+        start: int, cells: NDArray[np.int32], axes: Axes, origin: Floats, basis: Floats, count: int
+    ) -> "InvertedLists":
+        """Return the lists and codes of subspaces with their cells (N, T), of ``count`` cells."""
         codes = (encode(axes, origin, basis, width) for width in (COARSE, HEAD))
         return InvertedLists(start, basis.shape[1], *lists_of(cells, count), *codes)
 
     def joins(self, after: "InvertedLists") -> bool:
-        """Tell whether another run follows and is large enough to be worth merging with this one."""
+        """Return whether another run follows this one and is large enough to be worth merging."""
         follows = self.start + len(self) == after.start and self.dim == after.dim
         return follows and len(self) <= 2 * len(after)
 
@@ -249,16 +254,16 @@ class InvertedLists:
         return InvertedLists(self.start, self.dim, self.offsets + after.offsets, members[order], coarse, fine)
 
     def compiled(self) -> tuple[Any, ...]:
-        """Return what the compiled scans take: offsets, members, coarse codes, fine codes, and m.
+        """Return the arguments of compiled scans: offsets, members, coarse codes, fine codes, and m.
 
-        Codes are bytes, the same as float32, and how many bytes an entry has.
+        Codes are bytes, the same as float32, and the number of bytes per entry.
         """
         flat = [(codes.reshape(-1), codes.reshape(-1).view(np.float32), codes.shape[1])
                 for codes in (self.coarse, self.fine)]  # fmt: skip
         return self.offsets, self.members, *flat, self.dim
 
     @staticmethod
-    def checked(
+    def restore(
         start: int,
         offsets: NDArray[Any],
         members: NDArray[Any],
@@ -267,17 +272,17 @@ class InvertedLists:
         entries: Entries,
         count: int,
     ) -> "InvertedLists":
-        """Return a part from a file; FileError where a list points beyond the entries."""
-        inside = [one for one in entries.segments if one.start <= start < one.stop]
+        """Return lists read from a file; FileError if one points beyond the entries."""
+        inside = [segment for segment in entries.segments if segment.start <= start < segment.stop]
         if not inside or fine.ndim != 2 or start + len(fine) > inside[0].stop:
-            raise FileError("a list of entries begins or ends where there are none")
+            raise FileError("a run of lists begins or ends outside of the entries")
         m, kinds = inside[0].dim, [array.dtype.name for array in (offsets, members, coarse, fine)]
         shapes = [array.shape for array in (offsets, coarse, fine)]
-        wanted = [(count + 1,), (len(fine), code_bytes(m, COARSE)), (len(fine), code_bytes(m))]
-        if kinds != ["int64", "int32", "int8", "int8"] or shapes != wanted or members.ndim != 1:
-            raise FileError("lists or codes of other shapes than they must have")
+        expected = [(count + 1,), (len(fine), code_bytes(m, COARSE)), (len(fine), code_bytes(m))]
+        if kinds != ["int64", "int32", "int8", "int8"] or shapes != expected or members.ndim != 1:
+            raise FileError("lists or codes have the wrong shape or type")
         if offsets[0] != 0 or offsets[-1] != len(members) or (offsets[1:] < offsets[:-1]).any():
-            raise FileError("the lists do not follow each other")
+            raise FileError("the offsets of the lists are damaged")
         if members.size and not 0 <= members.min() <= members.max() < len(fine):
             raise FileError("a list points beyond the entries")
         return InvertedLists(start, m, offsets, members, coarse, fine)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codes: subspaces projected on the axes along which they vary most, a byte a coordinate.
+"""Codes: subspaces projected on the axes along which they vary most, one byte per coordinate.
 
-Every entry has two: a coarse one on the first axes, one cache line for a plane, and a fine one on all of them. Of what
-is looked at, the coarse ones leave a few hundred for the fine ones. Projection is a contraction, so that distances of
-projected subspaces, made canonical again, are never greater than the true ones, up to the rounding to bytes. Knows
-arrays only.
+Every entry has two: a coarse one on the first axes, one cache line for a plane, and a fine one on all of them. Coarse
+codes reduce the entries to a few hundred for the fine ones. A projection shortens every offset, so distances of
+projected subspaces, made canonical again, never exceed the true ones, up to the rounding to bytes.
 """
 
 from dataclasses import dataclass
@@ -16,16 +15,16 @@ from sfumato.subspace.fast import load_kernels
 from sfumato.subspace.reference import gram_schmidt
 
 HEAD = 32
-"""Axes of a fine code: 1 + m rows of so many bytes, and 12 bytes for their scales."""
+"""Axes of a fine code: 1 + m rows of this many bytes, and 12 bytes for their scales."""
 
 COARSE = 16
 """Axes of a coarse code."""
 
 MOST_DIRECTIONS = 32
-"""Of a query of more dimensions only so many are looked at in a code, which keeps the bound low, not exact."""
+"""Directions of a query that are compared with a code: as many span all its axes."""
 
 LINE = 64
-"""Bytes that come from memory at once; every code begins with such a line."""
+"""Bytes of a cache line; every code begins with one."""
 
 AT_ONCE = 65_536
 SAMPLE = 100_000
@@ -62,8 +61,11 @@ class Axes:
         return offset.astype(np.float32), basis_head.astype(np.float32)
 
     def heads(self, origin: Floats, basis: Floats) -> Floats:
-        """Return queries (Q, n), (Q, m, n) on the axes as they are, seen from the mean: (Q, m + 1, HEAD)."""
-        stack = np.concatenate([(origin - self.mean)[:, None], basis], axis=1)
+        """Return queries (Q, n), (Q, m, n) on the axes, measured from the mean: (Q, m + 1, HEAD).
+
+        Of more than MOST_DIRECTIONS directions only the first are taken, for which kernels have room.
+        """
+        stack = np.concatenate([(origin - self.mean)[:, None], basis[:, :MOST_DIRECTIONS]], axis=1)
         return np.asarray(stack.reshape(-1, stack.shape[2]) @ self.axes).reshape(*stack.shape[:2], HEAD)
 
 
@@ -98,11 +100,10 @@ def encode(axes: Axes, origin: Floats, basis: Floats, width: int = HEAD) -> NDAr
 def encode_queries(heads: Floats, width: int = HEAD) -> tuple[NDArray[np.int16], Floats, Floats]:
     """Return queries on the axes (Q, m + 1, HEAD) as int16 rows (Q, m + 1, width) of the first of them.
 
-    With them their scales (Q, 2) and squared norms (Q,) on these axes.
+    Also returned are their scales (Q, 2) and squared norms (Q,) on these axes.
     """
-    from sfumato.search.inverted.kernels import encode_rows
-
     load_kernels()
+    from sfumato.search.inverted.kernels import encode_rows
 
     count, stack = heads.shape[:2]
     rows = np.zeros((count, stack, width), np.int16)

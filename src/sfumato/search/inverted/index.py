@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kind "inverted": subspaces filed under the cells nearest to them, codes in front of the exact distances.
+"""Index of the kind "inverted": entries in lists of the cells nearest to them, codes before exact distances.
 
-A query looks only into the lists of its own nearest cells. What it finds there is ranked by codes, bounds on a few
-axes, and only the likeliest are compared exactly. Fine cells with long filing win over coarse ones with many probes:
-the list of a fine cell holds what passes near the query itself. See docs/search.md for figures.
+A query scans only the lists of its own nearest cells. Codes, bounds on a few axes, rank the entries in them, and only
+the best are compared exactly. Many small cells, with each entry in many lists, beat few large cells with many probes:
+the list of a small cell holds what passes near the query itself. Figures are in docs/search.md.
 """
 
 from collections.abc import Mapping
@@ -37,19 +37,19 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 EFFORT_POINT, EFFORT_SUBSPACE = 0.15, 0.45
-"""Cells ** effort are probed: by default 4 of 8,192 for points; 58 vote for subspaces."""
+"""Cells ** effort are probed: by default 4 of 8,192 for points, 58 for subspaces."""
 
 QUERIES_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class InvertedParams:
-    """How an inverted index is made.
+    """Parameters of an inverted index.
 
-    ``cells``: how many, by default about 16 times the root of the number of entries, at most 64 ``filed``. ``filed``:
-    under how many of them each entry is filed, 4 bytes each. ``points`` (M, n): public points like those that are
-    hidden, such as decoys, that cells are made of; without, cells are learned from the subspaces alone and find less
-    for the same work. ``seed`` makes the cells repeatable. ``threads``: None means the cores there are.
+    ``cells``: their number, by default about 16 times the root of the number of entries, at most 64 ``filed``.
+    ``filed``: the number of lists of each entry, 4 bytes each. ``points`` (M, n): public points like those that are
+    hidden, such as decoys, from which cells are made; without them, cells are learned from the subspaces alone and find
+    less for the same work. ``seed`` makes the cells repeatable. ``threads``: None means all cores.
     """
 
     cells: int | None = None
@@ -62,14 +62,16 @@ class InvertedParams:
         cells = None if self.cells is None else whole_number(self.cells, "cells")
         filed, seed = whole_number(self.filed, "filed"), whole_number(self.seed, "seed")
         if (cells is not None and not 1 <= cells <= 2**20) or not 1 <= filed <= 2**16 or seed < 0:
-            raise InputError(f"expected 1 to 2 ** 20 cells, filed from 1 and seed from 0, got {cells}, {filed}, {seed}")
+            raise InputError(
+                f"expected cells of 1 to 2 ** 20, filed of 1 to 2 ** 16, seed from 0; got {cells}, {filed}, {seed}"
+            )
         if self.points is not None:
             object.__setattr__(self, "points", frozen_array(self.points, "points", (None, None)))
         thread_count(self.threads)
 
 
 class InvertedIndex(Index):
-    """Filed subspaces. ``effort`` e probes cells ** e lists; at 1 every entry is compared and the answer is exact."""
+    """An inverted index. ``effort`` e probes cells ** e lists; at 1 every entry is compared and the answer is exact."""
 
     kind = "inverted"
     params_type = InvertedParams
@@ -86,22 +88,22 @@ class InvertedIndex(Index):
         super().__init__(entries, metric, params)
         self.centres, self.axes, self.parts = centres, axes, parts
         self._finder = CellFinder.of(centres, axes)
-        self._exact = ExactIndex(entries, metric, ExactParams(threads=params.threads))  # what effort 1 asks
+        self._exact = ExactIndex(entries, metric, ExactParams(threads=params.threads))  # for effort 1
 
     @classmethod
     def build(cls, entries: Entries, metric: str, params: Any) -> "InvertedIndex":
-        """Return an index of entries: learn cells and axes, file and encode."""
+        """Return an index of entries: learn cells and axes, make lists and codes."""
         blocks = [(segment.origin, segment.basis) for segment in entries.segments]
         linear, points = metric == "angle", params.points
         if points is not None and points.shape[1] != entries.dim:
             raise InputError(f"points: expected {entries.dim} dimensions like the entries, got {points.shape[1]}")
-        wanted = min(params.cells or cell_count(entries.total, params.filed), 2**20)
+        cells = min(params.cells or cell_count(entries.total, params.filed), 2**20)
         middle = np.zeros(entries.dim, np.float32) if linear or not blocks else middle_of(blocks, entries.dim)
         if points is not None and len(points):
-            centres = centres_of_points(_unit(points) if linear else points, wanted, params.seed)
+            centres = centres_of_points(_unit(points) if linear else points, cells, params.seed)
         elif blocks:
             starts = _starts(blocks, linear)
-            centres = centres_of_subspaces(starts, min(wanted, max(1, entries.total)), params.seed, middle)
+            centres = centres_of_subspaces(starts, min(cells, max(1, entries.total)), params.seed, middle)
         else:
             centres = np.zeros((1, entries.dim), np.float32)
         if linear:
@@ -118,8 +120,8 @@ class InvertedIndex(Index):
         return {"cells": params.cells, "filed": params.filed, "seed": params.seed, "threads": params.threads}
 
     def added(self, rows: range) -> None:
-        """File and encode new entries; small neighbours are merged, so that parts stay few."""
-        wanted = min(self.params.filed, len(self.centres))
+        """Make lists and codes of new entries; small neighbouring parts are merged, so parts stay few."""
+        per_entry = min(self.params.filed, len(self.centres))
         parts = list(self.parts)
         with ThreadPoolExecutor(thread_count(self.params.threads)) as pool, one_blas_thread():
             for segment in self.entries.segments:
@@ -127,7 +129,7 @@ class InvertedIndex(Index):
                 if first < stop:
                     inside = slice(first - segment.start, stop - segment.start)
                     sides = segment.origin[inside], segment.basis[inside]
-                    cells = assign_cells(self.centres, self.axes.mean, *sides, wanted, pool.map)
+                    cells = assign_cells(self.centres, self.axes.mean, *sides, per_entry, pool.map)
                     parts.append(InvertedLists.of(first, cells, self.axes, *sides, len(self.centres)))
                 while len(parts) > 1 and parts[-2].joins(parts[-1]):
                     last = parts.pop()
@@ -136,27 +138,27 @@ class InvertedIndex(Index):
         self._exact.added(rows)
 
     def removed(self, rows: Ints) -> None:
-        """Take note for searches at effort 1; others skip removed entries."""
+        """Tell the exact index, which serves effort 1; other searches skip removed entries."""
         self._exact.removed(rows)
 
     def probes(self, block: Block, effort: float | None) -> NDArray[np.int32]:
-        """Return the cells (Q, P) whose lists are looked into, nearest first."""
+        """Return the cells (Q, P) whose lists are scanned, nearest first."""
         default = EFFORT_SUBSPACE if block.dim > (self.metric == "angle") else EFFORT_POINT
         count = round(len(self.centres) ** (default if effort is None else effort))
         with one_blas_thread():
-            wanted = min(len(self.centres), max(1, count))
-            return self._finder.nearest(block.origin, block.basis, wanted)
+            probe_count = min(len(self.centres), max(1, count))
+            return self._finder.nearest(block.origin, block.basis, probe_count)
 
     def propose(self, block: Block, k: int, effort: float | None) -> Candidates:
-        """Return what the codes in the probed lists leave."""
+        """Return the candidates that the codes in the probed lists leave."""
         probes = self.probes(block, effort)
         i, rows, looked_at = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
         for part in self.parts:
-            found = self._look(part, block, probes, k)
-            at = np.nonzero(found.rows >= 0)
+            candidates = self._scan(part, block, probes, k)
+            at = np.nonzero(candidates.rows >= 0)
             i.append(at[0])
-            rows.append(found.rows[at].astype(np.int64) + part.start)
-            looked_at += found.looked_at
+            rows.append(candidates.rows[at].astype(np.int64) + part.start)
+            looked_at += candidates.looked_at
         order = np.argsort(np.concatenate(i), kind="stable")
         return Candidates(np.concatenate(i)[order], np.concatenate(rows)[order], looked_at)
 
@@ -175,27 +177,27 @@ class InvertedIndex(Index):
         ]  # fmt: skip
         threads = min(thread_count(self.params.threads), len(pieces))
         if threads == 1:
-            done = [self._search_piece(piece, k, effort) for piece in pieces]
+            answers = [self._search_piece(piece, k, effort) for piece in pieces]
         else:
             with ThreadPoolExecutor(threads) as pool:
-                done = list(pool.map(lambda piece: self._search_piece(piece, k, effort), pieces))
-        best, where = (np.concatenate([found[part] for found in done]) for part in (0, 1))
-        return best, where, (sum(found[2] for found in done), sum(found[3] for found in done))
+                answers = list(pool.map(lambda piece: self._search_piece(piece, k, effort), pieces))
+        best, where = (np.concatenate([answer[part] for answer in answers]) for part in (0, 1))
+        return best, where, (sum(answer[2] for answer in answers), sum(answer[3] for answer in answers))
 
     def _search_piece(self, block: Block, k: int, effort: float | None) -> tuple[NDArray[np.float64], Ints, int, int]:
         probes = self.probes(block, effort)
         answers, looked_at, evaluated = [], 0, 0
         for part in self.parts:
-            found = self._look(part, block, probes, k)
-            segment = next(one for one in self.entries.segments if one.start <= part.start < one.stop)
+            candidates = self._scan(part, block, probes, k)
+            segment = next(run for run in self.entries.segments if run.start <= part.start < run.stop)
             inside = slice(part.start - segment.start, part.start - segment.start + len(part))
-            best, where, settled = rank_exactly(block, (segment.origin[inside], segment.basis[inside]), found, k)
+            best, where, settled = rank_exactly(block, (segment.origin[inside], segment.basis[inside]), candidates, k)
             answers.append((best, np.where(where >= 0, where + part.start, -1)))
-            looked_at, evaluated = looked_at + found.looked_at, evaluated + settled
+            looked_at, evaluated = looked_at + candidates.looked_at, evaluated + settled
         best, where = answers[0] if len(answers) == 1 else merge_answers(answers, k)
         return np.sqrt(best), where, looked_at, evaluated
 
-    def _look(self, part: InvertedLists, block: Block, probes: NDArray[np.int32], k: int) -> CodeCandidates:
+    def _scan(self, part: InvertedLists, block: Block, probes: NDArray[np.int32], k: int) -> CodeCandidates:
         alive = self.entries.alive[part.start : part.start + len(part)].view(np.uint8)
         heads = self.axes.heads(block.origin, block.basis)
         return scan_lists(part, alive, heads, probes, k, linear=self.metric == "angle")
@@ -213,27 +215,27 @@ class InvertedIndex(Index):
         return named
 
     def settings(self) -> dict[str, Any]:
-        """Return where each part begins."""
+        """Return the first row of each part."""
         return {"starts": [part.start for part in self.parts]}
 
     @classmethod
     def restore(
         cls, entries: Entries, metric: str, params: Any, arrays: Mapping[str, NDArray[Any]], settings: Mapping[str, Any]
     ) -> "InvertedIndex":
-        """Return the index of a file; every number that points somewhere is checked first."""
+        """Return the index of a file; every number that points into an array is checked first."""
         centres, mean, axes = arrays["centres"], arrays["mean"], arrays["axes"]
         n = entries.dim
         if centres.ndim != 2 or not len(centres) or (centres.shape[1], mean.shape, axes.shape) != (n, (n,), (n, HEAD)):
-            raise FileError("cells or axes of other shapes than they must have")
+            raise FileError("cells or axes have the wrong shape")
         if {array.dtype for array in (centres, mean, axes)} != {np.dtype(np.float32)}:
-            raise FileError("cells or axes of another type than they must have")
+            raise FileError("cells or axes have the wrong type")
         parts = []
         for number, start in enumerate(settings["starts"]):
             lists = arrays[f"offsets {number}"], arrays[f"members {number}"]
             codes = arrays[f"coarse {number}"], arrays[f"codes {number}"]
-            parts.append(InvertedLists.checked(int(start), *lists, *codes, entries, len(centres)))
+            parts.append(InvertedLists.restore(int(start), *lists, *codes, entries, len(centres)))
         if sum(map(len, parts)) != entries.total:
-            raise FileError("the lists do not hold all entries")
+            raise FileError("the lists do not cover all entries")
         return cls(entries, metric, params, centres, Axes(mean, axes), parts)
 
 
@@ -253,7 +255,7 @@ def _directions(blocks: list[tuple[Floats, Floats]], linear: bool, middle: Float
 
 
 def _starts(blocks: list[tuple[Floats, Floats]], linear: bool) -> list[tuple[Floats, Floats]]:
-    """Return what cells are learned from; a linear subspace stands for its first direction."""
+    """Return what cells are learned from; the first direction stands for a linear subspace."""
     if not linear:
         return blocks
     return [(basis[:, 0], np.zeros((len(basis), 0, basis.shape[2]), np.float32)) for _, basis in blocks]

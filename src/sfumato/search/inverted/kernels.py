@@ -16,9 +16,17 @@ from sfumato.subspace.kernels.exact import exact, work_size
 from sfumato.subspace.kernels.simd import fetch
 from sfumato.subspace.reference import INDEPENDENT
 
-# ----------------------------------------------------------------
-# The compiled loops about cells: which are nearest, and the lists of what is filed under them
-# Imported only where numba is wanted.
+AHEAD = 12
+"""A code is fetched this many entries before its turn."""
+
+LEAST_PIVOT = 0.02
+"""The least pivot: directions that two subspaces nearly share on a few axes tell nothing there."""
+
+LARGEST, SMALLEST = 16383, 1e-30
+"""The integer that stands for the largest coordinate of a query, and the least length that is not 0."""
+
+
+# --- cells
 
 
 @njit(nogil=True, cache=True)
@@ -39,14 +47,14 @@ def sift_down(keys: Any, values: Any, first: Any, count: Any, key: Any, value: A
 
 
 @njit(nogil=True, cache=True)
-def nearest_cells(products: Any, norms: Any, stack: Any, wanted: Any, in_order: Any, out: Any) -> None:
-    """Fill ``out`` (N, wanted) with the cells nearest to each subspace; nearest first where that is asked for.
+def nearest_cells(products: Any, norms: Any, stack: Any, keep: Any, in_order: Any, out: Any) -> None:
+    """Fill ``out`` (N, keep) with the cells nearest to each subspace; nearest first if ``in_order``.
 
     ``products`` (N * stack, K): of each origin and direction with each centre; ``norms`` (K,) squared norms of centres.
     """
     cells = len(norms)
     line = np.empty(cells, np.float32)
-    keys = np.empty(wanted, np.float32)
+    keys = np.empty(keep, np.float32)
     for row in range(len(out)):
         for c in range(np.uintp(cells)):
             line[c] = norms[c] - np.float32(2) * products[row * stack, c]
@@ -57,7 +65,7 @@ def nearest_cells(products: Any, norms: Any, stack: Any, wanted: Any, in_order: 
         keys[:] = np.inf
         for c in range(cells):
             if line[c] < keys[0]:
-                sift_down(keys, values, 0, wanted, line[c], np.int32(c))
+                sift_down(keys, values, 0, keep, line[c], np.int32(c))
         if in_order:
             values[:] = values[np.argsort(keys)]
 
@@ -78,28 +86,81 @@ def order_cells(stack: Any, centred: Any, norms: Any, likely: Any, out: Any) -> 
 
     ``stack`` (Q, m + 1, n): offsets and directions; ``centred`` (K, n) and ``norms`` (K,): centres seen from the mean.
     """
-    wanted, n = out.shape[1], centred.shape[1]
+    count, n = out.shape[1], centred.shape[1]
     squared = np.empty(likely.shape[1], np.float32)
     for i in range(len(out)):
         for place in range(likely.shape[1]):
             cell = likely[i, place]
-            found = norms[cell]
+            squared_distance = norms[cell]
             for r in range(stack.shape[1]):
                 along = np.float32(0)
                 for t in range(n):
                     along += stack[i, r, t] * centred[cell, t]
-                found -= np.float32(2) * along if r == 0 else along * along
-            squared[place] = found
+                squared_distance -= np.float32(2) * along if r == 0 else along * along
+            squared[place] = squared_distance
         order = np.argsort(squared)
-        for place in range(wanted):
+        for place in range(count):
             out[i, place] = likely[i, order[place]]
 
 
-AHEAD = 12
-"""How many entries before its turn a code is asked for."""
+# --- codes of queries
 
-LEAST_PIVOT = 0.02
-"""Directions that two subspaces nearly share on a few axes settle nothing there: their pivot counts as this."""
+
+@njit(nogil=True, cache=True)
+def encode_rows(heads: Any, rows: Any, scales: Any, norms: Any) -> None:
+    """Fill ``rows`` (Q, m + 1, w) int16, ``scales`` (Q, 2), ``norms`` (Q,) from ``heads`` (Q, m + 1, at least w).
+
+    Directions are made orthonormal, zero where they span fewer dimensions; the origin orthogonal to them.
+    """
+    count, stack, width = rows.shape
+    work = np.empty((stack, width))
+    for i in range(count):
+        for row in range(stack):
+            for t in range(width):
+                work[row, t] = heads[i, row, t]
+        for row in range(1, stack):
+            _normalise(work[row], SMALLEST)
+            for _ in range(2):
+                for before in range(1, row):
+                    _remove_along(work[row], work[before])
+            _normalise(work[row], INDEPENDENT)
+        for _ in range(2):
+            for before in range(1, stack):
+                _remove_along(work[0], work[before])
+        norms[i] = np.sum(work[0] * work[0])
+        _round_rows(work[:1], rows[i, :1], scales[i, :1])
+        _round_rows(work[1:], rows[i, 1:], scales[i, 1:])
+
+
+@njit(nogil=True, cache=True)
+def _remove_along(row: Any, other: Any) -> None:
+    along = 0.0
+    for t in range(len(row)):
+        along += row[t] * other[t]
+    for t in range(len(row)):
+        row[t] -= along * other[t]
+
+
+@njit(nogil=True, cache=True)
+def _normalise(row: Any, least: Any) -> None:
+    length = np.sqrt(np.sum(row * row))
+    for t in range(len(row)):
+        row[t] = row[t] / length if length > least else 0.0
+
+
+@njit(nogil=True, cache=True)
+def _round_rows(values: Any, rows: Any, scale: Any) -> None:
+    largest = SMALLEST
+    for row in range(len(values)):
+        for t in range(values.shape[1]):
+            largest = max(largest, abs(values[row, t]))
+    scale[0] = largest / LARGEST
+    for row in range(len(values)):
+        for t in range(values.shape[1]):
+            rows[row, t] = np.int16(np.rint(values[row, t] / scale[0]))
+
+
+# --- scans of codes
 
 
 @njit(nogil=True, cache=True)
@@ -155,7 +216,7 @@ def low_subspace(
 def _low_angle(
     codes: Any, at: Any, meta: Any, meta_at: Any, m: Any, query: Any, query_at: Any, scale: Any, m0: Any
 ) -> Any:
-    """Return less the sum of the squared cosines, on the axes of the code, of two linear subspaces."""
+    """Return minus the sum of the squared cosines, on the axes of the code, of two linear subspaces."""
     low, factor = np.float32(0.0), scale * meta[meta_at + 2]
     for r in range(m):
         for c in range(m0):
@@ -166,20 +227,20 @@ def _low_angle(
 
 @njit(nogil=True, cache=True)
 def scan(
-    part: Any, alive: Any, query: Any, scales: Any, m0: Any, probes: Any, linear: Any, seen: Any, lows: Any, rows: Any
+    part: Any, alive: Any, query: Any, scales: Any, m0: Any, probes: Any, linear: Any, marks: Any, lows: Any, rows: Any
 ) -> Any:
     """Fill ``lows`` and ``rows`` (Q, R) with the entries of the probed lists that look nearest to subspaces.
 
-    ``part`` as ``Filed.compiled`` returns it. ``query`` (Q, m0 + 1, HEAD) int16 flat, ``scales`` (Q, 2), ``probes``
-    (Q, P), ``seen`` a bit for each entry, all 0, and 0 again afterwards. Heaps, the greatest first; row -1 where there
-    are fewer than R. Returns how many were looked at.
+    ``part`` as ``InvertedLists.compiled`` returns it. ``query`` (Q, m0 + 1, HEAD) int16 flat, ``scales`` (Q, 2),
+    ``probes`` (Q, P), ``marks`` a bit for each entry, all 0, and 0 again afterwards. Heaps, the greatest first; row -1
+    if there are fewer than R. Returns how many entries were bounded.
     """
     offsets, members, _, (codes, meta, stride), m = part
-    count, looked = rows.shape[1], 0
+    count, bounded = rows.shape[1], 0
     room = np.empty((m + 1, MOST_DIRECTIONS + 1 + m), np.float32)
     for i in range(len(probes)):
         query_at = i * (m0 + 1) * HEAD
-        bounds, kept = lows[i], rows[i]
+        bounds, nearest = lows[i], rows[i]
         for p in range(probes.shape[1]):
             cell = probes[i, p]
             for at in range(offsets[cell], offsets[cell + 1]):
@@ -189,10 +250,10 @@ def scan(
                     fetch(codes, later + 64)
                 row = np.int64(members[np.uintp(at)])
                 word, bit = np.uintp(row >> 6), np.uint64(1) << np.uint64(row & 63)
-                if seen[word] & bit:
+                if marks[word] & bit:
                     continue
-                seen[word] |= bit
-                looked += 1
+                marks[word] |= bit
+                bounded += 1
                 place = row * stride
                 if linear:
                     low = _low_angle(codes, place + 12, meta, place >> 2, m, query, query_at, scales[i, 1], m0)
@@ -201,9 +262,9 @@ def scan(
                         codes, place + 12, meta, place >> 2, m, query, query_at, scales, i, m0, room
                     )  # fmt: skip
                 if low < bounds[0] and alive[row]:
-                    sift_down(bounds, kept, 0, count, low, np.int32(row))
-        seen[:] = 0
-    return looked
+                    sift_down(bounds, nearest, 0, count, low, np.int32(row))
+        marks[:] = 0
+    return bounded
 
 
 @njit(nogil=True, cache=True)
@@ -212,8 +273,8 @@ def settle(
 ) -> Any:
     """Compare the candidates of ``scan`` exactly, the likeliest first, until no other can be among the k nearest.
 
-    ``queries``, ``entries``: origin and basis flat, and m. ``shift`` (Q,): what ``lows`` lack of squared distances;
-    ``slack``: how far they may be too great. Fills ``best`` (Q, k) with squared distances, ``where`` with rows.
+    ``queries``, ``entries``: origin and basis flat, and m. ``shift`` (Q,): squared distances less ``lows``;
+    ``slack``: by how much they may be too large. Fills ``best`` (Q, k) with squared distances, ``where`` with rows.
     """
     origin0, basis0, m0 = queries
     origin1, basis1, m1 = entries
@@ -243,60 +304,3 @@ def settle(
                 place -= 1
             best[i, place], where[i, place] = squared, row
     return evaluated
-
-
-@njit(nogil=True, cache=True)
-def encode_rows(heads: Any, rows: Any, scales: Any, norms: Any) -> None:
-    """Fill ``rows`` (Q, m + 1, w) int16, ``scales`` (Q, 2), ``norms`` (Q,) from ``heads`` (Q, m + 1, at least w).
-
-    Directions are made orthonormal, zero where they span fewer dimensions; the origin orthogonal to them.
-    """
-    count, stack, width = rows.shape
-    work = np.empty((stack, width))
-    for i in range(count):
-        for row in range(stack):
-            for t in range(width):
-                work[row, t] = heads[i, row, t]
-        for row in range(1, stack):
-            _normalise(work[row], SMALLEST)
-            for _ in range(2):
-                for before in range(1, row):
-                    _take_away(work[row], work[before])
-            _normalise(work[row], INDEPENDENT)
-        for _ in range(2):
-            for before in range(1, stack):
-                _take_away(work[0], work[before])
-        norms[i] = np.sum(work[0] * work[0])
-        _round_rows(work[:1], rows[i, :1], scales[i, :1])
-        _round_rows(work[1:], rows[i, 1:], scales[i, 1:])
-
-
-@njit(nogil=True, cache=True)
-def _take_away(row: Any, other: Any) -> None:
-    along = 0.0
-    for t in range(len(row)):
-        along += row[t] * other[t]
-    for t in range(len(row)):
-        row[t] -= along * other[t]
-
-
-@njit(nogil=True, cache=True)
-def _normalise(row: Any, least: Any) -> None:
-    length = np.sqrt(np.sum(row * row))
-    for t in range(len(row)):
-        row[t] = row[t] / length if length > least else 0.0
-
-
-@njit(nogil=True, cache=True)
-def _round_rows(values: Any, rows: Any, scale: Any) -> None:
-    largest = SMALLEST
-    for row in range(len(values)):
-        for t in range(values.shape[1]):
-            largest = max(largest, abs(values[row, t]))
-    scale[0] = largest / LARGEST
-    for row in range(len(values)):
-        for t in range(values.shape[1]):
-            rows[row, t] = np.int16(np.rint(values[row, t] / scale[0]))
-
-
-LARGEST, SMALLEST = 16383, 1e-30

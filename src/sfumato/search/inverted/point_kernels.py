@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled scan for points: coarse codes of everything in the probed lists, fine codes of what they leave.
+"""Compiled scan for points: coarse codes of all entries in the probed lists, fine codes of the best of them.
 
-A coarse code of a plane is one cache line, half the memory and half the products of a fine one. Imported only where
-numba is wanted.
+A coarse code of a plane is one cache line, half the memory and half the products of a fine one. Planes, the usual
+entries, are bounded eight at a time.
 """
 
 from typing import Any
@@ -14,87 +14,80 @@ from sfumato.search.inverted.byte_products import COARSE_STEPS, FINE_STEPS, byte
 from sfumato.search.inverted.kernels import AHEAD, LEAST_PIVOT, sift_down
 from sfumato.subspace.kernels.simd import fetch
 
-# ----------------------------------------------------------------
-# The compiled bounds of planes, the entries that matter most: eight at once, from points and from planes
-# Products of bytes take less time than what follows on them, so that this is done for many entries in a register too.
-# Imported only where numba is wanted.
-
+SAMPLE = 1024
+"""About this many bounds are sorted to find the cut between low and high ones."""
 
 POINT, PLANE = (), (1, 1)
-"""A tuple as long as a dimension: what is computed is known when this is compiled."""
+"""Tuples as long as the dimension: their length is part of the type, so kernels are compiled for it."""
 
 BLOCK = 64
-"""So many entries are bounded at once, and the next so many asked for meanwhile."""
+"""This many entries are bounded at once, while the next are fetched."""
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def bound_planes(codes: Any, queries: Any, i: Any, ones0: Any, chosen: Any, steps: Any, near: Any) -> None:
-    """Fill ``near`` with the bounds of the planes ``chosen`` to query i, a POINT or PLANE, by their codes.
+def bound_planes(codes: Any, queries: Any, i: Any, ones0: Any, rows: Any, steps: Any, near: Any) -> None:
+    """Fill ``near`` with the bounds of the planes ``rows`` to query i, a POINT or PLANE, by their codes.
 
     The squared distance on the axes of the code, less that of the query to 0. ``codes`` coarse or fine as
-    ``Filed.compiled`` returns them, with their ``steps``; ``queries``: rows (Q, m0 + 1, width) int16 flat and scales
-    (Q, 2).
+    ``InvertedLists.compiled`` returns them, with their ``steps``; ``queries``: rows (Q, m0 + 1, width) int16 flat and
+    scales (Q, 2).
     """
     data, meta, stride = codes
     query, scales = queries
-    count = len(chosen)
+    count = len(rows)
     query_at = np.int64(i * (len(ones0) + 1) * 16 * len(steps))
-    places, known = np.empty(BLOCK, np.int64), np.empty((3, BLOCK), np.float32)
+    places, facts = np.empty(BLOCK, np.int64), np.empty((3, BLOCK), np.float32)
     sums = np.empty((3 * (len(ones0) + 1), BLOCK), np.int32)
     for start in range(0, count, BLOCK):
         for lane in range(BLOCK):
             if start + BLOCK + lane < count:
-                later = np.int64(chosen[np.uintp(start + BLOCK + lane)]) * stride
+                later = np.int64(rows[np.uintp(start + BLOCK + lane)]) * stride
                 fetch(data, later)
                 if len(steps) > 1:
                     fetch(data, later + 64)
-            at = np.int64(chosen[np.uintp(min(start + lane, count - 1))]) * stride
+            at = np.int64(rows[np.uintp(min(start + lane, count - 1))]) * stride
             places[lane] = at + 12
             for k in range(3):
-                known[k, lane] = meta[np.uintp((at >> 2) + k)]
+                facts[k, lane] = meta[np.uintp((at >> 2) + k)]
         for lane in range(0, BLOCK, 8):
             group_dots(data, places, lane, PLANE, query, query_at, ones0, steps, sums)
         stop = min(BLOCK, count - start)
         if len(ones0) == 0:
-            _from_point(sums, known, scales[i, 0], near[start : start + stop])
+            _from_point(sums, facts, scales[i, 0], near[start : start + stop])
         else:
-            _from_plane(sums, known, scales[i, 0], scales[i, 1], near[start : start + stop])
+            _from_plane(sums, facts, scales[i, 0], scales[i, 1], near[start : start + stop])
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _from_point(sums: Any, known: Any, scale: Any, near: Any) -> None:
+def _from_point(sums: Any, facts: Any, scale: Any, near: Any) -> None:
     for lane in range(np.uintp(len(near))):
-        factor = scale * known[2, lane]
-        along = np.float32(sums[0, lane]) * (np.float32(2) * scale * known[1, lane])
+        factor = scale * facts[2, lane]
+        along = np.float32(sums[0, lane]) * (np.float32(2) * scale * facts[1, lane])
         first, second = np.float32(sums[1, lane]) * factor, np.float32(sums[2, lane]) * factor
-        near[lane] = known[0, lane] - along - first * first - second * second
+        near[lane] = facts[0, lane] - along - first * first - second * second
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _from_plane(sums: Any, known: Any, origin_scale: Any, basis_scale: Any, near: Any) -> None:
-    """The formula of two subspaces with M = B C', S = I - M M', solved by hand for two directions each."""
-    one, least = np.float32(1), np.float32(LEAST_PIVOT)
+def _from_plane(sums: Any, facts: Any, origin_scale: Any, basis_scale: Any, near: Any) -> None:
+    """Apply the formula of two subspaces with M = B C', S = I - M M', solved by hand for two directions each."""
+    unit, least = np.float32(1), np.float32(LEAST_PIVOT)
     for lane in range(np.uintp(len(near))):
         straight, crossed, mixed = (
-            known[1, lane] * basis_scale,
-            origin_scale * known[2, lane],
-            basis_scale * known[2, lane],
+            facts[1, lane] * basis_scale,
+            origin_scale * facts[2, lane],
+            basis_scale * facts[2, lane],
         )
         b1, b2 = np.float32(sums[1, lane]) * straight, np.float32(sums[2, lane]) * straight
         m11, m12 = np.float32(sums[4, lane]) * mixed, np.float32(sums[5, lane]) * mixed
         m21, m22 = np.float32(sums[7, lane]) * mixed, np.float32(sums[8, lane]) * mixed
         u1 = np.float32(sums[3, lane]) * crossed + m11 * b1 + m12 * b2
         u2 = np.float32(sums[6, lane]) * crossed + m21 * b1 + m22 * b2
-        pivot1 = max(one - m11 * m11 - m12 * m12, least)
+        pivot1 = max(unit - m11 * m11 - m12 * m12, least)
         factor = -(m11 * m21 + m12 * m22) / pivot1
-        pivot2 = max(one - m21 * m21 - m22 * m22 - factor * factor * pivot1, least)
+        pivot2 = max(unit - m21 * m21 - m22 * m22 - factor * factor * pivot1, least)
         u2 -= factor * u1
-        along = np.float32(sums[0, lane]) * (np.float32(2) * origin_scale * known[1, lane])
-        near[lane] = known[0, lane] - along - b1 * b1 - b2 * b2 - u1 * u1 / pivot1 - u2 * u2 / pivot2
-
-
-SAMPLE = 1024
-"""About so many bounds are sorted to find out which are low."""
+        along = np.float32(sums[0, lane]) * (np.float32(2) * origin_scale * facts[1, lane])
+        near[lane] = facts[0, lane] - along - b1 * b1 - b2 * b2 - u1 * u1 / pivot1 - u2 * u2 / pivot2
 
 
 @njit(nogil=True, cache=True)
@@ -114,30 +107,30 @@ def low_point(codes: Any, at: Any, meta: Any, m: Any, query: Any, query_at: Any,
 
 
 @njit(nogil=True, cache=True)
-def take_lowest(lows: Any, rows: Any, count: Any, wanted: Any) -> Any:
-    """Move about ``wanted`` rows with the lowest of ``count`` bounds to the front, and return how many.
+def take_lowest(lows: Any, rows: Any, count: Any, keep: Any) -> Any:
+    """Move about ``keep`` rows with the lowest of ``count`` bounds to the front, and return how many.
 
-    Where the cut is, a sample tells: a heap of so many would cost more than the bounds.
+    A sample gives the cut: a heap of this size would cost more than the bounds.
     """
-    if count <= wanted:
+    if count <= keep:
         return count
     step = max(1, count // SAMPLE)
     sample = lows[:count:step].copy()
     sample.sort()
-    cut = sample[min(len(sample) - 1, wanted // step)]
-    found = 0
+    cut = sample[min(len(sample) - 1, keep // step)]
+    front = 0
     for place in range(np.uintp(count)):
         if lows[place] <= cut:
-            rows[np.uintp(found)] = rows[place]
-            found += 1
-    return found
+            rows[np.uintp(front)] = rows[place]
+            front += 1
+    return front
 
 
 @njit(nogil=True, cache=True)
-def distinct_rows(offsets: Any, members: Any, cells: Any, alive: Any, seen: Any, rows: Any) -> Any:
+def distinct_rows(offsets: Any, members: Any, cells: Any, alive: Any, marks: Any, rows: Any) -> Any:
     """Fill ``rows`` with the entries in the lists of ``cells`` (P,), each once, and return how many.
 
-    ``seen``: a bit for each entry, all 0, and 0 again afterwards.
+    ``marks``: a bit for each entry, all 0, and 0 again afterwards.
     """
     count = 0
     for p in range(len(cells)):
@@ -145,48 +138,48 @@ def distinct_rows(offsets: Any, members: Any, cells: Any, alive: Any, seen: Any,
             row = np.int64(members[at])
             word, bit = np.uintp(row >> 6), np.uint64(1) << np.uint64(row & 63)
             rows[np.uintp(count)] = row
-            count += (seen[word] & bit) == 0 and alive[row] != 0
-            seen[word] |= bit
-    seen[:] = 0
+            count += (marks[word] & bit) == 0 and alive[row] != 0
+            marks[word] |= bit
+    marks[:] = 0
     return count
 
 
 @njit(nogil=True, cache=True)
 def scan_points(
-    part: Any, alive: Any, fine: Any, coarse: Any, probes: Any, seen: Any, room: Any, left: Any, lows: Any, rows: Any
+    part: Any, alive: Any, fine: Any, coarse: Any, probes: Any, marks: Any, room: Any, keep: Any, lows: Any, rows: Any
 ) -> Any:
     """Fill ``lows`` and ``rows`` (Q, R) with the entries of the probed lists that look nearest to points.
 
-    ``part`` as ``Filed.compiled`` returns it. ``fine`` and ``coarse``: rows (Q, width) int16 flat and scales (Q, 2).
-    ``probes`` (Q, P); ``seen`` a bit for each entry, all 0, and 0 again afterwards; ``room``: float32 and int32 for as
-    many as any query looks at, and one more. ``left``: about how many the coarse codes leave. Heaps, the greatest
-    first; row -1 where there are fewer than R. Returns how many were looked at.
+    ``part`` as ``InvertedLists.compiled`` returns it. ``fine`` and ``coarse``: rows (Q, width) int16 flat and scales
+    (Q, 2). ``probes`` (Q, P); ``marks`` a bit for each entry, all 0, and 0 again afterwards; ``room``: float32 and
+    int32 for the most entries of any query, and one more. ``keep``: about how many the coarse codes pass on. Heaps, the
+    greatest first; row -1 if there are fewer than R. Returns how many entries were bounded.
     """
-    near, found = room
-    looked = 0
+    near, candidates = room
+    bounded = 0
     for i in range(len(probes)):
-        count = distinct_rows(part[0], part[1], probes[i], alive, seen, found)
-        looked += count
-        if count > left:
-            bound_entries(part[2], part[4], coarse, i, found[:count], COARSE_STEPS, near)
-            count = take_lowest(near, found, count, left)
-        bound_entries(part[3], part[4], fine, i, found[:count], FINE_STEPS, near)
+        count = distinct_rows(part[0], part[1], probes[i], alive, marks, candidates)
+        bounded += count
+        if count > keep:
+            bound_entries(part[2], part[4], coarse, i, candidates[:count], COARSE_STEPS, near)
+            count = take_lowest(near, candidates, count, keep)
+        bound_entries(part[3], part[4], fine, i, candidates[:count], FINE_STEPS, near)
         for place in range(count):
             if near[place] < lows[i, 0]:
-                sift_down(lows[i], rows[i], 0, rows.shape[1], near[place], found[place])
-    return looked
+                sift_down(lows[i], rows[i], 0, rows.shape[1], near[place], candidates[place])
+    return bounded
 
 
 @njit(nogil=True, cache=True)
-def bound_entries(codes: Any, m: Any, queries: Any, i: Any, chosen: Any, steps: Any, near: Any) -> None:
-    """Fill ``near`` with the bounds of the entries ``chosen`` to point i, by their codes of so many steps."""
+def bound_entries(codes: Any, m: Any, queries: Any, i: Any, rows: Any, steps: Any, near: Any) -> None:
+    """Fill ``near`` with the bounds of the entries ``rows`` to point i, by their codes of ``steps`` registers."""
     if m == 2:
-        bound_planes(codes, queries, i, POINT, chosen, steps, near)
+        bound_planes(codes, queries, i, POINT, rows, steps, near)
         return
     data, meta, stride = codes
     query, scales = queries
-    for place in range(len(chosen)):
-        if place + AHEAD < len(chosen):
-            fetch(data, np.int64(chosen[np.uintp(place + AHEAD)]) * stride)
-        at = np.int64(chosen[np.uintp(place)]) * stride
+    for place in range(len(rows)):
+        if place + AHEAD < len(rows):
+            fetch(data, np.int64(rows[np.uintp(place + AHEAD)]) * stride)
+        at = np.int64(rows[np.uintp(place)]) * stride
         near[np.uintp(place)] = low_point(data, at, meta, m, query, i * 16 * len(steps), scales[i, 0], steps)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looking into the lists of filed entries: which look nearest by their codes, and which of those are.
+"""Scan of inverted lists: candidates by their codes, then exact ranks.
 
-Points look at everything in few lists. Subspaces let many cells vote first: a subspace passes near many more cells than
-a point, and each of their lists holds little of what is near the hidden descriptor. Knows arrays only.
+For a point, all entries of a few lists are bounded. For a subspace many cells vote first: it passes near many more
+cells than a point, and each of their lists has few entries near the hidden descriptor.
 """
 
 from dataclasses import dataclass
@@ -18,35 +18,35 @@ from sfumato.subspace.fast import INDISTINCT, load_kernels
 Floats = NDArray[np.float32]
 
 RANKED = 40
-"""So many are kept by their codes for every cell probed, and four for every answer wanted."""
+"""Candidates by codes for every cell probed; at least four for every answer."""
 
 RANKED_VOTED = 128
-"""The same for all cells that vote."""
+"""The same for all voting cells together."""
 
-LEFT, LEFT_OF_MANY = 12, 24
-"""For each of those so many are left by their coarse codes, where the nearest is wanted, and where more are."""
+COARSE_ONE, COARSE_MANY = 12, 24
+"""Candidates by coarse codes for each of those, for one neighbour and for several."""
 
-VOTED = 0.25
-"""For so many of the votes cast an entry is bounded, those with the most votes first."""
+BOUNDS_PER_VOTE = 0.25
+"""Entries bounded per vote cast, those with the most votes first."""
 
 MOST_VOTERS = 255
 HEAVIEST = 5
-"""What the nearest cell's vote counts; the farthest one's counts 1. All together at most 255, one byte."""
+"""The weight of the nearest cell's vote; the farthest one's is 1. Their sum is at most 255, one byte."""
 
 SLACK = 0.05
-"""How much too great a bound from bytes may be."""
+"""By how much a bound from bytes may be too large."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class CodeCandidates:
-    """Entries that look nearest: ``rows`` (Q, R), -1 where there are fewer, with bounds ``lows`` (Q, R).
+    """Entries that look nearest: ``rows`` (Q, R), -1 if there are fewer, with bounds ``lows`` (Q, R).
 
-    ``lacking`` (Q,): what the bounds lack of squared distances; ``looked_at``: how many entries were bounded.
+    ``shift`` (Q,): to be added to the bounds to get squared distances; ``looked_at``: how many entries were bounded.
     """
 
     lows: Floats
     rows: NDArray[np.int32]
-    lacking: Floats
+    shift: Floats
     looked_at: int
 
 
@@ -59,7 +59,7 @@ def scan_lists(
     *,
     linear: bool,
 ) -> CodeCandidates:
-    """Return what looks nearest in the lists of cells ``probes`` (Q, P), nearest cell first.
+    """Return the entries that look nearest in the lists of cells ``probes`` (Q, P), nearest cell first.
 
     ``alive`` (N,): which entries are not removed; ``heads`` (Q, m + 1, HEAD): queries as ``Axes.heads`` makes them.
     """
@@ -71,28 +71,29 @@ def scan_lists(
     stacked, scales, norms = encode_queries(heads)
     m0, voters = heads.shape[1] - 1, probes.shape[1]
     voted = m0 > 0 and not linear and 1 < voters <= MOST_VOTERS
-    kept = int(min(len(part), max(4 * k, RANKED_VOTED if voted else RANKED * voters)))
-    lows = np.full((len(heads), kept), np.inf, np.float32)
-    rows = np.full((len(heads), kept), -1, np.int32)
-    fine, seen = (stacked.reshape(-1), scales), np.zeros(len(part) // 64 + 1, np.uint64)
+    keep = int(min(len(part), max(4 * k, RANKED_VOTED if voted else RANKED * voters)))
+    lows = np.full((len(heads), keep), np.inf, np.float32)
+    rows = np.full((len(heads), keep), -1, np.int32)
+    fine, marks = (stacked.reshape(-1), scales), np.zeros(len(part) // 64 + 1, np.uint64)
     if linear or (m0 and not voted):
-        looked = scan(part.compiled(), alive, *fine, m0, probes, linear, seen, lows, rows)
-        return CodeCandidates(lows, rows, norms, int(looked))
+        bounded = scan(part.compiled(), alive, *fine, m0, probes, linear, marks, lows, rows)
+        return CodeCandidates(lows, rows, norms, int(bounded))
     first, first_scales, _ = encode_queries(heads, COARSE)
-    coarse, left = (first.reshape(-1), first_scales), kept * (LEFT if k == 1 else LEFT_OF_MANY)
+    coarse, keep_coarse = (first.reshape(-1), first_scales), keep * (COARSE_ONE if k == 1 else COARSE_MANY)
     if voted:
         voting = np.zeros(len(part) + 64, np.uint8), np.empty(len(part), np.int32), np.empty(len(part), np.float32)
-        looked = scan_voted(part.compiled(), alive, fine, coarse, m0, probes, vote_weights(voters), VOTED, voting,
-                            left, lows, rows)  # fmt: skip
+        weights = vote_weights(voters)
+        bounded = scan_voted(part.compiled(), alive, fine, coarse, m0, probes, weights, BOUNDS_PER_VOTE, voting,
+                             keep_coarse, lows, rows)  # fmt: skip
     else:
         most = min(len(part), int((part.offsets[probes + 1] - part.offsets[probes]).sum(axis=1).max(initial=0)))
         room = np.empty(most + 1, np.float32), np.empty(most + 1, np.int32)
-        looked = scan_points(part.compiled(), alive, fine, coarse, probes, seen, room, left, lows, rows)
-    return CodeCandidates(lows, rows, norms, int(looked))
+        bounded = scan_points(part.compiled(), alive, fine, coarse, probes, marks, room, keep_coarse, lows, rows)
+    return CodeCandidates(lows, rows, norms, int(bounded))
 
 
 def vote_weights(voters: int) -> NDArray[np.uint8]:
-    """Return what the vote of each cell counts (P,), nearest first: falling, 255 in all at most.
+    """Return the weight (P,) of the vote of each cell, nearest first: falling, at most 255 in all.
 
     >>> vote_weights(5).tolist(), int(vote_weights(255).sum())
     ([5, 4, 3, 2, 1], 255)
@@ -103,11 +104,11 @@ def vote_weights(voters: int) -> NDArray[np.uint8]:
 
 
 def rank_exactly(
-    block: Block, entries: tuple[Floats, Floats], found: CodeCandidates, k: int
+    block: Block, entries: tuple[Floats, Floats], candidates: CodeCandidates, k: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], int]:
     """Return squared distances and rows (Q, k), exact, and how many were compared.
 
-    ``entries``: the origins (N, n) and bases (N, m, n) that the rows of ``found`` count.
+    ``entries``: the origins (N, n) and bases (N, m, n) that the rows of the candidates point to.
     """
     from sfumato.search.inverted.kernels import settle
 
@@ -120,6 +121,6 @@ def rank_exactly(
     evaluated = settle(
         (block.origin.reshape(-1), block.basis.reshape(-1), block.dim),
         (origin.reshape(-1), basis.reshape(-1), basis.shape[1]),
-        origin.shape[1], found.lows, found.rows, found.lacking, SLACK, zeros, best, where,
+        origin.shape[1], candidates.lows, candidates.rows, candidates.shift, SLACK, zeros, best, where,
     )  # fmt: skip
     return best, where, int(evaluated)

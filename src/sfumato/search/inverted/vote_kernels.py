@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled loops of searching by votes: every cell a query probes votes for the entries filed under it.
+"""Compiled scan by votes: every cell that a query probes votes for the entries in its list.
 
-Two subspaces through neighbouring points share many cells; others share few. A vote costs a byte in a table that stays
-in the cache, a bound a code from memory: so many cells vote, and only entries with many votes are bounded. Imported
-only where numba is wanted.
+Two subspaces through neighbouring points share many cells; others share few. A vote costs one byte in a table that
+stays in the cache, a bound costs a code from memory: many cells vote, and only entries with many votes are bounded.
 """
 
 from typing import Any
@@ -18,7 +17,7 @@ from sfumato.search.inverted.point_kernels import PLANE, bound_planes, take_lowe
 from sfumato.subspace.kernels.simd import SCAN_WIDTH, at_most, fetch, lowest_bit
 
 SAMPLE = 8192
-"""About so many entries are asked for their votes to find out how many votes are many."""
+"""The votes of about this many entries give the number of votes that counts as many."""
 
 MOST_VOTES = 255
 
@@ -36,8 +35,8 @@ def count_votes(offsets: Any, members: Any, cells: Any, weights: Any, votes: Any
 
 
 @njit(nogil=True, cache=True)
-def least_votes(votes: Any, count: Any, wanted: Any) -> Any:
-    """Return how many votes an entry must have, so that about ``wanted`` of ``count`` have them: at least 1."""
+def least_votes(votes: Any, count: Any, keep: Any) -> Any:
+    """Return how many votes an entry must have, so that about ``keep`` of ``count`` have them: at least 1."""
     step = max(1, count // SAMPLE)
     having = np.zeros(MOST_VOTES + 1, np.int64)
     for row in range(0, count, step):
@@ -45,70 +44,70 @@ def least_votes(votes: Any, count: Any, wanted: Any) -> Any:
     least, above = MOST_VOTES, 0
     while least > 1:
         above += having[least]
-        if above > wanted:
-            return least if above == having[least] else least + 1  # the best are taken, though they be too many
+        if above > keep:
+            return least if above == having[least] else least + 1  # the best are taken even if they are too many
         least -= 1
     return 1
 
 
 @njit(nogil=True, cache=True)
 def rows_with_votes(votes: Any, count: Any, least: Any, rows: Any) -> Any:
-    """Fill ``rows`` with those that have at least so many votes, ascending, and return how many."""
+    """Fill ``rows`` with those that have at least ``least`` votes, ascending, and return how many."""
     cuts = np.full(SCAN_WIDTH, np.uint8(least - 1), np.uint8)
-    found = 0
+    listed = 0
     for first in range(0, count, SCAN_WIDTH):
         mask = ~at_most(votes, first, cuts)
         while mask:
-            rows[np.uintp(found)] = first + lowest_bit(mask)
-            found += 1
+            rows[np.uintp(listed)] = first + lowest_bit(mask)
+            listed += 1
             mask &= mask - np.uint64(1)
-    return found
+    return listed
 
 
 @njit(nogil=True, cache=True)
 def scan_voted(
     part: Any, alive: Any, fine: Any, coarse: Any, m0: Any, probes: Any, weights: Any, share: Any, room: Any,
-    left: Any, lows: Any, rows: Any,
+    keep: Any, lows: Any, rows: Any,
 ) -> Any:  # fmt: skip
-    """Fill ``lows`` and ``rows`` (Q, R) like ``pointscan.scan_points``, for subspaces that the probed cells vote for.
+    """Fill ``lows`` and ``rows`` (Q, R) like ``scan_points``, for subspaces that the probed cells vote for.
 
     ``fine`` and ``coarse``: rows (Q, m0 + 1, width) int16 flat and scales (Q, 2). ``weights`` (P,) uint8, 255 in all at
-    most; ``share``: how many of the votes cast may be bounds. ``room``: votes (N + 64,) uint8, all 0, and 0 again
-    afterwards, rows (N,) int32 and bounds (N,) float32. ``left``: about how many planes the coarse codes leave.
+    most; ``share``: bounds per vote cast. ``room``: votes (N + 64,) uint8, all 0, and 0 again
+    afterwards, rows (N,) int32 and bounds (N,) float32. ``keep``: about how many planes the coarse codes pass on.
     """
     offsets, members, coarse_codes, fine_codes, m = part
-    votes, chosen, near = room
-    total, looked = len(chosen), 0
+    votes, candidates, near = room
+    total, bounded = len(candidates), 0
     for i in range(len(probes)):
         cast = count_votes(offsets, members, probes[i], weights, votes)
-        found = rows_with_votes(votes, total, least_votes(votes, total, np.int64(share * cast)), chosen)
+        candidate_count = rows_with_votes(votes, total, least_votes(votes, total, np.int64(share * cast)), candidates)
         votes[:] = 0
-        looked += found
+        bounded += candidate_count
         if m0 == 2 and m == 2:
-            if found > left:
-                bound_planes(coarse_codes, coarse, i, PLANE, chosen[:found], COARSE_STEPS, near)
-                found = take_lowest(near, chosen, found, left)
-            bound_planes(fine_codes, fine, i, PLANE, chosen[:found], FINE_STEPS, near)
+            if candidate_count > keep:
+                bound_planes(coarse_codes, coarse, i, PLANE, candidates[:candidate_count], COARSE_STEPS, near)
+                candidate_count = take_lowest(near, candidates, candidate_count, keep)
+            bound_planes(fine_codes, fine, i, PLANE, candidates[:candidate_count], FINE_STEPS, near)
         else:
-            bound_subspaces(fine_codes, m, fine, m0, i, chosen[:found], near)
-        for place in range(found):
-            if near[place] < lows[i, 0] and alive[chosen[place]]:
-                sift_down(lows[i], rows[i], 0, rows.shape[1], near[place], chosen[place])
-    return looked
+            bound_subspaces(fine_codes, m, fine, m0, i, candidates[:candidate_count], near)
+        for place in range(candidate_count):
+            if near[place] < lows[i, 0] and alive[candidates[place]]:
+                sift_down(lows[i], rows[i], 0, rows.shape[1], near[place], candidates[place])
+    return bounded
 
 
 @njit(nogil=True, cache=True)
-def bound_subspaces(codes: Any, m: Any, fine: Any, m0: Any, i: Any, chosen: Any, near: Any) -> None:
-    """Do the same for subspaces of any dimensions, by their fine codes."""
+def bound_subspaces(codes: Any, m: Any, fine: Any, m0: Any, i: Any, rows: Any, near: Any) -> None:
+    """Fill ``near`` with the bounds of the entries ``rows`` of any dimension to query i, by their fine codes."""
     data, meta, stride = codes
     query, scales = fine
     work = np.empty((m + 1, MOST_DIRECTIONS + 1 + m), np.float32)
-    for place in range(len(chosen)):
-        if place + AHEAD < len(chosen):
-            later = np.int64(chosen[np.uintp(place + AHEAD)]) * stride
+    for place in range(len(rows)):
+        if place + AHEAD < len(rows):
+            later = np.int64(rows[np.uintp(place + AHEAD)]) * stride
             fetch(data, later)
             fetch(data, later + 64)
-        at = np.int64(chosen[np.uintp(place)]) * stride
+        at = np.int64(rows[np.uintp(place)]) * stride
         query_at = i * (m0 + 1) * HEAD
         near[np.uintp(place)] = low_subspace(
             data, at + 12, meta, at >> 2, m, query, query_at, scales, i, m0, work

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Subspaces as points whose distances tell those of the subspaces (Basri, Hassner and Zelnik-Manor, TPAMI 2011).
+"""Embeddings of subspaces as points (Basri, Hassner and Zelnik-Manor, TPAMI 2011), and indexes of such points.
 
 h(A) is the upper triangle of a symmetric A with the diagonal divided by sqrt 2, so that <h(A), h(B)> = tr(AB) / 2. All
-constants are exact; every function says which. Knows arrays in float64; memory is n (n + 1) / 2 numbers a subspace
-(``projectorsketch`` has a shorter form). The least distance of two affine subspaces is not of this form: for those
-there is no embedding here.
+constants are exact; every function says which. An embedding has n (n + 1) / 2 numbers per subspace; ``Sketch`` makes a
+shorter form. The least distance of two affine subspaces is not of this form: there is no embedding for it.
 """
 
 import importlib
@@ -28,16 +27,16 @@ def length_of(n: int) -> int:
 def half_vector(matrices: NDArray[Any]) -> Floats64:
     """Return h(A) (N, n (n + 1) / 2) of symmetric matrices (N, n, n)."""
     rows, columns = np.triu_indices(matrices.shape[-1])
-    found: Floats64 = np.asarray(matrices, float)[..., rows, columns]
-    found[..., rows == columns] /= math.sqrt(2)
-    return found
+    halves: Floats64 = np.asarray(matrices, float)[..., rows, columns]
+    halves[..., rows == columns] /= math.sqrt(2)
+    return halves
 
 
 def projectors(basis: NDArray[Any]) -> Floats64:
     """Return the orthogonal projectors (N, n, n) on the spans of orthonormal rows (N, d, n)."""
     rows = np.asarray(basis, float)
-    found: Floats64 = np.matmul(rows.transpose(0, 2, 1), rows)
-    return found
+    squares: Floats64 = np.matmul(rows.transpose(0, 2, 1), rows)
+    return squares
 
 
 def embed_linear(basis: NDArray[Any]) -> Floats64:
@@ -57,8 +56,8 @@ def embed_linear_query(basis: NDArray[Any]) -> Floats64:
 def embed_centred(basis: NDArray[Any]) -> Floats64:
     """Return u^ = u + ((n - d) / n) h(I): orthogonal to h(I), and of one length for all subspaces of dimension d."""
     _, dim, n = basis.shape
-    found: Floats64 = embed_linear(basis) + (n - dim) / n * half_vector(np.eye(n)[None])
-    return found
+    points: Floats64 = embed_linear(basis) + (n - dim) / n * half_vector(np.eye(n)[None])
+    return points
 
 
 def embed_centred_query(points: NDArray[Any], dim: int) -> Floats64:
@@ -71,10 +70,10 @@ def embed_centred_query(points: NDArray[Any], dim: int) -> Floats64:
     n = rows.shape[1]
     squared = np.einsum("ni,ni->n", rows, rows)[:, None]
     beta = math.sqrt(dim * (n - dim) / (n - 1)) / squared
-    found: Floats64 = beta * (
+    embedded: Floats64 = beta * (
         half_vector(rows[:, :, None] * rows[:, None, :]) - squared / n * half_vector(np.eye(n)[None])
     )
-    return found
+    return embedded
 
 
 def affine_forms(origin: NDArray[Any], basis: NDArray[Any]) -> Floats64:
@@ -112,19 +111,18 @@ def embed_affine_query(points: NDArray[Any]) -> Floats64:
     return np.pad(half_vector(rows[:, :, None] * rows[:, None, :]), ((0, 0), (0, 1)))
 
 
-# ----------------------------------------------------------------
-# Projector embeddings made short without ever making them long, for large n
-# Symmetric A is seen through random pairs of vectors, z_j = g_j' A w_j: for independent Gaussian g and w the mean of
-# z_j(A) z_j(B) is tr(AB) = 2 <h(A), h(B)>. For A = S S' that is (S'g) . (S'w): linear in n, where h(A) is quadratic.
-# Knows bases and vectors; the error of an inner product falls with the square root of the number of pairs.
-
+# --- sketches: short embeddings for large n
 
 ROWS_AT_ONCE = 4_000_000
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Sketch:
-    """Random vectors ``first`` and ``second`` (r, n) float32: what symmetric (n, n) matrices are seen through."""
+    """Random vectors ``first`` and ``second`` (r, n) float32 that make short embeddings of symmetric (n, n) matrices.
+
+    z_j(A) = g_j' A w_j: for independent Gaussian g and w the mean of z_j(A) z_j(B) is tr(AB) = 2 <h(A), h(B)>, with an
+    error that falls with the root of r. For A = S S' it is (S'g) . (S'w): linear in n, where h(A) is quadratic.
+    """
 
     first: NDArray[np.float32]
     second: NDArray[np.float32]
@@ -138,14 +136,14 @@ class Sketch:
     def of_spans(self, basis: NDArray[Any]) -> NDArray[np.float32]:
         """Return the sketches (N, r) of S S' for rows (N, d, n); of x x' for a single row x."""
         count, dim, n = basis.shape
-        found = np.zeros((count, len(self.first)), np.float32)
+        sketches = np.zeros((count, len(self.first)), np.float32)
         step = max(1, ROWS_AT_ONCE // max(1, 2 * dim * len(self.first)))
         for start in range(0, count, step):
             rows = np.asarray(basis[start : start + step], np.float32)
             flat = rows.reshape(-1, n)
             product = (flat @ self.first.T) * (flat @ self.second.T)
-            found[start : start + step] = product.reshape(len(rows), dim, -1).sum(axis=1)
-        return found
+            sketches[start : start + step] = product.reshape(len(rows), dim, -1).sum(axis=1)
+        return sketches
 
     def of_points(self, points: NDArray[Any]) -> NDArray[np.float32]:
         """Return the sketches (N, r) of (x, 1)(x, 1)' for points (N, n - 1)."""
@@ -158,20 +156,20 @@ class Sketch:
         inside = Sketch(self.first[:, :n], self.second[:, :n]).of_spans(basis)
         along = (p @ self.first[:, :n].T) * self.second[:, n] + (p @ self.second[:, :n].T) * self.first[:, n]
         corner = (1 - np.einsum("ni,ni->n", p, p))[:, None] * (self.first[:, n] * self.second[:, n])
-        found: NDArray[np.float32] = inside + along + corner
-        return found
+        sketches: NDArray[np.float32] = inside + along + corner
+        return sketches
 
     def __repr__(self) -> str:
         return f"Sketch({len(self.first)} pairs in R^{self.first.shape[1]})"
 
 
-def equalised(
+def equalise(
     rows: NDArray[np.float32], largest: float | None = None
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], float]:
-    """Return rows (N, r) made equally long by one more number, (N, r + 1), those numbers, and their squared length.
+    """Make rows (N, r) equally long by one more number: return (N, r + 1), those numbers, and the squared length.
 
     Queries get a 0 there: the nearest row is then the one of greatest inner product, whatever the lengths were. Rows
-    longer than ``largest`` get 0, and count as a little farther than they are.
+    longer than ``largest`` get 0 too, and count as a little farther than they are.
     """
     squared = np.einsum("ni,ni->n", rows, rows, dtype=np.float64)
     limit = float(squared.max(initial=0.0)) if largest is None else largest
@@ -179,25 +177,23 @@ def equalised(
     return np.concatenate([rows, last[:, None]], axis=1), last, limit
 
 
-# ----------------------------------------------------------------
-# Indexes of points that a projector index stands on: faiss flat, HNSW and IVF, and the published kd-tree
-# Knows points (N, r) float32 and rows. A faiss index is never written as such: its points are, and it is built anew
-# from
-# them, for nobody can check a foreign graph or list for malice.
-
+# --- indexes of points
 
 Floats32 = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 METHODS = ("flat", "hnsw", "ivf", "kdtree")
 LINKS = 32
-TRAINED_ON = 64
-"""Points for each list that IVF learns its centroids from."""
+POINTS_PER_LIST = 64
+"""Points per list from which IVF learns its centroids."""
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class FaissPoints:
-    """Points in a faiss index: "flat", "hnsw" or "ivf" with ``lists`` of which ``probes`` are searched."""
+    """Points in a faiss index: "flat", "hnsw" or "ivf" with ``lists`` of which ``probes`` are searched.
+
+    Files keep the points, not the faiss index: nobody can check a foreign graph or list for malice.
+    """
 
     method: str
     length: int
@@ -218,13 +214,13 @@ class FaissPoints:
                 lists = max(1, min(self.lists, len(points)))
                 self.index = faiss.IndexIVFFlat(faiss.IndexFlatL2(self.length), self.length, lists)
                 self.index.cp.min_points_per_centroid = 1
-                self.index.cp.max_points_per_centroid = TRAINED_ON
+                self.index.cp.max_points_per_centroid = POINTS_PER_LIST
                 self.index.train(points)
                 self.index.make_direct_map()
         self.index.add(np.ascontiguousarray(points))
 
     def find(self, queries: Floats32, count: int, alive: NDArray[np.bool_]) -> tuple[Ints, int]:
-        """Return the rows (Q, count) nearest to each query, -1 for none, and how many points were looked at."""
+        """Return the rows (Q, count) nearest to each query, -1 for none, and how many points were compared."""
         faiss: Any = importlib.import_module("faiss")  # its stubs do not know search parameters
         selector = None if alive.all() else faiss.IDSelectorBitmap(np.packbits(alive, bitorder="little"))
         if self.method == "flat":
@@ -246,34 +242,34 @@ class FaissPoints:
         """Return all points (N, length) in the order they were added."""
         if self.index is None:
             return np.zeros((0, self.length), np.float32)
-        found: Floats32 = self.index.reconstruct_n(0, self.index.ntotal)
-        return found
+        points: Floats32 = self.index.reconstruct_n(0, self.index.ntotal)
+        return points
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class TreePoints:
-    """Points in the kd-tree of the published baseline; it is grown anew when entries come or go."""
+    """Points in the kd-tree of the published baseline; the tree is built again when entries come or go."""
 
     eps: float
     leaf: int
     length: int
-    held: Floats32 = field(default_factory=lambda: np.zeros((0, 0), np.float32))
-    grown: tuple[Any, FlatTree, Ints] | None = None
+    rows: Floats32 = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    tree: tuple[FlatTree, Ints] | None = None
 
     def add(self, points: Floats32) -> None:
         """Append points."""
-        self.held = np.concatenate([self.held.reshape(-1, self.length), points])
-        self.grown = None
+        self.rows = np.concatenate([self.rows.reshape(-1, self.length), points])
+        self.tree = None
 
     def find(self, queries: Floats32, count: int, alive: NDArray[np.bool_]) -> tuple[Ints, int]:
-        """Return the rows (Q, count) found, -1 for none, and how many points were looked at."""
-        rows = np.flatnonzero(alive)
-        if self.grown is None or len(self.grown[2]) != len(rows):
-            self.grown = None, grow(self.held[rows], self.leaf), rows
-        _, tree, rows = self.grown
-        found, looked = nearest(tree, self.held[rows], queries, count, self.eps)
-        return np.where(found >= 0, rows[found], -1), int(looked.sum())
+        """Return the rows (Q, count) nearest to each query, -1 for none, and how many points were compared."""
+        numbers = np.flatnonzero(alive)
+        if self.tree is None or len(self.tree[1]) != len(numbers):
+            self.tree = grow(self.rows[numbers], self.leaf), numbers
+        tree, numbers = self.tree
+        places, visits = nearest(tree, self.rows[numbers], queries, count, self.eps)
+        return np.where(places >= 0, numbers[places], -1), int(visits.sum())
 
     def points(self) -> Floats32:
         """Return all points (N, length) in the order they were added."""
-        return self.held.reshape(-1, self.length)
+        return self.rows.reshape(-1, self.length)

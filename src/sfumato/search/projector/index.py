@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kind "projector": subspaces as points (Basri, Hassner and Zelnik-Manor), searched by faiss or as published.
+"""Index of the kind "projector": subspaces as points (Basri, Hassner and Zelnik-Manor), searched by faiss or a kd-tree.
 
-The nearest points are compared exactly with the query. As published is a kd-tree with eps = 10 and nothing compared
-beyond its one answer. The faiss methods are those people would use today.
+The nearest points are compared exactly with the query. Published was a kd-tree with eps = 10 and one answer, which is
+returned as it is. The faiss methods are what one would use today.
 """
 
 import math
@@ -23,21 +23,13 @@ from sfumato.search.projector.embedding import (
     Sketch,
     TreePoints,
     affine_forms,
-    equalised,
+    equalise,
     half_vector,
     length_of,
     projectors,
 )
 from sfumato.search.projector.kd_tree import PUBLISHED_EPS, PUBLISHED_LEAF
 from sfumato.types.arrays import whole_number
-
-# ----------------------------------------------------------------
-# Entries and queries as points of one Euclidean space, so that any index of points can search subspaces
-# Linear subspaces (metric "angle") are centred projectors, exact or sketched. Affine ones (metric "distance") are the
-# quadratic forms of their squared distance, in coordinates about the centre of the database; for point queries the
-# nearest point is then the nearest subspace. For subspace queries the least distance has no such form: what is compared
-# is the projector on the query's span in homogeneous coordinates, a guess that exact re-ranking must mend.
-
 
 Floats = NDArray[np.float32]
 
@@ -47,12 +39,17 @@ TINY = 1e-20
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ProjectorPoints:
-    """How subspaces become points.
+    """Map of subspaces to points of one Euclidean space, so any index of points can search them.
 
-    ``chart`` is None for linear subspaces. ``sketch`` is None for exact embeddings. ``mean`` (r,) is taken off the
-    entries, which changes no order of inner products and leaves a sketch less to be wrong about; ``largest`` is the
-    squared length that all entries are given by one more coordinate. ``traceless``: linear subspaces lose their part
-    along h(I), as published; it is the same for all of one dimension, and would count where dimensions are mixed.
+    Linear subspaces (metric "angle") become centred projectors, exact or sketched; affine ones (metric "distance") the
+    quadratic forms of their squared distance, about the centre of the database. For point queries the nearest point is
+    then the nearest subspace. For subspace queries the least distance has no such form: the projector on the query's
+    span in homogeneous coordinates is compared, and exact ranks must correct it.
+
+    ``chart`` is None for linear subspaces. ``sketch`` is None for exact embeddings. ``mean`` (r,) is subtracted from
+    entries, which changes no order of inner products and makes the errors of a sketch smaller; ``largest`` is the
+    squared length that one more coordinate gives to all entries. ``traceless``: linear subspaces lose their part along
+    h(I), as published; it is the same for all of one dimension, and would count if dimensions are mixed.
     """
 
     ambient_dim: int
@@ -82,14 +79,14 @@ class ProjectorPoints:
 
     @property
     def length(self) -> int:
-        """How many numbers a point has."""
+        """The number of coordinates of a point."""
         return len(self.mean) + 1
 
     def entries(self, origin: Floats, basis: Floats) -> Floats:
         """Return the points (N, length) of entries, all of the same length."""
         step = max(1, VALUES_AT_ONCE // (self.ambient_dim + 1) ** 2)
         parts = [
-            equalised(self._heads(origin[at : at + step], basis[at : at + step]) - self.mean, self.largest)[0]
+            equalise(self._heads(origin[at : at + step], basis[at : at + step]) - self.mean, self.largest)[0]
             for at in range(0, len(origin), step)
         ]
         return np.concatenate([np.zeros((0, self.length), np.float32), *parts])
@@ -97,7 +94,7 @@ class ProjectorPoints:
     def queries(self, origin: Floats, basis: Floats) -> Floats:
         """Return the points (Q, length) of queries, as long as the entries: which is nearest does not depend on it."""
         step = max(1, VALUES_AT_ONCE // (self.ambient_dim + 1) ** 2)
-        rows = [self._asked(origin[at : at + step], basis[at : at + step]) for at in range(0, len(origin), step)]
+        rows = [self._query_heads(origin[at : at + step], basis[at : at + step]) for at in range(0, len(origin), step)]
         stacked = np.concatenate([np.zeros((0, self.length - 1), np.float32), *rows])
         lengths = np.sqrt(np.einsum("ni,ni->n", stacked, stacked))[:, None]
         stacked *= math.sqrt(self.largest or 1.0) / np.maximum(lengths, TINY)
@@ -113,7 +110,7 @@ class ProjectorPoints:
         forms = np.eye(self.ambient_dim + 1) - affine_forms(place, basis)
         return half_vector(forms).astype(np.float32)
 
-    def _asked(self, origin: Floats, basis: Floats) -> Floats:
+    def _query_heads(self, origin: Floats, basis: Floats) -> Floats:
         if self.chart is None:
             return self._span(basis)
         scaled = Chart(self.chart.centre / self.chart.scale, 1.0)
@@ -125,8 +122,8 @@ class ProjectorPoints:
         _, dim, n = basis.shape
         share = dim / n if self.chart is None and self.traceless else 0.0
         if self.sketch is None:
-            found: Floats = (half_vector(projectors(basis)) - share * half_vector(np.eye(n)[None])).astype(np.float32)
-            return found
+            heads: Floats = (half_vector(projectors(basis)) - share * half_vector(np.eye(n)[None])).astype(np.float32)
+            return heads
         identity = np.einsum("ri,ri->r", self.sketch.first, self.sketch.second)
         result: Floats = self.sketch.of_spans(basis) - np.float32(share) * identity
         return result
@@ -141,7 +138,7 @@ class ProjectorPoints:
         return named
 
     def settings(self) -> dict[str, Any]:
-        """Return what is no array."""
+        """Return the values that are not arrays."""
         scale = None if self.chart is None else self.chart.scale
         return {"largest": self.largest, "scale": scale, "traceless": self.traceless}
 
@@ -149,18 +146,18 @@ class ProjectorPoints:
     def restore(
         arrays: Mapping[str, NDArray[Any]], settings: Mapping[str, Any], n: int, *, affine: bool
     ) -> "ProjectorPoints":
-        """Return what a file holds; FileError where the arrays do not fit each other."""
+        """Return the map that a file holds; FileError if its arrays do not fit each other."""
         size = n + affine
         chart = Chart(arrays["centre"], float(settings["scale"])) if affine else None
         sketch = Sketch(arrays["first"], arrays["second"]) if "first" in arrays else None
         mean, largest = arrays["mean"], float(settings["largest"])
-        wanted: dict[str, tuple[int, ...]] = {"mean": (length_of(size) if sketch is None else len(sketch.first),)}
-        wanted |= {"centre": (n,)} if affine else {}
-        wanted |= {} if sketch is None else dict.fromkeys(("first", "second"), (len(sketch.first), size))
-        for name, shape in wanted.items():
+        shapes: dict[str, tuple[int, ...]] = {"mean": (length_of(size) if sketch is None else len(sketch.first),)}
+        shapes |= {"centre": (n,)} if affine else {}
+        shapes |= {} if sketch is None else dict.fromkeys(("first", "second"), (len(sketch.first), size))
+        for name, shape in shapes.items():
             array, kind = arrays[name], np.float64 if name == "centre" else np.float32
             if array.shape != shape or array.dtype != kind or not np.isfinite(array).all():
-                raise FileError(f"{name} is not what an index of projectors holds")
+                raise FileError(f"{name}: wrong shape, type or values for an index of projectors")
         if not (math.isfinite(largest) and largest >= 0):
             raise FileError("the length of the embedded entries is damaged")
         return ProjectorPoints(n, chart, sketch, mean, largest, bool(settings["traceless"]))
@@ -173,11 +170,11 @@ SAMPLE = 2_000
 ROWS_AT_ONCE = 20_000
 QUERIES_AT_ONCE = 4_096
 EXACT_BYTES = 2**28
-"""Exact embeddings take at most so much memory, unless they are asked for."""
+"""The most memory of exact embeddings, if ``sketch`` is not set."""
 STREAM = 0x5CE7
-"""Sets sketches apart from whatever else was drawn from the same seed."""
+"""Separates sketches from other draws of the same seed."""
 SHORT = 1_024
-"""Numbers of a sketch where nobody says how many."""
+"""Numbers of a sketch, if ``sketch`` is not set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +210,7 @@ class ProjectorParams:
 
     @staticmethod
     def published(**changes: Any) -> "ProjectorParams":
-        """Return what both papers ran: a kd-tree with eps = 10 that gives one answer, on exact embeddings."""
+        """Return the parameters of both papers: a kd-tree with eps = 10 and one answer, on exact embeddings."""
         return ProjectorParams(**{"method": "kdtree", "sketch": 0, "candidates": 1, **changes})
 
 
@@ -245,10 +242,10 @@ class ProjectorIndex(Index):
             largest = max(parts, key=lambda part: len(part[0]), default=None)
             chart = Chart(np.zeros(entries.dim), 1.0) if largest is None else Chart.of(*largest)
         size = entries.dim + (chart is not None)
-        wanted = params.sketch
-        if wanted is None:
-            wanted = 0 if 4 * length_of(size) * entries.total <= EXACT_BYTES else SHORT
-        sketch = Sketch.draw(wanted, size, np.random.default_rng((params.seed, STREAM))) if wanted else None
+        length = params.sketch
+        if length is None:
+            length = 0 if 4 * length_of(size) * entries.total <= EXACT_BYTES else SHORT
+        sketch = Sketch.draw(length, size, np.random.default_rng((params.seed, STREAM))) if length else None
         centred = params.method != "kdtree"
         index = cls(entries, metric, params, ProjectorPoints.fit(parts, entries.dim, chart, sketch, centred=centred))
         index.added(range(entries.total))
@@ -266,22 +263,22 @@ class ProjectorIndex(Index):
             self.points.add(np.concatenate(embedded))
 
     def undone(self) -> None:
-        """Index the points of the entries anew, without those that were not added after all."""
-        held = self.points.points()[: self.entries.total]
+        """Index the points of the entries again, without those that were not added after all."""
+        points = self.points.points()[: self.entries.total]
         self.points = self._no_points()
-        if len(held):
-            self.points.add(held)
+        if len(points):
+            self.points.add(points)
 
     def propose(self, block: Block, k: int, effort: float | None) -> Candidates:
         """Return the entries whose points are nearest to those of the queries."""
-        asked = self.params.candidates if effort is None else math.ceil(effort * len(self))
-        count = min(max(1, asked, k if effort is None and self.params.method != "kdtree" else 1), len(self))
+        limit = self.params.candidates if effort is None else math.ceil(effort * len(self))
+        count = min(max(1, limit, k if effort is None and self.params.method != "kdtree" else 1), len(self))
         rows, looked_at = np.empty((len(block), count), np.int64), 0
         for start in range(0, len(block), QUERIES_AT_ONCE):
             part = slice(start, start + QUERIES_AT_ONCE)
             queries = self.embedding.queries(block.origin[part], block.basis[part])
-            rows[part], looked = self.points.find(queries, count, self.entries.alive)
-            looked_at += looked
+            rows[part], visits = self.points.find(queries, count, self.entries.alive)
+            looked_at += visits
         return Candidates(np.nonzero(rows >= 0)[0], rows[rows >= 0], looked_at)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -289,18 +286,18 @@ class ProjectorIndex(Index):
         return {"points": self.points.points(), **self.embedding.arrays()}
 
     def settings(self) -> dict[str, Any]:
-        """Return what is no array of the embedding."""
+        """Return the values of the embedding that are not arrays."""
         return self.embedding.settings()
 
     @classmethod
     def restore(
         cls, entries: Entries, metric: str, params: Any, arrays: Mapping[str, NDArray[Any]], settings: Mapping[str, Any]
     ) -> "ProjectorIndex":
-        """Return the index of a file, its points indexed anew; FileError where its arrays do not fit the entries."""
+        """Return the index of a file, its points indexed again; FileError if its arrays do not fit the entries."""
         embedding = ProjectorPoints.restore(arrays, settings, entries.dim, affine=metric == "distance")
         points = arrays["points"]
         if points.shape != (entries.total, embedding.length) or points.dtype != np.float32:
-            raise FileError("the embedded entries have another shape than they must")
+            raise FileError("the embedded entries have the wrong shape")
         if not np.isfinite(points).all():
             raise FileError("the embedded entries are damaged")
         index = cls(entries, metric, params, embedding)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kd-tree of the published baseline, searched best first with a tolerance, counting the points it looks at.
+"""Kd-tree of the published baseline, searched best first with a tolerance; counts the points it compares.
 
-The tree is scipy's cKDTree; scipy's own search does not tell how much it looked at, so it is done here on the same tree
-by the same rule. A node is left out if it is farther than the best found so far divided by 1 + eps. Knows points only.
+The tree is scipy's cKDTree. Scipy's own search does not say how many points it compared, so this one searches the same
+tree by the same rule: a node is skipped if it is farther than the best so far divided by 1 + eps.
 """
 
 from typing import Any, NamedTuple
@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 PUBLISHED_EPS = 10.0
-"""What both papers used: the answer may be 11 times as far as the nearest."""
+"""The tolerance of both papers: the answer may be 11 times as far as the nearest."""
 PUBLISHED_LEAF = 1
-"""Points in a leaf of the ANN library, where nothing else is said."""
+"""Points in a leaf of the ANN library, by default."""
 
 
 class FlatTree(NamedTuple):
@@ -37,9 +37,9 @@ def grow(points: NDArray[Any], leaf: int = PUBLISHED_LEAF) -> FlatTree:
     """Build the tree of points (N, n), N at least 1, with scipy."""
     from scipy.spatial import cKDTree
 
-    made = cKDTree(points, leafsize=leaf, balanced_tree=False)
+    built = cKDTree(points, leafsize=leaf, balanced_tree=False)
     rows: list[tuple[float, ...]] = []
-    waiting = [(made.tree, -1, 0)]
+    waiting = [(built.tree, -1, 0)]
     while waiting:
         node, parent, side = waiting.pop()
         number = len(rows)
@@ -52,17 +52,18 @@ def grow(points: NDArray[Any], leaf: int = PUBLISHED_LEAF) -> FlatTree:
             waiting += [(node.greater, number, 1), (node.lesser, number, 0)]
     columns = np.array(rows, float).T
     axis, lesser, greater, start, end = (columns[i].astype(np.int64) for i in (0, 2, 3, 4, 5))
-    return FlatTree(axis, columns[1], lesser, greater, start, end, made.indices.astype(np.int64), made.mins, made.maxes)
+    return FlatTree(
+        axis, columns[1], lesser, greater, start, end, built.indices.astype(np.int64), built.mins, built.maxes
+    )
 
 
 def nearest(
     tree: FlatTree, points: NDArray[Any], queries: NDArray[Any], k: int, eps: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows (Q, k), nearest first, -1 where there are none, and how many points each query looked at (Q,)."""
-
+    """Return the rows (Q, k), nearest first, -1 for none, and how many points each query compared (Q,)."""
     from sfumato.search.projector.kernels import search_tree
 
     rows = np.full((len(queries), k), -1, np.int64)
-    looked = np.zeros(len(queries), np.int64)
-    search_tree(*tree, np.asarray(points, float), np.asarray(queries, float), eps, rows, looked)
-    return rows, looked
+    visits = np.zeros(len(queries), np.int64)
+    search_tree(*tree, np.asarray(points, float), np.asarray(queries, float), eps, rows, visits)
+    return rows, visits

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels of the kd-tree: best-first search with an error bound, compiled.
-
-Imported only when a search begins.
-"""
+"""Compiled best-first search of a kd-tree with an error bound."""
 
 import heapq
 from typing import Any
@@ -46,9 +43,9 @@ def _gap(turns: Any, turn: Any, axis: Any, sides: Any) -> Any:
 @njit(nogil=True, cache=True)
 def search_tree(
     axis: Any, split: Any, lesser: Any, greater: Any, start: Any, end: Any, order: Any, low: Any, high: Any,
-    points: Any, queries: Any, eps: Any, rows: Any, looked: Any,
+    points: Any, queries: Any, eps: Any, rows: Any, visits: Any,
 ) -> None:  # fmt: skip
-    """Fill the nearest ``rows`` (Q, k) and how many points were ``looked`` at (Q,).
+    """Fill the nearest ``rows`` (Q, k) and the number of points compared, ``visits`` (Q,).
 
     A node's distance is that of its half space from its parent's, summed over axes as scipy does.
     """
@@ -80,5 +77,5 @@ def search_tree(
                     heapq.heappush(waiting, (beyond, other, len(turns) - 1))
                 node = near
             for at in range(start[node], end[node]):
-                looked[q] += 1
+                visits[q] += 1
                 _offer(_squared_distance(points[order[at]], queries[q]), order[at], best, rows[q])
