@@ -360,6 +360,7 @@ def test_ctrl_c_keeps_what_was_matched(run_sfumato, archive, tmp_path):
     assert (facts["skipped"], facts["pairs"]) == (5, 10)
 
 
+@pytest.mark.slow
 def test_a_cluster_does_the_same(run_sfumato, archive, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

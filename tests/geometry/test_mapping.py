@@ -308,6 +308,7 @@ def test_colmap_that_gives_up_is_a_reason(tmp_path, scene, monkeypatch, no_map):
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.slow
 def test_the_fountain_is_mapped_where_it_was_surveyed(tmp_path, shared_data):
     """Eleven photos with raw SIFT, each matched with the two next ones, against surveyed cameras in metres."""
     folder = shared_data / "posed" / "fountain-P11"

@@ -237,6 +237,7 @@ def test_photos_find_what_shows_the_same():
     assert sum(found) >= 14  # of 16; by chance 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["sub-hybrid-2", "sub-hybrid-4"])
 def test_the_fountain_is_found_among_other_photos(shared_data, recipe):
     places = sorted((shared_data / "posed" / "fountain-P11" / "images").glob("*.jpg"))[::3]

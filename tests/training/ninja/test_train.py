@@ -107,6 +107,7 @@ def test_a_few_steps_of_all_stages(adversary: str, photos: list[Path], tmp_path:
     assert [one.name for one in tmp_path.iterdir()] == ["n.safetensors"]
 
 
+@pytest.mark.slow
 def test_the_first_stage_learns_what_is_of_use(tmp_path: Path):
     settings = tiny(steps=200, shares=(0.98, 0.01, 0.01), privacy=0)
     held = train_ninja(settings, make_pairs(2000, noise=1.0), [], tmp_path / "n").card["held out"]
@@ -114,6 +115,7 @@ def test_the_first_stage_learns_what_is_of_use(tmp_path: Path):
     assert held["encoded"]["matched"] > held["raw"]["matched"]
 
 
+@pytest.mark.slow
 def test_privacy_costs_the_inverter(tmp_path: Path):
     """What the inverter in training still recovers on rows held out: less with a lambda than without."""
     settings = tiny(steps=240, output_dim=24, joint=StageParams(batch=32, rate=1e-2, epochs=1), **LEARNING)
@@ -160,6 +162,7 @@ def test_another_seed_is_another_encoder(tmp_path: Path):
     assert len(found) == 2
 
 
+@pytest.mark.slow
 def test_other_lambdas_start_where_the_second_stage_ended(tmp_path: Path):
     start, pairs, quick = tmp_path / "start.part", make_pairs(), tiny(steps=40, output_dim=20, **LEARNING)
     first = train_ninja(quick, pairs, [], tmp_path / "a", files=NinjaFiles(start=start))
@@ -199,6 +202,7 @@ def test_only_the_same_training_goes_on(tmp_path: Path):
         train_ninja(settings, make_pairs(), [], path, resume=True)
 
 
+@pytest.mark.slow
 def test_the_paper_preset_runs(photos: list[Path], tmp_path: Path):
     params = replace(PAPER, opponents=replace(FEW, local=LocalParams(detector="harris", max_features=60)), steps=3)
     card = train_ninja(params, make_pairs(1200, 128), photos, tmp_path / "n").card
