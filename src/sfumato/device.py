@@ -19,7 +19,7 @@ from sfumato.concealment.keys import device_key, device_key_path, key_for_place,
 from sfumato.concealment.lifting import conceal_features, resolve_for
 from sfumato.concealment.resolve import ResolvedRecipe, before_seal, resolve_ahead
 from sfumato.concealment.seal import USUAL_WIDTH, checked_key, fingerprint, is_made_under
-from sfumato.concealment.subset import spent_by
+from sfumato.concealment.subset import archive_privacy
 from sfumato.errors import ArchiveError, FileError, InputError, NameWarning, RecipeError, SfumatoError
 from sfumato.features.hloc import write_hloc
 from sfumato.features.local import LocalParams
@@ -119,7 +119,7 @@ def conceal_photos(
     with ArchiveWriter(Path(archive), append=not overwrite, resume=not overwrite, dtype=dtype) as writer:
         outcome = run.write(source, writer, Path(archive), progress)
     if settled.lifting is not None and settled.lifting.epsilon is not None:
-        outcome.privacy = spent_by(Path(archive))
+        outcome.privacy = archive_privacy(Path(archive))
     return outcome
 
 

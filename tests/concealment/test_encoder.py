@@ -15,9 +15,9 @@ from sfumato.concealment.encoder import (
     Encoder,
     bundled_encoder,
     bundled_names,
+    cut_components,
     encode,
     load_encoder,
-    narrowed,
     save_encoder,
 )
 from sfumato.errors import FileError, InputError, RecipeError
@@ -125,7 +125,7 @@ def test_other_programs_can_read_it(make, tmp_path):
         ({"card": "[" * 100_000}, "card"),
         ({"card": json.dumps({"a": "b" * 2**20})}, "card"),
         ({"version": "2"}, "version '2'"),
-        ({"format": "sfumato-decoys"}, "no encoder"),
+        ({"format": "sfumato-decoys"}, "train ninja"),
     ],
 )
 def test_hostile_files_are_refused(make, tmp_path, change, message):
@@ -196,15 +196,15 @@ def test_compress_is_linear_and_cut_to_its_strongest(tmp_path, rows):
     found = encode(whole, np.vstack([rows, np.full((1, 16), 0.5)]))
     assert np.abs(found[:-1] - (rows * 0.5 - 0.25)).max() < 1e-6  # not scaled
     assert np.abs(found[-1]).max() == 0  # the mean is 0, and no mistake
-    assert np.array_equal(encode(narrowed(whole, 5), rows), found[:-1, :5])
-    assert narrowed(whole, 16) is whole
+    assert np.array_equal(encode(cut_components(whole, 5), rows), found[:-1, :5])
+    assert cut_components(whole, 16) is whole
     assert whole.checksum != Encoder(layers=(layer,), extractor_name="sift").checksum
     save_encoder(tmp_path / "c.safetensors", whole)
     assert load_encoder(tmp_path / "c.safetensors").kind == "compress"
     with pytest.raises(InputError, match="17"):
-        narrowed(whole, 17)
+        cut_components(whole, 17)
     with pytest.raises(InputError, match="components"):
-        narrowed(Encoder(layers=(layer,), extractor_name="sift"), 4)
+        cut_components(Encoder(layers=(layer,), extractor_name="sift"), 4)
     with pytest.raises(InputError, match="ReLU"):
         Encoder(layers=(layer, layer), extractor_name="sift", kind="compress")
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.concealment.subset import count_releases, spent_by
+from sfumato.concealment.subset import archive_privacy, count_releases
 
 
 def keypoints(count, seed=0):
@@ -22,9 +22,10 @@ def test_a_photo_released_with_more_and_fewer_features_is_one(tmp_path):
     chosen = np.random.default_rng(2).permutation(200)[:150]
     images = {"a.jpg": released(slice(None)), "b.jpg": released(slice(None)), "c.jpg": released(chosen)}
     sfumato.save(tmp_path / "a.sfm.h5", images)
-    told = spent_by(tmp_path / "a.sfm.h5")
-    assert told.startswith("eps 15 a release of a descriptor; over all releases in this archive up to 45 a descriptor")
-    assert "and 8250 a photo (550 features of 3 images that share keypoints)" in told
+    told = archive_privacy(tmp_path / "a.sfm.h5")
+    assert told.startswith("eps 15 per release of a descriptor;")
+    assert "up to 45 per descriptor" in told
+    assert "and 8250 per photo (550 features of 3 images that share keypoints)" in told
 
 
 def test_photos_that_share_nothing_are_counted_apart():
@@ -38,7 +39,7 @@ def test_a_chain_of_images_is_one_photo_and_every_release_has_its_own_eps():
     found = count_releases([rows[:12], rows[20:], rows[8:24]], [1.0, 2.0, 4.0])
     assert (found.images, found.rows, found.photo) == (3, 38, 12 + 20 + 64)
     assert found.feature == 6
-    assert str(found).startswith("eps 1 to 4 a release of a descriptor")
+    assert str(found).startswith("eps 1 to 4 per release of a descriptor")
 
 
 def test_a_row_that_stands_in_an_image_twice_is_released_twice():
@@ -68,4 +69,4 @@ def test_nothing_released_and_nothing_guaranteed():
 def test_recipes_without_a_guarantee_spend_nothing_that_can_be_told(tmp_path, recipe):
     features = sfumato.Features(np.ones((3, 4)), np.eye(3, 128), sfumato.Extractor("sift"))
     sfumato.save(tmp_path / "a.sfm.h5", {"a.jpg": sfumato.conceal(features, recipe, sfumato.load_decoys())})
-    assert spent_by(tmp_path / "a.sfm.h5") is None
+    assert archive_privacy(tmp_path / "a.sfm.h5") is None

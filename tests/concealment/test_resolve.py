@@ -108,7 +108,7 @@ def test_a_checksum_that_nobody_has_is_told(path, forgotten, make_encoder):
         ("ninja:none.safetensors", FileError, "check the path after ninja:"),
         ("ninja:.", FileError, "no such file|no encoder"),
         ("compress-128", RecipeError, "conceals nothing"),
-        ("compress-129", RecipeError, "holds 128 principal components, 129"),
+        ("compress-129", RecipeError, "128 .*129"),
         ("compress-8:none.safetensors", FileError, "check the path after compress:"),
         ("ninja-none", RecipeError, "no encoder ninja-none"),
     ],
@@ -146,7 +146,7 @@ def test_own_components_are_cut_from_their_file(tmp_path, forgotten, points):
     rows = np.random.default_rng(0).random((500, 32))
     whole = save_encoder(tmp_path / "mine.safetensors", learn_compress(rows, "toy"))
     found = resolve(f"compress-8:{tmp_path / 'mine.safetensors'}+random-2")
-    digits = learned.narrowed(whole, 8).checksum[:12]
+    digits = learned.cut_components(whole, 8).checksum[:12]
     assert str(found.recipe) == f"compress-8:mine@{digits}+random-2"
     assert found(points).shape == (len(points), 8)
     module._by_digits.clear()

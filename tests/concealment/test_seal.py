@@ -214,8 +214,8 @@ def test_a_place_has_a_key_of_its_own():
 
 @pytest.mark.parametrize(("recipe", "kind", "says"), [
     ("sealed-512", "rootsift", "for rootsift take"), ("sealed-512", "hardtfeat", "for hardtfeat take"),
-    ("sealed-512", "superpoint", "is not known"), ("sealed-512:0.18", "rootsift", None), ("sealed-512", "sift", None),
-    ("sealed-1024", "sift", "grow with bits"), ("sealed-512", "unknown", None), ("random-2", "superpoint", None),
+    ("sealed-512", "superpoint", "superpoint"), ("sealed-512:0.18", "rootsift", None), ("sealed-512", "sift", None),
+    ("sealed-1024", "sift", "512 bits"), ("sealed-512", "unknown", None), ("random-2", "superpoint", None),
 ])  # fmt: skip
 def test_descriptors_that_lie_closer_together_need_narrower_seals(recipe, kind, says):
     with warnings.catch_warnings(record=True) as told:

@@ -13,12 +13,12 @@ import sfumato
 from sfumato.concealment import subset as module
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.subset import (
+    _set_probability,
     draw_sets,
     exclusion_probability,
     hulls,
     nearest_entries,
     privacy_spent,
-    set_probability,
 )
 from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, RecipeError
 from sfumato.types.recipe import Link, Recipe
@@ -36,7 +36,7 @@ def counted(own, entries, link, seed=0):
 def test_probabilities_of_all_sets_add_up_and_their_ratio_is_exact(entries, size, epsilon):
     sets = list(combinations(range(entries), size))
     table = np.array(
-        [[set_probability(entries, size, epsilon, included=v in chosen) for chosen in sets] for v in range(entries)]
+        [[_set_probability(entries, size, epsilon, included=v in chosen) for chosen in sets] for v in range(entries)]
     )
     assert table.sum(axis=1) == pytest.approx(1)
     ratios = table[:, None] / table[None]
@@ -49,7 +49,7 @@ def test_what_is_drawn_has_these_probabilities(entries, size, epsilon):
     for own in (0, entries - 1):
         found = counted(own, entries, link, seed=own)
         sets = list(combinations(range(entries), size))
-        expected = [SAMPLES * set_probability(entries, size, epsilon, included=own in chosen) for chosen in sets]
+        expected = [SAMPLES * _set_probability(entries, size, epsilon, included=own in chosen) for chosen in sets]
         assert stats.chisquare([found[chosen] for chosen in sets], expected).pvalue > 1e-4
 
 
@@ -61,7 +61,7 @@ def test_a_wrong_probability_would_be_noticed(monkeypatch):
     found = counted(0, entries, link)
     monkeypatch.undo()
     sets = list(combinations(range(entries), 2))
-    expected = [SAMPLES * set_probability(entries, 2, 1.0, included=0 in chosen) for chosen in sets]
+    expected = [SAMPLES * _set_probability(entries, 2, 1.0, included=0 in chosen) for chosen in sets]
     assert stats.chisquare([found[chosen] for chosen in sets], expected).pvalue < 1e-6
     included = sum(found[chosen] for chosen in sets if 0 in chosen) / 4
     excluded = sum(found[chosen] for chosen in sets if 0 not in chosen) / 6

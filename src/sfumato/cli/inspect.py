@@ -18,8 +18,8 @@ from sfumato.concealment.decoy_file import load_decoys
 from sfumato.concealment.decoys import collision_probability
 from sfumato.concealment.encoder import Encoder, load_encoder
 from sfumato.concealment.resolve import resolve
-from sfumato.concealment.seal import bandwidth_of, keyless
-from sfumato.concealment.subset import spent_in
+from sfumato.concealment.seal import bandwidth_of, without_key
+from sfumato.concealment.subset import privacy_of_images
 from sfumato.errors import ArchiveError, FileError
 from sfumato.faces.compare import Threshold
 from sfumato.faces.gallery_file import KINDS, load_gallery
@@ -29,14 +29,13 @@ from sfumato.store.archive import Archive, load
 from sfumato.store.layout import ImageHeader
 from sfumato.types.recipe import Recipe
 
-# ----------------------------------------------------------------
-# sfumato inspect, for a gallery: how many people, how they were concealed and told apart; no name, never a value
+# --- galleries: the number of people, how they are concealed and told apart; no name, never a value
 
 
 def holds_gallery(path: Path) -> bool:
     """Tell whether a file has the arrays of a gallery, right or not; if it cannot be opened, whether its name says so.
 
-    So a damaged gallery is told as such, where anybody can know.
+    So a damaged gallery is reported as one.
     """
     import h5py
 
@@ -71,49 +70,48 @@ def describe_gallery(path: Path, *, check: bool) -> dict[str, Any]:
     return facts
 
 
-def _gallery_facts(one: Threshold) -> str:
+def _gallery_facts(threshold: Threshold) -> str:
     """Return a threshold in words, with the data that its rate was measured on."""
     return (
-        f"up to {one.distance:.4g}, false-accept rate {one.measured_rate:.3g} (wanted {one.wanted_rate:.3g}), measured "
-        f"on {one.impostor_pairs} pairs of {one.people} people"
+        f"up to {threshold.distance:.4g}, false-accept rate {threshold.measured_rate:.3g} (wanted "
+        f"{threshold.wanted_rate:.3g}), measured on {threshold.impostor_pairs} pairs of {threshold.people} people"
     )
 
 
-# ----------------------------------------------------------------
-# sfumato inspect, for the file of an index: counts, dimensions and settings, never a value of an entry
+# --- indexes: counts, dimensions and settings, never a value of an entry
 
 
 SUFFIX = ".index"
 
 
 def holds_index(path: Path) -> bool:
-    """Tell whether a file is an index, or is called one, so that a damaged one is told as such."""
+    """Tell whether a file is an index, or is called one, so that a damaged one is reported as an index."""
     return is_index_file(path) or (path.suffix == SUFFIX and path.is_file())
 
 
 def describe_index(path: Path, *, images: bool, check: bool) -> dict[str, Any]:
     """Return the counts of an index; with ``check`` everything in it is read and verified."""
-    found = summarise(path, check=check)
+    summary = summarise(path, check=check)
     facts: dict[str, Any] = {
         "file": str(path),
         "kind": "index of concealed features",
-        "search": found.kind,
-        "metric": found.metric,
-        "params": ", ".join(f"{name}={_index_facts(value)}" for name, value in found.params.items()) or "none",
-        "entries": found.entries,
-        "removed": found.removed,
-        "dimensions": found.dim,
-        "subspaces": ", ".join(f"{count} {_index_form(dim)}" for dim, count in found.subspaces.items()) or "none",
-        "images": len(found.images) if found.images else "not named",
-        "ids": f"{found.first_id} to {found.last_id}" if found.entries else "none",
-        "extractor": found.extractor or "not stated",
-        "encoder": "none" if found.space in ("", "clear") else found.space,
-        "bytes": found.size_bytes,
+        "search": summary.kind,
+        "metric": summary.metric,
+        "params": ", ".join(f"{name}={_index_facts(value)}" for name, value in summary.params.items()) or "none",
+        "entries": summary.entries,
+        "removed": summary.removed,
+        "dimensions": summary.dim,
+        "subspaces": ", ".join(f"{count} {_index_form(dim)}" for dim, count in summary.subspaces.items()) or "none",
+        "images": len(summary.images) if summary.images else "not named",
+        "ids": f"{summary.first_id} to {summary.last_id}" if summary.entries else "none",
+        "extractor": summary.extractor or "not stated",
+        "encoder": "none" if summary.space in ("", "clear") else summary.space,
+        "bytes": summary.size_bytes,
     }
     if check:
         facts["checked"] = "every checksum is right, every entry a subspace, no id there twice"
     if images:
-        facts["image list"] = {name: f"{count} features" for name, count in found.images.items()}
+        facts["image list"] = {name: f"{count} features" for name, count in summary.images.items()}
     return facts
 
 
@@ -164,7 +162,7 @@ def describe_archive(path: Path, *, images: bool, check: bool) -> dict[str, Any]
     """Return the counts of an archive."""
     with load(path) as archive:
         summary = archive.summary()
-        spent = spent_in(archive, summary.images)
+        spent = privacy_of_images(archive, summary.images)
         damaged = dict(summary.damaged) | (_read_all(archive) if check else {})
     entries = summary.images
     counts = [entry.count for entry in entries]
@@ -268,12 +266,12 @@ def _form(entry: ImageHeader) -> str:
 
 def _seals(entries: Iterable[ImageHeader]) -> dict[str, str]:
     """Return how sealed images are sealed, in words; nothing where there are none."""
-    told = []
+    texts = []
     for recipe in (entry.recipe for entry in entries if entry.recipe.is_sealed):
         link, key = recipe.links[-1], "device key" if recipe.keyed else "key of evaluations"
         bits = f"{link.dim} bits a feature, bandwidth {bandwidth_of(link):g}"
-        told.append(f"{bits}, under the {key} with the fingerprint {link.checksum}")
-    return {"sealed": _tally(told)} if told else {}
+        texts.append(f"{bits}, under the {key} with the fingerprint {link.checksum}")
+    return {"sealed": _tally(texts)} if texts else {}
 
 
 def _warnings(entries: Iterable[ImageHeader]) -> list[str]:
@@ -282,13 +280,13 @@ def _warnings(entries: Iterable[ImageHeader]) -> list[str]:
     for entry in entries:
         seeded += entry.recipe.evaluation_seed is not None
         if entry.recipe.is_sealed:
-            counts = keys.setdefault((str(keyless(entry.recipe)), entry.extractor.name), {})
+            counts = keys.setdefault((str(without_key(entry.recipe)), entry.extractor.name), {})
             name = entry.recipe.links[-1].checksum
             counts[name] = counts.get(name, 0) + 1
     warnings = [f"{seeded} images were made with an evaluation seed: anyone can repeat their draws"] if seeded else []
     for counts in (counts for counts in keys.values() if len(counts) > 1):
-        told = ", ".join(f"{name} ({count} images)" for name, count in counts.items())
-        warnings.append(f"sealed under {len(counts)} keys, {told}: features of different keys never match")
+        shown = ", ".join(f"{name} ({count} images)" for name, count in counts.items())
+        warnings.append(f"sealed under {len(counts)} keys, {shown}: features of different keys never match")
     return warnings
 
 
@@ -304,11 +302,11 @@ def _draws(recipe: Recipe) -> str:
 
 
 def _tally(values: Any) -> str:
-    counted = Counter(values)
-    if len(counted) == 1:
-        return str(next(iter(counted)))
-    shown = [f"{value} ({count})" for value, count in counted.most_common(8)]
-    return ", ".join(shown) + (f" and {len(counted) - 8} more" if len(counted) > 8 else "") or "none"
+    counter = Counter(values)
+    if len(counter) == 1:
+        return str(next(iter(counter)))
+    shown = [f"{value} ({count})" for value, count in counter.most_common(8)]
+    return ", ".join(shown) + (f" and {len(counter) - 8} more" if len(counter) > 8 else "") or "none"
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build a decoy database: spherical k-means of descriptors (section 4.1.1 of the paper), by faiss.
+"""Clustering of descriptors to a decoy database: spherical k-means (section 4.1.1 of the paper), by faiss.
 
-Two levels for large databases: the descriptors are first cut in cells, then each cell in as many centroids as its
-share of descriptors asks for. A flat k-means of 1 M descriptors to 65,536 centroids takes hours of two cores; this
+Two levels for large databases: the descriptors are first split into cells, then each cell into centroids in proportion
+to its descriptors. A flat k-means of 1 M descriptors to 65,536 centroids takes hours of two cores; this
 takes about a minute, for a slightly larger quantisation error (benchmarks/decoys.py measures both).
 """
 
@@ -18,7 +18,7 @@ from sfumato.errors import DecoyError
 from sfumato.types.arrays import frozen_array
 from sfumato.types.clear import Features
 from sfumato.types.extractor import Extractor, Setting
-from sfumato.types.progress import Progress
+from sfumato.types.progress import Progress, identity
 
 Floats = NDArray[np.float32]
 
@@ -35,7 +35,7 @@ def build_decoys(
     extractor: Extractor | None = None,
     iterations: int = 10,
     seed: int = 0,
-    progress: Progress = iter,
+    progress: Progress = identity,
 ) -> Decoys:
     """Cluster descriptors (N, n), or those of many images, to a database of ``size`` decoys in ``parts`` parts.
 
@@ -43,7 +43,7 @@ def build_decoys(
     proportion. Unit-norm descriptors are clustered on the sphere; SIFT kinds are rounded to bytes, as SIFT is. The
     seed makes the build repeatable; a decoy database is public and holds no secret.
 
-    Raises DecoyError if there are fewer distinct descriptors than decoys wanted.
+    Raises DecoyError if there are fewer distinct descriptors than ``size``.
     """
     rows, kind = _gather(descriptors)
     kind = extractor or kind
@@ -79,16 +79,16 @@ def draw_descriptors(
 ) -> Decoys:
     """Draw ``size`` distinct descriptors at random, as they are: a public set for attacks, in the form of a database.
 
-    Centroids are smoother than descriptors; who searches for a clear descriptor wants real ones.
+    Centroids are smoother than descriptors; a search for a clear descriptor needs real ones.
 
-    Raises DecoyError if there are fewer distinct descriptors than wanted.
+    Raises DecoyError if there are fewer distinct descriptors than ``size``.
     """
     rows, kind = _gather(descriptors)
     if size < 1 or parts < 1 or seed < 0:
         raise DecoyError(f"size and parts must be positive, seed not negative: got {size}, {parts}, {seed}")
     rows, _ = _distinct(rows, np.zeros(len(rows), np.int64))
     if len(rows) < size:
-        raise DecoyError(f"{size} wanted, but there are only {len(rows)} distinct descriptors")
+        raise DecoyError(f"size: {size} descriptors are needed, there are only {len(rows)} distinct ones")
     generator = np.random.default_rng(seed)
     drawn = rows[np.sort(generator.choice(len(rows), size, replace=False))]
     permutation = generator.permutation(size).astype(np.int32)
@@ -116,8 +116,8 @@ def _gather(source: Features | ArrayLike | Iterable[Features]) -> tuple[Floats, 
 def _distinct(rows: Floats, tags: NDArray[Any]) -> tuple[Floats, NDArray[Any]]:
     """Drop rows that repeat an earlier one; the order of the others stays."""
     as_one = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1] * 4)))[:, 0]
-    kept = np.sort(np.unique(as_one, return_index=True)[1])
-    return rows[kept], tags[kept]
+    first = np.sort(np.unique(as_one, return_index=True)[1])
+    return rows[first], tags[first]
 
 
 def _cluster_by_label(
@@ -129,7 +129,7 @@ def _cluster_by_label(
     generator: np.random.Generator,
     progress: Progress,
 ) -> tuple[Floats, NDArray[Any]]:
-    """Split every label in cells and every cell in centroids; return the centroids and their labels."""
+    """Split every label into cells and every cell into centroids; return the centroids and their labels."""
     jobs: list[tuple[Floats, int, Any]] = []
     names, of_label = np.unique(tags, return_inverse=True)
     for number, share in enumerate(_shares(np.bincount(of_label), size)):
@@ -144,7 +144,7 @@ def _cluster_by_label(
 
 
 def _cells(rows: Floats, size: int, spherical: bool, generator: np.random.Generator) -> list[tuple[Floats, int]]:
-    """Cut descriptors in about sqrt(size) cells, each with its share of the centroids."""
+    """Split descriptors into about sqrt(size) cells, each with its share of the centroids."""
     if size <= FLAT_LIMIT:
         return [(rows, size)]
     import faiss
@@ -160,7 +160,7 @@ def _cells(rows: Floats, size: int, spherical: bool, generator: np.random.Genera
 
 
 def _kmeans(rows: Floats, count: int, spherical: bool, iterations: int, generator: np.random.Generator) -> Floats:
-    """Return ``count`` centroids of rows; the rows themselves where there are no more."""
+    """Return ``count`` centroids of rows; the rows themselves if there are only that many."""
     import faiss
 
     seed = int(generator.integers(1, 2**31 - 1))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoy databases as files, and the one that comes with the package. The format is in docs/format.md.
+"""Files of decoy databases, and the one that comes with the package. The format is in docs/format.md.
 
-Lossless: what is read has the checksum of what was written. Nothing is unpickled, and nothing is allocated that the
-file does not hold.
+Lossless: a database that is read has the checksum of the one that was written. Nothing is unpickled, and nothing larger
+than the file is allocated.
 """
 
 import json
@@ -31,7 +31,7 @@ BYTE_SCALE = 512  # SIFT's own: unit norm is 512
 
 
 def save_decoys(path: str | os.PathLike[str], decoys: Decoys) -> None:
-    """Write a database, atomically. Entries that are bytes over a common norm, as SIFT is, take a byte a number."""
+    """Write a database, atomically. Entries that are bytes over a common norm, as SIFT is, take one byte per number."""
     codes = encode_bytes(decoys.descriptors)
     header = {
         "format": FORMAT,
@@ -59,8 +59,8 @@ def load_decoys(path: str | os.PathLike[str] | None = None) -> Decoys:
     """
     if path is None:
         bundled = resources.files("sfumato.concealment") / "data" / BUNDLED
-        with resources.as_file(bundled) as place:
-            return load_decoys(place)
+        with resources.as_file(bundled) as file:
+            return load_decoys(file)
     source = Path(path)
     try:
         members = read_npz(source, TYPES, optional=("labels",))
@@ -116,7 +116,7 @@ def encode_bytes(descriptors: NDArray[np.float32]) -> NDArray[np.uint8] | None:
 
 
 def round_to_bytes(descriptors: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Round non-negative descriptors (N, n) to bytes on SIFT's scale, or a smaller one where 255 would not do."""
+    """Round non-negative descriptors (N, n) to bytes on SIFT's scale, or a smaller one where values exceed 255."""
     largest = np.maximum(descriptors.max(axis=1, keepdims=True), 1e-9).astype(np.float64)
     codes: NDArray[np.uint8] = np.rint(descriptors * np.minimum(BYTE_SCALE, 255 / largest)).astype(np.uint8)
     return codes

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The decoy database: real-looking descriptors that stand beside the clear one in every subspace.
+"""Decoy databases: real-looking descriptors that lie beside the clear one in every subspace, and pools to draw from.
 
-Public knowledge. Knows which decoys a descriptor may get; not how it is lifted (lift.py), nor files (decoyfile.py).
+A database is public.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ DEFAULT_PARTS = 16
 class Decoys:
     """A database of decoys, split in disjoint parts.
 
-    ``descriptors`` (N, n) float32; ``extractor`` what they are descriptors of; part s holds the entries
-    ``permutation[s N / parts : (s + 1) N / parts]``; ``labels`` (N,) integers or texts, or None; ``made`` how the
-    database was built.
+    ``descriptors`` (N, n) float32 and their ``extractor``; part s holds the entries
+    ``permutation[s N / parts : (s + 1) N / parts]``; ``labels`` (N,) integers or texts, or None; ``made``: the
+    settings of its build.
     """
 
     descriptors: NDArray[np.float32]
@@ -84,7 +84,7 @@ class Decoys:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Pool:
-    """The decoys each descriptor may get: ``sizes`` (N,) and how a position below the size names an entry.
+    """The decoys that each descriptor may get: ``sizes`` (N,), and the entry at each position below the size.
 
     Positions count through ``order`` from ``start`` (N,), stepping over the ``skipped`` (N,) entries that begin at
     position ``hole`` (N,).
@@ -99,8 +99,8 @@ class Pool:
     def entries(self, rows: NDArray[np.intp], positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the entries (N, k) at ``positions`` (N, k) of the pools of ``rows``."""
         beyond = positions >= self.hole[rows, None]
-        place = self.start[rows, None] + positions + np.where(beyond, self.skipped[rows, None], 0)
-        entries: NDArray[np.int64] = self.order[place].astype(np.int64)
+        index = self.start[rows, None] + positions + np.where(beyond, self.skipped[rows, None], 0)
+        entries: NDArray[np.int64] = self.order[index].astype(np.int64)
         return entries
 
 
@@ -113,14 +113,14 @@ def as_rootsift(decoys: Decoys) -> Decoys:
 
 
 def whole_pool(decoys: Decoys, rows: int) -> Pool:
-    """Every descriptor may get every decoy."""
+    """Return the pool of all decoys for every descriptor."""
     sizes = np.full(rows, len(decoys), np.int64)
     zeros = np.zeros(rows, np.int64)
     return Pool(np.arange(len(decoys)), zeros, sizes, sizes, zeros)
 
 
 def part_pool(decoys: Decoys, rows: int, draws: Draws) -> Pool:
-    """One part of the database, chosen afresh, for the whole image (section 4.1.1)."""
+    """Return the pool of one part of the database, drawn once for the image (section 4.1.1)."""
     assert decoys.permutation is not None
     part = (draws.of_image(rows) % np.uint64(decoys.parts)).astype(np.int64)
     starts = decoys.part_starts
@@ -129,7 +129,7 @@ def part_pool(decoys: Decoys, rows: int, draws: Draws) -> Pool:
 
 
 def label_pool(decoys: Decoys, labels: NDArray[Any]) -> Pool:
-    """The decoys whose label differs from the descriptor's own (the paper's hybrid+, section 4.2.2)."""
+    """Return the pools of decoys whose label differs from the descriptor's own (the paper's hybrid+, section 4.2.2)."""
     if decoys.labels is None:
         raise DecoyError("hybrid-labels needs decoys with labels: build them with labels, one for each descriptor")
     if len(labels) == 0:
@@ -145,18 +145,18 @@ def label_pool(decoys: Decoys, labels: NDArray[Any]) -> Pool:
 
 def checked_labels(labels: ArrayLike, count: int) -> NDArray[Any]:
     """Return labels (count,) as a read-only array of integers or texts."""
-    given = np.array(labels)
-    if given.shape != (count,) or (given.dtype.kind not in "iuU" and count):
-        raise InputError(f"labels: expected {count} integers or texts, got {given.dtype} {given.shape}")
-    if given.dtype.kind == "U" and not all(is_label(str(text)) for text in np.unique(given)):
+    array = np.array(labels)
+    if array.shape != (count,) or (array.dtype.kind not in "iuU" and count):
+        raise InputError(f"labels: expected {count} integers or texts, got {array.dtype} {array.shape}")
+    if array.dtype.kind == "U" and not all(is_label(str(text)) for text in np.unique(array)):
         raise InputError("labels: texts must be short, not empty, and printable")
-    result = given.astype(given.dtype if given.dtype.kind == "U" else np.int64)
+    result = array.astype(array.dtype if array.dtype.kind == "U" else np.int64)
     result.setflags(write=False)
     return result
 
 
 def collision_probability(part_size: int, *, features: int = 8000, decoys_each: int = 1) -> float:
-    """Return how likely a feature shares a decoy with one of ``features`` others that draw from the same part.
+    """Return the probability that a feature shares a decoy with one of ``features`` others from the same part.
 
     Each feature draws ``decoys_each`` of ``part_size`` entries without replacement. A shared decoy makes two
     subspaces meet, hence a wrong match at distance 0.

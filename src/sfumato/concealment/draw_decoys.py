@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the decoys of a lifting come from: entries of a database, or fresh neighbours of them.
+"""Decoys of a lifting, drawn: entries of a database, or generated neighbours of them.
 
 Decoys are drawn, or generated, as clear descriptors; the encoders of a recipe move them to the space that is lifted.
-Knows databases and pools; not how a descriptor is lifted.
+
+Anyone who knows the database finds its entries in a subspace exactly, and can remove them. A generated decoy is in no
+database: an entry is moved along the difference of two others near it, every number is stretched a little at random,
+and the result is made a descriptor of its kind again: never negative and of unit norm where the entries are, and for
+SIFT clamped and rounded as SIFT is.
 """
 
 from dataclasses import dataclass
@@ -19,58 +23,48 @@ from sfumato.concealment.resolve import ResolvedRecipe, encode_decoys, encode_po
 from sfumato.errors import DecoyError
 from sfumato.types.recipe import Link
 
-# ----------------------------------------------------------------
-# Generated decoys: descriptors that stand in no database, each a fresh neighbour of an entry of one
-# Whoever knows the database finds its entries in a subspace exactly, and strips them. A generated decoy is an entry
-# moved
-# along the difference of two others that are near to it, with every number stretched a little at random, then made a
-# descriptor of its kind again: never negative and of unit norm where the entries are, and of SIFT clamped and rounded
-# as
-# SIFT is. Knows rows and drawn bytes; no recipe.
-
-
 Floats = NDArray[np.float32]
 
-FEWEST = 3
-"""Entries that a descriptor must be able to get: one that is moved, and two whose difference it is moved along."""
+FEWEST_ENTRIES = 3
+"""Entries that a descriptor needs: one that is moved, and two whose difference it is moved along."""
 
-COMPANY = 128
-"""So many entries are drawn; the two of them nearest to the one that is moved say where to."""
+CANDIDATES = 128
+"""Entries drawn for each decoy; the two nearest to the one that is moved give the direction."""
 
 LEAST, MOST = 0.4, 0.9
-"""What part of the difference an entry is moved by, at least and at most."""
+"""Share of the difference by which an entry is moved, at least and at most."""
 
 STRETCH = 0.25
-"""Every number is multiplied by the exponential of a normal one with this deviation."""
+"""Every number is multiplied by the exponential of a normal number with this deviation."""
 
-TIED = 3
-"""SIFT cuts large values to one: so many numbers, and up to six more, are the largest of a generated histogram."""
+TIES = 3
+"""SIFT clamps large values: this many numbers, and up to six more, share the largest value of a histogram."""
 
 SAME_NORM = 1e-3
 ROWS_AT_ONCE = 256
 
 
 def bytes_each(n: int) -> int:
-    """Return how many random bytes a generated decoy of n numbers takes."""
-    return 8 * (1 + COMPANY) + 16 + 8 * ((n + 1) // 2)
+    """Return the number of random bytes for a generated decoy of n numbers."""
+    return 8 * (1 + CANDIDATES) + 16 + 8 * ((n + 1) // 2)
 
 
 def generate(decoys: Decoys, pool: Pool, rows: NDArray[np.intp], drawn: NDArray[np.uint8]) -> Floats:
     """Return fresh decoys (N, k, n) for the descriptors of ``rows`` (N,), from ``drawn`` (N, k bytes_each(n)).
 
-    All entries a decoy is made of come from what its descriptor may get.
+    All entries behind a decoy are from the pool of its descriptor.
     """
     n = decoys.descriptors.shape[1]
     count = drawn.shape[1] // bytes_each(n)
     owners = np.repeat(rows, count)
-    splits = np.cumsum([8 * (1 + COMPANY), 8, 8])
+    splits = np.cumsum([8 * (1 + CANDIDATES), 8, 8])
     parts = np.split(drawn.reshape(len(owners), bytes_each(n)), splits, axis=1)
     for_entries, for_amounts, for_ties, for_stretch = (np.ascontiguousarray(part) for part in parts)
     positions = (for_entries.view("<u8") % pool.sizes[owners, None].astype(np.uint64)).astype(np.int64)
     moved, towards, away = _neighbours(decoys.descriptors, pool.entries(owners, positions))
     amounts = LEAST + (MOST - LEAST) * (for_amounts.view("<u8") * 2.0**-64)
     stretch = np.exp(STRETCH * normal(for_stretch)[:, :n])
-    ties = TIED + (for_ties[:, 0] % 4).astype(np.int64) + for_ties[:, 1] % 4  # six most often, as in photos
+    ties = TIES + (for_ties[:, 0] % 4).astype(np.int64) + for_ties[:, 1] % 4  # six most often, as in photos
     fresh = as_descriptors((moved + amounts * (towards - away)) * stretch, decoys, ties)
     return fresh.reshape(len(rows), count, n)
 
@@ -78,25 +72,25 @@ def generate(decoys: Decoys, pool: Pool, rows: NDArray[np.intp], drawn: NDArray[
 def _neighbours(
     descriptors: Floats, entries: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the first of some entries (N, 1 + C) of a database, and the two nearest to it of the rest, (N, n) each."""
+    """Return the first of the entries (N, 1 + C) of a database, and the two nearest to it, (N, n) each."""
     first, others = entries[:, 0], entries[:, 1:]
-    chosen = np.empty((2, len(entries)), np.int64)
+    nearest_two = np.empty((2, len(entries)), np.int64)
     for start in range(0, len(entries), ROWS_AT_ONCE):
         block = slice(start, start + ROWS_AT_ONCE)
         gaps = descriptors[others[block]] - descriptors[first[block], None]
         squared = np.einsum("nci,nci->nc", gaps, gaps)
         squared[others[block] == first[block, None]] = np.inf
-        for nearest in chosen:
+        for nearest in nearest_two:
             nearest[block] = np.take_along_axis(others[block], squared.argmin(axis=1)[:, None], axis=1)[:, 0]
             squared[others[block] == nearest[block, None]] = np.inf
-    moved, towards, away = (descriptors[rows].astype(np.float64) for rows in (first, *chosen))
+    moved, towards, away = (descriptors[rows].astype(np.float64) for rows in (first, *nearest_two))
     return moved, towards, away
 
 
 def as_descriptors(rows: NDArray[np.float64], like: Decoys, ties: NDArray[np.int64]) -> Floats:
-    """Return rows (N, n) as descriptors of the kind of a database: as it, not negative, of its norm, on its grid.
+    """Return rows (N, n) as descriptors like those of a database: not negative, of its norm, and on its grid.
 
-    ``ties`` (N,): how many numbers of a histogram are its largest.
+    ``ties`` (N,): number of values of a histogram that share the largest one.
     """
     flat: NDArray[Any] = rows
     kind = like.extractor.name
@@ -132,9 +126,9 @@ def _looks(decoys: Decoys) -> tuple[bool, float | None]:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Supply:
-    """The decoys of one image: ``decoys`` as they are drawn from, clear if they are generated, else encoded.
+    """The decoys of one image: ``decoys`` to draw from, clear if they are generated, else encoded.
 
-    ``pool`` says which of them each descriptor may get, ``resolved`` how generated ones are encoded.
+    ``pool`` gives those of each descriptor; the encoders of ``resolved`` encode generated ones.
     """
 
     link: Link
@@ -143,16 +137,16 @@ class Supply:
     resolved: ResolvedRecipe
 
     def __post_init__(self) -> None:
-        wanted = max(self.link.decoy_count, FEWEST if self.link.is_generated else 0)
-        if len(self.pool.sizes) and self.pool.sizes.min() < wanted:
+        needed = max(self.link.decoy_count, FEWEST_ENTRIES if self.link.is_generated else 0)
+        if len(self.pool.sizes) and self.pool.sizes.min() < needed:
             raise DecoyError(
-                f"{self.link} needs {wanted} decoys for a descriptor, but only {self.pool.sizes.min()} may be drawn: "
+                f"{self.link} needs {needed} decoys for a descriptor, but only {self.pool.sizes.min()} may be drawn: "
                 f"{len(self.decoys)} entries in {self.decoys.parts} parts"
             )
 
     @property
     def bytes_needed(self) -> int:
-        """How many random bytes a descriptor's decoys take."""
+        """Number of random bytes for the decoys of a descriptor."""
         count = self.link.decoy_count
         return count * (bytes_each(self.decoys.descriptors.shape[1]) if self.link.is_generated else 8)
 
@@ -170,5 +164,5 @@ class Supply:
 
 
 def decoys_for(link: Link, resolved: ResolvedRecipe, decoys: Decoys) -> Decoys:
-    """Return decoys as a lifting after the encoders of a recipe draws them: encoded, but not before they are moved."""
+    """Return decoys as a lifting draws them: encoded, unless they are generated and encoded afterwards."""
     return decoys if link.is_generated else encode_decoys(resolved, decoys)

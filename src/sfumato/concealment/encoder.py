@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encoders: what moves descriptors to a space of their own, a trained network (ninja) or principal components.
+"""Encoders, which move descriptors to another space: trained networks (ninja), principal components and seals.
 
 ``ninja`` is a plain perceptron followed by L2 normalisation (NinjaNet in inference), ``compress`` one linear layer;
-both are run by numpy alone, so that a device needs no torch. Knows layers and the file they come in, docs/format.md;
-neither how they were trained nor recipes.
+both run in numpy alone, so that a device needs no torch. The file format is in docs/format.md.
 """
 
 import hashlib
@@ -39,11 +38,10 @@ DTYPES = {"float16": np.float16, "float32": np.float32}
 class Encoder:
     """A perceptron: ``layers`` of weight (out, in), bias (out,) float32 and whether a ReLU follows.
 
-    ``extractor_name`` says whose descriptors it takes, ``card`` how it was made (plain values that JSON knows). What a
-    ``ninja`` gives has unit norm; ``compress`` is one layer without a ReLU, and gives its result as it is; ``sealed``
-    is one too, and gives the sign of its cosine. ``checksum`` is of the kind and the layers alone: equal ones encode
-    alike, whatever their cards say; but a sealed one, which is made of a key and belongs into no file, has its
-    ``key_name`` for it.
+    ``extractor_name`` names the descriptors it takes; ``card`` says how it was made, in plain JSON. The result of
+    ``ninja`` has unit norm; ``compress`` is one layer without a ReLU, and gives its result as it is; ``sealed`` is one
+    too, and gives the sign of its cosine. ``checksum`` is of the kind and the layers alone, not of the card. A sealed
+    encoder, which is made from a key and is never written to a file, has the ``key_name`` in its place.
     """
 
     layers: tuple[Layer, ...]
@@ -74,7 +72,7 @@ class Encoder:
         try:
             card = json.loads(json.dumps(dict(self.card), allow_nan=False))
         except (TypeError, ValueError, RecursionError) as cause:
-            raise InputError("card: expected plain values that JSON knows") from cause
+            raise InputError("card: expected plain JSON values") from cause
         object.__setattr__(self, "layers", tuple(checked))
         object.__setattr__(self, "card", MappingProxyType(card))
         if bool(self.key_name) != (self.kind == SEALED):
@@ -83,12 +81,12 @@ class Encoder:
 
     @property
     def input_dim(self) -> int:
-        """How many numbers a descriptor has."""
+        """Dimension of a descriptor."""
         return int(self.layers[0][0].shape[1])
 
     @property
     def output_dim(self) -> int:
-        """How many numbers an encoded descriptor has."""
+        """Dimension of an encoded descriptor."""
         return int(self.layers[-1][0].shape[0])
 
     def __repr__(self) -> str:
@@ -97,12 +95,12 @@ class Encoder:
 
 
 def encode(encoder: Encoder, points: ArrayLike) -> Floats:
-    """Return descriptors (N, n) as the encoder sees them, (N, n') float32, of a ninja's of unit norm.
+    """Return descriptors (N, n) in the encoder's space, (N, n') float32; those of a ninja have unit norm.
 
     A function of each row alone, without any draw: the same row always gives the same numbers (summed in float64, and
-    so to the last bit in nearly every case, whatever rows stand beside it).
+    so to the last bit in nearly every case, whatever the other rows are).
 
-    Raises InputError for rows of another dimension, or that are not finite, or that the encoder makes nothing of.
+    Raises InputError for rows of another dimension, rows that are not finite, and rows that become zero.
     """
     rows = frozen_array(points, "points", (None, None))
     if rows.shape[1] != encoder.input_dim:
@@ -122,9 +120,9 @@ def encode(encoder: Encoder, points: ArrayLike) -> Floats:
             x = np.where(np.cos(x) < 0, -1.0, 1.0)
             lengths = np.where(np.isfinite(lengths), np.sqrt(encoder.output_dim), np.nan)
         if encoder.kind == "compress" and np.isfinite(lengths).all():
-            lengths[:] = 1  # the mean descriptor is 0, and rightly so
+            lengths[:] = 1  # the mean descriptor becomes 0
         if not (np.isfinite(lengths) & (lengths > 0)).all():
-            raise InputError("this encoder makes zeros or no numbers of some rows: it is damaged, use another")
+            raise InputError("this encoder turns rows into zeros or NaN: it is damaged, use another")
         result[start : start + len(x)] = x / lengths
     result.setflags(write=False)
     return result
@@ -156,15 +154,15 @@ def save_encoder(path: str | os.PathLike[str], encoder: Encoder, dtype: str = "f
     return rounded
 
 
-def narrowed(encoder: Encoder, dim: int) -> Encoder:
-    """Return principal components cut to the ``dim`` strongest.
+def cut_components(encoder: Encoder, dim: int) -> Encoder:
+    """Return the ``dim`` strongest principal components.
 
-    Raises InputError for another encoder, and where there are fewer.
+    Raises InputError for another encoder, and if there are fewer.
     """
     if encoder.kind != "compress":
         raise InputError(f"only principal components can be cut to {dim} of them, this is a {encoder.kind}")
     if not 1 <= dim <= encoder.output_dim:
-        raise InputError(f"it holds {encoder.output_dim} principal components, {dim} were asked for")
+        raise InputError(f"it holds {encoder.output_dim} principal components, not {dim}")
     ((weight, bias, relu),) = encoder.layers
     layer = (weight[:dim], bias[:dim], relu)
     return replace(encoder, layers=(layer,)) if dim < encoder.output_dim else encoder
@@ -177,7 +175,7 @@ def load_encoder(path: str | os.PathLike[str]) -> Encoder:
     """
     arrays, texts = load_tensors(path)
     if not is_encoder_file(texts):
-        raise FileError(f"{path}: this is no encoder: give a file made by sfumato train ninja or train compress")
+        raise FileError(f"{path}: this is not an encoder: give a file made by sfumato train ninja or train compress")
     version = texts.get("version")
     if version != VERSION:
         raise FileError(f"{path}: it has version {version!r:.20}, this program reads version {VERSION}: update it")
@@ -188,7 +186,7 @@ def load_encoder(path: str | os.PathLike[str]) -> Encoder:
 
 
 def is_encoder_file(texts: Mapping[str, str]) -> bool:
-    """Tell from the texts of a safetensors file whether it is an encoder's."""
+    """Tell by the texts of a safetensors file whether it is an encoder."""
     return texts.get("format") == FORMAT
 
 
@@ -202,31 +200,31 @@ def bundled_names(kind: str = "ninja") -> tuple[str, ...]:
 def bundled_encoder(name: str, kind: str = "ninja") -> Encoder:
     """Return an encoder that comes with the package, by its name, for example ``sift-2.5``.
 
-    Raises RecipeError naming those that there are.
+    Raises RecipeError naming the bundled ones.
     """
     known = bundled_names(kind)
     if name not in known:
-        told = f"there are {', '.join(f'{kind}-{one}' for one in known)}" if known else "none come with this version"
-        near = suggest(f"{kind}-{name}", [f"{kind}-{one}" for one in known])
+        names = [f"{kind}-{one}" for one in known]
+        bundled = f"there are {', '.join(names)}" if names else "none come with this version"
+        near = suggest(f"{kind}-{name}", names)
         own = "ninja:FILE" if kind == "ninja" else "compress-48:FILE"
         raise RecipeError(
-            f"no encoder {kind}-{name!s:.80} comes with the package{near}: {told}; one of your own is "
-            f"named by its file, {own}"
+            f"no encoder {kind}-{name!s:.80} comes with the package{near}: {bundled}; name your own by its file, {own}"
         )
     with resources.as_file(resources.files("sfumato.concealment") / "data" / f"{kind}-{name}{SUFFIX}") as place:
         return load_encoder(place)
 
 
 def _from_arrays(arrays: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> Encoder:
-    """Return the encoder of named arrays and texts; InputError tells what is missing, too much, or not a number."""
+    """Return the encoder of named arrays and texts; raise InputError for arrays that do not fit."""
     flags = texts.get("relu", "").split(",")
     if len(flags) > MOST_LAYERS or any(flag not in ("0", "1") for flag in flags):
         raise InputError(f"relu must be 0 or 1 for each of up to {MOST_LAYERS} layers, with commas")
-    wanted = [f"layer{number}.{part}" for number in range(len(flags)) for part in ("weight", "bias")]
-    wrong = sorted(set(wanted) ^ set(arrays))
+    expected = [f"layer{number}.{part}" for number in range(len(flags)) for part in ("weight", "bias")]
+    wrong = sorted(set(expected) ^ set(arrays))
     if wrong:
         raise InputError(
-            f"it must hold weight and bias of {len(flags)} layers; {wrong[0]!r:.80} is missing or too much"
+            f"it must hold weight and bias of {len(flags)} layers; {wrong[0]!r:.80} is missing or does not belong there"
         )
     kinds = {str(array.dtype) for array in arrays.values()}
     if not kinds <= set(DTYPES):
@@ -245,9 +243,9 @@ def _parsed_card(text: str) -> dict[str, Any]:
     try:
         card = json.loads(text) if len(text) <= LARGEST_CARD else None
     except (ValueError, RecursionError) as cause:
-        raise InputError("its card is no JSON") from cause
+        raise InputError("its card is not JSON") from cause
     if not isinstance(card, dict):
-        raise InputError("its card is no mapping of moderate size")
+        raise InputError("its card is not a mapping, or too large")
     return card
 
 

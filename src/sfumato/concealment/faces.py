@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From clear face embeddings to concealed templates, and the decoys they need.
+"""Concealed templates of face embeddings, and the decoys they need.
 
-The lifting is that of ``lift.py``; faces are rows that have no place in a picture.
-
-Knows embeddings and recipes; neither galleries nor files.
+The lifting is that of local features; a face is a row without a position in a picture.
 """
 
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from sfumato.errors import DecoyError, InputError
 from sfumato.types.clear import Embeddings, Features
 from sfumato.types.concealed import ConcealedTemplates, Subspaces
 from sfumato.types.extractor import Extractor
-from sfumato.types.progress import Progress
+from sfumato.types.progress import Progress, identity
 from sfumato.types.recipe import Recipe
 
 
@@ -35,7 +33,7 @@ def conceal_embeddings(
 
     The names of the embeddings, which must differ, become the ids. Draws come from the operating system; ``secret``,
     ``labels`` and ``evaluation_seed`` are those of ``sfumato.conceal``. Two independent liftings of one face meet near
-    it: whoever holds both knows it (section 5 of the paper). Release one, and remember it.
+    it: anyone who has both knows the face (section 5 of the paper). Release one, and remember it.
 
     Raises RecipeError, DecoyError or InputError saying what does not fit.
 
@@ -45,9 +43,9 @@ def conceal_embeddings(
     """
     if not isinstance(embeddings, Embeddings):
         raise InputError(f"expected Embeddings, got {type(embeddings).__name__}")
-    nowhere = np.zeros((len(embeddings), 4), np.float32)
+    keypoints = np.zeros((len(embeddings), 4), np.float32)
     concealed = conceal(
-        Features(nowhere, embeddings.values, embeddings.extractor),
+        Features(keypoints, embeddings.values, embeddings.extractor),
         recipe,
         decoys,
         labels=labels,
@@ -81,14 +79,14 @@ def build_face_decoys(
     params: FaceDecoysParams | None = None,
     *,
     labels: ArrayLike | None = None,
-    progress: Progress = iter,
+    progress: Progress = identity,
 ) -> Decoys:
     """Make a decoy database of the faces of other people; ``labels`` (N,) are for hybrid-labels.
 
     As many decoys as there are distinct faces are the faces themselves, fewer are the means of several that are alike.
     The database is public, and so are the faces in it.
 
-    Raises DecoyError if there are fewer faces than decoys wanted.
+    Raises DecoyError if there are fewer faces than ``size``.
     """
     params = params or FaceDecoysParams()
     size = len(np.unique(embeddings.values, axis=0)) if params.size is None else params.size
@@ -120,18 +118,20 @@ def least_alike(values: NDArray[np.float32], size: int) -> NDArray[np.int64]:
     """
     distinct = np.unique(values, axis=0, return_index=True)[1]
     if not 1 <= size <= len(distinct):
-        raise DecoyError(f"{size} decoys wanted of {len(distinct)} distinct faces: ask for fewer, or give more faces")
+        raise DecoyError(
+            f"{size} decoys need as many distinct faces, there are {len(distinct)}: give more, or a smaller size"
+        )
     rows = values[distinct].astype(np.float64)
     likeness = np.einsum("ni,ij,nj->n", rows, rows.T @ rows / len(rows), rows, optimize=True)
-    chosen: NDArray[np.int64] = np.sort(distinct[np.argsort(likeness, kind="stable")[:size]])
-    return chosen
+    indices: NDArray[np.int64] = np.sort(distinct[np.argsort(likeness, kind="stable")[:size]])
+    return indices
 
 
 def split_decoys(decoys: Decoys) -> tuple[Decoys, Decoys]:
-    """Return a database as two without an entry in common: one for templates, one for the probes held against them.
+    """Return a database as two without an entry in common: one for templates, one for probes.
 
-    Two subspaces that share a decoy meet in it, and are at distance 0 whoever they stand for: of s-to-s comparisons
-    with k decoys each from N, about k^2 / N. From halves that share none, no two meet for that reason.
+    Two subspaces that share a decoy meet in it, and have distance 0 whoever the people are: with k decoys each from N,
+    about k^2 / N of the s-to-s comparisons. Subspaces from halves that share no entry do not.
 
     Raises DecoyError for a database of one entry.
     """
@@ -157,9 +157,9 @@ def conceal_parallel(embeddings: Embeddings, before: ConcealedTemplates) -> Conc
     """Lift embeddings along the directions of templates that were released before, row for row.
 
     The mitigation that section 5 of the paper names: parallel subspaces of one person never meet, so that two of them
-    say no more about the concealed directions than one. They say plainly that they belong together. Nothing is drawn.
+    reveal no more about the concealed directions than one. They reveal that they belong together. Nothing is drawn.
 
-    Raises InputError if the rows are others.
+    Raises InputError for rows that do not fit.
     """
     if before.recipe.has_encoder:
         raise InputError(f"{before.recipe} changes the space: clear embeddings have no place beside its templates")

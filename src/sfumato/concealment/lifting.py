@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one crossing from clear descriptors to what may leave: encoders first, then at most one lifting.
+"""Concealment of features, the one crossing from clear to concealed: encoders first, then at most one lifting.
 
-Encoders (``encoders.py``) move descriptors to another space; lifting makes affine subspaces of them (sections 3.2 and
-4.1.1 of the paper).
+Encoders move descriptors to another space; lifting turns them into affine subspaces (sections 3.2 and 4.1.1 of the
+paper).
 
 Each descriptor d becomes a subspace through d that also holds decoys w_i (directions w_i - d), random directions, or
-both. What is released is a function of the subspace alone: its point nearest to 0, and an orthonormal basis turned by
+both. The result is a function of the subspace alone: its point nearest to 0, and an orthonormal basis turned by
 a random rotation. The translation vector of Eq. 7 would leave a box around d; a basis in sampling order, the
 directions w_i - d.
 """
@@ -72,7 +72,7 @@ def conceal(
 
     ``recipe`` may begin with encoders (``ninja-sift-2.5``, ``ninja:FILE``); without a lifting after them the result is
     points of the encoder's space, subspaces of dimension 0. An encoder draws nothing: the same descriptor gives the
-    same point whoever releases it, and ``secret`` and ``evaluation_seed`` have no effect. With a lifting, the decoys,
+    same point on every device, and ``secret`` and ``evaluation_seed`` have no effect. With a lifting, the decoys,
     clear ones, go through the same encoders. A recipe that ends with ``sealed-512`` needs ``secret``: features match if
     they were sealed under the same one.
 
@@ -82,7 +82,7 @@ def conceal(
     sharing one subspace. ``evaluation_seed`` makes the draws repeatable for anyone, protects nobody, warns, and is
     stored in the recipe. Of a Recipe only the links are used: seed, key and decoys are noted anew.
 
-    Raises RecipeError, DecoyError or InputError saying what does not fit, FileError for an encoder's file.
+    Raises RecipeError, DecoyError or InputError for what does not fit, FileError for an encoder's file.
 
     >>> import numpy as np
     >>> conceal(np.eye(3, 8), "random-2")
@@ -156,7 +156,7 @@ def _refuse_other_kind(features: Features, resolved: ResolvedRecipe, decoys: Dec
 
 
 def _choose_draws(chain: Recipe, points: NDArray[np.float32], secret: bytes | None, seed: int | None) -> Draws:
-    """Return where draws come from; keyed ones depend on the clear descriptors, which no rounding changes."""
+    """Return the source of draws; keyed draws depend on the clear descriptors, which no rounding changes."""
     if secret is not None and seed is not None:
         raise InputError("secret and evaluation_seed exclude each other")
     context = f"{'+'.join(replace(link, forced=False).identity for link in chain.links)} in {points.shape[1]}"
@@ -207,7 +207,7 @@ def _check_dimension(link: Link, points: NDArray[np.float32]) -> None:
         raise RecipeError(
             f"{link}: these descriptors have unit norm (or another norm in common), and a line meets a sphere in two "
             f"points at most, one of them implausible (section 3.2 of the paper), so nothing is concealed. Use "
-            f"{link.kind}-2, or '{link}-forced' to do it all the same"
+            f"{link.kind}-2, or '{link}-forced' to do it anyway"
         )
 
 
@@ -232,11 +232,11 @@ def _choose_supply(
         return None
     if decoys is None:
         raise DecoyError(f"{link} needs decoys: sfumato.load_decoys() for SIFT, or a file made by sfumato decoys build")
-    decoys, wanted = decoys_for(link, resolved, decoys), points.shape[1]
+    decoys, width = decoys_for(link, resolved, decoys), points.shape[1]
     if link.is_generated and resolved.encoders:
-        wanted = resolved.encoders[0].input_dim
-    if decoys.descriptors.shape[1] != wanted:
-        raise DecoyError(f"decoys have {decoys.descriptors.shape[1]} dimensions, descriptors {wanted}")
+        width = resolved.encoders[0].input_dim
+    if decoys.descriptors.shape[1] != width:
+        raise DecoyError(f"decoys have {decoys.descriptors.shape[1]} dimensions, descriptors {width}")
     if mode == "labels":
         if labels is None:
             raise InputError(f"{link} needs labels, one for each of the {len(points)} descriptors")
@@ -267,7 +267,7 @@ def lift(
 def _lift_block(
     points: NDArray[np.float32], rows: NDArray[np.intp], link: Link, supply: Supply | None, draws: Draws
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Lift some rows, drawing again those whose directions came out (nearly) dependent."""
+    """Lift rows of a block; draw again those whose directions are (nearly) dependent."""
     n, m, from_decoys = points.shape[1], link.dim or 0, link.decoy_count
     for_supply = 0 if supply is None else supply.bytes_needed
     sizes = np.array([4 * n * (m - from_decoys), for_supply, 8 * ((m * m + 1) // 2)])
@@ -309,8 +309,8 @@ def _distinct_rows(points: NDArray[np.float32], labels: ArrayLike | None) -> tup
     as_one = keys.view(np.dtype((np.void, keys.shape[1] * 4)))[:, 0]
     _, first, same = np.unique(as_one, return_index=True, return_inverse=True)
     if labels is not None:
-        given = np.asarray(labels)
-        other = np.flatnonzero(given != given[first][same])
+        array = np.asarray(labels)
+        other = np.flatnonzero(array != array[first][same])
         if other.size:
             raise InputError(
                 f"labels: row {other[0]} has another label than row {first[same[other[0]]]}, which is the same "

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the numbers of a lifting come from: the operating system, a device secret, or (evaluations only) a seed.
+"""Random numbers of a lifting: from the operating system, a device key, or (for evaluations only) a seed.
 
 Every draw that protects someone comes from ``os.urandom``, or from SHAKE-256 keyed by a secret. numpy's generators
-are not cryptographic: one is used for ``evaluation_seed`` alone, which protects nobody and says so.
+are not cryptographic: only ``evaluation_seed`` uses one, which protects nobody and says so.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ class Draws(Protocol):
         """Return (len(rows), count) bytes for these descriptors; another attempt gives other bytes."""
 
     def of_image(self, rows: int) -> NDArray[np.uint64]:
-        """Return (rows,) numbers: one and the same for the whole image, unless draws belong to descriptors."""
+        """Return (rows,) numbers: the same for the whole image, unless draws belong to descriptors."""
 
 
 class SystemDraws:
@@ -40,8 +40,8 @@ class SystemDraws:
 class KeyedDraws:
     """Bytes derived from a secret and the descriptor: the same descriptor always gets the same ones.
 
-    Two independent liftings of one descriptor meet exactly in it; under one secret there are no two. For this even
-    the number that chooses the part of the decoys has to belong to the descriptor, not to the image.
+    Two independent liftings of one descriptor meet exactly in it; under one key there are no two. So even the number
+    that chooses the part of the decoys belongs to the descriptor, not to the image.
     """
 
     def __init__(self, secret: bytes, context: str, points: NDArray[np.float32]) -> None:
@@ -109,13 +109,13 @@ def distinct_integers(drawn: NDArray[np.uint8], bounds: NDArray[np.int64]) -> ND
     """
     numbers = drawn.view("<u8").astype(np.uint64)
     count = numbers.shape[1]
-    chosen = np.empty(numbers.shape, np.int64)
+    integers = np.empty(numbers.shape, np.int64)
     for j in range(count):
         largest = bounds - count + j
         drawn_j = (numbers[:, j] % (largest + 1).astype(np.uint64)).astype(np.int64)
-        repeated = (chosen[:, :j] == drawn_j[:, None]).any(axis=1)
-        chosen[:, j] = np.where(repeated, largest, drawn_j)
-    return chosen
+        repeated = (integers[:, :j] == drawn_j[:, None]).any(axis=1)
+        integers[:, j] = np.where(repeated, largest, drawn_j)
+    return integers
 
 
 def _as_rows(drawn: bytes, count: int) -> NDArray[np.uint8]:

@@ -18,8 +18,16 @@ from cachetools import LRUCache
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.concealment.decoys import Decoys
-from sfumato.concealment.encoder import SEALED, Encoder, bundled_encoder, bundled_names, encode, load_encoder, narrowed
-from sfumato.concealment.seal import check_sealed, seal_link, unnamed
+from sfumato.concealment.encoder import (
+    SEALED,
+    Encoder,
+    bundled_encoder,
+    bundled_names,
+    cut_components,
+    encode,
+    load_encoder,
+)
+from sfumato.concealment.seal import check_sealed, seal_link, without_key_name
 from sfumato.errors import FileError, InputError, RecipeError
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import CHECKSUM_DIGITS, Link, Recipe
@@ -102,7 +110,7 @@ def resolve_ahead(recipe: Recipe | str) -> Recipe:
     check_sealed(recipe)
     *links, seal = recipe.links
     before = resolve(Recipe(links=tuple(links))).recipe.links if links else ()
-    return Recipe(links=(*before, seal if seal.checksum else unnamed(seal)))
+    return Recipe(links=(*before, seal if seal.checksum else without_key_name(seal)))
 
 
 def encode_points(resolved: ResolvedRecipe, points: ArrayLike) -> Floats:
@@ -159,7 +167,7 @@ def remember(encoder: Encoder) -> Encoder:
 def _cut_for(encoder: Encoder, recipe: Recipe) -> list[Encoder]:
     """Return an encoder and, for principal components, the same cut to the dimensions that a recipe names."""
     cuts = [link.dim for link in recipe.encoders if link.kind == "compress" and encoder.kind == "compress"]
-    return [encoder, *(narrowed(encoder, dim) for dim in cuts if dim and dim < encoder.output_dim)]
+    return [encoder, *(cut_components(encoder, dim) for dim in cuts if dim and dim < encoder.output_dim)]
 
 
 def _find(link: Link, recipe: Recipe) -> tuple[Encoder, Link]:
@@ -190,7 +198,7 @@ def before_seal(recipe: Recipe | str) -> ResolvedRecipe | None:
 
 def _cut(encoder: Encoder, dim: int, recipe: Recipe) -> Encoder:
     try:
-        return narrowed(encoder, dim)
+        return cut_components(encoder, dim)
     except InputError as cause:
         raise RecipeError(f"recipe {recipe}: {cause}") from cause
 

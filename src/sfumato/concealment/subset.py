@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The subset mechanism: a recipe with a guarantee, local differential privacy of every descriptor.
+"""Subset mechanism: a recipe with a guarantee, local differential privacy of every descriptor.
 
 Over a dictionary of k entries, v the one nearest to the descriptor: with probability p = w e^eps / (w e^eps + k - w) a
 set of v and w - 1 others is released, else one of w others, both uniformly. So any two descriptors give any set with
@@ -7,8 +7,13 @@ probabilities whose ratio is at most e^eps (Ye and Barg, Optimal schemes for dis
 locally differential privacy, 2018). The affine hull of the set is released, which is a function of the set alone and so
 costs nothing.
 
-Optional: no other recipe uses it. The use of this mechanism for descriptors is claimed by a patent, US 12,462,057; who
-uses it where that is in force should ask. Knows points and a dictionary; no keypoint, which the guarantee leaves out.
+Optional: no other recipe uses it. A patent, US 12,462,057, claims the use of this mechanism for descriptors: ask before
+you use it where that is in force. The guarantee does not cover keypoints.
+
+An archive's spending is counted feature by feature. A feature is recognised by its keypoint: the same four numbers, bit
+by bit, are the same point of the same photo; without size and angle the position alone is. Every row is a release of
+its own. Where positions are whole pixels and sizes are missing, different photos may share a row by chance; they then
+count as one, and the figures are too large, never too small.
 """
 
 import math
@@ -31,16 +36,15 @@ from sfumato.types.recipe import Link, Recipe
 
 Floats = NDArray[np.float32]
 
-PATENT = "the use of the subset mechanism for descriptors is claimed by US 12,462,057"
 AT_ONCE = 2**22
-"""How many distances are held at once while the nearest entries are searched."""
+"""Number of distances in memory while the nearest entries are searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrivacyCost:
-    """What releases spend: eps of each descriptor, of each image (all its descriptors), and over all releases of it.
+    """Privacy that releases spend: eps per descriptor, per image (all its descriptors), and over all its releases.
 
-    Infinite where draws can be repeated by someone: there is no guarantee then.
+    Infinite if the draws can be repeated: there is no guarantee then.
     """
 
     per_descriptor: float
@@ -51,19 +55,20 @@ class PrivacyCost:
         if math.isinf(self.per_descriptor):
             return "no guarantee: the draws can be repeated"
         return (
-            f"eps {self.per_descriptor:.10g} a descriptor, {self.per_image:.10g} an image, {self.over_releases:.10g} "
-            f"over all releases of it that are counted here; positions and the number of features are not covered"
+            f"eps {self.per_descriptor:.10g} per descriptor, {self.per_image:.10g} per image, "
+            f"{self.over_releases:.10g} over all releases of it that are counted here; positions and the number of "
+            f"features are not covered"
         )
 
 
 def privacy_spent(recipe: Recipe | str, features: int, releases: int = 1) -> PrivacyCost | None:
-    """Return what so many releases of an image of so many features spend; None for recipes without a guarantee.
+    """Return what releases of an image with this many features spend; None for recipes without a guarantee.
 
-    Every row is drawn on its own, equal descriptors too: one that stands in an image c times spends c eps, and
-    the sum over rows covers it. Releases add up, whoever they go to.
+    Every row is drawn on its own, equal descriptors too: one that is in an image c times spends c eps, and the sum
+    over rows covers it. Releases add up, whoever receives them.
 
-    >>> str(privacy_spent("subset-4:eps=10", 500, releases=2))[:57]
-    'eps 10 a descriptor, 5000 an image, 10000 over all releas'
+    >>> str(privacy_spent("subset-4:eps=10", 500, releases=2))[:47]
+    'eps 10 per descriptor, 5000 per image, 10000 ov'
     """
     chain = Recipe.of(recipe)
     epsilon = None if chain.lifting is None else chain.lifting.epsilon
@@ -75,15 +80,15 @@ def privacy_spent(recipe: Recipe | str, features: int, releases: int = 1) -> Pri
 
 
 def exclusion_probability(entries: int, size: int, epsilon: float) -> float:
-    """Return 1 - p = (k - w) / (w e^eps + k - w): how likely the descriptor's own entry is not in its set."""
+    """Return 1 - p = (k - w) / (w e^eps + k - w), the probability that a descriptor's own entry is not in its set."""
     if not 0 < size < entries:
         raise DecoyError(f"a subset of {size} entries needs a dictionary of more, it has {entries}")
     others = (entries - size) * math.exp(-epsilon)  # e^eps itself is too large a number from eps 710 on
     return others / (size + others)
 
 
-def set_probability(entries: int, size: int, epsilon: float, *, included: bool) -> float:
-    """Return how likely one certain set is, for a descriptor whose own entry is in it or not."""
+def _set_probability(entries: int, size: int, epsilon: float, *, included: bool) -> float:
+    """Return the probability of one certain set, for a descriptor whose own entry is in it or not."""
     left_out = exclusion_probability(entries, size, epsilon)
     if included:
         return (1 - left_out) / math.comb(entries - 1, size - 1)
@@ -146,29 +151,22 @@ def nearest_entries(points: Floats, entries: Floats) -> NDArray[np.int64]:
     """Return the entry (N,) of a dictionary (k, n) nearest to each point (N, n)."""
     halves = 0.5 * np.einsum("ki,ki->k", entries, entries, dtype=np.float64).astype(np.float32)
     step = max(1, AT_ONCE // len(entries))
-    found = np.empty(len(points), np.int64)
+    nearest = np.empty(len(points), np.int64)
     for start in range(0, len(points), step):
-        found[start : start + step] = (points[start : start + step] @ entries.T - halves).argmax(axis=1)
-    return found
+        nearest[start : start + step] = (points[start : start + step] @ entries.T - halves).argmax(axis=1)
+    return nearest
 
 
-# ----------------------------------------------------------------
-# What an archive spends of a guarantee (``subset-W:eps=E``), counted feature by feature, and told in words
-# A feature is known again by its keypoint: the same four numbers, bit by bit, stand for the same place of the same
-# photo,
-# and where size and angle were left out the place alone does. Every row is a release of its own. Where positions are
-# whole pixels and sizes are missing, different photos may share a row by chance; they are then counted as one, and the
-# figures are too large, never too small.
+# --- what an archive spends
 
-
-BARE = np.array([1, 0], np.float32)
-"""Size and angle of a keypoint that has none."""
+NO_FRAME = np.array([1, 0], np.float32)
+"""Size and angle of a keypoint without either."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivePrivacy:
-    """What was released with a guarantee: eps of a release from ``least`` to ``most``, what the ``feature`` and the
-    ``photo`` that it costs most spent over all their releases, in how many ``images`` and ``rows`` that photo is."""
+    """Privacy that an archive spends: eps per release from ``least`` to ``most``; the largest sum over all releases of
+    one ``feature`` and of one ``photo``; the number of ``images`` and ``rows`` of that photo."""
 
     least: float
     most: float
@@ -183,20 +181,20 @@ class ArchivePrivacy:
         eps = f"{self.least:.10g}" if self.least == self.most else f"{self.least:.10g} to {self.most:.10g}"
         times = f"{self.images} images that share keypoints" if self.images != 1 else "1 image"
         return (
-            f"eps {eps} a release of a descriptor; over all releases in this archive up to {self.feature:.10g} a "
-            f"descriptor and {self.photo:.10g} a photo ({self.rows} features of {times}); positions and the number of "
-            f"features are not covered; releases in other archives, and in what --overwrite replaced, are not known "
-            f"here and add to it"
+            f"eps {eps} per release of a descriptor; over all releases in this archive up to {self.feature:.10g} per "
+            f"descriptor and {self.photo:.10g} per photo ({self.rows} features of {times}); positions and the number "
+            f"of features are not covered; releases in other archives, and in archives that --overwrite replaced, are "
+            f"unknown here and add to it"
         )
 
 
-def spent_by(path: Path) -> str | None:
-    """Return in words what an archive spends of its photos' privacy; None for recipes without a guarantee."""
+def archive_privacy(path: Path) -> str | None:
+    """Return in words what an archive spends; None for recipes without a guarantee."""
     with load(path) as archive:
-        return spent_in(archive, archive.summary().images)
+        return privacy_of_images(archive, archive.summary().images)
 
 
-def spent_in(archive: Archive, entries: Iterable[ImageHeader]) -> str | None:
+def privacy_of_images(archive: Archive, entries: Iterable[ImageHeader]) -> str | None:
     """As ``spent_by``, of an open archive. Images that cannot be read are told elsewhere."""
     keypoints, epsilons = list[NDArray[np.float32]](), list[float]()
     for entry in entries:
@@ -209,7 +207,7 @@ def spent_in(archive: Archive, entries: Iterable[ImageHeader]) -> str | None:
 
 
 def count_releases(keypoints: list[NDArray[np.float32]], epsilons: list[float]) -> ArchivePrivacy:
-    """Count what images of these keypoints (N, 4) spent, each row an eps of its image; there is one image or more.
+    """Count what images with these keypoints (N, 4) spend, each row the eps of its image; at least one image.
 
     Images that share a row, or are linked by others that do, are of one photo.
     """
@@ -232,29 +230,29 @@ def count_releases(keypoints: list[NDArray[np.float32]], epsilons: list[float]) 
 
 
 def _features(keypoints: NDArray[np.float32]) -> NDArray[np.intp]:
-    """Return which feature each row (N, 4) is of; one without size and angle is the same as all at its place."""
-    place = _same(keypoints[:, :2])
-    is_bare = (keypoints[:, 2:] == BARE).all(axis=1)
+    """Return the feature of each row (N, 4); a row without size and angle is the same as all at its position."""
+    position = _same(keypoints[:, :2])
+    has_no_frame = (keypoints[:, 2:] == NO_FRAME).all(axis=1)
     rows = keypoints.copy()
-    rows[np.bincount(place, is_bare)[place] > 0, 2:] = BARE
+    rows[np.bincount(position, has_no_frame)[position] > 0, 2:] = NO_FRAME
     return _same(rows)
 
 
 def _same(rows: NDArray[np.float32]) -> NDArray[np.intp]:
     """Return a number for each row, the same for rows that are equal to the bit."""
-    whole = np.ascontiguousarray(rows, np.float32)
-    found: NDArray[np.intp] = np.unique(whole.view(f"V{whole.shape[1] * 4}"), return_inverse=True)[1].ravel()
-    return found
+    array = np.ascontiguousarray(rows, np.float32)
+    numbers: NDArray[np.intp] = np.unique(array.view(f"V{array.shape[1] * 4}"), return_inverse=True)[1].ravel()
+    return numbers
 
 
 def _photos(image: NDArray[np.intp], feature: NDArray[np.intp], count: int) -> NDArray[np.intp]:
-    """Return which photo (count,) each image is of, given the image and the feature of every row."""
+    """Return the photo (count,) of each image, from the image and the feature of every row."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
     first = np.full(feature.max() + 1, count)
     np.minimum.at(first, feature, image)
-    one, other = np.divmod(np.unique(image * count + first[feature]), count)
-    links = coo_array((np.ones(len(one)), (one, other)), shape=(count, count))
+    image0, image1 = np.divmod(np.unique(image * count + first[feature]), count)
+    links = coo_array((np.ones(len(image0)), (image0, image1)), shape=(count, count))
     photos: NDArray[np.intp] = connected_components(links, directed=False)[1].astype(np.intp)
     return photos

@@ -98,7 +98,7 @@ class FaceDetection:
 class FaceFinder:
     """dlib's detector of upright faces from the front, and the file of its points.
 
-    Detections below ``least_score`` are left out: most are not faces. A picture of more than ``most`` pixels is searched
+    Detections below ``least_score`` are left out: most are not faces. A picture of over ``most`` pixels is searched
     in a smaller copy, to save seconds; points are those of the original picture.
     """
 

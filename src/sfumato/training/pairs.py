@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from sfumato.errors import FileError, ImageError, InputError, SfumatoError, suggest
 from sfumato.features.cut_patches import describe_cut_patches
-from sfumato.features.local import DESCRIPTORS, DETECTORS, Described, Detection, LocalParams, extractor_of
+from sfumato.features.local import DESCRIPTORS, DETECTORS, Descriptors, Detection, LocalParams, extractor_of
 from sfumato.features.networks import kind_of
 from sfumato.files.atomic import write_file
 from sfumato.files.npz import read_npz
@@ -216,7 +216,7 @@ def _describe(
     return descriptors[inverse[good]], second[good], pairs[rows[good], 0]
 
 
-def _described(detected: Detection, rows: NDArray[np.int64], local: LocalParams) -> Described:
+def _described(detected: Detection, rows: NDArray[np.int64], local: LocalParams) -> Descriptors:
     """Return the descriptors of some keypoints, of unit norm, and their norms before."""
     histograms = None if detected.histograms is None else detected.histograms[rows]
     return DESCRIPTORS[local.descriptor](Detection(detected.grey, detected.keypoints[rows], histograms), local)
