@@ -18,16 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from sfumato.concealment.decoys import Decoys
-from sfumato.concealment.faces import build_face_decoys
-from sfumato.faces.calibration import calibrate
-from sfumato.faces.enrollment import enroll
-from sfumato.faces.gallery import Gallery
-from sfumato.faces.gallery_file import load_gallery
-from sfumato.faces.probe import make_probe
-from sfumato.faces.third_party import pack_probe, pack_template, serve
-from sfumato.types.clear import Embeddings
-from sfumato.types.extractor import Extractor
+from sfumato.concealment import Decoys, build_face_decoys
+from sfumato.faces import Gallery, calibrate, enroll, load_gallery, make_probe, pack_probe, pack_template, serve
+from sfumato.types import Embeddings, Extractor
 
 DIMS = 128
 
