@@ -9,6 +9,7 @@ from sfumato.lazy import lazy_names
 __version__ = "0.1.0"
 
 _HOMES = {
+    "ATTACKS": "attacks.registry",
     "Camera": "types.scene",
     "ConcealedFeatures": "types.concealed",
     "Decoys": "concealment.decoys",
@@ -28,6 +29,8 @@ _HOMES = {
     "VoidDistanceWarning": "errors",
     "WeakSecretWarning": "errors",
     "WideSealWarning": "errors",
+    "attack": "attacks.inputs",
+    "audit": "auditing.run",
     "build_decoys": "concealment.decoy_clusters",
     "build_index": "codebooks",
     "build_map": "geometry.mapping",

@@ -47,7 +47,7 @@ def codebook_for(
 
     ``decoys``: a decoys file to make it of. Features that went through an encoder get a codebook of their own, of these
     decoys or the bundled ones, encoded by the file ``encoder`` or a bundled encoder. There is none for sealed features,
-    nor where the encoder is unknown: whoever votes without one says so.
+    nor where the encoder is unknown: votes without a codebook are then an error that says so.
 
     Raises InputError for an encoder that these features did not go through.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a device writes in the clear, and only when it is told to: public points of a map, features for its own hloc.
+"""Publication in the clear, by the owner's device and on request only: public points of a map, features for hloc.
 
 Nothing a server runs imports this module; a test follows the imports and says so. Reading what was published is for
 ``sfumato.store.public_points``.
@@ -29,7 +29,7 @@ SHOWN = 5
 
 @dataclass(slots=True)
 class PublishOutcome:
-    """What was published: images, descriptors, distinct points; and what was not, and why."""
+    """Counts of what was published: images, descriptors, distinct points; and the images that were not, and why."""
 
     images: int = 0
     descriptors: int = 0
@@ -59,14 +59,14 @@ def publish_points(
     refuse_existing(output, PUBLIC, {"the source": source.path}, overwrite=overwrite)
     model, done = read_model(folder), PublishOutcome()
     done.missing = sorted(set(model.names) - set(source.names))
-    found, wrong = [], []
+    published, wrong = [], []
     strangers = {name for name in source.names if name not in model}
     for name, features in progress(source.features(skip=strangers)):
         if isinstance(features, SfumatoError):
             done.unreadable[name] = str(features)
             continue
         try:
-            found.append((name, select_points(name, features, model)))
+            published.append((name, select_points(name, features, model)))
         except InputError as problem:
             wrong.append(str(problem))
     if wrong:
@@ -75,11 +75,11 @@ def publish_points(
             f"{folder} was not mapped from these features: {'; '.join(wrong[:SHOWN])}{more}. Nothing was published; "
             f"extract them as they were when they were concealed"
         )
-    if not any(len(points) for _, points in found):
+    if not any(len(points) for _, points in published):
         raise FileError(f"nothing to publish: no image of {source.path} sees a point of the map {folder}")
-    write_public(output, found)
-    done.images, done.descriptors = len(found), sum(len(points) for _, points in found)
-    done.points = len(np.unique(np.concatenate([points.points for _, points in found])))
+    write_public(output, published)
+    done.images, done.descriptors = len(published), sum(len(points) for _, points in published)
+    done.points = len(np.unique(np.concatenate([points.points for _, points in published])))
     return done
 
 
@@ -96,8 +96,8 @@ def write_public(output: Path, images: list[tuple[str, PublicPoints]]) -> None:
 
     kinds = {(points.extractor.name, points.descriptors.shape[1]) for _, points in images}
     if len(kinds) != 1:
-        told = " and ".join(sorted(f"{name} of {width} dimensions" for name, width in kinds))
-        raise InputError(f"public points must be of one kind of descriptor, these are {told or 'none'}")
+        names = " and ".join(sorted(f"{name} of {width} dimensions" for name, width in kinds))
+        raise InputError(f"public points must be of one kind of descriptor, these are {names or 'none'}")
     images = sorted(images, key=lambda one: one[0])
     entries = [ImageRows(name, len(points), digest_rows(points.points, points.descriptors)) for name, points in images]
     arrays = {

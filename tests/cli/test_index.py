@@ -94,7 +94,7 @@ def test_mistakes(run, folder):
         (("build", archive, "-o", index), "exists"),
         (("build", archive, "-o", archive, "--overwrite"), "is read by this command"),
         (("build", archive, "-o", folder / "y", "--kind", "exactly"), "did you mean 'exact'"),
-        (("build", archive, "-o", folder / "y", "--kind", "exact", "--points", archive), "--points is for"),
+        (("build", archive, "-o", folder / "y", "--kind", "exact", "--points", archive), "--points"),
         (("build", folder / "none.h5", "-o", folder / "y"), "none.h5"),
         (("search", folder / "bad.index", archive), "cut short"),
         (("search", archive, archive), "this is no index"),

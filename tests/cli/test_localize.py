@@ -101,7 +101,7 @@ def test_more_inliers_than_there_are_can_not_be_had(run_here, folder, tmp_path):
         (["--pairs", "none.txt"], "cannot read the pairs"),
         (["--pairs", "none.txt", "--retrieval", "3"], "give one of the two"),
         (["--codebook", "none.npz"], "--codebook is for --retrieval"),
-        (["--retrieval", "0"], "expected 1 image or more"),
+        (["--retrieval", "0"], "votes:0"),
         (["--retrieval", "2"], "dimensions"),
         (["--public", "none.h5"], "no such file of public points"),
         (["--max-error", "0"], "max_error_px"),
@@ -163,7 +163,7 @@ def test_cameras_of_other_names(run_here, folder, place, tmp_path):
     assert "none of the 1 cameras is of a query" in done.stderr
     write_cameras(tmp_path / "c.txt", {"query/0.jpg": place.camera, "query/1.jpeg": place.camera})
     done = run_here(*command(folder, "--cameras", tmp_path / "c.txt", "-o", tmp_path / "poses.txt"))
-    assert "no camera is given of 'query/1.jpg' (did you mean 'query/1.jpeg'?): guessed" in done.stderr
+    assert "no camera is given for 'query/1.jpg' (did you mean 'query/1.jpeg'?): guessed" in done.stderr
     assert "1 camera guessed from the image size" in done.stdout
 
 

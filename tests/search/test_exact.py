@@ -7,8 +7,9 @@ from sfumato.search.entries import angles
 from sfumato.search.exact import ExactIndex, merge_answers, rough_angles
 
 
-def test_the_answer_is_that_of_the_reference_for_mixed_dimensions(lift_points):
-    parts = [lift_points(80, n=12, m=m, seed=m).subspaces for m in (1, 2, 3)] + [lift_points(40, n=12).points]
+@pytest.mark.parametrize("dimensions", [(2,), pytest.param((1, 2, 3), marks=pytest.mark.slow)])
+def test_the_answer_is_that_of_the_reference_for_mixed_dimensions(lift_points, dimensions):
+    parts = [lift_points(80, n=12, m=m, seed=m).subspaces for m in dimensions] + [lift_points(40, n=12).points]
     index = sfumato.search.build(parts, "exact")
     queries = lift_points(15, n=12, m=2, seed=9).subspaces
     true = np.sqrt(np.concatenate([sfumato.squared_distances(queries, part) for part in parts], axis=1))

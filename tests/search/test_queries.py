@@ -45,7 +45,7 @@ def test_a_list_of_numbers_is_points_and_none_is_fine():
         ("abc", "expected ConcealedFeatures"),
         ([[1.0], [2.0, 3.0]], "different lengths"),
         (np.full((1, 3), np.nan), "not finite"),
-        ([concealed(2), concealed(2, "rootsift")], "make an index for each"),
+        ([concealed(2), concealed(2, "rootsift")], "rootsift"),
     ],
 )
 def test_what_can_not_be_is_refused(value, message):

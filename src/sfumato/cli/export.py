@@ -63,9 +63,9 @@ def hloc(
     if clear:
         if matches is not None or with_subspaces:
             raise InputError("--clear writes clear features alone: leave out the matches and --with-subspaces")
-        opened = open_source(source, params=local.params, extractor=extractor, workers=workers)
-        bar = progress_bar("extracting", len(opened), quiet=quiet or as_json)
-        outcome, unreadable = export_clear(opened, output, overwrite=overwrite, progress=bar)
+        images = open_source(source, params=local.params, extractor=extractor, workers=workers)
+        bar = progress_bar("extracting", len(images), quiet=quiet or as_json)
+        outcome, unreadable = export_clear(images, output, overwrite=overwrite, progress=bar)
         for name, reason in unreadable.items():
             print(printable(f"skipped {name}: {reason}"), file=sys.stderr)
         _report(outcome, output, unreadable, what="clear features", as_json=as_json)
@@ -99,9 +99,9 @@ def public(
     """
     if not yes:
         raise InputError(WARNING)
-    opened: FeatureSource = open_source(source, params=local.params, extractor=extractor, workers=workers)
+    images: FeatureSource = open_source(source, params=local.params, extractor=extractor, workers=workers)
     done = publish_points(
-        opened, map_folder, output, overwrite=overwrite,
+        images, map_folder, output, overwrite=overwrite,
         progress=progress_bar("extracting", None, quiet=quiet or as_json),
     )  # fmt: skip
     for name in done.missing:

@@ -251,12 +251,12 @@ def localize_(
     Example: sfumato localize query.sfm.h5 --cameras cameras.txt --map model/ -o poses.txt
     """
     params, pairs = options.params, choice.choose()
-    given = None if cameras is None else read_cameras(cameras)
+    camera_of = None if cameras is None else read_cameras(cameras)
     with load_map(map_folder, public=public) as map_:
         outcome = localize(
             queries,
             map_,
-            given,
+            camera_of,
             pairs,
             params,
             codebook=choice.codebook_for(map_),
@@ -270,14 +270,14 @@ def localize_(
             overwrite=overwrite,
             progress=stage_bars(quiet=quiet or as_json),
         )
-    report_poses(outcome, given or {}, output, as_json=as_json)
+    report_poses(outcome, camera_of or {}, output, as_json=as_json)
     if outcome.unreadable or outcome.unlisted or outcome.damaged or not outcome.poses:
         raise typer.Exit(1)
 
 
-def report_poses(outcome: Localizations, given: Mapping[str, Camera], output: Path, *, as_json: bool) -> None:
+def report_poses(outcome: Localizations, cameras: Mapping[str, Camera], output: Path, *, as_json: bool) -> None:
     """Name the queries without a pose, or with a doubtful one, on standard error, and say what was written."""
-    _warn_of_missing_cameras(outcome, given)
+    _warn_of_missing_cameras(outcome, cameras)
     for name, reason in outcome.reasons.items():
         print(printable(f"no pose for {name}: {reason}"), file=sys.stderr)
     for name, doubt in outcome.doubts.items():
@@ -305,11 +305,11 @@ def report_poses(outcome: Localizations, given: Mapping[str, Camera], output: Pa
     tell(f"{line}{notes}: {output}", facts, as_json=as_json)
 
 
-def _warn_of_missing_cameras(outcome: Localizations, given: Mapping[str, Camera]) -> None:
+def _warn_of_missing_cameras(outcome: Localizations, cameras: Mapping[str, Camera]) -> None:
     """Name queries that have no camera where cameras were given."""
-    if not given or not outcome.guessed:
+    if not cameras or not outcome.guessed:
         return
-    spare = set(given) - set(outcome.results)
-    names = ", ".join(f"{name!r:.80}{suggest(name, spare)}" for name in outcome.guessed[:SHOWN])
+    others = set(cameras) - set(outcome.results)
+    names = ", ".join(f"{name!r:.80}{suggest(name, others)}" for name in outcome.guessed[:SHOWN])
     more = f" and {len(outcome.guessed) - SHOWN} more" if len(outcome.guessed) > SHOWN else ""
     print(printable(f"no camera is given for {names}{more}: guessed from the image size"), file=sys.stderr)

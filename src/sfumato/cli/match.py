@@ -39,8 +39,8 @@ class PairOptions:
     retrieval: Annotated[
         int | None,
         typer.Option(
-            help="Each image with this many that look most like it, judged by votes of the concealed features. For "
-            "recipes that are not sealed: the votes need a codebook, and only a holder of the key could make one."
+            help="Each image with this many that look most like it, by votes of the concealed features. For liftings "
+            "and encoders; not for sealed archives, whose codebook only a holder of the key could make."
         ),
     ] = None
     codebook: Annotated[

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -20,6 +20,9 @@ from sfumato.features.faces import FaceParams
 from sfumato.features.local import DESCRIPTORS, DETECTORS, LocalParams
 from sfumato.types.progress import StageProgress
 from sfumato.types.recipe import GENERATED, KINDS, USUAL_DIMS
+
+if TYPE_CHECKING:
+    from sfumato.auditing.tables import Table
 
 # --- what commands print: nothing that acts on a terminal
 
@@ -294,3 +297,16 @@ class FileOptions:
     def is_silent(self) -> bool:
         """Whether nothing but the result is printed."""
         return self.quiet or self.as_json
+
+
+def show_table(table: "Table") -> None:
+    """Print a table as wide as it is; a narrower terminal wraps it."""
+    from rich.console import Console
+
+    console = Console()
+    Console(width=None if console.is_terminal else 240).print(table.to_rich())
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """Read a list with commas."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())

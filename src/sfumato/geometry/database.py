@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write a COLMAP database: cameras, images, keypoints and matches, and never a descriptor.
+"""COLMAP databases: cameras, images, keypoints and matches, and never a descriptor.
 
 Knows positions and row numbers only: nothing that comes in here holds descriptors of any kind, so none can go out.
 Keypoints come with the centre of the first pixel at (0, 0) and are written with it at (0.5, 0.5), as COLMAP has it.
@@ -27,7 +27,7 @@ PIXEL_CENTRE = 0.5
 """Where COLMAP puts the centre of the first pixel; ours is at 0."""
 
 PLENTY, MARGIN = 4, 2**20
-"""The disk should have so many times the bytes of keypoints and matches free, and so many more."""
+"""Free space the disk should have: this many times the bytes of keypoints and matches, and this many more."""
 
 Keypoints = Mapping[str, NDArray[np.float32]]
 Rows = NDArray[np.uint32]
@@ -112,10 +112,10 @@ def write_images(
 
 def check_points(name: str, keypoints: Any) -> NDArray[np.float32]:
     """Return the x and y (N, 2) of keypoints in COLMAP's convention."""
-    given = np.asarray(keypoints)
-    if given.ndim != 2 or given.shape[1] < 2:
-        raise InputError(f"keypoints of {name!r:.80}: expected shape (N, 2) or more columns, got {given.shape}")
-    places = frozen_array(given[:, :2], f"keypoints of {name!r:.80}", (None, 2))
+    points = np.asarray(keypoints)
+    if points.ndim != 2 or points.shape[1] < 2:
+        raise InputError(f"keypoints of {name!r:.80}: expected shape (N, 2) or more columns, got {points.shape}")
+    places = frozen_array(points[:, :2], f"keypoints of {name!r:.80}", (None, 2))
     return np.ascontiguousarray(places + np.float32(PIXEL_CENTRE), np.float32)
 
 
@@ -151,16 +151,16 @@ def real_names(pairs: Iterable[Pair], known: Collection[str]) -> dict[str, str]:
     for name in known:
         spelling.setdefault(group_name(name), []).append(name)
     used = sorted({name for pair in pairs for name in pair})
-    meant = {name: [name] if name in known else spelling.get(name, []) for name in used}
-    unknown = [name for name in used if not meant[name]]
+    matching = {name: [name] if name in known else spelling.get(name, []) for name in used}
+    unknown = [name for name in used if not matching[name]]
     if unknown:
-        told = ", ".join(f"{name!r:.80}{suggest(name, known)}" for name in unknown[:SHOWN])
-        raise InputError(f"{len(unknown)} of the matched images have no keypoints here: {told}")
-    several = [name for name in used if len(meant[name]) > 1]
-    if several:
-        told = " and ".join(f"{name!r:.80}" for name in meant[several[0]])
-        raise InputError(f"matches of {several[0]!r:.80} may be of {told}, which hloc spells alike: match again")
-    return {name: meant[name][0] for name in used}
+        shown = ", ".join(f"{name!r:.80}{suggest(name, known)}" for name in unknown[:SHOWN])
+        raise InputError(f"{len(unknown)} of the matched images have no keypoints here: {shown}")
+    ambiguous = [name for name in used if len(matching[name]) > 1]
+    if ambiguous:
+        shown = " and ".join(f"{name!r:.80}" for name in matching[ambiguous[0]])
+        raise InputError(f"matches of {ambiguous[0]!r:.80} may be of {shown}, which hloc spells alike: match again")
+    return {name: matching[name][0] for name in used}
 
 
 def check_rows(pair: Pair, matches: Matches, counts: tuple[int, int]) -> Rows:
@@ -185,11 +185,11 @@ def refuse_missing(names: Collection[str], cameras: Mapping[str, Camera]) -> Non
     """Raise InputError naming the images without a camera."""
     missing = [name for name in names if name not in cameras]
     if missing:
-        spare = set(cameras) - set(names)  # a camera that has its image was not meant for another
-        told = ", ".join(f"{name!r:.80}{suggest(name, spare)}" for name in missing[:SHOWN])
+        others = set(cameras) - set(names)  # a camera that has its image was not meant for another
+        shown = ", ".join(f"{name!r:.80}{suggest(name, others)}" for name in missing[:SHOWN])
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
         raise InputError(
-            f"{len(missing)} of {len(names)} images have no camera: {told}{more}; name one for every image"
+            f"{len(missing)} of {len(names)} images have no camera: {shown}{more}; name one for every image"
         )
 
 

@@ -131,8 +131,8 @@ def check_pairs(archive: Archive, matches: MatchFile) -> list[tuple[Pair, Pair]]
         first = spelling.setdefault(group_name(name), name)
         if first != name:
             raise InputError(f"hloc spells {first!r:.80} and {name!r:.80} alike, with - for /: {NAME_EARLIER}")
-    listed = [(first, second) for first, second in matches]
-    used = {name for pair in listed for name in pair}
+    pairs = [(first, second) for first, second in matches]
+    used = {name for pair in pairs for name in pair}
     missing = sorted(name for name in used if group_name(name) not in spelling)
     if missing:
         raise InputError(f"{matches.path} has matches of images that are not in {archive.path}: {name_list(missing)}")
@@ -148,7 +148,7 @@ def check_pairs(archive: Archive, matches: MatchFile) -> list[tuple[Pair, Pair]]
         raise InputError(
             f"{matches.path} holds matches of other features than {archive.path}: {name_list(other)}; match again"
         )
-    return [((real[first], real[second]), (first, second)) for first, second in listed]
+    return [((real[first], real[second]), (first, second)) for first, second in pairs]
 
 
 def write_features(path: Path, images: Iterable[tuple[str, HlocImage]], outcome: HlocOutcome) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a picture was taken: concealed features of a query against a map, matches, and a pose by COLMAP.
+"""Localization of one query: its concealed features against a map, matches, and a pose by COLMAP.
 
 Against concealed landmarks distances are between subspaces, against public points between a point and a subspace.
 Server side: never imports the clear types. A pose is reported only if it was estimated from the query's own matches.
@@ -22,21 +22,18 @@ from sfumato.types.arrays import whole_number
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.scene import Camera, Pose
 
-# ----------------------------------------------------------------
-# A pose from keypoints and the points they see, by COLMAP; and whether another focal length would explain more
-# Knows pixels, positions and cameras; no features. A wrong focal length bends the pose until much still agrees: that is
-# seen only by letting it go.
+# --- a pose from keypoints and the points they see; a wrong focal length shows only when it is left free
 
 
 PERSPECTIVE = ("SIMPLE_PINHOLE", "PINHOLE", "SIMPLE_RADIAL", "RADIAL", "OPENCV", "FULL_OPENCV")
 """Models whose focal length COLMAP estimates along with the pose."""
 
 OTHER_FOCAL = 1.15
-"""A focal length so many times another one, or less than one by it, is another."""
+"""Focal lengths that differ by more than this factor are different."""
 MORE_INLIERS, FEWEST_MORE = 1.1, 10
-"""So many times the inliers, and so many more, are clearly more."""
+"""This many times the inliers, and at least this many more, are clearly more."""
 LESS_ERROR = 0.6
-"""So much of the error is clearly less, if no inlier is lost."""
+"""This share of the error is clearly less, if no inlier is lost."""
 ENOUGH = 30
 """Of fewer inliers the error says little: one more unknown makes it smaller in any case."""
 
@@ -71,21 +68,21 @@ def estimate_pose(
     estimation.estimate_focal_length = free_focal
     refinement = pycolmap.AbsolutePoseRefinementOptions()
     refinement.refine_focal_length = free_focal
-    theirs = to_colmap(camera, 1, trusted=not free_focal)
-    found = pycolmap.estimate_and_refine_absolute_pose(places, positions, theirs, estimation, refinement)
-    if found is None:
+    intrinsics = to_colmap(camera, 1, trusted=not free_focal)
+    fit = pycolmap.estimate_and_refine_absolute_pose(places, positions, intrinsics, estimation, refinement)
+    if fit is None:
         return Estimate(None)
     try:
-        pose = from_rigid(found["cam_from_world"])
+        pose = from_rigid(fit["cam_from_world"])
     except (InputError, np.linalg.LinAlgError):  # not finite: the points do not determine it
         return Estimate(None)
-    agreeing = np.asarray(found["inlier_mask"], bool)
-    seen = np.asarray(theirs.img_from_cam(positions[agreeing] @ pose.rotation.T + pose.translation))
-    errors = np.linalg.norm(seen.reshape(-1, 2) - places[agreeing], axis=1)
-    focal = [float(theirs.params[row]) for row in theirs.focal_length_idxs()]
+    agreeing = np.asarray(fit["inlier_mask"], bool)
+    projected = np.asarray(intrinsics.img_from_cam(positions[agreeing] @ pose.rotation.T + pose.translation))
+    errors = np.linalg.norm(projected.reshape(-1, 2) - places[agreeing], axis=1)
+    focal = [float(intrinsics.params[row]) for row in intrinsics.focal_length_idxs()]
     return Estimate(
         pose,
-        int(found["num_inliers"]),
+        int(fit["num_inliers"]),
         float(np.nan_to_num(np.median(errors), nan=np.inf)) if len(errors) else np.inf,
         float(np.mean(focal)) if focal else 0.0,
     )
@@ -95,7 +92,7 @@ def doubt_focal(
     places: NDArray[np.float64],
     positions: NDArray[np.float64],
     camera: Camera,
-    given: Estimate,
+    estimate: Estimate,
     *,
     max_error_px: float = 12.0,
     seed: int = 0,
@@ -104,17 +101,17 @@ def doubt_focal(
     if camera.model not in PERSPECTIVE:
         return ""
     free = estimate_pose(places, positions, camera, max_error_px=max_error_px, seed=seed, free_focal=True)
-    focal = given.focal_px or float(camera.params[0])
+    focal = estimate.focal_px or float(camera.params[0])
     if free.pose is None or not free.focal_px > 0 or 1 / OTHER_FOCAL < free.focal_px / focal < OTHER_FOCAL:
         return ""
-    more = free.inliers >= max(MORE_INLIERS * given.inliers, given.inliers + FEWEST_MORE)
-    better = free.inliers >= max(given.inliers, ENOUGH) and free.error_px <= LESS_ERROR * given.error_px
+    more = free.inliers >= max(MORE_INLIERS * estimate.inliers, estimate.inliers + FEWEST_MORE)
+    better = free.inliers >= max(estimate.inliers, ENOUGH) and free.error_px <= LESS_ERROR * estimate.error_px
     if not more and not better:
         return ""
-    error = "" if given.pose is None else f" within {given.error_px:.1f} px"
+    error = "" if estimate.pose is None else f" within {estimate.error_px:.1f} px"
     return (
         f"a focal length of about {free.focal_px:.0f} px instead of {focal:.0f} explains more, {free.inliers} matches "
-        f"within {free.error_px:.1f} px instead of {given.inliers}{error}: check the camera, the pose may be far off"
+        f"within {free.error_px:.1f} px instead of {estimate.inliers}{error}: check the camera, the pose may be far off"
     )
 
 
@@ -124,7 +121,7 @@ FEWEST = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalizeParams:
-    """How a query is localized.
+    """Settings of localization.
 
     ``max_error_px``: how far from its keypoint a projected point may be and count as an inlier. ``min_inliers``: with
     fewer, no pose is reported. ``ratio`` and ``max_distance`` as in matching. ``seed`` makes the estimation repeatable.
@@ -148,13 +145,13 @@ class LocalizeParams:
 
     @property
     def matching(self) -> MatchParams:
-        """What counts as a match."""
+        """Settings of its matching."""
         return MatchParams(ratio=self.ratio, max_distance=self.max_distance, threads=self.threads)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Localization:
-    """What became of a query: ``pose`` cam_from_world, or None and the ``reason``.
+    """Result of a query: ``pose`` cam_from_world, or None and the ``reason``.
 
     ``matches`` counts distinct pairs of a keypoint and a mapped point, ``inliers`` those that agree with the pose, or
     with the best there was; ``candidates`` are the images of the map it was compared with. ``doubt`` is what speaks
@@ -186,7 +183,7 @@ def localize_query(
     """Estimate the pose of a query from its matches with candidate images of a map.
 
     Candidates that the map does not have are left out. A keypoint may be matched with several points; each such pair
-    counts once, whoever saw the point. With ``guessed_camera`` the focal length is estimated along with the pose.
+    counts once, whichever image saw the point. With ``guessed_camera`` the focal length is estimated with the pose.
 
     Raises InputError for a camera of another image size, and for features that the map's cannot be compared with.
     """
@@ -201,16 +198,16 @@ def localize_query(
     if len(rows) < params.min_inliers:
         return Localization(None, 0, len(rows), known, f"too few matches: {len(rows)} of at least {params.min_inliers}")
     places = query.keypoints[rows, :2].astype(np.float64) + PIXEL_CENTRE
-    seen, error, seed = map_.positions[landmarks], params.max_error_px, params.seed
-    found = estimate_pose(places, seen, camera, max_error_px=error, seed=seed, free_focal=guessed_camera)
-    doubt = "" if guessed_camera else doubt_focal(places, seen, camera, found, max_error_px=error, seed=seed)
-    if found.pose is None:
+    positions, error, seed = map_.positions[landmarks], params.max_error_px, params.seed
+    estimate = estimate_pose(places, positions, camera, max_error_px=error, seed=seed, free_focal=guessed_camera)
+    doubt = "" if guessed_camera else doubt_focal(places, positions, camera, estimate, max_error_px=error, seed=seed)
+    if estimate.pose is None:
         reason = f"no pose agrees with {len(rows)} matches"
-    elif found.inliers < params.min_inliers:
-        reason = f"too few inliers: {found.inliers} of at least {params.min_inliers}"
+    elif estimate.inliers < params.min_inliers:
+        reason = f"too few inliers: {estimate.inliers} of at least {params.min_inliers}"
     else:
-        return Localization(found.pose, found.inliers, len(rows), known, doubt=doubt)
-    return Localization(None, found.inliers, len(rows), known, reason, doubt)
+        return Localization(estimate.pose, estimate.inliers, len(rows), known, doubt=doubt)
+    return Localization(None, estimate.inliers, len(rows), known, reason, doubt)
 
 
 def find_points(

@@ -27,7 +27,7 @@ Ticks = Callable[[Iterable[Any], int], Iterable[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapParams:
-    """How a map is made.
+    """Settings of a map.
 
     ``seed`` and one thread give the same map again, to the last bit; more threads need not. ``guessed``: images whose
     camera is a guess. ``refine_intrinsics``: None adjusts guessed cameras and leaves the others alone, True adjusts

@@ -66,7 +66,7 @@ class MapOutcome:
 
 @dataclass(slots=True)
 class _ArchiveScene:
-    """What an archive gives to a map: keypoints and cameras of the readable images, and what is wrong with others."""
+    """Keypoints and cameras of the readable images of an archive, and what is wrong with the others."""
 
     keypoints: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     cameras: Mapping[str, Camera] = field(default_factory=dict)
@@ -203,7 +203,7 @@ def _select_matches(matches: Mapping[Pair, Matches], archive: Archive, scene: _A
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class _Scene:
-    """What a map is made of; ``poses`` are None where they are not known."""
+    """Input of a map; ``poses`` are None where they are not known."""
 
     keypoints: Keypoints
     cameras: Mapping[str, Camera]

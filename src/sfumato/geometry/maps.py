@@ -74,7 +74,7 @@ class Map:
 
     @property
     def positions(self) -> NDArray[np.float64]:
-        """Where the points are in the world, (P, 3)."""
+        """Positions of the points in the world, (P, 3)."""
         return self.model.landmarks.positions
 
     def __contains__(self, name: object) -> bool:

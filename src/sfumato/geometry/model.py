@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a COLMAP model says about mapped points: where they are, and which keypoint of which image sees each.
+"""Mapped points of a COLMAP model: their positions, and which keypoint of which image sees each.
 
 Knows positions and numbers, no descriptor of any kind. Keypoints are given in our convention, the centre of the first
 pixel at (0, 0); COLMAP's own is half a pixel more. Reads the two files it needs itself: COLMAP's own reader ends the
@@ -34,7 +34,7 @@ NO_POINT = -1
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Sight:
-    """What one image sees, a row a keypoint: ``landmarks`` (N,), ``keypoints`` (N,) rows, ``places`` (N, 2) pixels."""
+    """Points that one image sees, a row each: ``landmarks`` (N,), ``keypoints`` (N,), ``places`` (N, 2) in pixels."""
 
     landmarks: NDArray[np.int64]
     keypoints: NDArray[np.int64]
@@ -94,7 +94,7 @@ class Model:
         return int(self.counts[self._rows[name]])
 
     def rows_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the landmarks of COLMAP's numbers, -1 for a number that is none."""
+        """Return the landmarks of COLMAP's numbers, -1 for an unknown number."""
         if len(self.numbers) == 0:
             return np.full(len(numbers), -1, np.int64)
         place = np.minimum(np.searchsorted(self.numbers, numbers), len(self.numbers) - 1)
@@ -203,9 +203,9 @@ def _assemble(points: Mapping[int, Any], images: list[tuple[str, NDArray[Any]]])
     images = sorted(images, key=lambda image: image[0])
     for row, (name, keypoints) in enumerate(images):
         seeing = np.flatnonzero(keypoints["point"] != NO_POINT)
-        wanted = keypoints["point"][seeing]
-        landmarks = np.searchsorted(numbers, wanted)
-        if (landmarks >= len(numbers)).any() or (numbers[landmarks] != wanted).any():
+        points_of = keypoints["point"][seeing]
+        landmarks = np.searchsorted(numbers, points_of)
+        if (landmarks >= len(numbers)).any() or (numbers[landmarks] != points_of).any():
             raise InputError(f"image {name!r:.80} sees points that the model does not have")
         observations.append(np.stack([landmarks, np.full(len(seeing), row), seeing], axis=1))
         places.append(keypoints["place"][seeing] - PIXEL_CENTRE)

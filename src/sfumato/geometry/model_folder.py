@@ -42,7 +42,7 @@ def new_model_folder(output: str | os.PathLike[str], *, overwrite: bool = False)
         place = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
     except OSError as cause:
         raise FileError(f"cannot write {output}: {cause.strerror or cause}; choose another folder") from cause
-    held = _lock(place)
+    lock = _lock(place)
     try:
         work, model = place / WORK, place / MODEL
         work.mkdir()
@@ -56,8 +56,8 @@ def new_model_folder(output: str | os.PathLike[str], *, overwrite: bool = False)
         raise FileError(f"cannot write {output}: {cause.strerror or cause}; free space and run again") from cause
     finally:
         shutil.rmtree(place, ignore_errors=True)
-        if held is not None:
-            os.close(held)
+        if lock is not None:
+            os.close(lock)
 
 
 def clear_leftovers(target: Path) -> None:
@@ -65,25 +65,25 @@ def clear_leftovers(target: Path) -> None:
     with suppress(OSError):
         for place in target.parent.iterdir():
             if place.name.startswith(f".{target.name}.") and place.name.endswith(".part") and _is_ours(place):
-                held = _lock(place)
-                if held is None:
+                lock = _lock(place)
+                if lock is None:
                     continue  # somebody is at work there
                 try:
                     if (place / OLD).is_dir() and not os.path.lexists(target):
                         os.rename(place / OLD, target)
                     shutil.rmtree(place, ignore_errors=True)
                 finally:
-                    os.close(held)
+                    os.close(lock)
 
 
 def _is_ours(place: Path) -> bool:
     """Tell whether a folder is one that ``new_model_folder`` made a while ago."""
     try:
-        found = place.stat(follow_symlinks=False)
-        inside = {entry.name for entry in place.iterdir()} if stat.S_ISDIR(found.st_mode) else {""}
+        info = place.stat(follow_symlinks=False)
+        inside = {entry.name for entry in place.iterdir()} if stat.S_ISDIR(info.st_mode) else {""}
     except OSError:
         return False
-    return inside <= {WORK, MODEL, OLD} and time.time() - found.st_mtime > YOUNG_SECONDS
+    return inside <= {WORK, MODEL, OLD} and time.time() - info.st_mtime > YOUNG_SECONDS
 
 
 def _lock(place: Path) -> int | None:
@@ -115,14 +115,14 @@ def refuse_taken(output: str | os.PathLike[str], *, overwrite: bool = False) -> 
         return target
     if not target.is_dir():
         raise FileError(f"cannot write {target}: it exists and is not a folder; choose another path")
-    found = sorted(entry.name for entry in target.iterdir())
-    foreign = [name for name in found if name not in MAP_FILES]
+    names = sorted(entry.name for entry in target.iterdir())
+    foreign = [name for name in names if name not in MAP_FILES]
     if foreign:
         raise FileError(
             f"{target} holds {foreign[0]!r:.80}, which is no part of a map: choose another folder, this one is left "
             f"alone"
         )
-    if found and not overwrite:
+    if names and not overwrite:
         raise FileError(f"{target} holds a map already: choose another folder, or --overwrite to replace it")
     return target
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What results may take the place of: files of their own kind, if that was asked for, and never what was read.
+"""Files that results may replace: those of their own kind, with ``overwrite``, and never what is read.
 
-Looks at what a file is, not at its name. An archive that is lost cannot be made again: a second lifting of the same
-descriptors reveals the first.
+Judges a file by what it holds, not by its name. An archive that is lost cannot be made again: a second lifting of the
+same descriptors reveals the first.
 """
 
 import json

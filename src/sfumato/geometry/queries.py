@@ -82,13 +82,13 @@ class Localizations(Mapping[str, Pose | NoPose]):
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Why the others were not."""
+        """The reasons why the other queries have no pose."""
         lost = {name: result.reason for name, result in self.results.items() if result.pose is None}
         return {**lost, **self.unlisted, **self.unreadable}
 
     @property
     def doubts(self) -> dict[str, str]:
-        """What speaks against the cameras that were given, where another focal length explains clearly more."""
+        """Doubts about the given cameras, where another focal length explains clearly more."""
         return {name: result.doubt for name, result in self.results.items() if result.doubt}
 
 
@@ -130,12 +130,17 @@ def localize(
         if output is not None:
             read = {"the archive of queries": archive.path, "the list of cameras": _path_of(cameras),
                     "the file of public points": public, "the list of pairs": _path_of(pairs)}  # fmt: skip
-            check_output(output, model.folder if isinstance(model, Map) else model, {**read, **(inputs or {})}, overwrite=overwrite)
-        given = cameras if isinstance(cameras, Mapping) else {} if cameras is None else read_cameras(cameras)
+            check_output(
+                output,
+                model.folder if isinstance(model, Map) else model,
+                {**read, **(inputs or {})},
+                overwrite=overwrite,
+            )
+        camera_of = cameras if isinstance(cameras, Mapping) else {} if cameras is None else read_cameras(cameras)
         map_ = model if isinstance(model, Map) else files.enter_context(load_map(model, public=public))
         choice = choose_candidates(map_, pairs, codebook, progress=lambda names: progress("voting", names, len(map_)))
         outcome = localize_queries(
-            archive, given, map_, choice, params,
+            archive, camera_of, map_, choice, params,
             listable=output is not None, progress=lambda names: progress("localizing", names, len(archive)),
         )  # fmt: skip
         if output is not None:

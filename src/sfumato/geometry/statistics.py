@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a map is worth: the figures of the paper's Table 1, and how far its cameras are from the truth.
+"""Quality of maps and poses: the figures of the paper's Table 1, and errors against the truth.
 
 Knows reconstructions as pycolmap has them and true poses; no images and no descriptors.
 """
@@ -21,9 +21,9 @@ Floats = NDArray[np.float64]
 
 MOST_TRIPLES, MOST_PAIRS = 2000, 20_000
 OUTLIER = 3.0
-"""A camera so many robust deviations away from the others takes no part in the alignment."""
+"""A camera this many robust deviations away from the others takes no part in the alignment."""
 FLAT = 1e-6
-"""Centres whose second extent is less than so much of the first stand on one line."""
+"""Centres whose second extent is less than this share of the first stand on one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class MapStatistics:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class MapErrors:
-    """How far registered cameras are from their true poses, after a similarity that aligns the camera centres.
+    """Errors of registered cameras against their true poses, after a similarity that aligns the camera centres.
 
     ``names`` of the N images in both; ``position`` (N,) in the unit of the truth and ``rotation`` (N,) in degrees.
     Without any alignment, for each of P pairs, all of them up to 20,000: ``relative_rotation`` (P,) and
@@ -84,7 +84,7 @@ class MapErrors:
 
 
 def statistics_of(reconstruction: Any, images: int) -> MapStatistics:
-    """Return the figures of a ``pycolmap.Reconstruction`` made of so many images; None is a map that is not there."""
+    """Return the figures of a ``pycolmap.Reconstruction`` made of this many images; None is a map that is not there."""
     if reconstruction is None:
         return MapStatistics(images=images)
     reconstruction.update_point_3d_errors()
@@ -110,12 +110,12 @@ def compare_with_truth(reconstruction: Any, poses: Mapping[str, Pose]) -> MapErr
     return compare_poses(poses_of(reconstruction), poses)
 
 
-def compare_poses(found: Mapping[str, Pose], truth: Mapping[str, Pose]) -> MapErrors:
+def compare_poses(poses: Mapping[str, Pose], truth: Mapping[str, Pose]) -> MapErrors:
     """Compare poses in a world of their own with the true ones, joined by name."""
-    names = tuple(sorted(set(found) & set(truth)))
-    missing = tuple(sorted(set(truth) - set(found)))
-    centres, true_centres = (_centres([side[name] for name in names]) for side in (found, truth))
-    relative = [relative_error((found[a], found[b]), (truth[a], truth[b])) for a, b in _pairs(names)]
+    names = tuple(sorted(set(poses) & set(truth)))
+    missing = tuple(sorted(set(truth) - set(poses)))
+    centres, true_centres = (_centres([side[name] for name in names]) for side in (poses, truth))
+    relative = [relative_error((poses[a], poses[b]), (truth[a], truth[b])) for a, b in _pairs(names)]
     turns, directions = np.array(relative, np.float64).reshape(-1, 2).T
     similarity = align(centres, true_centres)
     if similarity is None:
@@ -123,17 +123,17 @@ def compare_poses(found: Mapping[str, Pose], truth: Mapping[str, Pose]) -> MapEr
         return MapErrors(names, nothing, nothing, turns, directions, missing, False)
     scale, turn, shift = similarity
     position = np.linalg.norm(scale * centres @ turn.T + shift - true_centres, axis=1)
-    rotation = np.array([angle_between(found[n].rotation @ turn.T, truth[n].rotation) for n in names])
+    rotation = np.array([angle_between(poses[n].rotation @ turn.T, truth[n].rotation) for n in names])
     return MapErrors(names, position, rotation, turns, directions, missing, True)
 
 
-def relative_error(found: tuple[Pose, Pose], truth: tuple[Pose, Pose]) -> tuple[float, float]:
+def relative_error(poses: tuple[Pose, Pose], truth: tuple[Pose, Pose]) -> tuple[float, float]:
     """Return by how many degrees the motion from one camera to another is wrong: its rotation and its direction.
 
     Neither depends on the world or its scale. Where there is no true motion, the direction is not wrong.
     """
     motions = []
-    for first, second in (found, truth):
+    for first, second in (poses, truth):
         turn = second.rotation @ first.rotation.T
         motions.append((turn, second.translation - turn @ first.translation))
     (turn, shift), (true_turn, true_shift) = motions
@@ -216,8 +216,7 @@ def _median(values: Floats) -> float:
     return float(np.median(values)) if len(values) else float("nan")
 
 
-# ----------------------------------------------------------------
-# How many of a set of queries were localized, and how well: from pose errors alone, no pose and no image
+# --- recall of a set of queries, from pose errors alone
 
 
 PoseError = tuple[float, float]

@@ -22,23 +22,20 @@ from sfumato.geometry.colmap import load_pycolmap
 from sfumato.types.progress import Progress
 from sfumato.types.scene import Pose
 
-# ----------------------------------------------------------------
-# How easily an epipolar geometry comes about by chance: whether wrong matches alone would fit one as well
-# Concealed features have many wrong matches, and among many draws one geometry always fits some of them. Knows points
-# and rows only.
+# --- how easily an epipolar geometry comes about by chance; concealed features have many wrong matches
 
 
 Floats = NDArray[np.float64]
 
 SHUFFLES = 20
 SOLUTIONS = {5: 10, 7: 3}
-"""Geometries that a sample of so many matches has, at most."""
+"""Most geometries that a sample of this many matches has."""
 
 
 def log_false_alarms(
     geometry: Floats, sides: tuple[Floats, Floats], max_error: float, inliers: int, *, sample: int, trials: int
 ) -> float:
-    """Return the logarithm to base 10 of how many geometries would fit so many of these matches by chance.
+    """Return the logarithm to base 10 of the number of geometries that would fit as many of these matches by chance.
 
     ``geometry`` (3, 3) takes a point of image 0 to its line in image 1; ``sides`` two times (N, 3), matched points in
     homogeneous coordinates; ``sample`` the matches that determine a geometry: 7, or 5 if the cameras are known;
@@ -75,11 +72,7 @@ def squared_sampson_errors(geometry: Floats, points0: Floats, points1: Floats) -
     return errors
 
 
-# ----------------------------------------------------------------
-# What two images have in common: the geometry that most of their matches fit, estimated or known, and whether to
-# believe it.
-#
-# Knows the positions, cameras and matched rows of two images, and no files. Every pair is drawn for from the same seed.
+# --- the geometry that most matches of two images fit, estimated or known, and whether to believe it
 
 
 MOST_TRIALS = 10_000
@@ -163,16 +156,16 @@ def estimator(params: VerifyParams) -> Estimator:
 def calibrated(side0: ImagePoints, side1: ImagePoints, rows: NDArray[np.uint32], ransac: Any) -> Any:
     """Return the geometry that fits most matches of two images whose cameras are known."""
     pycolmap = load_pycolmap()
-    found = pycolmap.estimate_essential_matrix(
+    fit = pycolmap.estimate_essential_matrix(
         side0.points[rows[:, 0]], side1.points[rows[:, 1]], side0.camera, side1.camera, ransac
     )
-    if found is None:
+    if fit is None:
         return no_geometry()
     return pycolmap.TwoViewGeometry(
         config=int(pycolmap.TwoViewGeometryConfiguration.CALIBRATED),
-        E=found["E"],
-        cam2_from_cam1=found["cam2_from_cam1"],
-        inlier_matches=np.ascontiguousarray(rows[np.asarray(found["inlier_mask"], bool)]),
+        E=fit["E"],
+        cam2_from_cam1=fit["cam2_from_cam1"],
+        inlier_matches=np.ascontiguousarray(rows[np.asarray(fit["inlier_mask"], bool)]),
     )
 
 
@@ -245,7 +238,7 @@ def _rays(side: ImagePoints, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
 
 
 def has_enough(inliers: int, matches: int, params: VerifyParams) -> bool:
-    """Tell whether so many verified matches make a verified pair."""
+    """Tell whether this many verified matches make a verified pair."""
     return inliers >= params.min_inliers and inliers >= params.min_inlier_ratio * matches
 
 
@@ -255,7 +248,7 @@ def no_geometry() -> Any:
     return pycolmap.TwoViewGeometry(config=int(pycolmap.TwoViewGeometryConfiguration.DEGENERATE))
 
 
-__all__ = ["VerifiedPair", "VerifyOutcome", "VerifyParams", "verify"]
+# --- all pairs of a database
 
 
 AT_ONCE = 64
@@ -264,7 +257,7 @@ KEPT_IMAGES = 512
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPair:
-    """How many matches of two images were verified; none, where the pair was refused. COLMAP's word for the kind."""
+    """Matches of two images and how many were verified, 0 for a refused pair; ``configuration`` is COLMAP's word."""
 
     names: tuple[str, str]
     matches: int
@@ -274,7 +267,7 @@ class VerifiedPair:
 
 @dataclass(frozen=True, slots=True)
 class VerifyOutcome:
-    """What became of every matched pair of a database."""
+    """Results of all matched pairs of a database."""
 
     pairs: tuple[VerifiedPair, ...] = ()
 
@@ -312,23 +305,23 @@ def verify(
     params, pycolmap = params or VerifyParams(), load_pycolmap()
     estimate = estimator(params) if poses is None else known_geometry(params, poses)
     pairs: list[VerifiedPair] = []
-    with pycolmap.Database.open(str(database)) as opened:
-        images = {image.image_id: image for image in opened.read_all_images()}
+    with pycolmap.Database.open(str(database)) as file:
+        images = {image.image_id: image for image in file.read_all_images()}
 
         @lru_cache(KEPT_IMAGES)
         def side(number: int) -> ImagePoints:
-            camera = opened.read_camera(images[number].camera_id)
-            points = np.asarray(opened.read_keypoints(number), np.float64).reshape(-1, 2)
+            camera = file.read_camera(images[number].camera_id)
+            points = np.asarray(file.read_keypoints(number), np.float64).reshape(-1, 2)
             return ImagePoints(images[number].name, camera, points)
 
         def task(pair_id: int) -> tuple[tuple[int, int], ImagePoints, ImagePoints, NDArray[np.uint32]]:
             first, second = pycolmap.pair_id_to_image_pair(pair_id)
-            return (first, second), side(first), side(second), opened.read_matches(first, second)
+            return (first, second), side(first), side(second), file.read_matches(first, second)
 
-        pair_ids = sorted(opened.read_num_matches()[0])
+        pair_ids = sorted(file.read_num_matches()[0])
         with ThreadPoolExecutor(params.threads or os.cpu_count() or 1) as pool:
             for (numbers, side0, side1, rows), geometry in progress(_mapped(pool, estimate, map(task, pair_ids))):
-                opened.write_two_view_geometry(*numbers, geometry)
+                file.write_two_view_geometry(*numbers, geometry)
                 kind = pycolmap.TwoViewGeometryConfiguration(int(geometry.config)).name.lower()
                 inliers = len(geometry.inlier_matches)
                 pairs.append(VerifiedPair((side0.name, side1.name), len(rows), inliers, kind))

@@ -26,7 +26,7 @@ CACHE_BYTES = 512 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """What matching must know of an image beside its features: their ``count``, and what tells it from others."""
+    """Facts of an image that matching needs beside its features: their ``count``, and what tells it from others."""
 
     count: int
     dim: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the work of many pairs can go: processes of this machine, or the machines of a dask cluster.
+"""Executors for many pairs: processes of this machine, or the machines of a dask cluster.
 
 Both come as an Executor of ``concurrent.futures``. Knows nothing about matching.
 """
@@ -26,7 +26,7 @@ PATIENCE = 20
 
 @contextmanager
 def local_processes(count: int) -> Iterator[Executor]:
-    """Give processes of this machine, which end with this one whatever ends it."""
+    """Give processes of this machine, which end with this process whatever ends it."""
     from multiprocessing import get_context
 
     if count < 1:
@@ -85,7 +85,7 @@ def dask_cluster(address: str, tls: TlsFiles | None = None) -> Iterator[tuple[Ex
         )
     if not address.startswith("tls://") and not _is_local(address):
         warnings.warn(
-            f"{address} is not encrypted: whoever reaches the scheduler can run programs on its workers; see "
+            f"{address} is not encrypted: anyone who reaches the scheduler can run programs on its workers; see "
             f"docs/matches.md on tls://",
             stacklevel=3,
         )

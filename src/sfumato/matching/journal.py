@@ -186,9 +186,9 @@ def refuse_inputs(output: str | os.PathLike[str], inputs: Mapping[str, str | os.
                 raise FileError(f"cannot write to {output}: it is {what}, {path}; choose another output")
 
 
-def _is_same(one: Path, other: Path) -> bool:
+def _is_same(first: Path, second: Path) -> bool:
     try:
-        return os.path.samefile(one, other)
+        return os.path.samefile(first, second)
     except OSError:  # one of them is not there
         return False
 

@@ -30,7 +30,7 @@ ADVICE = "match again, with --overwrite"
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What a match file was made with: parameters, and the number of features and the checksum of each image."""
+    """Parameters that a match file was made with, and the number of features and the checksum of each image."""
 
     parameters: Mapping[str, Any]
     images: Mapping[str, tuple[int, str]] = field(default_factory=dict)

@@ -182,7 +182,7 @@ class MatchWriter:
 
     def _salvage(self, journal: Journal) -> None:
         """Take over the pairs of an interrupted run; what the images cannot have is matched again."""
-        refused: list[Pair] = []
+        impossible: list[Pair] = []
         for address, entry in journal.salvage():
             for name, checksum in zip(entry.names, entry.checksums, strict=True):
                 if name not in self.images.archive or self._is_other(name, checksum):
@@ -194,12 +194,12 @@ class MatchWriter:
                 self._refuse_impossible(entry)
                 self.expect(entry.names)
             except InputError:
-                refused.append(entry.names)
+                impossible.append(entry.names)
                 continue
             if entry.names not in self.done:
                 self._remember(address, entry)
-        if refused:
-            _warn("%s holds matches that the images cannot have", journal.path, refused)
+        if impossible:
+            _warn("%s holds matches that the images cannot have", journal.path, impossible)
 
     def _refuse_impossible(self, entry: PairRecord) -> None:
         """Refuse an entry with rows that its images do not have, or with other numbers of them."""
@@ -329,8 +329,8 @@ def _write_pair(file: Any, entry: PairRecord) -> None:
     group.create_dataset(DISTANCES, data=distances)
 
 
-def _differ(key: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return (key in one) != (key in other) or one.get(key) != other.get(key)
+def _differ(key: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    return (key in first) != (key in second) or first.get(key) != second.get(key)
 
 
 def _warn(what: str, path: Path, pairs: list[Pair]) -> None:

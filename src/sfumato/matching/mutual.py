@@ -21,9 +21,7 @@ from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
 from sfumato.types.scene import Matches
 
-# ----------------------------------------------------------------
-# What may be matched: concealed features, subspaces, or points given as plain arrays
-# Never imports the clear types: clear descriptors come as arrays, on the device that made them.
+# --- what may be matched: concealed features, subspaces, or points given as plain arrays
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -56,7 +54,7 @@ def side_of(value: Any, name: str) -> Side:
 def check_pair(a: Side, b: Side) -> None:
     """Refuse sides that live in different spaces: of other dimensions, of other descriptors, or of other encoders.
 
-    Of plain arrays it is not known through which encoders they went: whoever gives them must know.
+    Plain arrays do not say through which encoders they went: their caller must know.
     """
     if a.extractor is not None and b.extractor is not None and not a.extractor.matches(b.extractor):
         raise InputError(f"a and b hold different descriptors: {a.extractor.name} and {b.extractor.name}")
@@ -84,15 +82,11 @@ def warn_if_void(a: Side, b: Side) -> None:
         )
 
 
-# ----------------------------------------------------------------
-# How near two sealed features must be to be a match: nearer than unrelated ones come by chance
-# Bits of unrelated descriptors agree like throws of a coin, so that it is known how near the nearest of many comes
-# though
-# none is right. Of clear or lifted features nothing of the kind is known: there every nearest counts, as ever.
+# --- the distance within which two sealed features match: nearer than unrelated ones come by chance
 
 
 FALSE_ALARMS = 0.1
-"""A feature is matched where at most so many unrelated ones would be expected as near, of all there are."""
+"""Unrelated features expected as near as a match, among all candidates. Their bits agree like throws of a coin."""
 
 
 def chance_limit(recipe: Recipe | None, count: int) -> float | None:
@@ -118,7 +112,7 @@ def _limit(bits: int, count: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchParams:
-    """What counts as a match. ``ratio`` and ``max_distance`` apply to distances, not to their squares.
+    """Conditions of a match. ``ratio`` and ``max_distance`` apply to distances, not to their squares.
 
     With ``mutual``, each of two matched rows is the nearest of the other, and a ratio is asked of both directions;
     without, every row of the first side is matched with its nearest. ``threads``: None means the cores there are.
@@ -168,11 +162,10 @@ def match(
     ``a`` and ``b``: ConcealedFeatures, Subspaces, or points of shape (N, n), clear descriptors that stay on the device;
     their dimensions may differ. The distance is the least distance of a point of one to a point of the other (Eq. 2).
     ``mutual``: each of two matched rows is the nearest of the other; otherwise every row of ``a`` gets its nearest.
-    ``ratio``: the nearest must be at most so many times as far as the second nearest, from both sides if mutual.
-    ``max_distance``: and at most so far. By default sealed features, of which it is known, match only where they are
-    nearer than unrelated ones come by chance (``inf`` takes all), and of others every nearest counts. ``threads``: None
-    takes the cores there are. ``device``: a torch device such as "cuda" does the products there; the result is the
-    same.
+    ``ratio``: the nearest must be at most this many times as far as the second nearest, from both sides if mutual.
+    ``max_distance``: and at most this far. By default sealed features match only where they are nearer than unrelated
+    ones come by chance (``inf`` takes all); of others every nearest counts. ``threads``: None takes all cores.
+    ``device``: a torch device such as "cuda" does the products there; the result is the same.
 
     Raises InputError for sides of different spaces or descriptors. Warns (VoidDistanceWarning) where subspaces are so
     large that all of them meet.
@@ -220,10 +213,10 @@ def nearest_prepared(
     queries: SubspaceSet, references: SubspaceSet, k: int, params: MatchParams
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return the same as ``nearest`` for sides that were prepared before, so that many questions share the work."""
-    found = run_search(queries, references, (k, 0), params)
-    missing = k - found.rows0.shape[1]
-    distances = np.pad(np.sqrt(found.squared0).astype(np.float32), ((0, 0), (0, missing)), constant_values=np.inf)
-    return distances, np.pad(found.rows0, ((0, 0), (0, missing)), constant_values=-1)
+    result = run_search(queries, references, (k, 0), params)
+    missing = k - result.rows0.shape[1]
+    distances = np.pad(np.sqrt(result.squared0).astype(np.float32), ((0, 0), (0, missing)), constant_values=np.inf)
+    return distances, np.pad(result.rows0, ((0, 0), (0, missing)), constant_values=-1)
 
 
 def match_prepared(a: SubspaceSet, b: SubspaceSet, params: MatchParams, recipe: Recipe | None = None) -> Matches:
@@ -258,21 +251,21 @@ def limit_of(params: MatchParams) -> float:
     return farthest * farthest * (1 + 1e-9)
 
 
-def select(found: Neighbours, params: MatchParams) -> Matches:
+def select(result: Neighbours, params: MatchParams) -> Matches:
     """Choose the matches among the nearest of each row."""
-    squared, other = found.squared0, found.rows0
+    squared, other = result.squared0, result.rows0
     if other.size == 0:
         return Matches(np.zeros((0, 2), np.int32), np.zeros(0, np.float32))
     rows, first = np.arange(len(other)), other[:, 0]
     good: NDArray[np.bool_] = first >= 0
     if params.mutual:
-        good &= found.rows1[first, 0] == rows
+        good &= result.rows1[first, 0] == rows
     if params.max_distance is not None:
         good &= np.sqrt(squared[:, 0]) <= params.max_distance
     if params.ratio is not None:
         good &= passes_ratio(squared, params.ratio)
         if params.mutual:
-            good &= passes_ratio(found.squared1, params.ratio)[first]
+            good &= passes_ratio(result.squared1, params.ratio)[first]
     pairs = np.stack([rows[good], first[good]], axis=1)
     return Matches(pairs.astype(np.int32), np.sqrt(squared[good, 0]).astype(np.float32))
 

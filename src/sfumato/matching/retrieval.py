@@ -42,7 +42,7 @@ ROWS_AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievalParams:
-    """How images vote: each subspace for this many words; ``threads`` and ``device`` as in ``sfumato.match``."""
+    """Settings of votes: the words each subspace votes for; ``threads`` and ``device`` as in ``sfumato.match``."""
 
     votes: int = VOTES
     threads: int | None = None
@@ -220,7 +220,7 @@ def nearest_images(queries: Signatures, references: Signatures, count: int) -> N
 
 
 def _either_way(rows: NDArray[np.int64]) -> Iterable[tuple[int, int]]:
-    """Yield the pairs of an image and one of its nearest, ``rows`` (N, count), each once whoever names it."""
+    """Yield the pairs of an image and one of its nearest, ``rows`` (N, count), each once, whichever image names it."""
     own = np.repeat(np.arange(len(rows)), rows.shape[1])[rows.ravel() >= 0]
     other = rows[rows >= 0]
     low, high = np.minimum(own, other), np.maximum(own, other)
@@ -280,7 +280,7 @@ def _weighed(cleaned: Floats) -> Floats:
 
 
 def _best(scores: Floats, rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return the ``rows`` of the ``count`` highest scores of each line, highest first, -1 where there is none."""
+    """Return the ``rows`` of the ``count`` highest scores of each line, highest first, -1 where there are fewer."""
     order = np.argsort(-scores, axis=1, kind="stable")[:, :count]  # of equals the first
     is_there = np.isfinite(np.take_along_axis(scores, order, axis=1))
     best = np.where(is_there, rows[order], -1)
@@ -318,9 +318,9 @@ def _bundled(side: Side, name: str) -> Codebook:
 
 
 def _check(side: Side, name: str, codebook: Codebook) -> None:
-    mine, words = side.origin.shape[1], codebook.words.shape[1]
-    if mine != words:
-        raise InputError(f"image {name!r:.200} has {mine} dimensions, the codebook {words}: give one of its kind")
+    width, words = side.origin.shape[1], codebook.words.shape[1]
+    if width != words:
+        raise InputError(f"image {name!r:.200} has {width} dimensions, the codebook {words}: give one of its kind")
     if side.extractor is not None and not side.extractor.matches(codebook.extractor):
         raise InputError(
             f"image {name!r:.200} holds {side.extractor.name}, the codebook words of {codebook.extractor.name}: give "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indexes of whole archives: every entry is a feature of an image, and its id says which.
+"""Indexes of archives: every entry is a feature of an image, and its id says which.
 
 The id of feature f of image number i is i * 2 ** 32 + f; the names of the images stand in the index. Knows concealed
 features only.
@@ -111,8 +111,8 @@ def votes(index: Index, answer: ImageAnswer) -> list[tuple[str, int]]:
 
 def _read(images: Images, progress: Progress) -> tuple[list[str], list[ConcealedFeatures]]:
     """Return names and features of the images that have any."""
-    found = [(name, features) for name in progress(images) for features in [images[name]] if len(features)]
-    return [name for name, _ in found], [features for _, features in found]
+    features_of = [(name, features) for name in progress(images) for features in [images[name]] if len(features)]
+    return [name for name, _ in features_of], [features for _, features in features_of]
 
 
 def _ids(parts: list[ConcealedFeatures], first: int) -> list[NDArray[np.int64]]:
@@ -127,8 +127,7 @@ def _present(index: Index) -> dict[str, int]:
     return {entries.names[number]: int(number) for number in numbers if number < len(entries.names)}
 
 
-# ----------------------------------------------------------------
-# What the file of an index holds, in counts and sizes; never a value of an entry
+# --- the summary of an index: counts and sizes, never a value of an entry
 
 
 LEFT_OUT = ("threads", "points")
@@ -166,12 +165,12 @@ def summarise(path: str | os.PathLike[str], *, check: bool = False) -> IndexSumm
     """
     if check:
         load(path)
-    chosen, metric, params, entries = load_entries(path)
+    kind_type, metric, params, entries = load_entries(path)
     names = [field.name for field in fields(params) if field.name not in LEFT_OUT]
     alive, source = entries.alive_ids(), entries.source
     return IndexSummary(
         size_bytes=Path(path).stat().st_size,
-        kind=chosen.kind,
+        kind=kind_type.kind,
         metric=metric,
         params={name: getattr(params, name) for name in names},
         dim=entries.dim,
@@ -187,10 +186,10 @@ def summarise(path: str | os.PathLike[str], *, check: bool = False) -> IndexSumm
 
 
 def _dimensions(entries: Entries) -> dict[int, int]:
-    found = Counter[int]()
+    counts = Counter[int]()
     for segment in entries.segments:
-        found[segment.dim] += int(np.count_nonzero(entries.alive[segment.start : segment.stop]))
-    return {dim: count for dim, count in sorted(found.items()) if count}
+        counts[segment.dim] += int(np.count_nonzero(entries.alive[segment.start : segment.stop]))
+    return {dim: count for dim, count in sorted(counts.items()) if count}
 
 
 def _images(entries: Entries) -> dict[str, int]:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an index holds: subspaces in segments of one dimension m each, their ids, and which were removed.
+"""Entries of an index: subspaces in segments of one dimension m each, their ids, and which were removed.
 
 A row is a number an entry keeps for life: 0 to ``total`` - 1 in the order of adding. Rows of removed entries stay, and
-are passed over. Subspaces are held as given, not copied, or mapped from a file. Knows nothing about how they are found.
+are passed over. Subspaces are not copied, or are mapped from a file. Knows nothing about how they are
+found. Never imports the clear types: clear descriptors come as arrays, on the device that made them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,9 +21,7 @@ from sfumato.types.arrays import frozen_array, whole_number
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 from sfumato.types.extractor import Extractor
 
-# ----------------------------------------------------------------
-# What may be indexed and asked for: concealed features, subspaces, points, or a list of these of any dimensions
-# Never imports the clear types: clear descriptors come as arrays, on the device that made them.
+# --- what may be indexed and searched for: concealed features, subspaces, points, or a list of these
 
 
 Floats = NDArray[np.float32]
@@ -52,13 +51,13 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class DescriptorSpace:
-    """Of which descriptors subspaces are, and through which encoders they went."""
+    """Kind of the descriptors behind subspaces, and the encoders they went through."""
 
     extractor: Extractor
     space: str
 
     def check(self, other: "DescriptorSpace | None") -> None:
-        """Refuse descriptors of another kind or encoder. Of plain arrays nothing is known."""
+        """Refuse descriptors of another kind or encoder; plain arrays say nothing about theirs."""
         if other is None:
             return
         if not self.extractor.matches(other.extractor):
@@ -71,7 +70,7 @@ class DescriptorSpace:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class SubspaceBlocks:
-    """Subspaces as given: a block for each dimension, how many there are, the dimension n, where they come from."""
+    """Subspaces by dimension: a block for each, their ``count``, the dimension n, and the space they are of."""
 
     blocks: tuple[Block, ...]
     count: int
@@ -141,28 +140,28 @@ def _linear(side: Side, name: str, start: int) -> Side:
 
 
 def _source(sides: list[Side], name: str) -> DescriptorSpace | None:
-    """Return where all sides come from; InputError where they differ."""
-    found: DescriptorSpace | None = None
+    """Return the space of all sides; InputError where they differ."""
+    space: DescriptorSpace | None = None
     for number, side in enumerate(sides):
         if side.extractor is None or side.recipe is None:
             continue
-        mine = DescriptorSpace(side.extractor, side.recipe.space)
-        if found is None:
-            found = mine
-        elif not found.extractor.matches(mine.extractor) or found.space != mine.space:
+        side_space = DescriptorSpace(side.extractor, side.recipe.space)
+        if space is None:
+            space = side_space
+        elif not space.extractor.matches(side_space.extractor) or space.space != side_space.space:
             raise InputError(
-                f"{name}[{number}] holds descriptors of {mine.extractor.name} in the space {mine.space!r:.80}, others "
-                f"of {found.extractor.name} in {found.space!r:.80}: make an index for each"
+                f"{name}[{number}] holds descriptors of {side_space.extractor.name} in the space "
+                f"{side_space.space!r:.80}, others of {space.extractor.name} in {space.space!r:.80}: index them apart"
             )
-    return found
+    return space
 
 
 def check_k(k: Any) -> int:
     """Return k as a plain integer of 1 or more."""
-    wanted = whole_number(k, "k")
-    if not 1 <= wanted <= LARGEST_K:
-        raise InputError(f"k: expected a whole number of 1 or more, below 2 ** 31, got {wanted}")
-    return wanted
+    number = whole_number(k, "k")
+    if not 1 <= number <= LARGEST_K:
+        raise InputError(f"k: expected a whole number of 1 or more, below 2 ** 31, got {number}")
+    return number
 
 
 def check_effort(effort: Any) -> float | None:
@@ -176,9 +175,7 @@ def check_effort(effort: Any) -> float | None:
     return float(effort)
 
 
-# ----------------------------------------------------------------
-# What near means: the least distance of affine subspaces, or the principal angles of linear ones. In float64
-# Knows arrays only. Equation numbers of "angle" are those of the Grassmannian hashing paper.
+# --- metrics, in float64; equation numbers of "angle" are those of the Grassmannian hashing paper
 
 
 METRICS = {
@@ -309,28 +306,28 @@ class Entries:
 
     @property
     def total(self) -> int:
-        """How many rows there are, removed ones among them."""
+        """The number of rows, removed ones included."""
         return len(self.alive)
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the subspaces themselves take."""
+        """The bytes of the subspaces themselves."""
         return sum(segment.origin.nbytes + segment.basis.nbytes for segment in self.segments)
 
-    def add(self, given: SubspaceBlocks, ids: ArrayLike | None = None) -> tuple[Ints, range]:
+    def add(self, blocks: SubspaceBlocks, ids: ArrayLike | None = None) -> tuple[Ints, range]:
         """Append subspaces; return their ids in the order given, and their rows. Nothing is changed by an error."""
-        if given.dim != self.dim:
-            raise InputError(f"the index holds subspaces of R^{self.dim}, these are of R^{given.dim}")
-        if self.total + given.count > LARGEST:
+        if blocks.dim != self.dim:
+            raise InputError(f"the index holds subspaces of R^{self.dim}, these are of R^{blocks.dim}")
+        if self.total + blocks.count > LARGEST:
             raise InputError(f"an index holds at most {LARGEST} entries: put more into shards")
         if self.source is not None:
-            self.source.check(given.source)
-        new = self._new_ids(given.count, ids)
+            self.source.check(blocks.source)
+        new = self._new_ids(blocks.count, ids)
         first = self.total
-        for block in given.blocks:
+        for block in blocks.blocks:
             self._append(block, new[block.places])
-        self.alive = np.concatenate([self.alive, np.ones(given.count, bool)])
-        self.source = self.source or given.source
+        self.alive = np.concatenate([self.alive, np.ones(blocks.count, bool)])
+        self.source = self.source or blocks.source
         self.next_id = max(self.next_id, int(new.max(initial=-1)) + 1)
         return new, range(first, self.total)
 
@@ -350,9 +347,9 @@ class Entries:
         new = frozen_array(ids, "ids", (count,), np.int64)
         if new.size and not 0 <= new.min() <= new.max() < LARGEST_ID:
             raise InputError(f"ids: expected numbers from 0 to {LARGEST_ID - 1}")
-        twice = count - len(np.unique(new))
-        if twice:
-            raise InputError(f"ids: {twice} are given more than once; every entry needs an id of its own")
+        repeats = count - len(np.unique(new))
+        if repeats:
+            raise InputError(f"ids: {repeats} are given more than once; every entry needs an id of its own")
         known = sum(int(np.isin(part.ids[self.alive[part.start : part.stop]], new).sum()) for part in self.segments)
         if known:
             raise InputError(f"ids: {known} of {count} are in the index already; remove those entries first")
@@ -376,11 +373,11 @@ class Entries:
 
     def remove(self, ids: ArrayLike) -> Ints:
         """Take out entries by their ids; return their rows. Ids that are not there are passed over."""
-        wanted = np.atleast_1d(np.asarray(ids))
-        if wanted.size and wanted.dtype.kind not in "iu":
-            raise InputError(f"ids: expected integers, got dtype {wanted.dtype}")
-        found = [part.start + np.flatnonzero(np.isin(part.ids, wanted)) for part in self.segments]
-        rows = np.concatenate([np.zeros(0, np.int64), *found])
+        numbers = np.atleast_1d(np.asarray(ids))
+        if numbers.size and numbers.dtype.kind not in "iu":
+            raise InputError(f"ids: expected integers, got dtype {numbers.dtype}")
+        parts = [part.start + np.flatnonzero(np.isin(part.ids, numbers)) for part in self.segments]
+        rows = np.concatenate([np.zeros(0, np.int64), *parts])
         rows = np.asarray(rows[self.alive[rows]])
         self.alive = self.alive.copy()  # a search under way goes on with what it began with
         self.alive[rows] = False
@@ -394,8 +391,8 @@ class Entries:
         """Return the ids of rows; -1 for -1."""
         result = np.full(rows.shape, -1, np.int64)
         for segment in self.segments:
-            mine = (rows >= segment.start) & (rows < segment.stop)
-            result[mine] = segment.ids[rows[mine] - segment.start]
+            inside = (rows >= segment.start) & (rows < segment.stop)
+            result[inside] = segment.ids[rows[inside] - segment.start]
         return result
 
     def distances(self, metric: str, block: Block, i: Ints, rows: Ints) -> NDArray[np.float64]:
@@ -404,9 +401,9 @@ class Entries:
             return self._of_segment(self.segments[0], metric, block, i, rows)
         result = np.empty(len(i))
         for segment in self.segments:
-            mine = np.flatnonzero((rows >= segment.start) & (rows < segment.stop))
-            if mine.size:
-                result[mine] = self._of_segment(segment, metric, block, i[mine], rows[mine])
+            inside = np.flatnonzero((rows >= segment.start) & (rows < segment.stop))
+            if inside.size:
+                result[inside] = self._of_segment(segment, metric, block, i[inside], rows[inside])
         return result
 
     def _of_segment(self, segment: Segment, metric: str, block: Block, i: Ints, rows: Ints) -> NDArray[np.float64]:

@@ -71,9 +71,9 @@ class ExactIndex(Index):
         looked_at, evaluated = len(block) * len(self), 0
         parts = []
         for segment in self.entries.segments:
-            found = self._by_angle(segment, block, k) if self.metric == "angle" else self._scan(segment, block, k)
-            parts.append(found[:2])
-            evaluated += found[2]
+            answer = self._by_angle(segment, block, k) if self.metric == "angle" else self._scan(segment, block, k)
+            parts.append(answer[:2])
+            evaluated += answer[2]
         if len(parts) == 1:
             best, where = parts[0]
             missing = ((0, 0), (0, k - best.shape[1]))
@@ -96,17 +96,19 @@ class ExactIndex(Index):
         made = self._prepared  # a search under way keeps what it began with
         if segment.start not in made:
             rows = np.flatnonzero(self.entries.alive[segment.start : segment.stop])
-            whole = len(rows) == len(segment)
-            origin, basis = (segment.origin, segment.basis) if whole else (segment.origin[rows], segment.basis[rows])
+            is_complete = len(rows) == len(segment)
+            origin, basis = (
+                (segment.origin, segment.basis) if is_complete else (segment.origin[rows], segment.basis[rows])
+            )
             side = prepare(origin, basis)
             if len(rows):
                 side.frame = Frame.of(origin)
             made[segment.start] = SmallBatchSearch(side), rows + segment.start
-        few, rows = made[segment.start]
-        if block.dim == 0 and few.serves(block.origin, k):
-            squared, nearest, decided = few.nearest(block.origin, k, self.params.threads)
+        small_batch, rows = made[segment.start]
+        if block.dim == 0 and small_batch.serves(block.origin, k):
+            squared, nearest, decided = small_batch.nearest(block.origin, k, self.params.threads)
             return np.sqrt(squared), rows[nearest], decided
-        found = search(prepare(block.origin, block.basis), few.references, (k, 0), threads=self.params.threads)
+        found = search(prepare(block.origin, block.basis), small_batch.references, (k, 0), threads=self.params.threads)
         where = np.where(found.rows0 >= 0, rows[found.rows0] if len(rows) else -1, -1)
         return np.sqrt(found.squared0), where, found.decided
 
@@ -119,8 +121,8 @@ class ExactIndex(Index):
             return np.zeros((len(block), 0)), np.zeros((len(block), 0), np.int64), 0
         for start in range(0, len(block), step):
             rough = rough_angles(block.basis[start : start + step], segment.basis)[:, alive]
-            kept = min(k, rough.shape[1])
-            limits = np.partition(rough, kept - 1, axis=1)[:, kept - 1 : kept]
+            count = min(k, rough.shape[1])
+            limits = np.partition(rough, count - 1, axis=1)[:, count - 1 : count]
             i, at = np.nonzero(rough <= limits + SLACK * np.sqrt(min(block.dim, segment.dim)))
             pairs.append((i + start, segment.start + alive[at]))
         i, rows = (np.concatenate(part) for part in zip(*pairs, strict=True))

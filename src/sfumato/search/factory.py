@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making an index of some kind, and reading one back. Knows which kinds there are."""
+"""Kinds of index: making one, and reading one back from its file."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -38,12 +38,12 @@ def build(
     >>> index.search(np.array([[0.0, 2.0, 0.0]]), k=2)[1].tolist()
     [[1, 0]]
     """
-    chosen, name = kind_class(kind), check_metric(metric)
-    settings = check_params(chosen, params)
-    given = read_blocks(subspaces, "subspaces", name)
-    entries = Entries(given.dim, given.source)
-    entries.add(given, ids)
-    return chosen.build(entries, name, settings)
+    kind_type, name = kind_class(kind), check_metric(metric)
+    settings = check_params(kind_type, params)
+    blocks = read_blocks(subspaces, "subspaces", name)
+    entries = Entries(blocks.dim, blocks.source)
+    entries.add(blocks, ids)
+    return kind_type.build(entries, name, settings)
 
 
 def load(path: str | os.PathLike[str], *, verify: bool = True) -> Index:
@@ -55,11 +55,11 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> Index:
     """
     header, arrays = read_arrays(path, verify=verify)
     with _explained(path):
-        chosen, params = _kind_and_params(header)
+        kind_type, params = _kind_and_params(header)
         entries = Entries.restore(part_of(arrays, "entries"), header["entries"])
         if verify:
             entries.refuse_nonsense()
-        return chosen.restore(entries, header["metric"], params, part_of(arrays, chosen.kind), header["settings"])
+        return kind_type.restore(entries, header["metric"], params, part_of(arrays, kind_type.kind), header["settings"])
 
 
 def load_entries(path: str | os.PathLike[str]) -> tuple[type[Index], str, Any, Entries]:
@@ -69,17 +69,17 @@ def load_entries(path: str | os.PathLike[str]) -> tuple[type[Index], str, Any, E
     """
     header, arrays = read_arrays(path, verify=False)
     with _explained(path):
-        chosen, params = _kind_and_params(header)
+        kind_type, params = _kind_and_params(header)
         entries = Entries.restore(part_of(arrays, "entries"), header["entries"])
-        return chosen, header["metric"], params, entries
+        return kind_type, header["metric"], params, entries
 
 
 def _kind_and_params(header: Mapping[str, Any]) -> tuple[type[Index], Any]:
-    chosen = kind_class(header["kind"])
+    kind_type = kind_class(header["kind"])
     if header["metric"] not in METRICS:
         raise FileError("unknown metric")
-    told = {name: value for name, value in header["params"].items() if name != "threads"}  # another machine's
-    return chosen, check_params(chosen, told)
+    params = {name: value for name, value in header["params"].items() if name != "threads"}  # another machine's
+    return kind_type, check_params(kind_type, params)
 
 
 @contextmanager
@@ -123,18 +123,18 @@ def kind_class(kind: Any) -> type[Index]:
     raise InputError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r:.80}{close}")
 
 
-def check_params(chosen: type[Index], params: Any) -> Any:
+def check_params(kind_type: type[Index], params: Any) -> Any:
     """Return parameters of a kind from None, a mapping, or the kind's own dataclass."""
-    wanted = chosen.params_type
+    params_type = kind_type.params_type
     if params is None:
-        return wanted()
-    if isinstance(params, wanted):
+        return params_type()
+    if isinstance(params, params_type):
         return params
     if not isinstance(params, Mapping):
-        raise InputError(f"params: expected a mapping or {wanted.__name__}, got {type(params).__name__}")
-    known = [field.name for field in fields(wanted)]
+        raise InputError(f"params: expected a mapping or {params_type.__name__}, got {type(params).__name__}")
+    known = [field.name for field in fields(params_type)]
     for name in params:
         if name not in known:
             hint = suggest(name, known) if isinstance(name, str) else ""
-            raise InputError(f"params: {chosen.kind} has no {name!r:.80}{hint}; it has {', '.join(known) or 'none'}")
-    return wanted(**params)
+            raise InputError(f"params: {kind_type.kind} has no {name!r:.80}{hint}; it has {', '.join(known) or 'none'}")
+    return params_type(**params)

@@ -3,7 +3,7 @@
 
 16 bytes ``sfumato-index`` and a version; two 64-bit numbers, the length of the header and its checksum; the header;
 then the arrays, each on a boundary of 64 bytes, in the order of the header, which tells type, shape, place and CRC-32
-of each. Little-endian. A CRC finds damage, not malice: whoever restores an index checks what its arrays point to.
+of each. Little-endian. A CRC finds damage, not malice: the kind that restores an index checks what its arrays point to.
 """
 
 import json
@@ -97,12 +97,12 @@ def read_arrays(path: str | os.PathLike[str], *, verify: bool = True) -> tuple[d
     if end != size:
         raise FileError(f"{place}: {size} bytes long, and should have {end}; {ADVICE}")
     sums = {name: checksum for name, (_, checksum) in arrays.items()}
-    found = {name: array for name, (array, _) in arrays.items()}
+    mapped = {name: array for name, (array, _) in arrays.items()}
     if verify:
-        for name, array in found.items():
+        for name, array in mapped.items():
             if zlib.crc32(_bytes(array)) != sums[name]:
                 raise FileError(f"{place}: damaged, the checksum of {name!r:.80} differs; {ADVICE}")
-    return header, found
+    return header, mapped
 
 
 def _read_header(place: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:

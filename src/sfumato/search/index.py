@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every kind of index shares: ids, exact re-ranking, counting, adding, removing and saving.
+"""Index of subspaces, as every kind shares it: ids, exact re-ranking, counting, adding, removing and saving.
 
 A kind supplies candidates, and nothing else: whatever it proposes is compared exactly, so that distances are always
 true ones. What it fails to propose is not found: an answer may be incomplete, or empty.
@@ -20,12 +20,12 @@ from sfumato.search.entries import Block, Entries, SubspaceBlocks, check_effort,
 Ints = NDArray[np.int64]
 
 MOST_ANSWERS = 2**27
-"""Beyond so many, answers that cannot be found are refused instead of padded."""
+"""Beyond this many, answers that cannot be found are refused instead of padded."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchStats:
-    """What a search did: entries ``looked_at`` by bound, key or code, ``evaluated`` exactly; ``empty`` answers."""
+    """Counts of a search: entries ``looked_at`` by bound, key or code, ``evaluated`` exactly; ``empty`` answers."""
 
     queries: int = 0
     looked_at: int = 0
@@ -73,7 +73,7 @@ class Index(ABC):
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the index takes beside the subspaces themselves, 9 an entry for ids and removals included."""
+        """The bytes of the index beside the subspaces themselves, 9 per entry for ids and removals included."""
         return sum(array.nbytes for array in self.arrays().values()) + 9 * self.entries.total
 
     def __len__(self) -> int:
@@ -100,29 +100,31 @@ class Index(ABC):
         self, queries: Any, k: int = 10, effort: float | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], SearchStats]:
         """Return what ``search`` does, and what it took."""
-        given, wanted = self._read(queries), check_k(k)
+        blocks, k = self._read(queries), check_k(k)
         effort = check_effort(effort)
-        kept = min(wanted, max(1, len(self)))
-        if wanted > kept and given.count * wanted > MOST_ANSWERS:
-            raise InputError(f"k: {wanted} answers for {given.count} queries are more than memory should hold, and the "
-                             f"index has {len(self)} entries; ask for {kept} at most")  # fmt: skip
-        distances = np.full((given.count, wanted), np.inf, np.float32)
-        ids = np.full((given.count, wanted), -1, np.int64)
+        present = min(k, max(1, len(self)))
+        if k > present and blocks.count * k > MOST_ANSWERS:
+            raise InputError(
+                f"k: {k} answers for {blocks.count} queries are more than memory should hold, and the index has "
+                f"{len(self)} entries; ask for {present} at most"
+            )
+        distances = np.full((blocks.count, k), np.inf, np.float32)
+        ids = np.full((blocks.count, k), -1, np.int64)
         looked_at = evaluated = 0
-        for block in given.blocks:
+        for block in blocks.blocks:
             if len(block) and len(self):
-                found, rows, counts = self.search_block(block, kept, effort)
-                distances[block.places, :kept] = found
-                ids[block.places, :kept] = self.entries.ids_of(rows)
+                nearest, rows, counts = self.search_block(block, present, effort)
+                distances[block.places, :present] = nearest
+                ids[block.places, :present] = self.entries.ids_of(rows)
                 looked_at, evaluated = looked_at + counts[0], evaluated + counts[1]
         empty = int((ids[:, 0] < 0).sum())
-        return distances, ids, SearchStats(given.count, looked_at, evaluated, empty)
+        return distances, ids, SearchStats(blocks.count, looked_at, evaluated, empty)
 
     def candidates(self, queries: Any, effort: float | None = None) -> list[Ints]:
         """Return for each query the ids that would be compared exactly, ascending."""
-        given, effort = self._read(queries), check_effort(effort)
-        result = [np.zeros(0, np.int64)] * given.count
-        for block in given.blocks:
+        blocks, effort = self._read(queries), check_effort(effort)
+        result = [np.zeros(0, np.int64)] * blocks.count
+        for block in blocks.blocks:
             if len(block) and len(self):
                 i, rows = self._valid(self.propose(block, 1, effort))
                 ids, cuts = self.entries.ids_of(rows), np.searchsorted(i, np.arange(1, len(block)))
@@ -136,10 +138,10 @@ class Index(ABC):
         Raises InputError for another space and for ids that are there already. After an error, an interrupt or where
         memory ends, nothing is added.
         """
-        given = read_blocks(subspaces, "subspaces", self.metric)
+        blocks = read_blocks(subspaces, "subspaces", self.metric)
         before, own = self.entries.state(), dict(vars(self))
         try:
-            new, rows = self.entries.add(given, ids)
+            new, rows = self.entries.add(blocks, ids)
             self.added(rows)
         except BaseException:
             self.entries.go_back(before)
@@ -161,17 +163,17 @@ class Index(ABC):
         write_index(path, self)
 
     def _read(self, queries: Any) -> SubspaceBlocks:
-        given = read_blocks(queries, "queries", self.metric)
-        if given.dim != self.dim:
-            raise InputError(f"queries: the index holds subspaces of R^{self.dim}, these are of R^{given.dim}")
+        blocks = read_blocks(queries, "queries", self.metric)
+        if blocks.dim != self.dim:
+            raise InputError(f"queries: the index holds subspaces of R^{self.dim}, these are of R^{blocks.dim}")
         if self.entries.source is not None:
-            self.entries.source.check(given.source)
-        return given
+            self.entries.source.check(blocks.source)
+        return blocks
 
-    def _valid(self, found: Candidates) -> tuple[Ints, Ints]:
+    def _valid(self, proposed: Candidates) -> tuple[Ints, Ints]:
         """Return pairs sorted by query and row, each once, without removed entries."""
-        keep = self.entries.alive[found.rows]
-        key = np.unique(found.i[keep].astype(np.int64) * self.entries.total + found.rows[keep])
+        keep = self.entries.alive[proposed.rows]
+        key = np.unique(proposed.i[keep].astype(np.int64) * self.entries.total + proposed.rows[keep])
         return key // self.entries.total, key % self.entries.total
 
     def search_block(
@@ -187,7 +189,7 @@ class Index(ABC):
         best, where = best_of_each(i, rows, distances, len(block), k)
         return best, where, (proposed.looked_at, len(i))
 
-    # ------------------------------------------------------------------ what a kind supplies
+    # --- what a kind supplies
 
     @classmethod
     @abstractmethod
@@ -238,7 +240,7 @@ def best_of_each(
     order = np.lexsort((rows, distances, i))
     i, first = i[order], np.searchsorted(i, np.arange(count))
     rank = np.arange(len(i)) - first[i]
-    kept = rank < k
-    best[i[kept], rank[kept]] = distances[order][kept]
-    where[i[kept], rank[kept]] = rows[order][kept]
+    near = rank < k
+    best[i[near], rank[near]] = distances[order][near]
+    where[i[near], rank[near]] = rows[order][near]
     return best, where

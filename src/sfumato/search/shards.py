@@ -136,23 +136,23 @@ def overlapping_spans(spans: Iterable[Span]) -> list[list[Span]]:
 
 def refuse_shared(paths: Sequence[str], ids: Sequence[NDArray[np.int64]]) -> None:
     """Raise InputError, naming two files, if an id is in several of them."""
-    together = np.sort(np.concatenate(ids))
-    twice = together[1:][together[1:] == together[:-1]]
-    holders = [path for path, own in zip(paths, ids, strict=True) if twice.size and (own == twice[0]).any()]
+    merged = np.sort(np.concatenate(ids))
+    repeats = merged[1:][merged[1:] == merged[:-1]]
+    holders = [path for path, own in zip(paths, ids, strict=True) if repeats.size and (own == repeats[0]).any()]
     if len(holders) > 1:  # one alone is damaged, as its search will tell
         raise InputError(
-            f"{holders[0]} and {holders[1]} both have an entry of id {twice[0]}: nobody could tell which one an answer "
-            f"means. Ids must differ in all shards: build_shards numbers them through, or give ids when they are built"
+            f"{holders[0]} and {holders[1]} both have an entry of id {repeats[0]}: an answer could "
+            f"mean either. Ids must differ in all shards: build_shards numbers them, or give ids when they are built"
         )
 
 
 def _state_of(path: str) -> State:
     """Return what tells a file from a changed one; nothing of the kind where there is no file."""
     try:
-        found = os.stat(path)
+        info = os.stat(path)
     except OSError:
         return path, -1, -1  # load says what is wrong
-    return os.path.realpath(path), found.st_size, found.st_mtime_ns
+    return os.path.realpath(path), info.st_size, info.st_mtime_ns
 
 
 def merge(
@@ -175,16 +175,16 @@ def build_shards(
     """
     if isinstance(paths, str | os.PathLike):
         raise InputError("paths: expected one path for each part, got a single path")
-    first, given, places = 0, iter(parts), list(paths)
+    first, remaining, places = 0, iter(parts), list(paths)
     for number, path in enumerate(places):
-        part = next(given, None)
+        part = next(remaining, None)
         if part is None:
             raise InputError(f"parts: expected one for each of {len(places)} paths, got {number}")
         index = build(part, kind, ids=None, **settings)
         _renumber(index, first)
         index.save(path)
         first = index.entries.next_id
-    if next(given, None) is not None:
+    if next(remaining, None) is not None:
         raise InputError(f"parts: there are more of them than the {len(places)} paths")
     return Shards(places)
 

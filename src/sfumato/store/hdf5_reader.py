@@ -115,21 +115,21 @@ def read_group(source: FileBytes, address: int, what: str, limit: int = SMALL_HE
 
 def read_dataset(source: FileBytes, address: int, what: str) -> Dataset:
     """Return the dataset whose object header is at ``address``; its bytes are inside the file."""
-    found: dict[int, bytes] = {}
+    messages: dict[int, bytes] = {}
     for kind, data in _messages(source, address, what, IN_DATASET, SMALL_HEADER):
         if kind in ANYWHERE:
             continue
-        if kind in found:
+        if kind in messages:
             raise InputError(f"{what} is described twice")
-        found[kind] = data
-    if not {hdf5.DATASPACE, hdf5.DATATYPE, hdf5.LAYOUT} <= set(found):
+        messages[kind] = data
+    if not {hdf5.DATASPACE, hdf5.DATATYPE, hdf5.LAYOUT} <= set(messages):
         raise InputError(f"{what} is not a dataset")
-    kinds = [name for name, message in hdf5.ARRAY_TYPES.items() if _same_type(found[hdf5.DATATYPE], message)]
+    kinds = [name for name, message in hdf5.ARRAY_TYPES.items() if _same_type(messages[hdf5.DATATYPE], message)]
     if not kinds:
         raise InputError(f"{what}: its type is neither little-endian float32, float16 nor bytes")
-    shape, used = _shape(found[hdf5.DATASPACE], what)
-    layout = found[hdf5.LAYOUT]
-    if used != len(found[hdf5.DATASPACE]) or len(layout) < 2 or layout[0] not in (3, 4):
+    shape, used = _shape(messages[hdf5.DATASPACE], what)
+    layout = messages[hdf5.LAYOUT]
+    if used != len(messages[hdf5.DATASPACE]) or len(layout) < 2 or layout[0] not in (3, 4):
         raise InputError(f"{what}: its description is not one this version reads")
     if layout[1] != 1 or len(layout) != 18:
         raise InputError(f"{what}: its storage is {LAYOUTS.get(layout[1], 'unknown')}, expected contiguous")
@@ -147,13 +147,13 @@ def read_dataset(source: FileBytes, address: int, what: str) -> Dataset:
 def _messages(source: FileBytes, address: int, what: str, allowed: set[int], limit: int) -> Iterator[tuple[int, bytes]]:
     """Yield type and bytes of the messages of a version 2 object header and its continuations."""
     first, extra = _first_chunk(source, address, what)
-    todo, seen = [first], set()
+    todo, addresses = [first], set()
     while todo:
         begin, size = todo.pop()
         limit -= size
-        if begin in seen or limit < 0:
+        if begin in addresses or limit < 0:
             raise InputError(f"{what}: its object header is too large or runs in a circle")
-        seen.add(begin)
+        addresses.add(begin)
         chunk = source.read(begin, size, what)
         at = 0
         while at + 4 + extra <= size:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an archive says about an image: names, limits, digests, and the rule that nothing clear goes in.
+"""Headers of archived images: names, limits, digests, sealed bits, and the rule that nothing clear goes in.
 
 Knows no file and no HDF5. The other modules of the store turn a ``Header`` into bytes and back;
 docs/format.md is the text both follow.
@@ -22,10 +22,7 @@ from sfumato.types.concealed import CANONICAL, PAYLOADS
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import LARGEST_DIM, Recipe
 
-# ----------------------------------------------------------------
-# Points whose coordinates take two values, as bits: eight to a byte, and back to the last bit
-# Knows arrays, neither files nor recipes. What is unpacked may come from a hostile file: it is checked first, and is
-# never more than 32 times as large as what was packed.
+# --- points whose coordinates take two values, as bits: what is unpacked may come from a hostile file
 
 
 Floats = NDArray[np.float32]
@@ -78,7 +75,7 @@ Described = TypeVar("Described", Recipe, Extractor)
 
 FORMAT = "sfumato-archive"
 VERSION, BITS_VERSION = 1, 2
-"""That of an archive without bits, and of one with them: who knows no bits is told so before an image is read."""
+"""Versions of archives without bits and with them: a reader that knows no bits refuses before it reads an image."""
 PAYLOAD = "subspaces"
 BITS = "bits"
 DTYPES = {"float32": "<f4", "float16": "<f2", BITS: "|u1"}
@@ -125,10 +122,14 @@ class ImageHeader:
         refuse_clear(self.recipe, self.dim)
         if self.dtype == BITS and not self.recipe.is_sealed:
             raise InputError(f"recipe {self.recipe} makes no bits, only a seal does")
-        kept = [link.dim for link in self.recipe.links if link.kind == "compress"]
-        if kept and kept[-1] != self.ambient_dim and self.recipe.links[-1 if self.dim == 0 else -2].kind == "compress":
+        widths = [link.dim for link in self.recipe.links if link.kind == "compress"]
+        if (
+            widths
+            and widths[-1] != self.ambient_dim
+            and self.recipe.links[-1 if self.dim == 0 else -2].kind == "compress"
+        ):
             raise InputError(
-                f"recipe {self.recipe} makes points of {kept[-1]} dimensions, these have {self.ambient_dim}"
+                f"recipe {self.recipe} makes points of {widths[-1]} dimensions, these have {self.ambient_dim}"
             )
 
     @property

@@ -44,7 +44,7 @@ class Method:
 
     def build(self, subspaces: Any, metric: str, seed: int = 0, points: NDArray[np.float32] | None = None) -> Index:
         """Return an index of subspaces; whatever it draws is drawn from ``seed``."""
-        from sfumato.search import build
+        from sfumato.search.factory import build
 
         params = replace(self.params, seed=seed) if hasattr(self.params, "seed") else self.params
         if self.needs_points and points is not None:
