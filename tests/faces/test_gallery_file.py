@@ -79,7 +79,7 @@ def test_an_error_leaves_the_file_as_it_was(path, monkeypatch):
         return len(data)
 
     monkeypatch.setattr(gallery_file.Sink, "write", full)
-    with pytest.raises(FileError, match="No space left on device; it is as it was"), change_gallery(path) as change:
+    with pytest.raises(FileError, match="No space left on device"), change_gallery(path) as change:
         change.after = change.before.revoke(["p0_0"])
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == ["gallery.h5"]
@@ -255,7 +255,7 @@ def test_other_files_are_refused(path, tmp_path):
         file.create_dataset("header", shape=(10,), dtype="u1")
         file.create_dataset("origin", shape=(10**9, 512), dtype="<f4", chunks=(1, 512))
         file.create_dataset("basis", shape=(1, 1, 512), dtype="<f4")
-    with pytest.raises(FileError, match=r"declares another size|one piece"):
+    with pytest.raises(FileError, match=r"header declares|one piece"):
         load_gallery(copy)
     with pytest.raises(FileError, match="cannot be written"), change_gallery(tmp_path / "no" / "folder.h5"):
         pass

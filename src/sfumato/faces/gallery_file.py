@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A gallery as a file: HDF5, written whole, read with suspicion, changed by one writer at a time.
+"""Files of galleries: HDF5, written atomically, read with checks, changed by one writer at a time.
 
-The server's side: holds concealed templates and nothing clear. The format is in docs/faces.md. Arrays: ``header``
-(JSON as bytes), ``origin`` (N, n) and ``basis`` (N, m, n) float32. A change rewrites the file.
+The server's side: concealed templates and nothing clear. The format is in docs/faces.md. Arrays: ``header`` (JSON as
+bytes), ``origin`` (N, n) and ``basis`` (N, m, n) float32. A change rewrites the file.
 """
 
 import hashlib
@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import FileError, InputError, SfumatoError
+from sfumato.errors import FileError, InputError
 from sfumato.faces.compare import Threshold
 from sfumato.faces.gallery import Gallery
 from sfumato.files.atomic import Sink, file_lock
+from sfumato.files.hdf5 import explain_damage, find_plain_arrays, open_hdf5
 from sfumato.types.concealed import ConcealedTemplates, Subspaces
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
@@ -32,14 +33,14 @@ KINDS = {HEADER: ("|u1", 1), ORIGIN: ("<f4", 2), BASIS: ("<f4", 3)}
 KEYS = {"format", "version", "ids", "releases", "recipe", "extractor", "thresholds", "data"}
 LARGEST_HEADER = 2**28
 PRIVATE = 0o600
-"""The mode of a new gallery: its owner's alone."""
+"""The mode of a new gallery: readable by its owner only."""
 
 ADVICE = "restore a copy; templates cannot be made again without releasing a second one"
 
 
 @dataclass(slots=True)
 class GalleryChange:
-    """A gallery on its way to another: ``before`` what the file holds, if it is there; ``after`` what it will hold."""
+    """A change of a gallery: ``before`` is in the file, if there is one; ``after`` will be."""
 
     before: Gallery | None
     after: Gallery | None = None
@@ -47,10 +48,10 @@ class GalleryChange:
 
 @contextmanager
 def change_gallery(path: str | os.PathLike[str]) -> Iterator[GalleryChange]:
-    """Give the gallery of a file to be changed; what ``after`` is set to is written when the block ends.
+    """Change the gallery of a file: the ``after`` that the block sets is written at its end.
 
-    One writer at a time, of all processes: others wait. After an error, Ctrl-C, a kill or a full disk the file is as it
-    was. Readers see the old gallery or the new one.
+    One writer at a time, among all processes: others wait. After an error, Ctrl-C, a kill or a full disk the file is as
+    it was. Readers see the old gallery or the new one.
 
     Raises FileError for a file that cannot be read or written, or if another writer does not finish.
     """
@@ -67,29 +68,22 @@ def load_gallery(path: str | os.PathLike[str]) -> Gallery:
 
     Raises FileError for a file that is missing, damaged, hostile, or of another kind or version.
     """
-    import h5py
-
     source = Path(path)
     if source.is_dir():
         raise FileError(f"{source} is a folder: name the gallery's file, for example {source / 'gallery.h5'}")
     if not source.is_file():
         raise FileError(f"{source}: no such gallery; sfumato enroll makes one")
-    try:
-        with h5py.File(source, "r", locking="best-effort") as file:
-            arrays = _find_arrays(file, source.stat().st_size)
+    with explain_damage(source, ADVICE):
+        with open_hdf5(source) as file:
+            data = find_plain_arrays(file, KINDS, source.stat().st_size)
+            if data[HEADER].size > LARGEST_HEADER:
+                raise InputError("its header is too large")
+            arrays = {key: array[()] for key, array in data.items()}
         return _parse(arrays)
-    except InputError as cause:
-        raise FileError(f"{source}: {cause}; {ADVICE}") from cause
-    except SfumatoError:
-        raise
-    except (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, SystemError) as cause:
-        raise FileError(
-            f"{source} is not a complete gallery: it is damaged, or another kind of file; {ADVICE}"
-        ) from cause
 
 
 def _write(target: Path, gallery: Gallery) -> None:
-    """Write a gallery beside its place, then move it there; who might read the old file may read the new one."""
+    """Write a gallery beside its place, then move it there; access rights stay those of the old file."""
     import h5py
 
     subspaces = gallery.templates.subspaces
@@ -105,7 +99,7 @@ def _write(target: Path, gallery: Gallery) -> None:
         os.replace(part, target)
     except OSError as cause:
         raise FileError(
-            f"{target}: cannot be written: {cause.strerror or cause}; it is as it was; free space and try again"
+            f"{target} cannot be written: {cause.strerror or cause}. It is as it was: free space and try again"
         ) from cause
     finally:
         with suppress(OSError):
@@ -113,7 +107,7 @@ def _write(target: Path, gallery: Gallery) -> None:
 
 
 def _keep_access(part: Path, target: Path) -> None:
-    """Give a file the mode of the one it is to replace, and the owner where that is allowed; a new one is private."""
+    """Give a file the mode of the one it replaces, and the owner where that is allowed; a new one is private."""
     try:
         before = target.stat()
     except FileNotFoundError:
@@ -133,38 +127,14 @@ def _header_text(gallery: Gallery, data: str) -> bytes:
         "releases": dict(gallery.releases),
         "recipe": gallery.recipe.to_json(),
         "extractor": gallery.templates.extractor.to_json(),
-        "thresholds": [one.to_dict() for one in gallery.thresholds],
+        "thresholds": [threshold.to_dict() for threshold in gallery.thresholds],
         "data": data,
     }
     return json.dumps({**content, "checksum": _digest_content(content)}, sort_keys=True).encode("ascii")
 
 
-def _find_arrays(file: Any, size: int) -> dict[str, NDArray[Any]]:
-    """Read the three arrays, each stored plainly and no larger than the file."""
-    import h5py
-
-    if set(file) != set(KINDS):
-        raise InputError("this is another kind of file, not a gallery")
-    arrays = {}
-    for key, (dtype, rank) in KINDS.items():
-        if not isinstance(file.get(key, getlink=True), h5py.HardLink):
-            raise InputError(f"{key} is a link to somewhere else: links are refused")
-        data = file[key]
-        if not isinstance(data, h5py.Dataset) or data.dtype.str != dtype or len(data.shape) != rank:
-            raise InputError(f"{key} is not an array of type {dtype} and {rank} dimensions")
-        if data.is_virtual or data.external or data.chunks is not None:
-            raise InputError(f"{key} is not stored in one piece in this file")
-        bytes_declared = data.size * data.dtype.itemsize
-        if bytes_declared > size or (data.size and data.id.get_storage_size() != bytes_declared):
-            raise InputError(f"{key} declares another size than it has")
-        if key == HEADER and bytes_declared > LARGEST_HEADER:
-            raise InputError("its header is too large")
-        arrays[key] = data[()]
-    return arrays
-
-
 def _parse(arrays: Mapping[str, NDArray[Any]]) -> Gallery:
-    """Make a gallery of the arrays of a file; raises InputError if they are not what was written."""
+    """Return the gallery in the arrays of a file; raise InputError if they are not what was written."""
     try:
         content: Any = json.loads(arrays[HEADER].tobytes())
     except (ValueError, RecursionError) as cause:
@@ -188,7 +158,8 @@ def _parse(arrays: Mapping[str, NDArray[Any]]) -> Gallery:
     for key in (ORIGIN, BASIS):
         arrays[key].setflags(write=False)
     templates = ConcealedTemplates(tuple(content["ids"]), Subspaces(arrays[ORIGIN], arrays[BASIS]), recipe, extractor)
-    return Gallery(templates, content["releases"], tuple(Threshold.from_dict(one) for one in content["thresholds"]))
+    thresholds = tuple(Threshold.from_dict(values) for values in content["thresholds"])
+    return Gallery(templates, content["releases"], thresholds)
 
 
 def _digest_arrays(arrays: Mapping[str, NDArray[Any]]) -> str:

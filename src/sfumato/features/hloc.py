@@ -23,15 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, SourceError
+from sfumato.files.hdf5 import find_array, is_member
 from sfumato.types.clear import Features
 from sfumato.types.extractor import GENERIC_EXTRACTORS, Extractor, is_label
 
 log = logging.getLogger(__name__)
-
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
-FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
-LARGEST_RATIO = 1100
-"""Bytes per stored byte: none of these filters compresses by more than 1,032."""
 
 KIND = "sfumato-extractor"
 """Attribute of a file that ``write_hloc`` wrote: the name of its descriptors. hloc does not read it."""
@@ -144,7 +140,7 @@ def _find_images(file: Any) -> tuple[list[str], set[str]]:
         addresses.add(address)
         for key in keys:
             child = f"{name}/{key}" if name else key
-            if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+            if not is_member(group, key):
                 names.append(child)
             elif isinstance(entry := group[key], h5py.Group):
                 todo.append((entry, child))
@@ -172,11 +168,9 @@ def _read_image(path: Path, file: Any, name: str, extractor: Extractor) -> Featu
 
 def _group(file: Any, name: str) -> Any:
     """Walk to an image's group without following any link."""
-    import h5py
-
     group = file
     for part in name.split("/"):
-        if not isinstance(group.get(part, getlink=True), h5py.HardLink):
+        if not is_member(group, part):
             raise SourceError("the file links to somewhere else instead of holding the image: links are refused")
         group = group[part]
     return group
@@ -184,27 +178,14 @@ def _group(file: Any, name: str) -> Any:
 
 def _array(path: Path, group: Any, key: str, shape: tuple[int | None, ...]) -> NDArray[np.float32]:
     """Read a dataset of numbers after checking that the file really holds what it declares."""
-    import h5py
-
     if key not in group:
         raise SourceError(f"{key} is missing")
-    if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-        raise SourceError(f"{key} is a link to somewhere else: links are refused")
-    data = group[key]
-    if not isinstance(data, h5py.Dataset) or data.dtype.kind not in "fiu" or data.dtype.itemsize > 8:
+    data = find_array(group, key, path.stat().st_size)
+    if data.dtype.kind not in "fiu" or data.dtype.itemsize > 8:
         raise SourceError(f"{key} is not an array of numbers")
-    if data.is_virtual or data.external:
-        raise SourceError(f"{key} lies in another file: that is refused")
-    plan = data.id.get_create_plist()
-    used = [plan.get_filter(i)[0] for i in range(plan.get_nfilters())]
-    if not set(used) <= set(FILTERS):
-        raise SourceError(f"{key} is packed in a way other than {', '.join(FILTERS.values())}")
     if len(data.shape) != len(shape) or any(w is not None and w != g for w, g in zip(shape, data.shape, strict=True)):
         expected = ", ".join("any" if length is None else str(length) for length in shape)
         raise SourceError(f"{key} has the shape {data.shape}, expected ({expected})")
-    stored = min(data.id.get_storage_size(), path.stat().st_size)
-    if data.size * data.dtype.itemsize > stored * (LARGEST_RATIO if used else 1):
-        raise SourceError(f"{key} declares {data.shape} numbers, the file holds only {stored} bytes of them")
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(data[()]).astype(np.float32)
 

@@ -19,6 +19,7 @@ from typing import Any
 from sfumato.errors import InputError, SfumatoError, SourceError
 from sfumato.features import colmap, hloc
 from sfumato.features.local import LocalParams, extract, prepare, resolve_params
+from sfumato.files.hdf5 import SIGNATURE as HDF5_SIGNATURE
 from sfumato.images.read import SUFFIXES, image_format, list_images, read_image
 from sfumato.types.clear import Features
 from sfumato.types.progress import Progress, SizedItems, identity
@@ -191,7 +192,7 @@ def _kind(path: Path) -> str:
         reason = "is not there" if isinstance(cause, FileNotFoundError) else f"cannot be read: {cause}"
         raise SourceError(f"{str(path)!r} {reason}: check the path") from cause
     suffix = path.suffix.lower()
-    if head.startswith(hloc.SIGNATURE) or suffix in (".h5", ".hdf5"):
+    if head.startswith(HDF5_SIGNATURE) or suffix in (".h5", ".hdf5"):
         return "hloc"
     if head.startswith(colmap.SIGNATURE) or suffix in (".db", ".sqlite", ".sqlite3"):
         return "colmap"
