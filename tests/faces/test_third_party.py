@@ -105,7 +105,7 @@ def test_what_is_not_a_pair_is_refused(gallery, photos, probe):
     with pytest.raises(InputError, match="no threshold"):
         judge(pack_probe(probe), pack_probe(probe))
     other = conceal_embeddings(photos(range(1)), "random-3")
-    with pytest.raises(InputError, match="cannot be held against"):
+    with pytest.raises(InputError, match="random-3"):
         judge(pack_probe(other), pack_template(gallery, "p0_0"))
     with pytest.raises(InputError, match="one template"):
         pack_probe(conceal_embeddings(photos(range(2)), "random-2"))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a probe is from concealed templates: point to subspace, or subspace to subspace.
+"""Distances of probes to concealed templates, point to subspace or subspace to subspace, and thresholds.
 
-Knows subspaces and points as arrays; never imports the clear types. A small distance speaks for the same person.
+Never imports the clear types: points are arrays. A small distance speaks for the same person. A threshold is measured
+on distances of strangers, for a false-accept rate.
 """
 
 import math
@@ -22,7 +23,7 @@ COMPARISONS = (POINT, SUBSPACE)
 
 
 def checked_comparison(name: str) -> str:
-    """Return the name of a comparison; another one is an InputError that suggests the nearest."""
+    """Return the name of a comparison; raise InputError for an unknown one, with the nearest name."""
     if name not in COMPARISONS:
         raise InputError(
             f"distance {name!r:.80} is unknown{suggest(str(name), COMPARISONS)}: {' or '.join(COMPARISONS)}"
@@ -31,7 +32,7 @@ def checked_comparison(name: str) -> str:
 
 
 def comparison_of(probes: Any) -> str:
-    """Return which comparison a probe asks for: s-to-s if it is concealed."""
+    """Return the comparison of a probe: s-to-s if it is concealed."""
     return SUBSPACE if side_of_templates(probes, "probes").basis.shape[1] else POINT
 
 
@@ -67,8 +68,8 @@ def pair_distances(probes: Any, templates: Any, rows0: ArrayLike, rows1: ArrayLi
     from sfumato.subspace.kernels.exact import exact_pairs
 
     squared = exact_pairs(side0.origin, side0.basis, side1.origin, side1.basis, first, second)
-    found: NDArray[np.float64] = np.sqrt(np.maximum(squared, 0))
-    return found
+    result: NDArray[np.float64] = np.sqrt(np.maximum(squared, 0))
+    return result
 
 
 def side_of_templates(value: Any, name: str) -> Side:
@@ -83,31 +84,28 @@ def _count(value: Any) -> int:
 
 
 def _checked_rows(rows: ArrayLike, count: int) -> NDArray[np.int64]:
-    given = np.asarray(rows)
-    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-        raise InputError(f"pairs: expected a list of row numbers, got {given.dtype} {given.shape}")
-    if given.size and (given.min() < 0 or given.max() >= count):
-        raise InputError(f"pairs: rows go from 0 to {count - 1}, there is one from {given.min()} to {given.max()}")
-    return given.astype(np.int64)
+    array = np.asarray(rows)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise InputError(f"pairs: expected a list of row numbers, got {array.dtype} {array.shape}")
+    if array.size and (array.min() < 0 or array.max() >= count):
+        raise InputError(f"pairs: rows go from 0 to {count - 1}, got {array.min()} to {array.max()}")
+    return array.astype(np.int64)
 
 
-# ----------------------------------------------------------------
-# The distance up to which a probe is accepted: chosen from data at a wanted false-accept rate, never from habit
-# Knows distances of impostors, not faces.
-
+# --- thresholds
 
 MEETING = 1e-5
-"""Subspaces nearer than this meet: what is left is rounding."""
+"""Subspaces nearer than this meet: the rest is rounding."""
 
 LEAST_FALSE_ACCEPTS = 10
-"""So many impostors must be accepted at the wanted rate, or the rate is a guess."""
+"""This many impostors must be accepted at a rate, or the rate is a guess."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """Accept up to ``distance``. ``wanted_rate``, ``measured_rate``: the share of impostors accepted, wanted and found.
+    """Accept up to ``distance``. ``wanted_rate``, ``measured_rate``: share of impostors accepted, as asked and measured.
 
-    ``comparison`` is p-to-s or s-to-s; ``impostor_pairs`` and ``people`` say from how much data it was chosen.
+    ``comparison`` is p-to-s or s-to-s; ``impostor_pairs`` and ``people`` are the data behind it.
     """
 
     comparison: str
@@ -140,7 +138,7 @@ class Threshold:
 
     @classmethod
     def from_dict(cls, values: Any) -> "Threshold":
-        """Read what ``to_dict`` gave; anything else is an InputError."""
+        """Read the values of ``to_dict``; raise InputError for anything else."""
         if not isinstance(values, Mapping) or set(values) != {field.name for field in fields(cls)}:
             raise InputError("a threshold of this file is incomplete")
         return cls(**values)
@@ -149,30 +147,30 @@ class Threshold:
 def choose_threshold(impostors: ArrayLike, rate: float, *, comparison: str, people: int) -> Threshold:
     """Return the largest distance that accepts at most the share ``rate`` of impostor distances (K,).
 
-    Raises InputError where there are too few impostors to tell: 10 must be accepted at that rate.
+    Raises InputError for too few impostors: 10 must be accepted at that rate.
 
-    >>> found = choose_threshold(range(1, 1001), 0.01, comparison="p-to-s", people=46)
-    >>> round(found.distance), found.measured_rate
+    >>> threshold = choose_threshold(range(1, 1001), 0.01, comparison="p-to-s", people=46)
+    >>> round(threshold.distance), threshold.measured_rate
     (11, 0.01)
     """
     if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 < rate < 1:
         raise InputError(f"false-accept rate: expected a number above 0 and below 1, got {rate!r:.80}")
-    found = np.sort(np.asarray(impostors, np.float64).ravel())
-    if not np.isfinite(found).all():
+    distances = np.sort(np.asarray(impostors, np.float64).ravel())
+    if not np.isfinite(distances).all():
         raise InputError("impostor distances must be finite")
-    allowed = math.floor(rate * len(found) + 1e-9)
+    allowed = math.floor(rate * len(distances) + 1e-9)
     if allowed < LEAST_FALSE_ACCEPTS:
         least = math.ceil(LEAST_FALSE_ACCEPTS / rate)
         raise InputError(
             f"a false-accept rate of {rate:g} needs {least} pairs of different people to be measured, there are "
-            f"{len(found)}: give more faces, or allow a larger rate"
+            f"{len(distances)}: give more faces, or allow a larger rate"
         )
-    distance = max(float(np.nextafter(found[allowed], -np.inf)), 0.0)  # just below the first that must be refused
-    measured = float(np.searchsorted(found, distance, "right") / len(found))
+    distance = max(float(np.nextafter(distances[allowed], -np.inf)), 0.0)  # just below the first that must be refused
+    measured = float(np.searchsorted(distances, distance, "right") / len(distances))
     if distance < MEETING:
-        share = float(np.searchsorted(found, MEETING) / len(found))
+        share = float(np.searchsorted(distances, MEETING) / len(distances))
         raise InputError(
-            f"{share:.2%} of the impostors are at distance 0: no threshold accepts as few as {rate:g}. Templates that "
+            f"{share:.2%} of the impostors have distance 0: no threshold accepts as few as {rate:g}. Templates that "
             f"share a decoy meet: use more decoys, fewer of them in each template, or a clear probe (p-to-s)"
         )
     return Threshold(
@@ -180,6 +178,6 @@ def choose_threshold(impostors: ArrayLike, rate: float, *, comparison: str, peop
         distance=distance,
         wanted_rate=float(rate),
         measured_rate=measured,
-        impostor_pairs=len(found),
+        impostor_pairs=len(distances),
         people=int(people),
     )

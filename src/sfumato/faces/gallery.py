@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A gallery: the concealed templates of enrolled people, what was released of each, and the thresholds.
+"""Gallery: the concealed templates of enrolled people, their releases, and the thresholds.
 
-The server's side: never imports the clear types, nor what conceals. Files are for ``galleryfile.py``.
+The server's side: never imports the clear types or concealment.
 
-**Enrolling again.** Two independent liftings of one face meet near it, and whoever holds both knows it (section 5 of
-the paper). Hence an id that is enrolled cannot be added again. ``replace`` takes a template along the *same*
-directions, made from a newer photo; ``revoke`` forgets the template and remembers that it was released: a later, new
-template of that id is the second release, and is counted.
+**Enrolling again.** Two independent liftings of one face meet near it, and anyone who has both knows it (section 5 of
+the paper). So an id that is enrolled cannot be added again. ``replace`` takes a template along the *same* directions,
+made from a newer photo; ``revoke`` forgets the template and remembers that it was released: a later, new template of
+that id is counted as the second release.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,13 +24,13 @@ from sfumato.types.extractor import Extractor, is_label
 from sfumato.types.recipe import Recipe
 
 PARALLEL = 1e-4
-"""How far the directions of a replacement may be from those it replaces, as the sine of an angle."""
+"""Tolerance between the directions of a replacement and those it replaces, as the sine of an angle."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Gallery:
-    """``templates`` of those enrolled; ``releases`` how many independent liftings of each id were ever released, also
-    of those revoked; ``thresholds`` one at most for each comparison.
+    """``templates`` of the enrolled people; ``releases``: number of independent liftings ever released of each id, also
+    of those revoked; ``thresholds``: at most one for each comparison.
 
     Raises InputError for templates that protect nobody.
     """
@@ -42,19 +42,19 @@ class Gallery:
     def __post_init__(self) -> None:
         refuse_unprotected(self.templates.recipe)
         counts = dict.fromkeys(self.templates.ids, 1) | dict(self.releases)
-        if not all(is_label(one) and whole_number(count, "releases") >= 1 for one, count in counts.items()):
+        if not all(is_label(person) and whole_number(count, "releases") >= 1 for person, count in counts.items()):
             raise InputError("releases: expected an id and a number of 1 or more for each")
-        if len({one.comparison for one in self.thresholds}) != len(self.thresholds):
+        if len({threshold.comparison for threshold in self.thresholds}) != len(self.thresholds):
             raise InputError("thresholds: there are two for one comparison")
         object.__setattr__(self, "releases", MappingProxyType(counts))
         object.__setattr__(self, "thresholds", tuple(self.thresholds))
 
     @classmethod
     def empty(cls, recipe: Recipe | str, extractor: Extractor, dimensions: int) -> "Gallery":
-        """Return a gallery of nobody, for embeddings of so many dimensions."""
+        """Return an empty gallery, for embeddings of this many dimensions."""
         recipe = Recipe.of(recipe)
-        nobody = Subspaces(np.zeros((0, dimensions), np.float32), np.zeros((0, recipe.dim, dimensions), np.float32))
-        return cls(ConcealedTemplates((), nobody, recipe, extractor))
+        none = Subspaces(np.zeros((0, dimensions), np.float32), np.zeros((0, recipe.dim, dimensions), np.float32))
+        return cls(ConcealedTemplates((), none, recipe, extractor))
 
     def __len__(self) -> int:
         return len(self.templates)
@@ -64,30 +64,30 @@ class Gallery:
 
     @property
     def recipe(self) -> Recipe:
-        """How the templates were made."""
+        """The recipe of the templates."""
         return self.templates.recipe
 
     @property
     def revoked(self) -> tuple[str, ...]:
-        """The ids that were enrolled and are no more."""
+        """The ids that were enrolled before and are not now."""
         return tuple(sorted(set(self.releases) - set(self.templates.ids)))
 
-    def row(self, one: str) -> int:
-        """Return the row of an id; raises InputError if it is not enrolled."""
-        if one not in self.templates.ids:
-            gone = "; it was revoked" if one in self.releases else suggest(one, self.templates.ids)
-            raise InputError(f"{one!r:.80} is not enrolled in this gallery{gone}")
-        return self.templates.ids.index(one)
+    def row(self, person: str) -> int:
+        """Return the row of an id; raise InputError if it is not enrolled."""
+        if person not in self.templates.ids:
+            hint = "; it was revoked" if person in self.releases else suggest(person, self.templates.ids)
+            raise InputError(f"{person!r:.80} is not enrolled in this gallery{hint}")
+        return self.templates.ids.index(person)
 
-    def template(self, one: str) -> ConcealedTemplates:
+    def template(self, person: str) -> ConcealedTemplates:
         """Return the template of one id."""
-        return self.templates[[self.row(one)]]
+        return self.templates[[self.row(person)]]
 
     def threshold(self, comparison: str) -> Threshold:
-        """Return the threshold of a comparison; raises InputError if none was chosen."""
-        for one in self.thresholds:
-            if one.comparison == comparison:
-                return one
+        """Return the threshold of a comparison; raise InputError if there is none."""
+        for threshold in self.thresholds:
+            if threshold.comparison == comparison:
+                return threshold
         raise InputError(
             f"this gallery has no threshold for {comparison}: choose one from faces of other people with sfumato "
             f"calibrate"
@@ -95,11 +95,11 @@ class Gallery:
 
     def with_threshold(self, threshold: Threshold) -> "Gallery":
         """Return the gallery with a threshold in the place of the one for the same comparison."""
-        others = tuple(one for one in self.thresholds if one.comparison != threshold.comparison)
+        others = tuple(other for other in self.thresholds if other.comparison != threshold.comparison)
         return replace(self, thresholds=(*others, threshold))
 
     def add(self, new: ConcealedTemplates) -> "Gallery":
-        """Return the gallery with more people; raises InputError for those enrolled and for other templates."""
+        """Return the gallery with more people; raise InputError for enrolled ids and for templates that do not fit."""
         self.refuse_other(new)
         self.refuse_enrolled(new.ids)
         old = self.templates
@@ -107,14 +107,14 @@ class Gallery:
             np.concatenate([old.subspaces.origin, new.subspaces.origin]),
             np.concatenate([old.subspaces.basis, new.subspaces.basis]),
         )
-        together = ConcealedTemplates((*old.ids, *new.ids), subspaces, old.recipe, old.extractor)
-        counts = {**self.releases, **{one: self.releases.get(one, 0) + 1 for one in new.ids}}
-        return Gallery(together, counts, self.thresholds)
+        templates = ConcealedTemplates((*old.ids, *new.ids), subspaces, old.recipe, old.extractor)
+        counts = {**self.releases, **{person: self.releases.get(person, 0) + 1 for person in new.ids}}
+        return Gallery(templates, counts, self.thresholds)
 
     def replace(self, new: ConcealedTemplates) -> "Gallery":
-        """Return the gallery with newer templates along the same directions; others are refused with an InputError."""
+        """Return the gallery with newer templates along the same directions; raise InputError for other directions."""
         self.refuse_other(new)
-        rows = np.array([self.row(one) for one in new.ids], np.int64)
+        rows = np.array([self.row(person) for person in new.ids], np.int64)
         origin, basis = self.templates.subspaces.origin.copy(), self.templates.subspaces.basis.copy()
         if not are_parallel(basis[rows], new.subspaces.basis):
             raise InputError(
@@ -126,27 +126,27 @@ class Gallery:
         return Gallery(moved, self.releases, self.thresholds)
 
     def revoke(self, ids: Iterable[str]) -> "Gallery":
-        """Return the gallery without these people; that they were in it is remembered."""
-        rows = {self.row(one) for one in ids}
-        kept = [row for row in range(len(self)) if row not in rows]
-        if not kept:
+        """Return the gallery without these people; it remembers that they were in it."""
+        rows = {self.row(person) for person in ids}
+        others = [row for row in range(len(self)) if row not in rows]
+        if not others:
             left = Gallery.empty(self.recipe, self.templates.extractor, self.templates.subspaces.ambient_dim).templates
         else:
-            left = self.templates[kept]
+            left = self.templates[others]
         return Gallery(left, self.releases, self.thresholds)
 
     def refuse_enrolled(self, ids: Iterable[str]) -> None:
         """Raise InputError if one of these ids is enrolled."""
-        there = sorted(set(ids) & set(self.templates.ids))
-        if there:
-            more = f" and {len(there) - 1} more" if len(there) > 1 else ""
+        enrolled = sorted(set(ids) & set(self.templates.ids))
+        if enrolled:
+            more = f" and {len(enrolled) - 1} more" if len(enrolled) > 1 else ""
             raise InputError(
-                f"{there[0]!r:.80}{more} is enrolled: a second, independent template of the same face would reveal it "
-                f"to whoever holds both. Renew it along the same directions, or revoke it first"
+                f"{enrolled[0]!r:.80}{more} is enrolled: a second, independent template of the same face would reveal "
+                f"it to anyone who has both. Renew it along the same directions, or revoke it first"
             )
 
     def refuse_other(self, new: ConcealedTemplates) -> None:
-        """Raise InputError for templates that cannot stand beside the others: of other recipes, decoys or networks."""
+        """Raise InputError for templates of another recipe, other decoys or another network."""
         old = self.templates
         refuse_unprotected(new.recipe)
         if new.subspaces.ambient_dim != old.subspaces.ambient_dim:
@@ -165,7 +165,7 @@ class Gallery:
 
 
 def refuse_unprotected(recipe: Recipe) -> None:
-    """Raise InputError for a recipe that protects nobody, or that clear probes cannot be compared with."""
+    """Raise InputError for a recipe that protects nobody, or cannot be compared with clear probes."""
     if recipe.is_clear or recipe.evaluation_seed is not None:
         raise InputError(f"a gallery holds concealed templates only: {recipe!r} protects nobody")
     if recipe.has_encoder:

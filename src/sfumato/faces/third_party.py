@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A third party between a device and a server: receives a template of each side, tells a decision, keeps nothing.
+"""Third party between a device and a server: gets a template from each side, sends a decision, keeps nothing.
 
 The mitigation that section 5 of the paper names for repeated authentication: a server that never sees a probe cannot
 intersect probes. Messages are bytes, a header of JSON and float32, never pickles. Never imports the clear types: both
@@ -24,7 +24,7 @@ LONGEST = 2**24
 
 LENGTH = struct.Struct("<I")
 SOMEBODY = "somebody"
-"""The third party need not know who it is."""
+"""The third party does not learn the id."""
 
 
 class Connection(Protocol):
@@ -42,33 +42,33 @@ def pack_probe(probe: ConcealedTemplates) -> bytes:
     return _pack(probe, None)
 
 
-def pack_template(gallery: Gallery, one: str) -> bytes:
-    """Return the message of the server: the template of an id, without the id, and the threshold to hold it against."""
-    return _pack(gallery.template(one), gallery.threshold(SUBSPACE))
+def pack_template(gallery: Gallery, person: str) -> bytes:
+    """Return the message of the server: the template of an id, without the id, and the threshold."""
+    return _pack(gallery.template(person), gallery.threshold(SUBSPACE))
 
 
 def judge(from_device: bytes, from_server: bytes) -> dict[str, Any]:
-    """Return what both sides are told: ``accepted``, the ``distance`` and the ``threshold``.
+    """Return what both sides receive: ``accepted``, the ``distance`` and the ``threshold``.
 
-    Raises InputError for messages that are no templates, or not of one kind.
+    Raises InputError for messages without a template, or of different kinds.
     """
     (probe, _), (template, threshold) = _unpack(from_device), _unpack(from_server)
     if threshold is None:
         raise InputError("the server sent no threshold")
     if probe.recipe.identity != template.recipe.identity or not probe.extractor.matches(template.extractor):
-        raise InputError(f"a probe of {probe!r} cannot be held against {template!r}")
+        raise InputError(f"a probe of {probe!r} cannot be compared with {template!r}")
     distance = float(pair_distances(probe, template, [0], [0])[0])
     return {"accepted": threshold.accepts(distance), "distance": distance, "threshold": threshold.distance}
 
 
 def serve(device: Connection, server: Connection) -> int:
-    """Answer questions until a side hangs up; return how many. Nothing is written, logged or kept between two."""
+    """Answer questions until a side hangs up; return their number. Nothing is written, logged or kept."""
     answered = 0
     while True:
         try:
-            told = _answer(device.recv_bytes(LONGEST), server.recv_bytes(LONGEST))
-            for line in (device, server):
-                line.send_bytes(told)
+            answer = _answer(device.recv_bytes(LONGEST), server.recv_bytes(LONGEST))
+            for connection in (device, server):
+                connection.send_bytes(answer)
         except (EOFError, OSError):
             return answered
         answered += 1
@@ -76,10 +76,10 @@ def serve(device: Connection, server: Connection) -> int:
 
 def _answer(from_device: bytes, from_server: bytes) -> bytes:
     try:
-        told = judge(from_device, from_server)
+        answer = judge(from_device, from_server)
     except SfumatoError as problem:
-        told = {"error": str(problem)}
-    return json.dumps(told).encode("ascii")
+        answer = {"error": str(problem)}
+    return json.dumps(answer).encode("ascii")
 
 
 def _pack(templates: ConcealedTemplates, threshold: Threshold | None) -> bytes:
@@ -108,10 +108,10 @@ def _unpack(message: bytes) -> tuple[ConcealedTemplates, Threshold | None]:
         recipe, extractor = Recipe.from_json(str(header["recipe"])), Extractor.from_json(str(header["extractor"]))
         data, threshold = message[LENGTH.size + length :], header["threshold"]
     except (struct.error, ValueError, KeyError, TypeError, OverflowError, RecursionError) as cause:
-        raise InputError("a message is not one of a template") from cause
+        raise InputError("this message does not hold a template") from cause
     refuse_unprotected(recipe)
     if min(dim, ambient) < 1 or len(data) != 4 * (dim + 1) * ambient:
-        raise InputError("a message declares another size than it has")
+        raise InputError("this message declares another size than it has")
     rows = np.frombuffer(data, "<f4").reshape(1, dim + 1, ambient)
     template = ConcealedTemplates((SOMEBODY,), Subspaces(rows[:, 0], rows[:, 1:]), recipe, extractor)
     return template, None if threshold is None else Threshold.from_dict(threshold)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""npz files, read with suspicion: nothing is unpickled, and nothing much larger than the file is made of it.
+"""Reader of npz files that nobody trusts: nothing is unpickled, and nothing much larger than the file is allocated.
 
-Our own files hold known arrays, uncompressed (``read_npz``); of other people's one array is taken (``read_member``).
-Knows names and types of arrays, not what they mean.
+Our own files hold known arrays, uncompressed (``read_npz``); from other files one array is read (``read_member``).
 """
 
 import io
@@ -29,10 +28,10 @@ def read_npz(source: Path, types: Mapping[str, Types], optional: Collection[str]
     arrays = {}
     with zipfile.ZipFile(source) as archive:
         names = [info.filename.removesuffix(".npy") for info in archive.infolist()]
-        wanted = set(types) - set(optional)
-        if len(names) != len(set(names)) or not wanted <= set(names) <= set(types):
-            perhaps = "".join(f" and perhaps {name}" for name in optional)
-            raise FileError(f"it does not hold exactly {', '.join(one for one in types if one in wanted)}{perhaps}")
+        required = set(types) - set(optional)
+        if len(names) != len(set(names)) or not required <= set(names) <= set(types):
+            also = "".join(f" and optionally {name}" for name in optional)
+            raise FileError(f"it does not hold exactly {', '.join(name for name in types if name in required)}{also}")
         for info, name in zip(archive.infolist(), names, strict=True):
             if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
                 raise FileError(f"{name} is compressed; these files are not")
@@ -41,30 +40,30 @@ def read_npz(source: Path, types: Mapping[str, Types], optional: Collection[str]
 
 
 LARGEST_GROWTH, LARGEST_SMALL = 64, 2**26
-"""A compressed array may be so many times as large as its file, or so many bytes, whichever is more."""
+"""A compressed array may be this many times as large as its file, or this many bytes, whichever is more."""
 
 
-def read_member(source: Path, wanted: Collection[str], types: Types) -> NDArray[Any] | None:
+def read_member(source: Path, names: Collection[str], types: Types) -> NDArray[Any] | None:
     """Read the one array of a file that has one of these names, compressed or not; None if there is none.
 
     Raises what ``read_npz`` raises.
     """
     with zipfile.ZipFile(source) as archive:
-        found = [info for info in archive.infolist() if info.filename.removesuffix(".npy") in wanted]
-        if not found:
+        members = [info for info in archive.infolist() if info.filename.removesuffix(".npy") in names]
+        if not members:
             return None
-        if len(found) > 1:
-            raise FileError(f"it has more than one array {' or '.join(wanted)}")
+        if len(members) > 1:
+            raise FileError(f"it has more than one array {' or '.join(names)}")
         largest = max(LARGEST_SMALL, LARGEST_GROWTH * source.stat().st_size)
-        if found[0].file_size > largest:
-            raise FileError(f"{found[0].filename} would become much larger than its file")
-        with archive.open(found[0]) as stream:
+        if members[0].file_size > largest:
+            raise FileError(f"{members[0].filename} would become much larger than its file")
+        with archive.open(members[0]) as stream:
             data = stream.read(largest + 1)
-    return parse_array(data, found[0].filename.removesuffix(".npy"), types)
+    return parse_array(data, members[0].filename.removesuffix(".npy"), types)
 
 
 def parse_array(data: bytes, name: str, types: Types) -> NDArray[Any]:
-    """Return the array of an npy file, checked against its declared shape before it is made; it is read-only."""
+    """Return the array of an npy file, read-only; its declared shape is checked first."""
     stream = io.BytesIO(data)
     try:
         version = np.lib.format.read_magic(stream)

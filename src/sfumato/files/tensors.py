@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trained networks as files: named arrays and facts about them, in the safetensors format.
+"""Files of trained networks: named arrays and facts about them, in the safetensors format.
 
-Written to a temporary file and renamed, so that a full disk or an interruption leaves what was there. Read with numpy
-alone, so that networks run where neither torch nor the safetensors library is installed. The sizes that a file declares
-are checked against the bytes it has before anything is made; nothing in it is executed.
+Written atomically. Read with numpy alone, so that networks run where neither torch nor the safetensors library is
+installed. The sizes that a file declares are checked against its bytes before anything is allocated; nothing in it is
+executed.
 """
 
 import json
@@ -28,15 +28,15 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def save_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
-    """Write named arrays and facts (plain values that JSON knows), atomically.
+    """Write named arrays and facts (plain JSON values), atomically.
 
-    Raises FileError if the file cannot be written; what was there is then as it was.
+    Raises FileError if the file cannot be written; an old file is then as it was.
     """
     save_tensors(path, arrays, {FACTS: json.dumps(dict(facts), sort_keys=True, allow_nan=False)})
 
 
 def save_tensors(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> None:
-    """Write named arrays and texts about them as a plain safetensors file, atomically; raises FileError if it cannot.
+    """Write named arrays and texts about them as a plain safetensors file, atomically; raise FileError on failure.
 
     The same arrays and texts give the same bytes.
     """
@@ -59,7 +59,7 @@ def save_tensors(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]
 
 
 def load_checkpoint(path: str | os.PathLike[str], kind: str | None = None) -> tuple[Arrays, dict[str, Any]]:
-    """Read the named arrays and the facts of a file; with ``kind`` it must be one whose fact ``kind`` is that.
+    """Read the named arrays and the facts of a file; its fact ``kind`` must be ``kind``, unless that is None.
 
     A safetensors file of another program has no facts.
 
@@ -70,17 +70,17 @@ def load_checkpoint(path: str | os.PathLike[str], kind: str | None = None) -> tu
     try:
         facts = json.loads(texts.get(FACTS, "{}"))
         if not isinstance(facts, dict):
-            raise ValueError("its facts are no mapping")
+            raise ValueError("its facts are not a mapping")
     except (ValueError, RecursionError) as cause:
         raise FileError(f"{source}: not a usable safetensors file: it is damaged or cut off ({cause})") from cause
     if kind is not None and facts.get("kind") != kind:
-        found = facts.get("kind", "no network of ours")
-        raise FileError(f"{source}: expected {kind}, it holds {found!s:.80}: give another file, or train one")
+        actual = facts.get("kind", "another program's network")
+        raise FileError(f"{source}: expected {kind}, it holds {actual!s:.80}: give another file, or train one")
     return arrays, facts
 
 
 def load_tensors(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, str]]:
-    """Read the named arrays of a safetensors file and the texts about them, as they stand there.
+    """Read the named arrays of a safetensors file and the texts about them.
 
     Raises FileError if it is missing, damaged or hostile.
     """
@@ -100,7 +100,7 @@ def load_tensors(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, str]]:
 
 
 def checked_arrays(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]], path: str | os.PathLike[str]) -> Arrays:
-    """Return the arrays as float32 if they are exactly those of ``shapes``, and finite; FileError names what is not."""
+    """Return the arrays as float32; raise FileError unless they are exactly those of ``shapes``, and finite."""
     problems = [f"{name} is missing" for name in shapes if name not in arrays]
     problems += [f"{name!r:.80} does not belong there" for name in arrays if name not in shapes]
     for name, shape in shapes.items():
@@ -121,21 +121,21 @@ def _parse(data: bytes) -> tuple[Arrays, dict[str, str]]:
     header = json.loads(data[8 : 8 + size])
     texts = header.pop("__metadata__", {})
     if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
-        raise ValueError("what it says about itself is no mapping of texts")
-    arrays, held = {}, memoryview(data)[8 + size :]
-    taken = []
+        raise ValueError("its metadata is not a mapping of texts")
+    arrays, content = {}, memoryview(data)[8 + size :]
+    spans = []
     for name, entry in header.items():
         start, end = entry["data_offsets"]
         shape = tuple(entry["shape"])
         if any(type(number) is not int for number in (start, end, *shape)):
-            raise ValueError(f"{name!r:.80} has a size that is no whole number")
+            raise ValueError(f"{name!r:.80} has a size that is not a whole number")
         dtype = np.dtype(KINDS[entry["dtype"]])
         count = int(np.prod(shape, dtype=object)) if shape else 1
-        if min(shape, default=0) < 0 or not 0 <= start <= end <= len(held) or count * dtype.itemsize != end - start:
+        if min(shape, default=0) < 0 or not 0 <= start <= end <= len(content) or count * dtype.itemsize != end - start:
             raise ValueError(f"{name!r:.80} declares another size than it has")
-        taken.append((start, end))
-        arrays[name] = np.frombuffer(held[start:end], dtype).reshape(shape)
-    ends = [0, *(end for _, end in sorted(taken))]
-    if [start for start, _ in sorted(taken)] != ends[:-1] or ends[-1] != len(held):
+        spans.append((start, end))
+        arrays[name] = np.frombuffer(content[start:end], dtype).reshape(shape)
+    ends = [0, *(end for _, end in sorted(spans))]
+    if [start for start, _ in sorted(spans)] != ends[:-1] or ends[-1] != len(content):
         raise ValueError("its arrays overlap, or leave bytes that belong to none")
     return arrays, texts
