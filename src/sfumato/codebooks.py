@@ -91,12 +91,12 @@ def build_index(
     set, or it cannot be written.
 
     >>> import tempfile, numpy as np
-    >>> from sfumato import ConcealedFeatures, Recipe, Subspaces, save
-    >>> lines = Subspaces.canonical(np.eye(4)[:3], np.eye(4)[:3, None, ::-1])
+    >>> from sfumato import ConcealedFeatures, Subspaces, save
+    >>> lines = Subspaces(np.eye(8)[:3], np.eye(8)[3:6, None])
     >>> work = tempfile.mkdtemp()
-    >>> save(f"{work}/private.sfm.h5", {"desk.jpg": ConcealedFeatures(np.zeros((3, 4)), lines, Recipe.of("random-1"))})
+    >>> save(f"{work}/private.sfm.h5", {"desk.jpg": ConcealedFeatures(np.zeros((3, 4)), lines, "random-1")})
     >>> build_index(f"{work}/private.sfm.h5", f"{work}/features.index", "exact")
-    ExactIndex(3 entries in R^4, metric distance)
+    ExactIndex(3 entries in R^8, metric distance)
     """
     if decoys is not None and kind != "inverted":
         raise InputError(f"decoys (--points) make the cells of the kind inverted, {kind!r:.80} has none")

@@ -6,11 +6,11 @@ import pytest
 
 import sfumato
 from sfumato.errors import FileError, InputError
-from sfumato.geometry.cameras import pose_error, read_poses
+from sfumato.geometry.cameras import pose_error, read_poses, write_cameras
 from sfumato.geometry.localization import LocalizeParams
-from sfumato.geometry.maps import Map
+from sfumato.geometry.maps import Map, load_map
 from sfumato.geometry.model import read_model
-from sfumato.geometry.queries import check_output, localize_queries, save_outcome, summarise
+from sfumato.geometry.queries import NoPose, check_output, localize_queries, save_outcome, summarise
 from sfumato.geometry.shortlist import every_image
 from sfumato.types.concealed import PublicPoints
 from sfumato.types.scene import Camera
@@ -200,3 +200,44 @@ def test_a_full_disk_leaves_what_was_there(queries, map_, tmp_path, monkeypatch)
         save_outcome(tmp_path / "poses.txt", outcome, LocalizeParams())
     assert (tmp_path / "poses.json").read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["poses.json", "query.sfm.h5"]
+
+
+def test_from_an_archive_to_poses_each_step_is_a_call(places, place, tmp_path):
+    views = [name for name in places.VIEWS if " " not in name]
+    place.archive(tmp_path / "private.sfm", views)
+    place.archive(tmp_path / "query.sfm", places.QUERIES)
+    write_cameras(tmp_path / "cameras.txt", dict.fromkeys([*views, *places.QUERIES], place.camera))
+    assert sfumato.match_archive(tmp_path / "private.sfm", tmp_path / "m.h5").matches > 100
+    for matches in (str(tmp_path / "m.h5"), None):
+        folder = tmp_path / f"model-{matches is None}"
+        model = sfumato.build_map(str(tmp_path / "private.sfm"), matches, folder, cameras=tmp_path / "cameras.txt")
+        assert model.statistics.registered == len(views), model.reason
+        assert (model.folder, dict(model.unreadable), model.guessed) == (folder, {}, frozenset())
+    output = tmp_path / "poses.txt"
+    poses = sfumato.localize(tmp_path / "query.sfm", folder, cameras=tmp_path / "cameras.txt", output=output)
+    assert list(poses) == sorted(places.QUERIES)
+    assert all(isinstance(pose, sfumato.Pose) for pose in poses.values())
+    assert set(read_poses(output)) == set(places.QUERIES)
+    with sfumato.load(tmp_path / "query.sfm") as archive, load_map(folder) as map_:
+        nothing = sfumato.localize(archive, map_, dict.fromkeys(archive, place.camera), {"query/0.jpg": []})
+    assert {type(why) for why in nothing.values()} == {NoPose}
+    assert "no image" in nothing["query/0.jpg"].reason
+    with pytest.raises(KeyError):
+        nothing["another.jpg"]
+    with pytest.raises(InputError, match="sequential:3"):
+        sfumato.localize(tmp_path / "query.sfm", folder, pairs="sequential:3")
+    with pytest.raises(FileError, match=r"query\.sfm"):
+        sfumato.localize(tmp_path / "query.sfm", folder, output=tmp_path / "query.sfm", overwrite=True)
+    files = sfumato.export_hloc(tmp_path / "private.sfm", tmp_path / "m.h5", tmp_path / "hloc").files
+    assert [path.name for path in files] == ["features.h5", "matches.h5", "pairs.txt"]
+
+
+def test_cameras_are_guessed_from_sizes_and_focal_lengths(places, place, tmp_path):
+    place.archive(tmp_path / "private.sfm", places.VIEWS)
+    known = {places.VIEWS[0]: float(place.camera.params[0])}
+    model = sfumato.build_map(tmp_path / "private.sfm", None, tmp_path / "model", focal_lengths=known)
+    assert model.guessed == frozenset(places.VIEWS[1:])
+    with pytest.raises(InputError, match="no camera"):
+        sfumato.build_map(tmp_path / "private.sfm", None, tmp_path / "other", cameras={places.VIEWS[0]: place.camera})
+    with pytest.raises(FileError, match="--overwrite"):
+        sfumato.build_map(tmp_path / "private.sfm", None, tmp_path / "model")

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The application: its commands, how errors become one clear line, and where logging goes."""
+"""The application: its commands and their groups, one line for an error, and logging.
+
+Modules of commands are named here and imported when they are needed: a command starts without the libraries of others.
+"""
 
 import inspect
 import logging
@@ -19,11 +22,6 @@ from sfumato import __version__
 from sfumato.cli.options import expand_groups, printable
 from sfumato.errors import SfumatoError
 
-# ----------------------------------------------------------------
-# Which commands there are, in which module each is, and how --help groups them
-# Modules are named here and imported when they are needed: a command starts without the libraries of all others.
-
-
 AS_IT_WAS, NOTHING_CHANGED, NOTHING_WRITTEN = "the gallery is as it was", "nothing was changed", "nothing was written"
 INDEX_AS_IT_WAS = "the index is as it was"
 CONCEALED = "what was finished is kept beside the archive; run the same command again, without --overwrite, to go on"
@@ -36,17 +34,17 @@ LEARNED = "what was learned is kept beside the output; run the same command agai
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """``words`` as they are typed, the ``module`` of ``sfumato.cli`` and the ``function`` in it, and what is said when
-    it is ``interrupted``."""
+    """``words`` as they are typed, the ``module`` of ``sfumato.cli`` with the ``function``, and the message after an
+    interruption."""
 
     words: str
     module: str
     function: str
-    interrupted: str
+    on_interrupt: str
 
     @property
     def group(self) -> str:
-        """The group that the command is of, or nothing."""
+        """The group of the command, or an empty text."""
         return self.words.rpartition(" ")[0]
 
     @property
@@ -60,12 +58,12 @@ class Command:
 
     @property
     def help(self) -> str:
-        """What --help tells: the docstring of the function, as the terminal is to wrap it."""
+        """The text of --help: the docstring of the function, for the terminal to wrap."""
         return flowed(self.load().__doc__ or "")
 
 
 def flowed(text: str) -> str:
-    """Return a text with a line a paragraph; examples, and lines that are indented or of a list, stay as they are.
+    """Return a text with one line per paragraph; examples, lists and indented lines stay as they are.
 
     >>> flowed("It does this\\nand that.\\n\\nExample: a\\nExample: b")
     'It does this and that.\\n\\nExample: a\\nExample: b'
@@ -154,7 +152,7 @@ GROUPS = {
         "sfumato train ninja --patches photos/ --lambda 1.0 -o ninja-sift-1.0.safetensors",
     ),
 }
-"""What each group is for, and examples."""
+"""Purpose of each group, and examples."""
 
 PANELS = {
     "Start here": ("audit", "conceal", "inspect"),
@@ -163,24 +161,24 @@ PANELS = {
     "Faces": ("enroll", "verify", "identify", "calibrate", "renew", "revoke"),
     "Attacking and measuring": ("attack", "evaluate", "report", "train"),
 }
-"""How --help groups the commands; one that is new stands by itself until it is named here."""
+"""Panels of --help; a command that is not named here stands by itself."""
 
 
-def asked_for(arguments: Sequence[str]) -> tuple[Command, ...]:
-    """Return the command that arguments name, none for --version, or all: for help, and for what is misspelt.
+def select_commands(arguments: Sequence[str]) -> tuple[Command, ...]:
+    """Return the command that arguments name, none for --version, or all for help and misspelt names.
 
-    >>> [command.words for command in asked_for(["-v", "index", "add", "x.index"])]
+    >>> [command.words for command in select_commands(["-v", "index", "add", "x.index"])]
     ['index add']
-    >>> len(asked_for(["--help"])) == len(asked_for(["indx"])) == len(COMMANDS)
+    >>> len(select_commands(["--help"])) == len(select_commands(["indx"])) == len(COMMANDS)
     True
     """
     if "--version" in arguments:
         return ()
-    named = [word for word in arguments if word not in ("-v", "--verbose")][:2]
+    words = [word for word in arguments if word not in ("-v", "--verbose")][:2]
     for count in (1, 2):
-        found = tuple(command for command in COMMANDS if command.words == " ".join(named[:count]))
-        if found and len(named) >= count:
-            return found
+        selection = tuple(command for command in COMMANDS if command.words == " ".join(words[:count]))
+        if selection and len(words) >= count:
+            return selection
     return COMMANDS
 
 
@@ -202,8 +200,8 @@ def _options(
     )
 
 
-def explained(command: Callable[..., None], interrupted: str) -> Callable[..., None]:
-    """Let errors made on purpose end a command with one line and exit code 1, Ctrl-C with another and 130."""
+def explain_errors(command: Callable[..., None], on_interrupt: str) -> Callable[..., None]:
+    """Wrap a command: our own errors end it with one line and exit code 1, Ctrl-C with another line and 130."""
 
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
@@ -213,12 +211,12 @@ def explained(command: Callable[..., None], interrupted: str) -> Callable[..., N
             print(printable(f"error: {error}"), file=sys.stderr)
             raise typer.Exit(1) from error
         except KeyboardInterrupt as stop:
-            print(f"interrupted: {interrupted}", file=sys.stderr)
+            print(f"interrupted: {on_interrupt}", file=sys.stderr)
             raise typer.Exit(130) from stop
         except MemoryError as stop:
-            print("error: this takes more memory than there is; try fewer features, photos or answers", file=sys.stderr)
+            print("error: not enough memory; try fewer features, photos or answers", file=sys.stderr)
             raise typer.Exit(1) from stop
-        except BrokenPipeError as stop:  # whoever read our output went away
+        except BrokenPipeError as stop:  # the reader of our output went away
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(141) from stop
 
@@ -226,23 +224,23 @@ def explained(command: Callable[..., None], interrupted: str) -> Callable[..., N
 
 
 class PlainCommand(TyperCommand):
-    """A command whose usage names all arguments alike: NAME, [NAME] for one that may be left out, NAME... for many."""
+    """A command whose usage shows arguments as NAME, [NAME] if optional, NAME... for several."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._arguments = [one for one in self.params if one.param_type_name == "argument"]
-        for one in self._arguments:
-            one.metavar = one.metavar or str(one.name).upper()
+        self._arguments = [param for param in self.params if param.param_type_name == "argument"]
+        for argument in self._arguments:
+            argument.metavar = argument.metavar or str(argument.name).upper()
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return what follows the command's name in its usage."""
-        names = [(f"{one.metavar}..." if one.nargs != 1 else f"{one.metavar}", one.required) for one in self._arguments]
+        """Return the words after the command's name in its usage."""
+        names = [(f"{arg.metavar}{'' if arg.nargs == 1 else '...'}", arg.required) for arg in self._arguments]
         return ["[OPTIONS]", *(name if is_required else f"[{name}]" for name, is_required in names)]
 
 
 def make_app(commands: Iterable[Command] = COMMANDS) -> typer.Typer:
     """Return an application of these commands; their modules are imported."""
-    made = typer.Typer(
+    application = typer.Typer(
         name="sfumato",
         help="Private visual features: still matched, mapped and recognised, no longer turned back into the picture.",
         epilog="Start with: sfumato audit. Then: sfumato conceal photos/ -o private.sfm.h5; sfumato match "
@@ -251,22 +249,22 @@ def make_app(commands: Iterable[Command] = COMMANDS) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    made.callback()(_options)
+    application.callback()(_options)
     order = {name: (place, title) for place, (title, name) in enumerate(
         (title, name) for title, names in PANELS.items() for name in names
     )}  # fmt: skip
     groups: dict[str, typer.Typer] = {}
-    for command in sorted(commands, key=lambda one: order.get(one.words, (len(order), ""))[0]):
+    for command in sorted(commands, key=lambda command: order.get(command.words, (len(order), ""))[0]):
         panel = order.get(command.group or command.words, (0, "Others"))[1]
         if command.group and command.group not in groups:
             groups[command.group] = make_group(*GROUPS[command.group])
-            made.add_typer(groups[command.group], name=command.group, rich_help_panel=panel)
+            application.add_typer(groups[command.group], name=command.group, rich_help_panel=panel)
         if command.group:
             add = groups[command.group].command(command.name, cls=PlainCommand, help=command.help)
         else:
-            add = made.command(command.name, cls=PlainCommand, help=command.help, rich_help_panel=panel)
-        add(explained(expand_groups(command.load()), command.interrupted))
-    return made
+            add = application.command(command.name, cls=PlainCommand, help=command.help, rich_help_panel=panel)
+        add(explain_errors(expand_groups(command.load()), command.on_interrupt))
+    return application
 
 
 def make_group(summary: str, *examples: str) -> typer.Typer:
@@ -276,7 +274,7 @@ def make_group(summary: str, *examples: str) -> typer.Typer:
 
 
 def __getattr__(name: str) -> Any:
-    """Make the application of all commands when it is first asked for."""
+    """Make the application of all commands at first use."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()["app"] = make_app()
@@ -285,5 +283,5 @@ def __getattr__(name: str) -> Any:
 
 def main() -> None:
     """Run the command."""
-    completing = any(name.endswith("_COMPLETE") for name in os.environ)
-    make_app(COMMANDS if completing else asked_for(sys.argv[1:]))()
+    completes = any(name.endswith("_COMPLETE") for name in os.environ)
+    make_app(COMMANDS if completes else select_commands(sys.argv[1:]))()

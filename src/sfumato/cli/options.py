@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def progress_bar(
     title: str, total: int | None, *, quiet: bool = False, unit: str | None = None
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return a wrapper that shows a bar on a terminal while what it wraps is worked through; ``unit`` a second too."""
+    """Return a wrapper that shows a bar on a terminal while its items are worked through, with ``unit`` per second."""
 
     def wrapped(items: Iterable[Any]) -> Iterator[Any]:
         from rich.console import Console
@@ -52,7 +52,7 @@ def progress_bar(
 
 
 def printable(text: object) -> str:
-    """Return a text from a file or a name as it may be shown on a terminal: nothing in it acts."""
+    """Return a text from a file or a name with control characters escaped, for a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
@@ -72,7 +72,7 @@ def tell(line: str, facts: dict[str, Any], *, as_json: bool) -> None:
 
 
 def warn_about(outcome: ConcealOutcome) -> None:
-    """Name what could not be used, on standard error."""
+    """Name unreadable and featureless images on standard error."""
     for name, reason in outcome.unreadable.items():
         print(printable(f"skipped {name}: {reason}"), file=sys.stderr)
     for name in outcome.featureless:
@@ -94,14 +94,14 @@ def outcome_facts(outcome: ConcealOutcome) -> dict[str, Any]:
 
 
 Completer = Callable[[str], list[str]]
-"""From what was typed so far to all that it may become."""
+"""Completes a word: from its beginning to all that it may become."""
 
 ALL = "all"
 """Stands alone, never in a list."""
 
 
 def one_of(names: Iterable[str]) -> Completer:
-    """Return what completes one of some names."""
+    """Return a completer of one name."""
     known = tuple(names)
 
     def complete(incomplete: str) -> list[str]:
@@ -111,19 +111,19 @@ def one_of(names: Iterable[str]) -> Completer:
 
 
 def several_of(complete_one: Completer) -> Completer:
-    """Return what completes the last of names with commas between them; those that were named are not offered again."""
+    """Return a completer of the last of several names with commas between them; no name is offered twice."""
 
     def complete(incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")
-        given = before.split(",")
-        names = [name for name in complete_one(last) if name not in given and not (comma and name == ALL)]
+        earlier = before.split(",")
+        names = [name for name in complete_one(last) if name not in earlier and not (comma and name == ALL)]
         return [f"{before}{comma}{name}" for name in names]
 
     return complete
 
 
 def complete_recipe(incomplete: str) -> list[str]:
-    """Complete the last link of a recipe: any by itself, after an encoder what may follow one."""
+    """Complete the last link of a recipe: any link, or after an encoder one that may follow it."""
     before, plus, last = incomplete.rpartition("+")
     names = recipe_names("encoder", "lifting") if plus else ["default", *recipe_names("clear", "encoder", "lifting")]
     return [f"{before}{plus}{name}" for name in names if name.startswith(last)]
@@ -135,18 +135,18 @@ def complete_lifting(incomplete: str) -> list[str]:
 
 
 def recipe_names(*roles: str) -> list[str]:
-    """Return the links of recipes that do this, with their usual dimensions, and the encoders of the package."""
+    """Return the links of these roles with their usual dimensions, and the bundled encoders."""
     names = []
-    for kind, about in KINDS.items():
-        if about.role not in roles:
+    for kind, entry in KINDS.items():
+        if entry.role not in roles:
             continue
-        if about.argument == "variant":
+        if entry.argument == "variant":
             names += [f"{kind}-{name}" for name in bundled_names(kind)]
-        elif about.argument == "none":
+        elif entry.argument == "none":
             names.append(kind)
         else:
             usual = f"{kind}-{USUAL_DIMS.get(kind, '2')}"
-            names += [usual, f"{usual}{GENERATED}"] if GENERATED in about.variants else [usual]
+            names += [usual, f"{usual}{GENERATED}"] if GENERATED in entry.variants else [usual]
     return names
 
 
@@ -156,33 +156,40 @@ complete_recipes = several_of(complete_recipe)
 Detector = Annotated[
     str,
     typer.Option(
-        help=f"For photos: how keypoints are found; {' or '.join(DETECTORS)}.", autocompletion=one_of(DETECTORS)
+        help=f"For photos: the detector of keypoints, {' or '.join(DETECTORS)}.", autocompletion=one_of(DETECTORS)
     ),
 ]
 Descriptor = Annotated[
-    str, typer.Option(help=f"For photos: one of {', '.join(DESCRIPTORS)}.", autocompletion=one_of(DESCRIPTORS))
+    str,
+    typer.Option(
+        help=f"For photos: the descriptor, one of {', '.join(DESCRIPTORS)}.", autocompletion=one_of(DESCRIPTORS)
+    ),
 ]
 Recipes = Annotated[
     str,
-    typer.Option(help="What to compare, e.g. raw,default,random-2,sub-hybrid-4.", autocompletion=complete_recipes),
+    typer.Option(
+        help="The recipes to compare, e.g. raw,default,random-2,sub-hybrid-4.", autocompletion=complete_recipes
+    ),
 ]
 Weights = Annotated[
     Path | None,
     typer.Option(
-        help="For photos: the file of a network's weights, .safetensors or torch. Default: kornia downloads them."
+        help="For photos: the weights of a network, a .safetensors or torch file. Default: kornia downloads them."
     ),
 ]
-MaxFeatures = Annotated[int, typer.Option(help="For photos: keep the strongest of each.")]
-ContrastThreshold = Annotated[float, typer.Option(help="For photos: lower finds more, weaker keypoints.")]
+MaxFeatures = Annotated[int, typer.Option(help="For photos: keep this many of the strongest features of each.")]
+ContrastThreshold = Annotated[float, typer.Option(help="For photos: a lower value finds more and weaker keypoints.")]
 ExtractorName = Annotated[
-    str | None, typer.Option(help="For hloc and COLMAP files: what the descriptors are, e.g. superpoint.")
+    str | None, typer.Option(help="For hloc and COLMAP files: the name of the descriptors, e.g. superpoint.")
 ]
 Labels = Annotated[
-    Path | None, typer.Option(help="A table 'image name,label', a line for every image: for hybrid-labels.")
+    Path | None, typer.Option(help="For hybrid-labels: a table 'image name,label' with one line per image.")
 ]
-Workers = Annotated[int | None, typer.Option(help="Images extracted at once. Default: the cores there are.")]
+Workers = Annotated[
+    int | None, typer.Option(help="Number of images extracted at the same time. Default: one per core.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
 
 
 _LOCAL = LocalParams()
@@ -195,7 +202,7 @@ def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
     instance with the defaults of that command; called by other code it takes the group itself.
     """
     signature = inspect.signature(command, eval_str=True)
-    groups = {name: one for name, one in signature.parameters.items() if is_dataclass(one.default)}
+    groups = {name: value for name, value in signature.parameters.items() if is_dataclass(value.default)}
     parameters: list[inspect.Parameter] = []
     for name, parameter in signature.parameters.items():
         if name not in groups:
@@ -218,7 +225,7 @@ def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
         command(**options)
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
@@ -245,7 +252,7 @@ class LocalOptions:
 
 
 def read_labels(path: Path) -> dict[str, str]:
-    """Read a table 'image name,label' with a line for every image."""
+    """Read a table 'image name,label' with one line per image."""
     try:
         with open(path, newline="", encoding="utf-8") as lines:
             rows = [row for row in csv.reader(lines) if row]

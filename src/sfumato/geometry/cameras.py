@@ -45,7 +45,7 @@ def unlistable_names(names: Iterable[str]) -> list[str]:
 def name_fault(name: str) -> str:
     """Return why a name must not go where others take it for a path, or an empty text.
 
-    >>> fault("deep/er/a b.jpg"), fault("a/../b.jpg")
+    >>> name_fault("deep/er/a b.jpg"), name_fault("a/../b.jpg")
     ('', 'it leaves its folder')
     """
     if name.startswith("/"):

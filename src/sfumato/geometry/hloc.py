@@ -73,10 +73,10 @@ def export_hloc(
     Raises InputError for names that hloc's files cannot hold and for matches of other features, FileError for files.
 
     >>> import tempfile, numpy as np
-    >>> from sfumato import ConcealedFeatures, Recipe, Subspaces, save
-    >>> lines = Subspaces.canonical(np.eye(4)[:3], np.eye(4)[:3, None, ::-1])
+    >>> from sfumato import ConcealedFeatures, Subspaces, save
+    >>> lines = Subspaces(np.eye(8)[:3], np.eye(8)[3:6, None])
     >>> work = tempfile.mkdtemp()
-    >>> save(f"{work}/private.sfm.h5", {"desk.jpg": ConcealedFeatures(np.zeros((3, 4)), lines, Recipe.of("random-1"))})
+    >>> save(f"{work}/private.sfm.h5", {"desk.jpg": ConcealedFeatures(np.zeros((3, 4)), lines, "random-1")})
     >>> export_hloc(f"{work}/private.sfm.h5", None, f"{work}/hloc").features
     3
     """

@@ -97,9 +97,9 @@ def build_map(
     is taken already or cannot be written.
 
     >>> import tempfile, numpy as np
-    >>> from sfumato import ConcealedFeatures, Recipe, Subspaces, save
-    >>> lines = Subspaces.canonical(np.eye(4)[:3], np.eye(4)[:3, None, ::-1])
-    >>> features = ConcealedFeatures(np.zeros((3, 4)), lines, Recipe.of("random-1"), image_size=(640, 480))
+    >>> from sfumato import ConcealedFeatures, Subspaces, save
+    >>> lines = Subspaces(np.eye(8)[:3], np.eye(8)[3:6, None])
+    >>> features = ConcealedFeatures(np.zeros((3, 4)), lines, "random-1", image_size=(640, 480))
     >>> work = tempfile.mkdtemp()
     >>> save(f"{work}/private.sfm.h5", {"desk.jpg": features})
     >>> build_map(f"{work}/private.sfm.h5", None, f"{work}/model").reason

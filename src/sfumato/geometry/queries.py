@@ -120,9 +120,20 @@ def localize(
     Raises InputError for cameras of none of the queries, or of other image sizes, and for features that cannot be
     compared with the map's; FileError if the map is damaged or the output cannot be written.
 
-    >>> poses = localize("query.sfm", "model/", cameras="cameras.txt")  # doctest: +SKIP
-    >>> poses["query.jpg"]  # doctest: +SKIP
-    NoPose(reason='too few matches: 3 of at least 20')
+    >>> import tempfile, numpy as np
+    >>> from sfumato import Camera, ConcealedFeatures, Subspaces, build_map, save
+    >>> rng, work = np.random.default_rng(0), tempfile.mkdtemp()
+    >>> points = rng.uniform(-1, 1, (90, 3)) + [0, 0, 5]
+    >>> lines = Subspaces(rng.normal(size=(90, 16)), rng.normal(size=(90, 1, 16)))
+    >>> def photo(x):  # a camera at x sees the points
+    ...     pixels = 500 * (points[:, :2] - [x, 0]) / points[:, 2:] + [319.5, 239.5]
+    ...     return ConcealedFeatures(np.hstack([pixels, np.ones((90, 2))]), lines, "random-1", image_size=(640, 480))
+    >>> save(f"{work}/private.sfm", {f"{x}.jpg": photo(x) for x in (0, 1, 2)})
+    >>> save(f"{work}/query.sfm", {"query.jpg": photo(0.5)})
+    >>> cameras = dict.fromkeys(["0.jpg", "1.jpg", "2.jpg", "query.jpg"], Camera("PINHOLE", 640, 480, (500, 500, 320, 240)))
+    >>> model = build_map(f"{work}/private.sfm", None, f"{work}/model", cameras)
+    >>> localize(f"{work}/query.sfm", f"{work}/model", cameras)
+    Localizations(1 of 1 queries localized)
     """
     params = params or LocalizeParams()
     with ExitStack() as files:

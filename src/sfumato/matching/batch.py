@@ -97,9 +97,9 @@ def match_archive(
     be written or was made with other parameters, WorkerError if a worker died.
 
     >>> import tempfile, numpy as np
-    >>> from sfumato import ConcealedFeatures, Recipe, Subspaces, save
-    >>> lines = Subspaces.canonical(np.eye(4)[:3], np.eye(4)[:3, None, ::-1])
-    >>> features = ConcealedFeatures(np.zeros((3, 4)), lines, Recipe.of("random-1"))
+    >>> from sfumato import ConcealedFeatures, Subspaces, save
+    >>> lines = Subspaces(np.eye(8)[:3], np.eye(8)[3:6, None])
+    >>> features = ConcealedFeatures(np.zeros((3, 4)), lines, "random-1")
     >>> folder = tempfile.mkdtemp()
     >>> save(f"{folder}/private.sfm.h5", {"desk.jpg": features, "door.jpg": features})
     >>> match_archive(f"{folder}/private.sfm.h5", f"{folder}/matches.h5", "exhaustive")
