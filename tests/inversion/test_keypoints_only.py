@@ -6,9 +6,9 @@ import pytest
 
 import sfumato
 from sfumato.images.samples import sample_image
-from sfumato.inversion.load import inputs_of, load_blind, nothing_of, without_descriptors
+from sfumato.inversion.load import empty_rows, inputs_of, load_keypoint_inverter, without_descriptors
 from sfumato.inversion.metrics import picture_scores
-from sfumato.inversion.patches import invert, load_inverter
+from sfumato.inversion.patches import invert_rows, load_inverter
 
 
 @pytest.fixture(scope="module")
@@ -18,10 +18,10 @@ def coffee():
 
 def test_the_bundled_one_sees_more_than_a_mean_descriptor_shows(coffee):
     image, features = coffee
-    blind = load_blind()
+    blind = load_keypoint_inverter()
     assert blind.is_blind
     assert "keypoints of sift" in repr(blind)
-    seen = invert(blind, features.keypoints, inputs_of(blind, features), image.size)
+    seen = invert_rows(blind, features.keypoints, inputs_of(blind, features), image.size)
     assert picture_scores(seen, image.pixels)["ssim"] > 0.3
     assert seen.std() > 0.02
 
@@ -32,5 +32,5 @@ def test_descriptors_do_not_matter(coffee):
     hidden = without_descriptors(features)
     np.testing.assert_array_equal(hidden.subspaces.origin, without_descriptors(other).subspaces.origin)
     assert hidden.subspaces.origin.shape == (len(features), 1)
-    assert not nothing_of(3).any()
+    assert not empty_rows(3).any()
     assert not load_inverter().is_blind

@@ -8,8 +8,8 @@ from sfumato.features.local import LocalParams, extract
 from sfumato.images.samples import sample_image
 from sfumato.inversion.canonical import canonical_input
 from sfumato.inversion.images import ImageInverter
-from sfumato.inversion.load import figures, inputs_of, invert_photo, open_inverter, see
-from sfumato.inversion.patches import Header, Inverter, save_weights
+from sfumato.inversion.load import inputs_of, invert_photo, open_inverter, run_inverter, score_inverter
+from sfumato.inversion.patches import Inverter, InverterHeader, save_weights
 from sfumato.types.clear import Image
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 
@@ -17,7 +17,7 @@ from sfumato.types.concealed import ConcealedFeatures, Subspaces
 def write(path, recipe="raw", extractor="sift"):
     rng = np.random.default_rng(0)
     concealed = recipe != "raw"
-    header = Header(
+    header = InverterHeader(
         extractor=extractor, recipe=recipe, input_dim=256 if concealed else 128, hidden=8, refine=(4,),
         frame=128 if concealed else 0,
     )  # fmt: skip
@@ -57,12 +57,12 @@ def test_a_photo_is_seen_through_its_features(tmp_path):
     seen, count = invert_photo(inverter, PHOTO, PARAMS)
     features = extract(PHOTO, PARAMS)
     assert count == len(features)
-    np.testing.assert_array_equal(seen, see(inverter, features.keypoints, features.descriptors, PHOTO.size))
+    np.testing.assert_array_equal(seen, run_inverter(inverter, features.keypoints, features.descriptors, PHOTO.size))
 
 
 def test_figures_have_a_floor(tmp_path):
     assert cv2.imwrite(str(tmp_path / "photo.png"), PHOTO.pixels[:, :, ::-1])
-    found = figures(open_inverter(), [tmp_path / "photo.png"] * 2, PARAMS)
+    found = score_inverter(open_inverter(), [tmp_path / "photo.png"] * 2, PARAMS)
     assert found["photos"] == 2
     assert found["ssim"] > found["floor_ssim"]
     assert found["ssim_deviation"] == 0

@@ -6,14 +6,13 @@ from sfumato.errors import FileError, InputError
 from sfumato.features.local import extract
 from sfumato.images.read import read_image
 from sfumato.images.samples import sample_image
-from sfumato.inversion.metrics import GREY, picture_scores
+from sfumato.inversion.metrics import picture_scores
 from sfumato.inversion.patches import (
     BUNDLED,
-    Header,
+    InverterHeader,
     check_fits,
     floor_input,
-    invert,
-    invert_grey,
+    invert_rows,
     inverter_of,
     load_inverter,
     paint_rows,
@@ -28,7 +27,7 @@ def bundled():
 def small(refine=(4, 6)):
     """An inverter of random numbers."""
     rng = np.random.default_rng(0)
-    header = Header(extractor="sift", recipe="raw", input_dim=8, hidden=16, refine=refine)
+    header = InverterHeader(extractor="sift", recipe="raw", input_dim=8, hidden=16, refine=refine)
     tensors = {name: rng.normal(0, 0.2, shape).astype(np.float32) for name, shape in header.shapes().items()}
     return inverter_of(header, tensors | {"patch.deviation": np.ones(9, np.float32)})
 
@@ -48,12 +47,14 @@ def test_the_bundled_inverter_shows_the_photo_and_its_floor_does_not(bundled):
     for name in ("coffee", "astronaut", "chelsea"):
         image = sample_image(name)
         features = extract(image, max_features=1000)
-        seen = invert(bundled, features.keypoints, features.descriptors, image.size)
+        seen = invert_rows(bundled, features.keypoints, features.descriptors, image.size)
         assert seen.shape == (*image.pixels.shape[:2], 3)
         assert seen.dtype == np.float32
         blind = np.broadcast_to(floor_input(bundled), features.descriptors.shape)
-        floor = invert(bundled, features.keypoints, blind, image.size)
-        wrong = invert(bundled, features.keypoints, features.descriptors[::-1], image.size)  # a control: other rows
+        floor = invert_rows(bundled, features.keypoints, blind, image.size)
+        wrong = invert_rows(
+            bundled, features.keypoints, features.descriptors[::-1], image.size
+        )  # a control: other rows
         scores = [picture_scores(picture, image.pixels)["ssim"] for picture in (seen, floor, wrong)]
         gains.append((scores[0] - scores[1], scores[0] - scores[2]))
     assert np.min(gains) > 0.05, gains
@@ -72,8 +73,8 @@ def test_held_out_photos_are_seen_as_well_as_promised(bundled, shared_data):
     for path in sorted((shared_data / "photos" / "bsds500" / "val").glob("*.jpg"))[::20]:
         image = read_image(path)
         features = extract(image, max_features=1000)
-        grey = invert_grey(bundled, features.keypoints, features.descriptors, image.size)
-        found.append(picture_scores(grey, image.pixels)["ssim"])
+        picture = invert_rows(bundled, features.keypoints, features.descriptors, image.size)
+        found.append(picture_scores(picture, image.pixels)["ssim"])
     if not found:
         pytest.skip("needs photos/bsds500/val of the real data: set SFUMATO_DATA")
     assert np.mean(found) > 0.56, found  # these five are harder than the hundred, whose mean is 0.629
@@ -84,29 +85,27 @@ def test_pictures_of_any_size(refine):
     inverter = small(refine)
     for size in ((61, 41), (1, 1), (7, 300)):
         for count in (0, 20):
-            seen = invert(inverter, *rows(count), size)
+            seen = invert_rows(inverter, *rows(count), size)
             assert seen.shape == (size[1], size[0], 3)
             assert seen.min() >= 0
             assert seen.max() <= 1
-    colours = invert(inverter, *rows(20), (61, 41))
-    np.testing.assert_allclose(invert_grey(inverter, *rows(20), (61, 41)), colours @ np.float32(GREY), atol=1e-6)
 
 
 def test_the_order_of_rows_and_broken_scales_do_not_matter():
     inverter, (keypoints, inputs) = small(), rows(30)
-    seen = invert(inverter, keypoints, inputs, (61, 41))
-    np.testing.assert_allclose(invert(inverter, keypoints[::-1], inputs[::-1], (61, 41)), seen, atol=1e-3)
+    seen = invert_rows(inverter, keypoints, inputs, (61, 41))
+    np.testing.assert_allclose(invert_rows(inverter, keypoints[::-1], inputs[::-1], (61, 41)), seen, atol=1e-3)
     keypoints = np.concatenate([keypoints, [[20, 20, 0, 0], [20, 20, -1, 0]]]).astype(np.float32)
     inputs = np.concatenate([inputs, inputs[:2]])
-    np.testing.assert_allclose(invert(inverter, keypoints, inputs, (61, 41)), seen, atol=1e-5)
+    np.testing.assert_allclose(invert_rows(inverter, keypoints, inputs, (61, 41)), seen, atol=1e-5)
 
 
 def test_what_does_not_fit():
     inverter, (keypoints, inputs) = small(), rows(5)
     with pytest.raises(InputError, match="inputs"):
-        invert(inverter, keypoints, inputs[:, :7], (10, 10))
+        invert_rows(inverter, keypoints, inputs[:, :7], (10, 10))
     with pytest.raises(InputError, match="keypoints"):
-        invert(inverter, keypoints[:, :3], inputs, (10, 10))
+        invert_rows(inverter, keypoints[:, :3], inputs, (10, 10))
     with pytest.raises(InputError, match="sides"):
         paint_rows(inverter, keypoints, inputs, (0, 10))
     check_fits(inverter, "sift")

@@ -7,9 +7,9 @@ import pytest
 from sfumato.errors import FileError
 from sfumato.files.tensors import save_checkpoint
 from sfumato.inversion.paint import PaintParams
-from sfumato.inversion.patches import KIND, VERSION, Header, load_weights, save_weights
+from sfumato.inversion.patches import KIND, VERSION, InverterHeader, load_weights, save_weights
 
-HEADER = Header(
+HEADER = InverterHeader(
     extractor="sift", recipe="sub-hybrid-2", input_dim=12, hidden=8, refine=(4, 6), frame=4,
     paint=PaintParams(window=2.0), made={"seed": 3},
 )  # fmt: skip

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from sfumato.concealment.encoder import bundled_encoder, encode, narrowed
+from sfumato.concealment.encoder import bundled_encoder, cut_components, encode
 from sfumato.errors import InputError
 from sfumato.training.compress import learn_compress
 
@@ -29,7 +29,7 @@ def test_components_are_centred_uncorrelated_and_sorted(rows):
 
 
 def test_four_components_keep_distances_of_rows_that_have_four(rows):
-    encoder = narrowed(learn_compress(rows, "toy"), 4)
+    encoder = cut_components(learn_compress(rows, "toy"), 4)
     found = encode(encoder, rows[:50])
     kept = np.linalg.norm(found[:, None] - found[None], axis=2)
     clear = np.linalg.norm(rows[:50, None] - rows[None, :50], axis=2)

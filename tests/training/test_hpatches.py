@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-import json
 
 import cv2
 import numpy as np
 import pytest
 
 from sfumato.errors import FileError, InputError
-from sfumato.training.patch_sets import list_hpatches, read_hpatches, read_split
+from sfumato.training.patch_sets import list_hpatches, read_hpatches
 
 COUNTS = {"i_dome": 3, "v_wall": 2}
 STRIPES = ("ref", *(f"{letter}{number}" for letter in "eht" for number in range(1, 6)))
@@ -47,18 +46,6 @@ def test_some_sequences_and_some_points(folder):
     assert len(read_hpatches(folder, "easy", most=1)) == 12
     assert len(read_hpatches(folder / "i_dome", "tough")) == 18
     assert list_hpatches(folder / "notes") == list_hpatches(folder / "gone") == []
-
-
-def test_splits(folder):
-    path = folder / "splits.json"
-    path.write_text(json.dumps({"a": {"test": ["v_wall"], "train": ["i_dome"]}, "b": {"test": "all"}}))
-    assert read_split(path, "a") == ["v_wall"]
-    assert read_split(path, "a", train=True) == ["i_dome"]
-    for name, told in (("c", "no split 'c'"), ("b", "no list of names")):
-        with pytest.raises(FileError, match=told):
-            read_split(path, name)
-    with pytest.raises(FileError, match="cannot be read"):
-        read_split(folder / "gone.json", "a")
 
 
 def shorten(folder):

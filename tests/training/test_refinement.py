@@ -8,7 +8,7 @@ from sfumato.inversion import refine
 from sfumato.inversion.metrics import picture_scores
 from sfumato.inversion.paint import USUAL_BRIGHTNESS
 from sfumato.training.loop import Budget
-from sfumato.training.patch import Painting, RefineTraining, crop_of, initial, similarity, train_refinement
+from sfumato.training.patch import RefineSample, RefineTraining, crop_of, initial, similarity, train_refinement
 
 torch = pytest.importorskip("torch")
 
@@ -22,7 +22,7 @@ def painting(name, size=96):
     channels = np.zeros((6, size, size), np.float16)
     channels[0] = USUAL_BRIGHTNESS + 0.5 * (grey - grey.mean())
     channels[1, :, :-1] = np.diff(channels[0], axis=1)
-    return Painting(channels, colours)
+    return RefineSample(channels, colours)
 
 
 @pytest.fixture(scope="module")

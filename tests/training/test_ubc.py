@@ -95,7 +95,7 @@ def test_what_is_not_there_is_told(folder, tmp_path):
     (place / "m50_2_2_0.txt").unlink()
     with pytest.raises(FileError, match="no list of pairs"):
         read_ubc_pairs(place)
-    with pytest.raises(FileError, match="asked"):
+    with pytest.raises(FileError, match="row"):
         read_ubc(place, [300])
     with pytest.raises(FileError, match="is not there"):
         read_points(tmp_path / "nowhere")

@@ -25,7 +25,7 @@ from sfumato.device import ConcealOutcome
 from sfumato.errors import InputError, suggest
 from sfumato.files.atomic import check_output
 from sfumato.images.read import list_images
-from sfumato.inversion.load import HIDDEN, without_descriptors
+from sfumato.inversion.load import KEYPOINT_HIDDEN, without_descriptors
 from sfumato.training.compress import train_compress
 from sfumato.training.concealers import concealer_of
 from sfumato.training.decoder import DecoderTrainParams, train_decoder
@@ -33,6 +33,7 @@ from sfumato.training.image import ImageTrainParams, train_image_inverter
 from sfumato.training.inverter import InverterTrainParams, add_figures, parts_of, train_patch_inverter
 from sfumato.training.loop import TrainingState, flatness_message, part_of
 from sfumato.training.pairs import PairParams, pairs_from_photos, pick_evenly, save_pairs
+from sfumato.training.tracks import pairs_from_tracks
 from sfumato.types.recipe import Recipe
 
 PATCH, IMAGES, DECODER, PAIRS = InverterTrainParams(), ImageTrainParams(), DecoderTrainParams(), PairParams()
@@ -134,7 +135,7 @@ def inverter(
             minutes=minutes,
             patch_steps=steps,
             refine_steps=refine_steps or (steps and math.ceil(steps / 2)),
-            hidden=HIDDEN if keypoints_only else PATCH.hidden,
+            hidden=KEYPOINT_HIDDEN if keypoints_only else PATCH.hidden,
             seed=options.seed,
             max_photos=max_photos,
             refine_photos=refine_photos,
@@ -270,6 +271,10 @@ def pairs(
     ] = None,
     most: Annotated[int, typer.Option(min=0, help="Pairs at most, an equal share of each photo; 0 for all.")] = 0,
     views: Annotated[int, typer.Option(min=1, help="Warped views of each photo.")] = PAIRS.views,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="A COLMAP model of the photos of one folder: pair observations of its points, not views."),
+    ] = None,
     local: LocalOptions = LocalOptions(max_features=PAIRS.local.max_features),
     seed: Annotated[int, typer.Option(help="Seed of the views.")] = PAIRS.seed,
     workers: Annotated[int, typer.Option(min=1, help="Photos at once; the result is the same.")] = 1,
@@ -283,9 +288,14 @@ def pairs(
     Example: sfumato train pairs photos/ -o pairs.npz && sfumato train ninja --patches pairs.npz -o ninja.safetensors
     """
     check_output(output, overwrite=options.overwrite)
+    if model is not None and len(photos) != 1:
+        raise InputError(f"--model is a map of the photos of one folder, got {len(photos)}")
     paths = [path for folder in photos for path in pick_evenly(list_photos([folder]), per_folder)]
-    params = PairParams(views=views, seed=seed, most=most, local=local.params)
-    descriptor_pairs = pairs_from_photos(paths, params, workers=workers, progress=options.bar("warping"))
+    if model is not None:
+        descriptor_pairs = pairs_from_tracks(model, photos[0], local.params, progress=options.bar("reading"))
+    else:
+        params = PairParams(views=views, seed=seed, most=most, local=local.params)
+        descriptor_pairs = pairs_from_photos(paths, params, workers=workers, progress=options.bar("warping"))
     save_pairs(output, descriptor_pairs)
     groups, points = (len(np.unique(part)) for part in (descriptor_pairs.groups, descriptor_pairs.points))
     line = f"{len(descriptor_pairs)} pairs of {points} points of {groups} of {len(paths)} photos"

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a network sees of something released: a fixed list of numbers that depends on the subspace alone.
+"""Canonical inputs of networks: a list of numbers that depends on the subspace alone, not on its basis.
 
-A subspace has many bases and a network given one of them would have to learn that the others mean the same. Here the
-basis is brought into one gauge, fixed by a public frame of directions. Knows subspaces and points; neither recipes nor
-what was concealed. Numpy only, so that networks run without torch.
+A subspace has many bases, and a network given one of them would have to learn that the others mean the same. Here the
+basis is brought into one gauge, fixed by a public frame of directions. Numpy only, so that networks run without torch.
 """
 
 from typing import Any
@@ -21,7 +20,7 @@ ROWS_AT_ONCE = 4096
 
 
 def frame_of(descriptors: ArrayLike) -> NDArray[np.float32]:
-    """Return the frame (n, n) of public descriptors (N, n): orthonormal rows, the most telling direction first.
+    """Return the frame (n, n) of public descriptors (N, n): orthonormal rows, the strongest direction first.
 
     The first row is the direction of the mean, where there is one; the others are the principal directions across it,
     largest variance first. The entry of largest size in each row is positive, so that the signs are determined.
@@ -48,7 +47,7 @@ def frame_of(descriptors: ArrayLike) -> NDArray[np.float32]:
 
 
 def frame_for(descriptors: ArrayLike, released: Subspaces) -> NDArray[np.float32]:
-    """Return a frame for what is released of descriptors: theirs, or its own where an encoder led to another space."""
+    """Return the frame of descriptors, or that of what is released where an encoder maps to another space."""
     rows = frozen_array(descriptors, "descriptors", (None, None))
     return frame_of(rows if rows.shape[1] == released.ambient_dim else released.origin)
 
@@ -81,7 +80,7 @@ def canonical_input(subspaces_or_points: Subspaces | ArrayLike, frame: ArrayLike
 
 
 def input_dim(n: int, m: int) -> int:
-    """Return how many numbers ``canonical_input`` gives for a subspace of dimension m in R^n.
+    """Return the length of ``canonical_input`` for a subspace of dimension m in R^n.
 
     >>> input_dim(128, 2)
     384
@@ -114,13 +113,13 @@ def _in_gauge(basis: NDArray[np.float64], frame: NDArray[np.float64]) -> NDArray
 def _by_later_rows(basis: NDArray[np.float64], frame: NDArray[np.float64]) -> NDArray[Any]:
     """Gram-Schmidt over all frame rows, passing those that add no direction; their projections span the subspace."""
     projections = frame @ basis.T  # (n, m)
-    found: list[NDArray[np.float64]] = []
+    units: list[NDArray[np.float64]] = []
     for least in (DEGENERATE, 0.0):
         for row in projections:
-            rest = row - sum((row @ unit) * unit for unit in found)
+            rest = row - sum((row @ unit) * unit for unit in units)
             length = np.linalg.norm(rest)
-            if length > least and len(found) < len(basis):
+            if length > least and len(units) < len(basis):
                 rest /= length
-                rest -= sum((rest @ unit) * unit for unit in found)
-                found.append(rest / np.linalg.norm(rest))
-    return np.array(found) @ basis
+                rest -= sum((rest @ unit) * unit for unit in units)
+                units.append(rest / np.linalg.norm(rest))
+    return np.array(units) @ basis

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A learned decoder: from whatever is released of a descriptor back to the clear one. In numpy, without torch.
+"""Decoder: a trained map from the released form of a descriptor back to the clear one, in numpy, without torch.
 
 Two forms. ``direct`` is a perceptron from the canonical input to the descriptor; it takes any released form, also
 points in another space. ``search`` is for subspaces that hold the clear descriptor and descriptors of unit norm: the
-subspace cuts the sphere in a circle (m = 2) or a smaller sphere; a perceptron looks at points of it, says where a clear
-descriptor would rather be and how likely the point is one; points move along, and the likeliest is taken.
-
-Knows released forms and weights; neither photos nor recipes. Trained by ``learn.train_decoder``.
+subspace cuts the sphere in a circle (m = 2) or a smaller sphere; a perceptron takes points of it, says where the clear
+descriptor rather lies and how likely the point is one; points move along, and the likeliest is taken. Trained by
+``training.decoder``.
 """
 
 import os
@@ -27,14 +26,16 @@ Floats = NDArray[np.float32]
 KIND = "decoder"
 FORMS = ("direct", "search")
 ROUNDS = 5
-NARROWED_AT = 1
-KEPT = 3
+NARROW_AT = 1
+"""The round after which only the likeliest points go on,"""
+SURVIVORS = 3
+"""this many of them."""
 NUMBERS_AT_ONCE = 2**21
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What a decoder is like.
+    """Form and sizes of a decoder.
 
     Released in R^``n_in`` as subspaces of dimension ``m`` (0: points), clear in R^``n_out``. ``positive``: the clear
     descriptor has no negative number; ``unit``: it has unit norm. ``project``: a direct guess is moved to the nearest
@@ -55,15 +56,15 @@ class Layout:
         """Return the arrays of a decoder; the last layer gives the descriptor and a confidence."""
         entry = self.n_in if self.form == "search" else (self.m + 1) * self.n_in
         ends = [entry, *[self.hidden] * self.depth, self.n_out + 1]
-        found: dict[str, tuple[int, ...]] = {"frame": (self.n_in, self.n_in), "mean": (entry,), "deviation": (entry,)}
+        arrays: dict[str, tuple[int, ...]] = {"frame": (self.n_in, self.n_in), "mean": (entry,), "deviation": (entry,)}
         for number, (into, out) in enumerate(pairwise(ends)):
-            found |= {f"{number}.weight": (out, into), f"{number}.bias": (out,)}
-        return found
+            arrays |= {f"{number}.weight": (out, into), f"{number}.bias": (out,)}
+        return arrays
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Decoder:
-    """A trained decoder: call it with what was released, Subspaces or points (N, n), for descriptors (N, n)."""
+    """A trained decoder: called with released Subspaces or points (N, n) it returns descriptors (N, n)."""
 
     layout: Layout
     arrays: dict[str, Floats]
@@ -73,26 +74,26 @@ class Decoder:
         return self.decode(released)[0]
 
     def decode(self, released: Subspaces | ArrayLike) -> tuple[Floats, Floats]:
-        """Return guesses at the clear descriptors (N, n), and how sure each is (N,), 0 to 1.
+        """Return guesses at the clear descriptors (N, n), and their confidences (N,), 0 to 1.
 
-        Raises InputError if the decoder was trained for something of another form.
+        Raises InputError if the decoder was trained for another released form.
         """
         inputs = canonical_input(released, self.arrays["frame"])
-        wanted = (self.layout.m + 1) * self.layout.n_in
+        length = (self.layout.m + 1) * self.layout.n_in
         m = released.dim if isinstance(released, Subspaces) else 0
-        if inputs.shape[1] != wanted or m != self.layout.m:
+        if inputs.shape[1] != length or m != self.layout.m:
             raise InputError(
                 f"this decoder takes subspaces of dimension {self.layout.m} in R^{self.layout.n_in} "
                 f"({self.facts.get('recipe')}), these have dimension {m} and {inputs.shape[1]} numbers each"
             )
         guesses = np.empty((len(inputs), self.layout.n_out), np.float32)
-        sure = np.empty(len(inputs), np.float32)
-        work = _search if self.layout.form == "search" else _direct
+        confidences = np.empty(len(inputs), np.float32)
+        decode = _search if self.layout.form == "search" else _direct
         block = max(1, NUMBERS_AT_ONCE // (self.layout.hidden * (starts(m).shape[0] if m else 1)))
         for start in range(0, len(inputs), block):
             rows = slice(start, start + block)
-            guesses[rows], sure[rows] = work(self, inputs[rows])
-        return guesses, sure
+            guesses[rows], confidences[rows] = decode(self, inputs[rows])
+        return guesses, confidences
 
     def __repr__(self) -> str:
         layout = self.layout
@@ -132,7 +133,7 @@ def starts(m: int) -> Floats:
 
 
 def run_layers(arrays: dict[str, Floats], depth: int, x: Floats) -> Floats:
-    """Return what the perceptron makes of (..., entry) numbers: (..., n_out + 1)."""
+    """Return the outputs (..., n_out + 1) of the perceptron for (..., entry) numbers."""
     lead = x.shape[:-1]
     x = ((x - arrays["mean"]) / arrays["deviation"]).reshape(-1, x.shape[-1])  # one large product, not many small ones
     for number in range(depth + 1):
@@ -156,7 +157,7 @@ def on_sphere(origin: Floats, basis: Floats, directions: Floats) -> Floats:
 
 
 def nearest_in(origin: Floats, basis: Floats, guesses: Floats, *, unit: bool) -> Floats:
-    """Return the points (N, n) of subspaces nearest to guesses (N, n); of unit norm if asked for."""
+    """Return the points (N, n) of subspaces nearest to guesses (N, n); of unit norm if ``unit``."""
     along = np.einsum("ni,nmi->nm", guesses - origin, basis)
     if unit:
         return on_sphere(origin, basis, along[:, None])[:, 0]
@@ -194,11 +195,11 @@ def _search(decoder: Decoder, inputs: Floats) -> tuple[Floats, Floats]:
     for number in range(ROUNDS + 1):
         points = on_sphere(origin, basis, directions)  # (N, K, n)
         raw = run_layers(decoder.arrays, layout.depth, points)
-        if number == NARROWED_AT and points.shape[1] > KEPT:
-            best = np.argsort(-raw[..., -1], axis=1)[:, :KEPT]
+        if number == NARROW_AT and points.shape[1] > SURVIVORS:
+            best = np.argsort(-raw[..., -1], axis=1)[:, :SURVIVORS]
             raw, points = np.take_along_axis(raw, best[..., None], 1), np.take_along_axis(points, best[..., None], 1)
         if number < ROUNDS:
             guesses = _shaped(layout, raw[..., :-1])
             directions = np.matmul(guesses - origin[:, None], basis.transpose(0, 2, 1))  # (N, K, m)
-    chosen = raw[..., -1].argmax(axis=1)
-    return points[every, chosen], _likely(raw[every, chosen, -1])
+    likeliest = raw[..., -1].argmax(axis=1)
+    return points[every, likeliest], _likely(raw[every, likeliest, -1])

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks that turn a sparse map of released vectors back into a picture: UNet and UResNet, loaded and run.
+"""Image inverters: UNet and UResNet, which turn a sparse map of released vectors back into a picture.
 
-What is learned by ``learn.train_image``. Knows keypoints, released vectors and pictures. Works on one picture at a time
-and at its own size: the networks are convolutions. Needs the extra ``learn``.
+A map holds the vector of each keypoint at its pixel, 0 everywhere else (section 3.2 of the NinjaDesc paper). The first
+layers work on the vectors before they are written into the map: a 1 x 1 convolution gives the same, at every pixel
+instead of at every keypoint. The networks are convolutions, so a picture of any size is made at its own size. Trained
+by ``training.image``; needs the extra ``learn``.
 """
 
 import os
@@ -18,16 +20,20 @@ from sfumato.files.tensors import checked_arrays, load_checkpoint
 from sfumato.inversion import networks
 from sfumato.types.arrays import frozen_array
 
-# ----------------------------------------------------------------
-# Sparse maps: what was released about each keypoint, written at the pixel where it lies, 0 everywhere else
-# The input of networks that turn features back into a picture (section 3.2 of the NinjaDesc paper). Knows keypoints and
-# vectors; not what the vectors mean. The first layers of a network work on the vectors before they are written into the
-# map: a convolution of 1 x 1 gives the same, at every pixel instead of at every keypoint.
+KIND = "image inverter"
+HIDDEN = 512
+ENTRY = 128
+"""Channels of the map, times the width: the length of the vectors that are written into it."""
+LONGEST = 480
+"""Larger photos are reduced to this longer side, in training and when a picture is made."""
+
+
+# --- sparse maps
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Placed:
-    """Which features lie in a map and where: their ``rows`` (M,), and ``pixels`` (M,), y * width + x, each once."""
+class FeaturePlaces:
+    """Places of features in a map: their ``rows`` (M,), and ``pixels`` (M,), y * width + x, each once."""
 
     rows: NDArray[np.int64]
     pixels: NDArray[np.int64]
@@ -37,14 +43,14 @@ class Placed:
         return len(self.rows)
 
     def __repr__(self) -> str:
-        return f"Placed({len(self)} features in {self.size[0]} x {self.size[1]} pixels)"
+        return f"FeaturePlaces({len(self)} features in {self.size[0]} x {self.size[1]} pixels)"
 
 
-def place(keypoints: ArrayLike, size: tuple[int, int], *, corner: tuple[int, int] = (0, 0)) -> Placed:
+def place(keypoints: ArrayLike, size: tuple[int, int], *, corner: tuple[int, int] = (0, 0)) -> FeaturePlaces:
     """Place keypoints (N, 4) in a window of ``size`` (width, height) pixels whose first pixel is ``corner`` (x, y).
 
     Places are rounded to whole pixels. Keypoints outside are left out. Where several fall on one pixel the first row,
-    of features the strongest, is kept: a map holds one vector a pixel.
+    of features the strongest, is kept: a map holds one vector per pixel.
     """
     points = frozen_array(keypoints, "keypoints", (None, 4))
     width, height = size
@@ -54,10 +60,10 @@ def place(keypoints: ArrayLike, size: tuple[int, int], *, corner: tuple[int, int
     y = np.rint(points[:, 1].astype(np.float64)).astype(np.int64) - corner[1]
     inside = np.flatnonzero((x >= 0) & (x < width) & (y >= 0) & (y < height))
     pixels, first = np.unique(y[inside] * width + x[inside], return_index=True)
-    return Placed(inside[first], pixels, (width, height))
+    return FeaturePlaces(inside[first], pixels, (width, height))
 
 
-def scatter(vectors: Any, placed: list[Placed]) -> Any:
+def scatter(vectors: Any, placed: list[FeaturePlaces]) -> Any:
     """Write vectors (M, C), the rows of all maps one after the other, into a tensor of maps (B, C, H, W).
 
     All maps have one size. The result is laid out channels first: torch 2.13 on a processor corrupts memory in the
@@ -66,22 +72,19 @@ def scatter(vectors: Any, placed: list[Placed]) -> Any:
     torch: Any = need("torch", extra="learn")
     width, height = placed[0].size
     area = width * height
-    flat = np.concatenate([one.pixels + number * area for number, one in enumerate(placed)])
+    flat = np.concatenate([places.pixels + number * area for number, places in enumerate(placed)])
     index = torch.from_numpy(flat).to(vectors.device)
     empty = vectors.new_zeros((len(placed) * area, vectors.shape[1]))
     filled = empty.index_copy(0, index, vectors)  # (B H W, C)
     return filled.view(len(placed), height, width, -1).permute(0, 3, 1, 2).contiguous()  # (B, C, H, W)
 
 
-KIND = "image inverter"
-HIDDEN = 512
-ENTRY = 128
-"""Channels of the map, times the width: the vectors are brought to so many numbers before they are written into it."""
+# --- the inverter
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """How a network is made and run, and of what its maps' sides must be multiples."""
+    """Functions that make and run a network; the sides of its maps are multiples of ``multiple``."""
 
     build: Callable[[int, float], Any]
     run: Callable[[Any, Any], Any]
@@ -96,7 +99,7 @@ ARCHITECTURES = {
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ImageInverter:
-    """A trained network. ``frame`` (n, n) is that of its canonical inputs; ``facts`` say how it was trained.
+    """A trained network. ``frame`` (n, n) is that of its canonical inputs; ``facts`` describe its training.
 
     Inputs are brought to mean 0 and deviation 1 with ``mean`` and ``deviation`` (C,) first.
     """
@@ -110,7 +113,7 @@ class ImageInverter:
 
     @property
     def input_dim(self) -> int:
-        """How many numbers it wants for each keypoint."""
+        """Length of the vector of each keypoint."""
         return len(self.mean)
 
     @property
@@ -120,7 +123,7 @@ class ImageInverter:
 
     @property
     def recipe(self) -> str:
-        """How it was concealed; raw for clear descriptors."""
+        """The recipe it inverts; raw for clear descriptors."""
         return str(self.facts["recipe"])
 
     def __repr__(self) -> str:
@@ -138,7 +141,7 @@ def build_network(architecture: str, input_dim: int, width: float) -> Any:
     return nn.ModuleDict({"entry": entry, "body": ARCHITECTURES[architecture].build(channels, width)})
 
 
-def run_network(modules: Any, architecture: str, vectors: Any, placed: list[Placed]) -> Any:
+def run_network(modules: Any, architecture: str, vectors: Any, placed: list[FeaturePlaces]) -> Any:
     """Return pictures (B, 3, H, W) for standardised vectors (M, C) of all maps, and where they lie."""
     return ARCHITECTURES[architecture].run(modules["body"], scatter(modules["entry"](vectors), placed))
 
@@ -162,10 +165,10 @@ def load_image_inverter(path: str | os.PathLike[str]) -> ImageInverter:
         modules = build_network(architecture, dim, width)
     state = modules.state_dict()
     shapes = {name: tuple(value.shape) for name, value in state.items()}
-    known = checked_arrays(arrays, {**shapes, "mean": (dim,), "deviation": (dim,), "frame": (n, n)}, path)
-    modules.load_state_dict({name: torch.from_numpy(known[name]).to(state[name].dtype) for name in state})
+    tensors = checked_arrays(arrays, {**shapes, "mean": (dim,), "deviation": (dim,), "frame": (n, n)}, path)
+    modules.load_state_dict({name: torch.from_numpy(tensors[name]).to(state[name].dtype) for name in state})
     modules.eval().requires_grad_(False)
-    return ImageInverter(modules, architecture, known["mean"], known["deviation"], known["frame"], facts)
+    return ImageInverter(modules, architecture, tensors["mean"], tensors["deviation"], tensors["frame"], facts)
 
 
 def invert_image(
@@ -202,13 +205,9 @@ def _run(
     multiple = ARCHITECTURES[inverter.architecture].multiple
     padded = -(-size[0] // multiple) * multiple, -(-size[1] // multiple) * multiple
     inside = place(points, size)
-    placed = Placed(inside.rows, inside.pixels // size[0] * padded[0] + inside.pixels % size[0], padded)
+    placed = FeaturePlaces(inside.rows, inside.pixels // size[0] * padded[0] + inside.pixels % size[0], padded)
     standard = (vectors[placed.rows] - inverter.mean) / inverter.deviation
     with torch.inference_mode():
-        made = run_network(inverter.modules, inverter.architecture, torch.from_numpy(standard), [placed])[0]
-    picture: NDArray[np.float32] = made.permute(1, 2, 0).numpy()[: size[1], : size[0]]  # (H, W, 3)
+        output = run_network(inverter.modules, inverter.architecture, torch.from_numpy(standard), [placed])[0]
+    picture: NDArray[np.float32] = output.permute(1, 2, 0).numpy()[: size[1], : size[0]]  # (H, W, 3)
     return np.ascontiguousarray(picture)
-
-
-LONGEST = 480
-"""Larger photos are reduced to this longer side, in training and when a picture is made."""

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any trained inverter by its file, and what it sees in the features of a photo, clear or concealed.
+"""Inverters of any kind by their file, and the pictures they reconstruct from features, clear or concealed.
 
-Knows photos and keypoints. How features are concealed is given from above as a function. Patch inverters run in numpy;
-UNet and UResNet need the extra ``learn``.
+The concealing function is an argument. Patch inverters run in numpy; UNet and UResNet need the extra ``learn``.
 """
 
 import os
@@ -26,39 +25,41 @@ from sfumato.types.concealed import ConcealedFeatures, as_points
 from sfumato.types.progress import Progress, identity
 from sfumato.types.recipe import Recipe
 
-# ----------------------------------------------------------------
-# What keypoints show without any descriptor: an inverter that was trained on places, sizes and angles alone
-# Every recipe that keeps keypoints shows that much. A blind inverter takes one number for each feature, which is always
-# 0. Knows features and how inverters are given them.
-
+Floats = NDArray[np.float32]
+AnyInverter = Inverter | ImageInverter
+Concealer = Callable[[Features], ConcealedFeatures]
+"""Conceals features, with new draws at every call."""
 
 BUNDLED = "keypoints-sift.safetensors"
-HIDDEN = 64
-"""Units of the patch network of a blind inverter: all it learns is a patch for each size."""
+KEYPOINT_HIDDEN = 64
+"""Units of the patch network of an inverter of keypoints alone: all it learns is a patch for each size."""
 
 
-def load_blind(path: str | os.PathLike[str] | None = None) -> Inverter:
-    """Read a blind inverter; without a path, the bundled one for keypoints of SIFT."""
+# --- the inverter of keypoints alone: what every recipe that keeps keypoints shows
+#
+# It takes one number for each feature, which is always 0.
+
+
+def load_keypoint_inverter(path: str | os.PathLike[str] | None = None) -> Inverter:
+    """Read an inverter of keypoints alone; without a path, the bundled one for SIFT."""
     if path is None:
         with resources.as_file(resources.files("sfumato.inversion") / "data" / BUNDLED) as place:
             return load_inverter(place)
     return load_inverter(path)
 
 
-def nothing_of(count: int) -> NDArray[np.float32]:
-    """Return rows (count, 1) that tell nothing."""
+def empty_rows(count: int) -> NDArray[np.float32]:
+    """Return rows (count, 1) of zeros: the inputs of an inverter of keypoints alone."""
     return np.zeros((count, 1), np.float32)
 
 
 def without_descriptors(features: Features) -> ConcealedFeatures:
-    """Return features as if nothing but their keypoints had been released."""
-    points = as_points(nothing_of(len(features)))
+    """Return features with their keypoints and no descriptor."""
+    points = as_points(empty_rows(len(features)))
     return ConcealedFeatures(features.keypoints, points, Recipe.of("raw"), features.extractor, features.image_size)
 
 
-Floats = NDArray[np.float32]
-AnyInverter = Inverter | ImageInverter
-Concealer = Callable[[Features], ConcealedFeatures]
+# --- inverters of any kind
 
 
 def open_inverter(path: str | os.PathLike[str] | None = None) -> AnyInverter:
@@ -73,8 +74,8 @@ def open_inverter(path: str | os.PathLike[str] | None = None) -> AnyInverter:
     return load_inverter(path)
 
 
-def see(inverter: AnyInverter, keypoints: ArrayLike, inputs: ArrayLike, size: tuple[int, int]) -> Floats:
-    """Return the picture (H, W, 3) float32, 0 to 1, that any inverter sees in rows ``inputs`` at keypoints (N, 4)."""
+def run_inverter(inverter: AnyInverter, keypoints: ArrayLike, inputs: ArrayLike, size: tuple[int, int]) -> Floats:
+    """Return the picture (H, W, 3) float32, 0 to 1, of rows ``inputs`` at keypoints (N, 4), by any inverter."""
     if isinstance(inverter, ImageInverter):
         return invert_image(inverter, keypoints, inputs, size)
     return invert_rows(inverter, keypoints, inputs, size)
@@ -103,25 +104,25 @@ def invert(
     if width_height is None:
         raise InputError("these features do not know the size of their picture: give size=(width, height)")
     if isinstance(features, Features):
-        return see(opened, features.keypoints, inputs_of(opened, features), width_height)
+        return run_inverter(opened, features.keypoints, inputs_of(opened, features), width_height)
     check_fits(opened, features.extractor.name)
     if isinstance(opened, Inverter) and opened.is_blind:
-        rows = nothing_of(len(features))
+        rows = empty_rows(len(features))
     elif opened.frame is None or Recipe.of(opened.recipe).kind != features.recipe.kind:
         raise InputError(f"this inverter is for {opened.recipe}, these features were made with {features.recipe}")
     else:
         rows = canonical_input(features.subspaces, opened.frame)
-    return see(opened, features.keypoints, rows, width_height)
+    return run_inverter(opened, features.keypoints, rows, width_height)
 
 
 def inputs_of(inverter: AnyInverter, features: Features, concealer: Concealer | None = None) -> Floats:
-    """Return what an inverter is given of the features of a photo, (N, input_dim): clear, or as they are released.
+    """Return the inputs (N, input_dim) of an inverter for the features of a photo: clear, or as they are released.
 
     Raises InputError if it is for another kind of descriptor, or for a recipe and no concealer is given.
     """
     check_fits(inverter, features.extractor.name)
     if isinstance(inverter, Inverter) and inverter.is_blind:
-        return nothing_of(len(features))
+        return empty_rows(len(features))
     if Recipe.of(inverter.recipe).is_clear:
         return features.descriptors
     if concealer is None or inverter.frame is None:
@@ -132,12 +133,13 @@ def inputs_of(inverter: AnyInverter, features: Features, concealer: Concealer | 
 def invert_photo(
     inverter: AnyInverter, image: Image, params: LocalParams, concealer: Concealer | None = None
 ) -> tuple[Floats, int]:
-    """Extract the features of a photo, release them, and return what is seen, (H, W, 3), and how many features."""
+    """Extract and release the features of a photo; return the picture (H, W, 3) made of them, and their number."""
     features = extract(image, params)
-    return see(inverter, features.keypoints, inputs_of(inverter, features, concealer), image.size), len(features)
+    inputs = inputs_of(inverter, features, concealer)
+    return run_inverter(inverter, features.keypoints, inputs, image.size), len(features)
 
 
-def figures(
+def score_inverter(
     inverter: Inverter,
     photos: Sequence[str | os.PathLike[str]],
     params: LocalParams,
@@ -149,13 +151,13 @@ def figures(
 
     The floor is the same inverter given the same keypoints and one constant row, ``floor_input``.
     """
-    seen, floor = [], []
+    scores, floors = [], []
     for path in progress(photos):
         image = read_image(path)
         features = extract(image, params)
         inputs = inputs_of(inverter, features, concealer)
-        seen.append(picture_scores(see(inverter, features.keypoints, inputs, image.size), image.pixels))
-        blind = np.broadcast_to(floor_input(inverter), inputs.shape)
-        floor.append(picture_scores(see(inverter, features.keypoints, blind, image.size), image.pixels))
-    found = {name: round(value, 5) for name, value in summary(seen).items() if np.isfinite(value)}
-    return found | {f"floor_{name}": round(summary(floor)[name], 5) for name in ("ssim", "psnr", "mae")}
+        scores.append(picture_scores(run_inverter(inverter, features.keypoints, inputs, image.size), image.pixels))
+        constant = np.broadcast_to(floor_input(inverter), inputs.shape)
+        floors.append(picture_scores(run_inverter(inverter, features.keypoints, constant, image.size), image.pixels))
+    means = {name: round(value, 5) for name, value in summary(scores).items() if np.isfinite(value)}
+    return means | {f"floor_{name}": round(summary(floors)[name], 5) for name in ("ssim", "psnr", "mae")}

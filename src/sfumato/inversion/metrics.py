@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How near a seen picture is to the true one: mean absolute error, structural similarity, signal to noise.
+"""Scores of a reconstructed picture: mean absolute error, structural similarity, signal to noise.
 
-Knows pictures as arrays with values from 0 to 1, grey or red-green-blue. Structural similarity is scikit-image's with
+Pictures are arrays with values from 0 to 1, grey or red-green-blue. Structural similarity is scikit-image's with
 the Gaussian window of Wang et al. (2004): sigma 1.5, no sample covariance, a range of 1.
 """
 
@@ -17,7 +17,7 @@ SMALLEST_SIDE = 11
 """The window of the structural similarity, in pixels."""
 
 
-def picture_scores(seen: ArrayLike, truth: ArrayLike) -> dict[str, float]:
+def picture_scores(picture: ArrayLike, truth: ArrayLike) -> dict[str, float]:
     """Score a picture (H, W) or (H, W, 3) against the true one: mae, ssim and psnr in grey, and in colour if both have.
 
     Integers are taken as 0 to 255. ``psnr`` of equal pictures is infinite.
@@ -28,7 +28,7 @@ def picture_scores(seen: ArrayLike, truth: ArrayLike) -> dict[str, float]:
 
     Raises InputError for other shapes, values outside 0 to 1, and pictures smaller than the window.
     """
-    pictures = _checked(seen, "seen"), _checked(truth, "truth")
+    pictures = _checked(picture, "picture"), _checked(truth, "truth")
     if pictures[0].shape[:2] != pictures[1].shape[:2]:
         sizes = " and ".join(f"{picture.shape[1]} x {picture.shape[0]}" for picture in pictures)
         raise InputError(f"pictures to compare must have one size, got {sizes}")
@@ -45,33 +45,33 @@ def as_grey(picture: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def summary(scores: list[dict[str, float]]) -> dict[str, float]:
     """Return the mean of each score over photos, and beside it its standard deviation, ``ssim_deviation`` and so on."""
-    found: dict[str, float] = {"photos": float(len(scores))}
+    means: dict[str, float] = {"photos": float(len(scores))}
     for name in scores[0] if scores else ():
-        values = np.array([one[name] for one in scores])
-        found |= {name: float(values.mean()), f"{name}_deviation": float(values.std(ddof=min(1, len(scores) - 1)))}
-    return found
+        values = np.array([score[name] for score in scores])
+        means |= {name: float(values.mean()), f"{name}_deviation": float(values.std(ddof=min(1, len(scores) - 1)))}
+    return means
 
 
 def leakage(ssim: float, floor: float, clear: float) -> float:
-    """Return how much of what clear descriptors show is left: 0 at the floor (keypoints alone), 1 for clear ones."""
+    """Return the share of the detail that clear descriptors add: 0 at the floor (keypoints alone), 1 for clear ones."""
     return (ssim - floor) / (clear - floor) if clear != floor else float("nan")
 
 
-def _scores(seen: NDArray[np.float64], truth: NDArray[np.float64]) -> dict[str, float]:
+def _scores(picture: NDArray[np.float64], truth: NDArray[np.float64]) -> dict[str, float]:
     from skimage.metrics import structural_similarity
 
-    squared = float(np.mean((seen - truth) ** 2))
+    squared = float(np.mean((picture - truth) ** 2))
     similar = structural_similarity(
         truth,
-        seen,
+        picture,
         gaussian_weights=True,
         sigma=1.5,
         use_sample_covariance=False,
         data_range=1.0,
-        channel_axis=None if seen.ndim == 2 else 2,
+        channel_axis=None if picture.ndim == 2 else 2,
     )
     return {
-        "mae": float(np.abs(seen - truth).mean()),
+        "mae": float(np.abs(picture - truth).mean()),
         "ssim": float(similar),
         "psnr": float("inf") if squared == 0 else -10 * float(np.log10(squared)),
     }

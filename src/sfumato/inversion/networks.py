@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""UNet: pairs of 3 x 3 convolutions on five levels, with concatenated skip connections (NinjaDesc, section E).
+"""UNet and UResNet, the networks of image inverters (NinjaDesc, section E).
 
-Knows tensors (B, C, H, W); H and W are multiples of ``MULTIPLE``. Modules are put together here and run by a function,
-so that torch is only needed when a network is made.
+The UNet has pairs of 3 x 3 convolutions on five levels, with concatenated skip connections. The UResNet has the five
+stages of ResNet50 going down, residual blocks going up, and added skip connections: four residual blocks bring the map
+to the three channels that ResNet50 starts from; its max-pool is left out and the first block of conv2_x strides
+instead, so that each of the five stages halves the picture. The authors start from ImageNet weights; none come with
+this package, so without a file everything is trained from scratch. Tensors are (B, C, H, W); H and W are multiples of
+``UNET_MULTIPLE`` or ``URESNET_MULTIPLE``. torch is imported when a network is made.
 """
 
 import os
@@ -17,7 +21,7 @@ UNET_MULTIPLE = 16
 
 
 def build_unet(channels: int, width: float) -> Any:
-    """Return the modules of a UNet for maps of so many channels; ``width`` scales the channels of every level."""
+    """Return the modules of a UNet for maps of ``channels``; ``width`` scales the channels of every level."""
     nn: Any = need("torch.nn", extra="learn")
     levels = [max(1, round(level * width)) for level in LEVELS]
     before = [channels, *levels[:-1]]
@@ -49,19 +53,14 @@ def run_unet(modules: Any, maps: Any) -> Any:
 
 
 def _pair(nn: Any, channels: int, out: int) -> Any:
-    """Two times convolution, normalisation, rectifier."""
+    """Return two times convolution, normalisation, rectifier."""
     layers: list[Any] = []
     for inside in (channels, out):
         layers += [nn.Conv2d(inside, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers)
 
 
-# ----------------------------------------------------------------
-# UResNet: the five stages of ResNet50 going down, residual blocks going up, added skip connections (NinjaDesc, E)
-# Four residual blocks bring the map to the three channels that ResNet50 starts from. Its max-pool is left out and the
-# first block of conv2_x strides instead, so that each of the five stages halves the picture. The authors start from
-# ImageNet weights; none come with this package, so without a file everything is trained from scratch. Knows tensors
-# (B, C, H, W); H and W are multiples of ``MULTIPLE``.
+# --- UResNet
 
 
 PLANES = (64, 128, 256, 512)
@@ -73,7 +72,7 @@ URESNET_MULTIPLE = 32
 
 
 def build_uresnet(channels: int, width: float) -> Any:
-    """Return the modules of a UResNet for maps of so many channels; ``width`` scales every channel but the three."""
+    """Return the modules of a UResNet for maps of ``channels``; ``width`` scales every channel but the three."""
     nn: Any = need("torch.nn", extra="learn")
     planes = [max(1, round(plane * width)) for plane in PLANES]
     start = max(1, round(PREPARING * width))
@@ -124,26 +123,24 @@ def load_encoder(modules: Any, path: str | os.PathLike[str]) -> None:
     place = Path(path)
     try:
         if place.suffix == ".safetensors":
-            found = need("safetensors.torch", extra="learn").load_file(place)
+            weights = need("safetensors.torch", extra="learn").load_file(place)
         else:
-            found = torch.load(place, map_location="cpu", weights_only=True)
-        wanted = modules["encoder"].state_dict()
-        missing = [name for name in wanted if name not in found and not name.endswith("num_batches_tracked")]
+            weights = torch.load(place, map_location="cpu", weights_only=True)
+        own = modules["encoder"].state_dict()
+        missing = [name for name in own if name not in weights and not name.endswith("num_batches_tracked")]
     except (ImportError, MemoryError):
         raise
     except Exception as cause:  # torch and safetensors let through whatever their parsers meet
-        raise FileError(
-            f"{place}: no weights that can be read ({type(cause).__name__}): give a ResNet50 file"
-        ) from cause
+        raise FileError(f"{place}: cannot read the weights ({type(cause).__name__}): give a ResNet50 file") from cause
     if missing:
         raise FileError(f"{place}: not a ResNet50 with torchvision's names: {missing[0]} is missing")
-    if any(found[name].shape != wanted[name].shape for name in wanted if name in found):
+    if any(weights[name].shape != own[name].shape for name in own if name in weights):
         raise InputError(f"{place}: these weights are for a UResNet of width 1, this one has another")
-    modules["encoder"].load_state_dict({name: found.get(name, wanted[name]).float() for name in wanted})
+    modules["encoder"].load_state_dict({name: weights.get(name, own[name]).float() for name in own})
 
 
 def _residual(nn: Any, channels: int, out: int) -> Any:
-    """A basic residual block; where the channels change, so does the shortcut."""
+    """Return a basic residual block; where the channels change, so does the shortcut."""
     path = nn.Sequential(
         nn.Conv2d(channels, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.ReLU(inplace=True),
         nn.Conv2d(out, out, 3, padding=1, bias=False), nn.BatchNorm2d(out),
@@ -157,7 +154,7 @@ def _run_residual(block: Any, x: Any) -> Any:
 
 
 def _bottleneck(nn: Any, channels: int, plane: int, stride: int) -> Any:
-    """ResNet's bottleneck, 1 x 1, 3 x 3, 1 x 1, with torchvision's names; the 3 x 3 convolution strides."""
+    """Return ResNet's bottleneck, 1 x 1, 3 x 3, 1 x 1, with torchvision's names; the 3 x 3 convolution strides."""
     out = EXPANSION * plane
     parts = {
         "conv1": nn.Conv2d(channels, plane, 1, bias=False), "bn1": nn.BatchNorm2d(plane),

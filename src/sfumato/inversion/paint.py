@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From patches at keypoints to one picture: patches are rendered, their gradients averaged, and integrated once.
+"""Painting: one picture from patches at keypoints, by averaged gradients and Poisson's equation.
 
-Knows patches as small pictures in the frame of a keypoint (x, y, sigma, angle), which anyone sees who sees keypoints;
-where they come from does not matter. Overlapping patches disagree about brightness but agree about gradients, so
-gradients are averaged, the finest patches counting most, and Poisson's equation gives the picture.
+A patch is a small picture in the frame of a keypoint (x, y, sigma, angle). Overlapping patches disagree about
+brightness but agree about gradients, so gradients are averaged, the finest patches counting most. The picture with the
+nearest gradients solves Poisson's equation; with free (Neumann) borders, over which nothing flows, the cosine transform
+diagonalises it (Perez et al., Poisson Image Editing, 2003) and one solve is exact.
 """
 
 from dataclasses import dataclass
@@ -11,20 +12,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# ----------------------------------------------------------------
-# The picture whose gradients are nearest to given ones: Poisson's equation with free borders, by a cosine transform
-# Knows arrays only. Free (Neumann) borders say that nothing flows over the edge of a picture, so that the cosine
-# transform diagonalises the equation (Perez et al., Poisson Image Editing, 2003) and one solve is exact.
-
-
 Floats = NDArray[np.float32]
+
+PATCH_SIDE = 24
+REACH = 6.0
+"""Half the side of a patch, in sigmas: SIFT looks no further (four cells of three sigmas)."""
+
+USUAL_BRIGHTNESS = 0.45
+"""Mean grey of photos; no descriptor tells it."""
+
+CHANNELS = 6
+"""Inputs of the refinement: picture, differences right and down, their energy, cover, scale."""
 
 
 def solve_poisson(right: Floats, down: Floats, mean: float = 0.0) -> Floats:
     """Return the picture (H, W) of a given mean that minimises the squared distance to gradients.
 
-    ``right`` (H, W) is what the pixel to the right has more, ``down`` the pixel below; their last column and row do
-    not count.
+    ``right`` (H, W) is the difference of the pixel to the right, ``down`` that of the pixel below; their last column
+    and row do not count.
     """
     from scipy.fft import dctn, idctn
 
@@ -50,20 +55,9 @@ def divergence(right: Floats, down: Floats) -> Floats:
     return flow
 
 
-PATCH_SIDE = 24
-REACH = 6.0
-"""Half the side of a patch, in sigmas: SIFT looks no further (four cells of three sigmas)."""
-
-USUAL_BRIGHTNESS = 0.45
-"""The mean grey of photos; no descriptor tells it."""
-
-CHANNELS = 6
-"""Of what a refinement sees: picture, differences right and down, their energy, cover, scale."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaintParams:
-    """How patches are averaged.
+    """Weights of patches in the average.
 
     The weight of a patch falls with distance as a Gaussian of deviation ``window`` sigmas, and with its scale as
     sigma to the power -``fineness``. ``faint`` is the weight below which gradients fade to nothing, against a weight
@@ -76,17 +70,17 @@ class PaintParams:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Painted:
-    """What patches give: ``picture`` (H, W) float32, not clipped, and ``channels`` (6, H, W) float32."""
+class Painting:
+    """A ``picture`` (H, W) float32 made of patches, not clipped, and ``channels`` (6, H, W) for the refinement."""
 
     picture: Floats
     channels: Floats
 
     def __repr__(self) -> str:
-        return f"Painted({self.picture.shape[1]} x {self.picture.shape[0]})"
+        return f"Painting({self.picture.shape[1]} x {self.picture.shape[0]})"
 
 
-def paint(keypoints: Floats, patches: Floats, size: tuple[int, int], params: PaintParams | None = None) -> Painted:
+def paint(keypoints: Floats, patches: Floats, size: tuple[int, int], params: PaintParams | None = None) -> Painting:
     """Paint patches (N, 24, 24), in units of brightness, at keypoints (N, 4), into a picture of size (width, height).
 
     Only differences within a patch count. Without patches the picture is even grey.
@@ -107,4 +101,4 @@ def paint(keypoints: Floats, patches: Floats, size: tuple[int, int], params: Pai
     energy = np.sqrt(np.maximum(sums[:, :, 3] * share, 0))
     cover = 0.1 * np.log(weight * np.float32(1 / params.faint) + 1)
     channels = np.stack([picture, right, down, energy, cover, sums[:, :, 4] * share]).astype(np.float32)
-    return Painted(picture, channels)
+    return Painting(picture, channels)

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel that adds rendered patches to sums, compiled.
-
-Imported only when a picture is painted.
-"""
+"""Compiled kernel that adds rendered patches to sums; imported only when a picture is painted."""
 
 import math
 from typing import Any

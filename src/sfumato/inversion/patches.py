@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What somebody sees who has keypoints and descriptors: a picture, by a trained inverter, in numpy alone.
+"""Patch inverter: a picture from keypoints and descriptors, by trained networks, in numpy alone.
 
-Knows keypoints (x, y, sigma, angle), rows of numbers, and the size of the picture; never the picture. A network gives
-the patch around each keypoint, their gradients are averaged and integrated, and a second network refines and colours.
-An inverter belongs to one kind of descriptor, and to one recipe: ``raw`` inverts clear descriptors, or what an attack
-took for them; any other takes the canonical form of concealed ones.
+A network gives the patch around each keypoint, their gradients are averaged and integrated, and a second network
+refines and colours. It sees keypoints (x, y, sigma, angle), rows of numbers, and the size of the picture; never the
+picture. An inverter belongs to one kind of descriptor, and to one recipe: ``raw`` inverts clear descriptors, or an
+attack's guesses at them; any other takes the canonical form of concealed ones.
 """
 
 import math
@@ -20,20 +20,18 @@ from numpy.typing import ArrayLike, NDArray
 from sfumato.errors import FileError, InputError, SfumatoError, need
 from sfumato.files.tensors import checked_arrays, load_checkpoint, save_checkpoint
 from sfumato.inversion import refine
-from sfumato.inversion.metrics import GREY
-from sfumato.inversion.paint import PATCH_SIDE, Painted, PaintParams, paint
+from sfumato.inversion.paint import PATCH_SIDE, Painting, PaintParams, paint
 from sfumato.types.arrays import frozen_array
 from sfumato.types.extractor import is_label
 from sfumato.types.recipe import Recipe
 
-# ----------------------------------------------------------------
-# The network from what describes a keypoint to the patch around it: a small perceptron, in numpy and in torch
-# Numpy runs it; torch is asked for only by ``build``, to train it. Both compute the same. It sees one row of numbers (a
-# descriptor of any kind, or the canonical form of a subspace) and the logarithm of sigma, and gives a patch of mean 0
-# and deviation about 1, and the logarithm of its contrast.
-
-
 Floats = NDArray[np.float32]
+
+# --- the patch network: a small perceptron, run by numpy, trained by torch
+#
+# It takes one row of numbers (a descriptor of any kind, or the canonical form of a subspace) and the logarithm of
+# sigma, and gives a patch of mean 0 and deviation about 1, and the logarithm of its contrast.
+
 
 OUTPUTS = PATCH_SIDE**2 + 1
 ROWS_AT_ONCE = 4096
@@ -56,7 +54,7 @@ def shapes(input_dim: int, hidden: int) -> dict[str, tuple[int, ...]]:
 
 def predict_patches(tensors: Mapping[str, Floats], inputs: Floats, sigmas: Floats) -> Floats:
     """Return patches (N, 24, 24) in units of brightness, for inputs (N, d) and sigmas (N,) of keypoints."""
-    found = np.empty((len(inputs), PATCH_SIDE, PATCH_SIDE), np.float32)
+    patches = np.empty((len(inputs), PATCH_SIDE, PATCH_SIDE), np.float32)
     for start in range(0, len(inputs), ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
         values = scaled(tensors, inputs[rows], sigmas[rows])
@@ -65,8 +63,8 @@ def predict_patches(tensors: Mapping[str, Floats], inputs: Floats, sigmas: Float
             if layer < 2:
                 np.maximum(values, 0, out=values)
         contrasts = np.exp(np.clip(values[:, -1] + tensors["patch.contrast"], -7, 0))
-        found[rows] = (values[:, :-1] * contrasts[:, None]).reshape(-1, PATCH_SIDE, PATCH_SIDE)
-    return found
+        patches[rows] = (values[:, :-1] * contrasts[:, None]).reshape(-1, PATCH_SIDE, PATCH_SIDE)
+    return patches
 
 
 def scaled(tensors: Mapping[str, Floats], inputs: Floats, sigmas: Floats) -> Floats:
@@ -86,20 +84,14 @@ def build(input_dim: int, hidden: int) -> Any:
 
 def tensors_of(network: Any) -> dict[str, Floats]:
     """Return the parameters of a torch network by the names of ``shapes``."""
-    found = {}
+    tensors = {}
     for layer in range(3):
         for part in ("weight", "bias"):
-            found[f"patch.{layer}.{part}"] = getattr(network[2 * layer], part).detach().cpu().numpy().copy()
-    return found
+            tensors[f"patch.{layer}.{part}"] = getattr(network[2 * layer], part).detach().cpu().numpy().copy()
+    return tensors
 
 
-# ----------------------------------------------------------------
-# Files of trained patch inverters: what their header says, checked before anything is used
-# Knows names, shapes and settings, not what a network does with them; the container is that of ``checkpoint``. The
-# header
-# names the extractor whose descriptors the inverter takes, the recipe they were released under, how patches are
-# painted,
-# and how the training went.
+# --- files of patch inverters; the header is checked before anything else is read
 
 
 KIND = "patch inverter"
@@ -107,11 +99,11 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
-    """What a file says about its inverter.
+class InverterHeader:
+    """Header of an inverter's file.
 
     ``refine`` lists the channels of the refinement, none without one; ``frame`` is the dimension n of the gauge of
-    canonical forms, 0 for clear descriptors; ``made`` tells how it was trained, with its figures.
+    canonical forms, 0 for clear descriptors; ``made`` describes its training, with its figures.
     """
 
     extractor: str
@@ -125,14 +117,14 @@ class Header:
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the tensors the file must hold."""
-        wanted = shapes(self.input_dim, self.hidden)
+        tensors = shapes(self.input_dim, self.hidden)
         if self.refine:
-            wanted |= refine.shapes(self.refine)
-        return wanted | ({"frame": (self.frame, self.frame)} if self.frame else {})
+            tensors |= refine.shapes(self.refine)
+        return tensors | ({"frame": (self.frame, self.frame)} if self.frame else {})
 
 
-def save_weights(path: str | os.PathLike[str], header: Header, tensors: Mapping[str, Floats]) -> None:
-    """Write an inverter, atomically, with 16 bits a number.
+def save_weights(path: str | os.PathLike[str], header: InverterHeader, tensors: Mapping[str, Floats]) -> None:
+    """Write an inverter, atomically, with 16 bits per number.
 
     Raises FileError if it cannot be written.
     """
@@ -141,7 +133,7 @@ def save_weights(path: str | os.PathLike[str], header: Header, tensors: Mapping[
     save_checkpoint(path, half, facts)
 
 
-def load_weights(path: str | os.PathLike[str]) -> tuple[Header, dict[str, Floats]]:
+def load_weights(path: str | os.PathLike[str]) -> tuple[InverterHeader, dict[str, Floats]]:
     """Read what ``save_weights`` wrote; numbers come as float32.
 
     Raises FileError for a missing, damaged or hostile file, one of another kind, or of a newer version.
@@ -154,7 +146,7 @@ def load_weights(path: str | os.PathLike[str]) -> tuple[Header, dict[str, Floats
     return header, checked_arrays(arrays, header.shapes(), path)
 
 
-def _checked(facts: Mapping[str, Any], path: object) -> Header:
+def _checked(facts: Mapping[str, Any], path: object) -> InverterHeader:
     problems = [f"{name} must be a short text" for name in ("extractor", "recipe") if not is_label(facts.get(name))]
     problems += _wrong_whole(facts, "input_dim", 1, 65_536) + _wrong_whole(facts, "hidden", 1, 65_536)
     problems += _wrong_whole(facts, "frame", 0, 8192)
@@ -178,7 +170,7 @@ def _checked(facts: Mapping[str, Any], path: object) -> Header:
         raise FileError(f"{path}: its header is wrong: {'; '.join(problems)}")
     names = ("extractor", "recipe", "input_dim", "hidden", "frame")
     settled = {name: facts[name] for name in names}
-    return Header(**settled, refine=tuple(levels or ()), paint=PaintParams(**paint or {}), made=made or {})
+    return InverterHeader(**settled, refine=tuple(levels or ()), paint=PaintParams(**paint or {}), made=made or {})
 
 
 def _wrong_whole(facts: Mapping[str, Any], name: str, low: int, high: int) -> list[str]:
@@ -191,6 +183,9 @@ def _in(value: Any, low: float, high: float) -> bool:
     return type(value) in (int, float) and math.isfinite(value) and low <= value <= high
 
 
+# --- the inverter
+
+
 BUNDLED = "inverter-sift.safetensors"
 LARGEST_SIDE = 32_000
 
@@ -200,7 +195,7 @@ class Inverter:
     """A trained inverter.
 
     ``extractor_name`` and ``recipe`` say what it takes: rows of ``input_dim`` numbers. ``frame`` (n, n) float32 is the
-    gauge of canonical forms, None for clear descriptors. ``made`` tells how it was trained, with its figures.
+    gauge of canonical forms, None for clear descriptors. ``made`` describes its training, with its figures.
     """
 
     extractor_name: str
@@ -214,7 +209,7 @@ class Inverter:
 
     @property
     def is_blind(self) -> bool:
-        """Whether it paints from keypoints alone: the one number of each row says nothing."""
+        """Whether it paints from keypoints alone: the one number of each row is constant."""
         return self.input_dim == 1
 
     def __repr__(self) -> str:
@@ -233,8 +228,8 @@ def load_inverter(path: str | os.PathLike[str] | None = None) -> Inverter:
     return inverter_of(*load_weights(path))
 
 
-def inverter_of(header: Header, tensors: Mapping[str, Floats]) -> Inverter:
-    """Return the inverter that a header and its tensors are."""
+def inverter_of(header: InverterHeader, tensors: Mapping[str, Floats]) -> Inverter:
+    """Return the inverter of a header and its tensors."""
     return Inverter(
         extractor_name=header.extractor,
         recipe=header.recipe,
@@ -256,10 +251,10 @@ def check_fits(inverter: Any, extractor_name: str) -> None:
         )
 
 
-def invert(inverter: Inverter, keypoints: ArrayLike, inputs: ArrayLike, size: tuple[int, int]) -> Floats:
-    """Return the picture (H, W, 3) float32, values 0 to 1, seen in rows ``inputs`` (N, input_dim) at keypoints (N, 4).
+def invert_rows(inverter: Inverter, keypoints: ArrayLike, inputs: ArrayLike, size: tuple[int, int]) -> Floats:
+    """Return the picture (H, W, 3) float32, values 0 to 1, of rows ``inputs`` (N, input_dim) at keypoints (N, 4).
 
-    ``size`` is (width, height). Without keypoints the picture is what the network makes of nothing.
+    ``size`` is (width, height). Without keypoints it is the picture of an empty painting.
 
     Raises InputError for arrays that do not fit.
     """
@@ -269,12 +264,7 @@ def invert(inverter: Inverter, keypoints: ArrayLike, inputs: ArrayLike, size: tu
     return np.clip(refine.refine(inverter.tensors, painted.channels, inverter.depth), 0, 1)
 
 
-def invert_grey(inverter: Inverter, keypoints: ArrayLike, inputs: ArrayLike, size: tuple[int, int]) -> Floats:
-    """Return the picture in grey (H, W) float32, values 0 to 1, as ``invert`` does in colour."""
-    return invert(inverter, keypoints, inputs, size) @ np.asarray(GREY, np.float32)
-
-
-def paint_rows(inverter: Inverter, keypoints: ArrayLike, inputs: ArrayLike, size: tuple[int, int]) -> Painted:
+def paint_rows(inverter: Inverter, keypoints: ArrayLike, inputs: ArrayLike, size: tuple[int, int]) -> Painting:
     """Return the painting before it is refined."""
     width, height = size
     if not 1 <= min(width, height) <= max(width, height) <= LARGEST_SIDE:
@@ -287,6 +277,6 @@ def paint_rows(inverter: Inverter, keypoints: ArrayLike, inputs: ArrayLike, size
 
 
 def floor_input(inverter: Inverter) -> Floats:
-    """Return the constant row (input_dim,) for the floor: the mean over the training, which tells nothing."""
+    """Return the constant row (input_dim,) for the floor: the mean over the training."""
     mean: Floats = inverter.tensors["patch.mean"][:-1].copy()
     return mean

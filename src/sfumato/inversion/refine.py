@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network from a painted picture to one in colour: it sharpens, fills in, and guesses colours.
+"""Refinement network: from a painting to a picture in colour; it sharpens, fills in, and guesses colours.
 
 A small U-shaped network on the painting folded to half its side, so that a picture takes less than a second in numpy.
-One description of the network runs in numpy, and in torch to train it; they compute the same. Knows paintings, not
-keypoints or descriptors.
+One description of the network runs in numpy, and in torch to train it; both compute the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ COLUMN_BYTES = 2**24
 
 
 class Operations(Protocol):
-    """What the network is made of, in numpy or torch; values (B, C, H, W)."""
+    """Operations of the network, in numpy or torch; values (B, C, H, W)."""
 
     def convolve(self, values: Any, name: str) -> Any: ...
     def rectify(self, values: Any) -> Any: ...
@@ -36,12 +35,12 @@ class Operations(Protocol):
 
 
 def shapes(channels: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """Return the tensors of a network by name, with so many channels at half, a quarter ... of the picture's side."""
-    found: dict[str, tuple[int, ...]] = {}
+    """Return the tensors of a network by name, with ``channels`` at half, a quarter ... of the picture's side."""
+    tensors: dict[str, tuple[int, ...]] = {}
 
     def add(name: str, before: int, after: int) -> None:
-        found[f"refine_{name}_weight"] = (after, before, 3, 3)
-        found[f"refine_{name}_bias"] = (after,)
+        tensors[f"refine_{name}_weight"] = (after, before, 3, 3)
+        tensors[f"refine_{name}_bias"] = (after,)
 
     for level, count in enumerate(channels):
         add(f"down{level}_0", channels[level - 1] if level else INPUTS, count)
@@ -50,19 +49,19 @@ def shapes(channels: Sequence[int]) -> dict[str, tuple[int, ...]]:
         add(f"up{level}_0", channels[level + 1] + count, count)
         add(f"up{level}_1", count, count)
     add("last", channels[0], OUTPUTS)
-    return found
+    return tensors
 
 
 def run(operations: Operations, values: Any, depth: int) -> Any:
-    """Run the network of so many levels on folded paintings (B, 15, h, w), to (B, 12, h, w)."""
-    kept = []
+    """Run the network of ``depth`` levels on folded paintings (B, 15, h, w), to (B, 12, h, w)."""
+    skips = []
     for level in range(depth):
         values = operations.halve(values) if level else values
         values = operations.rectify(operations.convolve(values, f"refine_down{level}_0"))
         values = operations.rectify(operations.convolve(values, f"refine_down{level}_1"))
-        kept.append(values)
+        skips.append(values)
     for level in reversed(range(depth - 1)):
-        values = operations.join(operations.double(values), kept[level])
+        values = operations.join(operations.double(values), skips[level])
         values = operations.rectify(operations.convolve(values, f"refine_up{level}_0"))
         values = operations.rectify(operations.convolve(values, f"refine_up{level}_1"))
     return operations.convolve(values, "refine_last")
@@ -81,7 +80,7 @@ def refine(tensors: Mapping[str, Floats], channels: Floats, depth: int) -> Float
 
 
 def fold(channels: Floats) -> Floats:
-    """Return a painting's channels (6, H, W) as what the network sees, (15, H / 2, W / 2), of about equal spread."""
+    """Return a painting's channels (6, H, W) as inputs of the network, (15, H / 2, W / 2), of about equal spread."""
     assert channels.shape[0] == CHANNELS
     picture, right, down, energy, cover, scale = channels
     phases = [

@@ -20,7 +20,7 @@ from sfumato.attacks.seals.attacks import LARGEST_PUBLIC, recover_told, thinned
 from sfumato.concealment.decoy_file import bundled_decoys, load_decoys
 from sfumato.concealment.lifting import conceal
 from sfumato.concealment.resolve import before_seal, resolve
-from sfumato.concealment.seal import keyless
+from sfumato.concealment.seal import without_key
 from sfumato.errors import EvaluationOnlyWarning, InputError, WideSealWarning
 from sfumato.inversion.load import Concealer
 from sfumato.types.clear import Features
@@ -82,7 +82,7 @@ def reader_of(recipe: Recipe, public: Floats, *, seed: int = 0) -> Concealer:
     """
     if not recipe.is_sealed:
         raise InputError(f"recipe {recipe} is not sealed: there is nothing to read back")
-    named, sample = keyless(recipe), thinned(public, LARGEST_PUBLIC)
+    named, sample = without_key(recipe), thinned(public, LARGEST_PUBLIC)
     readings = cycle([_reading(named, sample, seed * KEYS + number, number) for number in range(KEYS)])
 
     def read_back(features: Features) -> ConcealedFeatures:

@@ -20,14 +20,14 @@ from sfumato.errors import InputError
 from sfumato.features.local import LocalParams
 from sfumato.images.read import read_image
 from sfumato.inversion.canonical import canonical_input, frame_for
-from sfumato.inversion.load import Concealer, figures
-from sfumato.inversion.patches import Header, Inverter, inverter_of, load_weights, paint_rows, save_weights
+from sfumato.inversion.load import Concealer, score_inverter
+from sfumato.inversion.patches import Inverter, InverterHeader, inverter_of, load_weights, paint_rows, save_weights
 from sfumato.training.loop import Budget, Pace, flatness_message, read_state
 from sfumato.training.patch import (
     PATCH_STAGE,
     REFINE_STAGE,
-    Painting,
     PatchTraining,
+    RefineSample,
     RefineTraining,
     Report,
     Represent,
@@ -167,7 +167,7 @@ def add_figures(
     inverter, made = inverter_of(header, tensors), dict(header.made)
     for count in FIGURE_COUNTS:
         params = replace(local, max_features=count)
-        scores = figures(inverter, photos, params, concealer=concealer, progress=progress)
+        scores = score_inverter(inverter, photos, params, concealer=concealer, progress=progress)
         made[f"figures with {count} features"] = scores
     save_weights(output, replace(header, made=made), tensors)
     return made
@@ -189,9 +189,9 @@ class Material:
     frame: Floats | None
     represent: Represent
 
-    def header(self, params: InverterTrainParams, channels: tuple[int, ...]) -> Header:
+    def header(self, params: InverterTrainParams, channels: tuple[int, ...]) -> InverterHeader:
         """Return the header of an inverter of this material, with channels other than the params' if given."""
-        return Header(
+        return InverterHeader(
             extractor=self.pairs.extractor.name,
             recipe=self.recipe,
             input_dim=self.represent(self.pairs.descriptors[:1]).shape[1],
@@ -230,7 +230,7 @@ def gather_material(
     )
 
 
-def paint_photos(material: Material, most: int, inverter: Inverter) -> Iterator[Painting]:
+def paint_photos(material: Material, most: int, inverter: Inverter) -> Iterator[RefineSample]:
     """Paint photos as an attacker would, from features represented anew."""
     for number, path in enumerate(material.photos[:most]):
         pixels = read_image(Path(path)).pixels
@@ -239,7 +239,7 @@ def paint_photos(material: Material, most: int, inverter: Inverter) -> Iterator[
         inputs = material.represent(material.pairs.descriptors[rows])
         size = colours.shape[1], colours.shape[0]
         painted = paint_rows(inverter, material.pairs.keypoints[rows], inputs, size)
-        yield Painting(painted.channels.astype(np.float16), colours)
+        yield RefineSample(painted.channels.astype(np.float16), colours)
 
 
 def _features(descriptors: Floats, extractor: Extractor) -> Features:

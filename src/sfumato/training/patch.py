@@ -220,7 +220,7 @@ class RefineTraining:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Painting:
+class RefineSample:
     """A photo ``colours`` (H, W, 3) uint8 and its painting's ``channels`` (6, H, W) float16."""
 
     channels: NDArray[np.float16]
@@ -231,8 +231,8 @@ class Painting:
 
 
 def train_refinement(
-    paintings: Sequence[Painting],
-    held_out: Sequence[Painting],
+    paintings: Sequence[RefineSample],
+    held_out: Sequence[RefineSample],
     training: RefineTraining,
     *,
     start: Mapping[str, Floats] | None = None,
@@ -273,7 +273,7 @@ def train_refinement(
     return {name: value.detach().cpu().numpy().copy() for name, value in modules.items()}, facts
 
 
-def crop_of(painting: Painting, side: int, draw: np.random.Generator | None) -> tuple[Floats, Floats]:
+def crop_of(painting: RefineSample, side: int, draw: np.random.Generator | None) -> tuple[Floats, Floats]:
     """Return folded channels (15, side / 2, side / 2) and colours (3, side, side) of a square, at random or central.
 
     At random, half of the squares are mirrored: then the picture to the right becomes the one to the left.

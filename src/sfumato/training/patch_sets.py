@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labelled patches: small grey pictures, and which of them show the same point.
+"""Labelled patches: small grey pictures, and which of them show the same point, of UBC PhotoTour and HPatches.
 
-Knows pixels and numbers, not how the patches came about: they are read from UBC's PhotoTour (``ubc``) or HPatches
-(``hpatches``), or generated from photos (``views``). Patches are clear, like the photos they were cut from.
+A folder of UBC (Brown, Hua and Winder: liberty, notredame, yosemite) holds sheets ``patches0000.bmp ...`` of 16 x 16
+patches of 64 x 64 pixels, row by row; ``info.txt``, one line per patch, which begins with the number of its point; and
+``m50_<n>_<n>_0.txt``, one line per pair: patch, point and an unused number, twice. The patches of a pair are the same
+if their points are. HPatches (Balntas, Lenc, Vedaldi and Mikolajczyk) has one folder per sequence: ``ref.png`` holds
+the 65 x 65 patches of the reference picture, one below the other; ``e1.png ... e5.png`` those of the other pictures
+with easy jitter, ``h`` hard, ``t`` tough. Row i of every stripe shows point i. (Entire pictures of HPatches are read by
+``experiments.data``.) Patches are clear, like the photos they were cut from.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -22,7 +26,7 @@ from sfumato.images.read import read_image, to_grey
 from sfumato.types.arrays import frozen_array
 
 LEVELS = ("easy", "hard", "tough")
-"""How far the detector is taken to be off (HPatches, section 3)."""
+"""Amounts of detector error, the smallest first (HPatches, section 3)."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -82,15 +86,15 @@ def join_patch_sets(sets: Sequence[PatchSet]) -> PatchSet:
     """
     if not sets:
         raise InputError("there is no set of patches to join")
-    sides, levels = {one.side for one in sets if len(one)}, {one.level for one in sets}
+    sides, levels = {patch_set.side for patch_set in sets if len(patch_set)}, {patch_set.level for patch_set in sets}
     if len(sides) > 1 or len(levels) > 1:
         raise InputError(f"sets of patches differ: sides {sorted(sides)}, levels {sorted(levels)}")
     side = next(iter(sides), sets[0].side)
     return PatchSet(
-        np.concatenate([one.patches.reshape(-1, side, side) for one in sets]),
-        number_apart([one.points for one in sets]),
-        number_apart([one.groups for one in sets]).astype(np.int32),
-        np.concatenate([one.views for one in sets]),
+        np.concatenate([patch_set.patches.reshape(-1, side, side) for patch_set in sets]),
+        number_apart([patch_set.points for patch_set in sets]),
+        number_apart([patch_set.groups for patch_set in sets]).astype(np.int32),
+        np.concatenate([patch_set.views for patch_set in sets]),
         levels.pop(),
     )
 
@@ -101,26 +105,21 @@ def number_apart(lists: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
     >>> number_apart([np.array([7, 7, 9]), np.array([7])]).tolist()
     [0, 0, 1, 2]
     """
-    numbers, known = [np.zeros(0, np.int64)], 0
-    for one in lists:
-        names, places = np.unique(one, return_inverse=True)
-        numbers.append(places.astype(np.int64) + known)
-        known += len(names)
+    numbers, start = [np.zeros(0, np.int64)], 0
+    for values in lists:
+        names, inverse = np.unique(values, return_inverse=True)
+        numbers.append(inverse.astype(np.int64) + start)
+        start += len(names)
     return np.concatenate(numbers)
 
 
-# ----------------------------------------------------------------
-# UBC's PhotoTour patches (Brown, Hua and Winder): sheets of patches, their points, and lists of pairs to test on
-# A folder (liberty, notredame, yosemite) holds ``patches0000.bmp ...``, sheets of 16 x 16 patches of 64 x 64 pixels,
-# row
-# by row; ``info.txt``, a line a patch with the number of its point first; and ``m50_<n>_<n>_0.txt``, a line a pair:
-# patch, point and a number nobody uses, twice. Two patches of a pair are the same if their points are.
+# --- UBC PhotoTour
 
 
 INFO = "info.txt"
-UBC_SIDE, ACROSS = 64, 16
-ON_A_SHEET = ACROSS * ACROSS
-PAIRS = re.compile(r"m50_(\d+)_(\d+)_0\.txt")
+UBC_SIDE, SHEET_ROWS = 64, 16
+SHEET_SIZE = SHEET_ROWS * SHEET_ROWS
+PAIR_LIST = re.compile(r"m50_(\d+)_(\d+)_0\.txt")
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -143,7 +142,7 @@ class PatchPairs:
 
 
 def is_ubc_folder(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a folder looks like one of these."""
+    """Tell whether a folder looks like one of UBC."""
     return (Path(path) / INFO).is_file() and any(Path(path).glob("patches*.bmp"))
 
 
@@ -156,21 +155,20 @@ def read_ubc(path: str | os.PathLike[str], rows: ArrayLike | None = None) -> Pat
     """
     folder = Path(path)
     points = read_points(folder)
-    wanted = np.arange(len(points)) if rows is None else np.asarray(rows, np.int64).reshape(-1)
-    if wanted.size and (wanted.min() < 0 or wanted.max() >= len(points)):
-        raise FileError(f"{folder}: it has {len(points)} patches, asked for one that is not among them")
-    patches = np.zeros((len(wanted), UBC_SIDE, UBC_SIDE), np.uint8)
+    index = np.arange(len(points)) if rows is None else np.asarray(rows, np.int64).reshape(-1)
+    if index.size and (index.min() < 0 or index.max() >= len(points)):
+        raise FileError(f"{folder}: it has {len(points)} patches, and a row outside of them was given")
+    patches = np.zeros((len(index), UBC_SIDE, UBC_SIDE), np.uint8)
     problems = []
-    for sheet in np.unique(wanted // ON_A_SHEET).tolist():
-        found = _read_sheet(folder / f"patches{sheet:04d}.bmp")
-        if isinstance(found, str):
-            problems.append(found)
+    for sheet in np.unique(index // SHEET_SIZE).tolist():
+        cuttings = _read_sheet(folder / f"patches{sheet:04d}.bmp")
+        if isinstance(cuttings, str):
+            problems.append(cuttings)
             continue
-        here = np.flatnonzero(wanted // ON_A_SHEET == sheet)
-        patches[here] = found[wanted[here] % ON_A_SHEET]
+        here = np.flatnonzero(index // SHEET_SIZE == sheet)
+        patches[here] = cuttings[index[here] % SHEET_SIZE]
     refuse(folder, problems)
-    groups = np.zeros(len(wanted), np.int32)
-    return PatchSet(patches, points[wanted], groups, _views(points)[wanted])
+    return PatchSet(patches, points[index], np.zeros(len(index), np.int32), _views(points)[index])
 
 
 def read_points(path: str | os.PathLike[str]) -> NDArray[np.int64]:
@@ -195,21 +193,21 @@ def read_ubc_pairs(path: str | os.PathLike[str], name: str | None = None) -> Pat
     """
     folder = Path(path)
     points = read_points(folder)
-    lists = {int(match[1]): entry.name for entry in folder.iterdir() if (match := PAIRS.fullmatch(entry.name))}
-    chosen = name or lists.get(100_000) or (lists[max(lists)] if lists else None)
-    if chosen is None:
+    lists = {int(match[1]): entry.name for entry in folder.iterdir() if (match := PAIR_LIST.fullmatch(entry.name))}
+    list_name = name or lists.get(100_000) or (lists[max(lists)] if lists else None)
+    if list_name is None:
         raise FileError(f"{folder}: no list of pairs such as m50_100000_100000_0.txt is in it")
     rows, same, problems = [], [], []
-    for number, line in enumerate(read_lines(folder / chosen), 1):
+    for number, line in enumerate(read_lines(folder / list_name), 1):
         words = line.split()
         if not words:
             continue
         if len(words) < 6 or not all(word.isdecimal() and len(word) < 18 for word in words[:5]):
-            problems.append(f"{chosen} line {number}: expected patch, point, 0, patch, point, 0")
+            problems.append(f"{list_name} line {number}: expected patch, point, 0, patch, point, 0")
             continue
         first, point0, _, second, point1 = map(int, words[:5])
         if max(first, second) >= len(points) or (points[first], points[second]) != (point0, point1):
-            problems.append(f"{chosen} line {number}: these patches are not those of {INFO}")
+            problems.append(f"{list_name} line {number}: these patches are not those of {INFO}")
             continue
         rows.append((first, second))
         same.append(point0 == point1)
@@ -233,18 +231,13 @@ def _read_sheet(path: Path) -> NDArray[np.uint8] | str:
         grey = to_grey(read_image(path))
     except ImageError as problem:
         return f"{path.name} cannot be read ({problem})" if path.exists() else f"{path.name} is missing"
-    if grey.shape != (UBC_SIDE * ACROSS, UBC_SIDE * ACROSS):
-        return f"{path.name} has {grey.shape[1]} x {grey.shape[0]} pixels, expected {UBC_SIDE * ACROSS} each way"
-    cut = grey.reshape(ACROSS, UBC_SIDE, ACROSS, UBC_SIDE).transpose(0, 2, 1, 3)
-    return np.ascontiguousarray(cut.reshape(ON_A_SHEET, UBC_SIDE, UBC_SIDE))
+    if grey.shape != (UBC_SIDE * SHEET_ROWS, UBC_SIDE * SHEET_ROWS):
+        return f"{path.name} has {grey.shape[1]} x {grey.shape[0]} pixels, expected {UBC_SIDE * SHEET_ROWS} each way"
+    cut = grey.reshape(SHEET_ROWS, UBC_SIDE, SHEET_ROWS, UBC_SIDE).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(cut.reshape(SHEET_SIZE, UBC_SIDE, UBC_SIDE))
 
 
-# ----------------------------------------------------------------
-# Patches of HPatches (Balntas, Lenc, Vedaldi and Mikolajczyk): stripes of 65 x 65 patches, a folder a sequence
-# ``ref.png`` holds the patches of the reference picture, one below the other; ``e1.png ... e5.png`` those of the other
-# pictures with easy jitter, ``h`` hard, ``t`` tough. Row i of every stripe shows point i. Whole pictures of HPatches
-# with
-# homographies are another thing: ``images.folders.hpatches``.
+# --- HPatches
 
 
 HPATCHES_SIDE = 65
@@ -276,37 +269,19 @@ def read_hpatches(
     if level not in LEVELS:
         raise InputError(f"level: {level!r:.80} is none of {', '.join(LEVELS)}{suggest(str(level), LEVELS)}")
     need_folder(folder, "HPatches sequences, with ref.png, e1.png, ...")
-    found = {place.name: place for place in list_hpatches(folder)}
-    wanted = list(found) if names is None else list(names)
-    problems = [f"there is no sequence {name!r:.80}" for name in wanted if name not in found]
-    if not found:
+    sequences = {sequence.name: sequence for sequence in list_hpatches(folder)}
+    if not sequences:
         raise FileError(f"{folder} holds no sequence of patches: expected folders with {REFERENCE}, e1.png, ...")
-    sets = []
-    for name in wanted:
-        if name in found:
-            read = _read_sequence(found[name], level, most)
-            problems += [f"{name}: {text}" for text in read] if isinstance(read, list) else []
-            sets += [read] if isinstance(read, PatchSet) else []
+    sets, problems = [], []
+    for name in sequences if names is None else names:
+        if name not in sequences:
+            problems.append(f"there is no sequence {name!r:.80}")
+            continue
+        patches = _read_sequence(sequences[name], level, most)
+        problems += [f"{name}: {text}" for text in patches] if isinstance(patches, list) else []
+        sets += [patches] if isinstance(patches, PatchSet) else []
     refuse(folder, problems)
     return join_patch_sets(sets)
-
-
-def read_split(path: str | os.PathLike[str], name: str, *, train: bool = False) -> list[str]:
-    """Return the sequences of a split from HPatches' splits.json: a, b, c, full, illum or view; those to test on.
-
-    Raises FileError if the file or the split is not there.
-    """
-    place = Path(path)
-    try:
-        splits = json.loads(place.read_text(encoding="utf-8"))
-        found = splits[name]["train" if train else "test"]
-    except OSError as cause:
-        raise FileError(f"{place}: cannot be read: {cause.strerror or cause}") from cause
-    except (ValueError, KeyError, TypeError, RecursionError) as cause:
-        raise FileError(f"{place}: no split {name!r:.80} is in it") from cause
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise FileError(f"{place}: split {name!r:.80} is no list of names")
-    return found
 
 
 def _read_sequence(folder: Path, level: str, most: int | None) -> PatchSet | list[str]:

@@ -22,7 +22,7 @@ from sfumato.errors import ImageError, InputError
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.read import read_image, to_grey
 from sfumato.inversion.canonical import canonical_input
-from sfumato.inversion.images import LONGEST, Placed, place
+from sfumato.inversion.images import LONGEST, FeaturePlaces, place
 from sfumato.inversion.load import Concealer
 from sfumato.inversion.paint import PATCH_SIDE, REACH
 from sfumato.types.clear import Features, Image
@@ -52,7 +52,7 @@ class Window:
 
     truth: NDArray[np.uint8]
     inputs: NDArray[np.float32]
-    placed: Placed
+    placed: FeaturePlaces
 
     def __repr__(self) -> str:
         return f"Window({self.truth.shape[1]} x {self.truth.shape[0]}, {len(self.inputs)} features)"

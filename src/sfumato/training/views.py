@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labelled patches from one photo: the photo, views of it through known homographies, and a detector that is off.
+"""Labelled patches from one photo and views of it through known homographies, with simulated detector errors.
 
 As HPatches is made: patches are squares of ``reach`` times sigma around keypoints of the photo, turned by their angle.
 For a view each square is first jittered (moved, turned, and stretched unevenly), to stand for a detector's error, and
-then taken through the homography. The views also differ in brightness, contrast, blur and noise. Knows pixels and
-keypoints, and does not look for keypoints itself. For training and evaluation: all that is drawn is the caller's.
+then taken through the homography. The views also differ in brightness, contrast, blur and noise. Keypoints are given in
+the convention of ``sfumato.types.clear``; random numbers come from the caller's generator.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,6 @@ from sfumato.training.patch_sets import LEVELS, PatchSet
 from sfumato.types.arrays import Range, refuse_unknown, settle_numbers
 from sfumato.types.clear import Image
 
-# ----------------------------------------------------------------
-# Keypoints taken through a homography, and which keypoints of two pictures are the same under it
-# Knows keypoints in the convention of ``sfumato.types.clear`` and matrices; no pixel and no descriptor.
-
-
 Array = NDArray[np.float64]
 
 KEYPOINTS_AT_ONCE = 2000
@@ -32,7 +27,7 @@ KEYPOINTS_AT_ONCE = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """How far two keypoints may differ and be the same, in the second picture.
+    """Largest differences of two keypoints that are the same, in the second picture.
 
     ``position_px`` in pixels; ``scale`` a factor, either way; ``rotation`` in degrees, either way.
     """
@@ -54,13 +49,13 @@ class Tolerance:
 
 
 def jacobians(homography: ArrayLike, points: ArrayLike) -> Array:
-    """Return how a homography moves the surroundings of points (N, 2): matrices (N, 2, 2); NaN on its horizon."""
+    """Return the Jacobians (N, 2, 2) of a homography at points (N, 2); NaN on its horizon."""
     matrix, places = np.asarray(homography, np.float64), np.asarray(points, np.float64)
     moved = warp_points(matrix, places)
     w = places @ matrix[2, :2] + matrix[2, 2]
     with np.errstate(divide="ignore", invalid="ignore"):
-        found: Array = (matrix[None, :2, :2] - moved[:, :, None] * matrix[2, None, :2]) / w[:, None, None]
-    return found
+        matrices: Array = (matrix[None, :2, :2] - moved[:, :, None] * matrix[2, None, :2]) / w[:, None, None]
+    return matrices
 
 
 def warp_keypoints(homography: ArrayLike, keypoints: ArrayLike) -> Array:
@@ -72,18 +67,18 @@ def warp_keypoints(homography: ArrayLike, keypoints: ArrayLike) -> Array:
     >>> warp_keypoints([[0, -2, 0], [2, 0, 0], [0, 0, 1]], [[1, 0, 3, 10]]).round(6)
     array([[  0.,   2.,   6., 100.]])
     """
-    given = np.asarray(keypoints, np.float64).reshape(-1, 4)
+    points = np.asarray(keypoints, np.float64).reshape(-1, 4)
     matrix = np.asarray(homography, np.float64)
-    places = warp_points(matrix, given[:, :2])
-    local = jacobians(matrix, given[:, :2])
-    turned = np.deg2rad(given[:, 3])
+    places = warp_points(matrix, points[:, :2])
+    local = jacobians(matrix, points[:, :2])
+    turned = np.deg2rad(points[:, 3])
     direction = np.einsum("nij,nj->ni", local, np.stack([np.cos(turned), np.sin(turned)], axis=1))
     with np.errstate(invalid="ignore"):
-        sigma = given[:, 2] * np.sqrt(np.abs(np.linalg.det(local)))
+        sigma = points[:, 2] * np.sqrt(np.abs(np.linalg.det(local)))
         angle = np.rad2deg(np.arctan2(direction[:, 1], direction[:, 0])) % 360
-        unseen = ~(given[:, :2] @ matrix[2, :2] + matrix[2, 2] > 0)
+        hidden = ~(points[:, :2] @ matrix[2, :2] + matrix[2, 2] > 0)
     warped = np.column_stack([places, sigma, angle])
-    warped[unseen | ~np.isfinite(warped).all(axis=1)] = np.nan
+    warped[hidden | ~np.isfinite(warped).all(axis=1)] = np.nan
     return warped
 
 
@@ -95,34 +90,37 @@ def same_keypoints(
     ``homography`` takes the first picture to the second. Of several within the tolerance the nearest is taken, if it
     is so both ways; sorted by the first row.
     """
-    allowed = tolerance or Tolerance()
-    expected, found = warp_keypoints(homography, first), np.asarray(second, np.float64).reshape(-1, 4)
-    pairs = [np.zeros((0, 2), np.int64)]
+    tolerance = tolerance or Tolerance()
+    expected, actual = warp_keypoints(homography, first), np.asarray(second, np.float64).reshape(-1, 4)
+    blocks = [np.zeros((0, 2), np.int64)]
     for start in range(0, len(expected), KEYPOINTS_AT_ONCE):
-        some = expected[start : start + KEYPOINTS_AT_ONCE]
-        squared = (some[:, None, 0] - found[None, :, 0]) ** 2 + (some[:, None, 1] - found[None, :, 1]) ** 2
-        near = np.argwhere(squared <= allowed.position_px**2)  # NaN is near nothing
-        pairs.append(np.add(near, np.array([start, 0], np.int64)))
-    candidates = np.concatenate(pairs)
-    cost = _differences(expected[candidates[:, 0]], found[candidates[:, 1]], allowed)
+        block = expected[start : start + KEYPOINTS_AT_ONCE]
+        squared = (block[:, None, 0] - actual[None, :, 0]) ** 2 + (block[:, None, 1] - actual[None, :, 1]) ** 2
+        near = np.argwhere(squared <= tolerance.position_px**2)  # NaN is near nothing
+        blocks.append(np.add(near, np.array([start, 0], np.int64)))
+    candidates = np.concatenate(blocks)
+    cost = _differences(expected[candidates[:, 0]], actual[candidates[:, 1]], tolerance)
     good = np.flatnonzero((cost <= 1).all(axis=1))
     order = good[np.argsort(cost[good].sum(axis=1), kind="stable")]
     sorted_pairs = candidates[order]
     best0 = np.isin(np.arange(len(order)), np.unique(sorted_pairs[:, 0], return_index=True)[1])
     best1 = np.isin(np.arange(len(order)), np.unique(sorted_pairs[:, 1], return_index=True)[1])
-    chosen: NDArray[np.int64] = sorted_pairs[best0 & best1]
-    return chosen[np.argsort(chosen[:, 0])]
+    pairs: NDArray[np.int64] = sorted_pairs[best0 & best1]
+    return pairs[np.argsort(pairs[:, 0])]
 
 
-def _differences(expected: Array, found: Array, allowed: Tolerance) -> Array:
-    """Return the differences of keypoints (M, 4) in place, scale and direction (M, 3), 1 what is just allowed."""
-    place = np.hypot(expected[:, 0] - found[:, 0], expected[:, 1] - found[:, 1]) / allowed.position_px
-    octaves = np.abs(np.log2(np.maximum(expected[:, 2], 1e-12) / np.maximum(found[:, 2], 1e-12)))
-    turn = np.abs((expected[:, 3] - found[:, 3] + 180) % 360 - 180)
+def _differences(expected: Array, actual: Array, tolerance: Tolerance) -> Array:
+    """Return the differences of keypoints (M, 4) in place, scale and direction (M, 3), in units of the tolerance."""
+    place = np.hypot(expected[:, 0] - actual[:, 0], expected[:, 1] - actual[:, 1]) / tolerance.position_px
+    octaves = np.abs(np.log2(np.maximum(expected[:, 2], 1e-12) / np.maximum(actual[:, 2], 1e-12)))
+    turn = np.abs((expected[:, 3] - actual[:, 3] + 180) % 360 - 180)
     smallest = 1e-12
     return np.column_stack(
-        [place, octaves / max(np.log2(allowed.scale), smallest), turn / max(allowed.rotation, smallest)]
+        [place, octaves / max(np.log2(tolerance.scale), smallest), turn / max(tolerance.rotation, smallest)]
     )
+
+
+# --- patches
 
 
 ROWS_AT_ONCE = 400
@@ -131,7 +129,7 @@ ROWS_AT_ONCE = 400
 
 @dataclass(frozen=True, slots=True)
 class Jitter:
-    """How far a detector may be off: ``rotation`` in degrees, ``stretch`` a factor, ``shift`` a share of half a side.
+    """Largest detector errors: ``rotation`` in degrees, ``stretch`` a factor, ``shift`` a share of half a side.
 
     All are drawn evenly up to these limits, either way; the stretch twice (its logarithm), along two orthogonal
     directions drawn at random.
@@ -153,8 +151,10 @@ PATCH_VIEWS = HomographyParams(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewParams:
-    """How patches are made: ``views`` of the photo, changed up to ``change``; patches of ``side`` pixels, each the
-    square of half side ``reach`` times sigma. Of regions that overlap by more than ``overlap`` the first is kept.
+    """Settings of patches: ``views`` of the photo, changed up to ``change``; patches of ``side`` pixels.
+
+    Each is the square of half side ``reach`` times sigma. Of regions that overlap by more than ``overlap`` the first is
+    kept.
     """
 
     views: int = 5
@@ -185,21 +185,21 @@ def make_patch_sets(
 ) -> Mapping[str, PatchSet]:
     """Return the patches of one photo at every level, the same points and views at each, by the names of LEVELS.
 
-    ``keypoints`` (N, 4), the most wanted first. Points are kept whose square lies inside the photo, and inside every
+    ``keypoints`` (N, 4), the most important first. Points are kept whose square lies inside the photo, and inside every
     view before it is jittered; their numbers are rows of ``keypoints``. View 0 is the photo itself. Without points the
     sets are empty.
     """
     params = params or ViewParams()
-    given = np.asarray(keypoints, np.float64).reshape(-1, 4)
+    points = np.asarray(keypoints, np.float64).reshape(-1, 4)
     photo = Image(to_grey(image), image.name)
     pairs = [make_pair(photo, rng, params.change) for _ in range(params.views)]
-    rows = without_overlap(given, params.reach, params.overlap)
-    frames, places = keypoint_frames(given, params.reach), given[:, :2]
-    seen = [_inside(places[rows], frames[rows], photo.size)]
+    rows = without_overlap(points, params.reach, params.overlap)
+    frames, places = keypoint_frames(points, params.reach), points[:, :2]
+    inside = [_inside(places[rows], frames[rows], photo.size)]
     for pair in pairs:
         moved = warp_points(pair.homography, places[rows]), jacobians(pair.homography, places[rows]) @ frames[rows]
-        seen.append(_inside(*moved, photo.size))
-    rows = rows[np.all(seen, axis=0)]
+        inside.append(_inside(*moved, photo.size))
+    rows = rows[np.all(inside, axis=0)]
     reference = cut_affine(photo.pixels, places[rows], frames[rows], params.side)
     sets = {}
     for level in LEVELS:
@@ -238,7 +238,7 @@ def cut_affine(grey: NDArray[np.uint8], places: Array, frames: Array, side: int)
     """
     import cv2
 
-    found = np.zeros((len(places), side, side), np.uint8)
+    patches = np.zeros((len(places), side, side), np.uint8)
     grid = (2 * np.arange(side) + 1) / side - 1  # centres of pixels
     square = np.stack(np.meshgrid(grid, grid), axis=-1)  # (side, side, 2): right, down
     steps = 2 * np.sqrt(np.abs(np.linalg.det(frames))) / side
@@ -251,11 +251,11 @@ def cut_affine(grey: NDArray[np.uint8], places: Array, frames: Array, side: int)
         for rows in np.array_split(at, len(at) // ROWS_AT_ONCE + 1):
             if not len(rows):
                 continue
-            lands = places[rows, None, None] + np.einsum("nij,rcj->nrci", frames[rows], square)
-            flat = (lands / 2**level).reshape(-1, side, 2).astype(np.float32)
+            targets = places[rows, None, None] + np.einsum("nij,rcj->nrci", frames[rows], square)
+            flat = (targets / 2**level).reshape(-1, side, 2).astype(np.float32)
             cut = cv2.remap(picture, flat[..., 0], flat[..., 1], cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-            found[rows] = np.clip(np.rint(cut), 0, 255).reshape(-1, side, side)
-    return found
+            patches[rows] = np.clip(np.rint(cut), 0, 255).reshape(-1, side, side)
+    return patches
 
 
 def without_overlap(keypoints: Array, reach: float, most: float) -> NDArray[np.int64]:

@@ -59,7 +59,7 @@ def test_the_decoder_learns_from_both_views_and_is_checked_on_others():
     (adversary,) = make_adversaries(SMALL, material, iter)
     assert len(adversary.clear) == 360
     known = {row.tobytes() for row in adversary.clear}
-    held, _ = adversary.draw(np.random.default_rng(0), held=True)
+    held, _ = adversary.draw(np.random.default_rng(0), held_out=True)
     assert not known & {row.tobytes() for row in held}
 
 

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inverters a NinjaNet is trained against, each with the material it learns from and its loss L_recon (Eq. 8).
+"""Inverters that a NinjaNet is trained against, each with its training data and its loss L_recon (Eq. 8).
 
-Know clear descriptors, patches and photos of the public. Three of them:
+They learn from public photos:
 
 - ``decoder``: encoded descriptor to clear descriptor, a perceptron. L_recon is the distance, as a share of that of the
   best constant guess (the mean), times ``WORTH``: 0 means that everything is recovered.
-- ``patch``: encoded descriptor to the 24 x 24 patch around its keypoint, with the loss of ``train_patch``, as a share
-  of that of the mean patch, times ``WORTH``.
+- ``patch``: encoded descriptor to the 24 x 24 patch around its keypoint, with the loss of ``training.patch``, as a
+  share of that of the mean patch, times ``WORTH``.
 - ``unet``: a map of encoded descriptors to the picture, mean absolute error and perceptual loss as in the paper (Eq. 3
   to 5), not divided by anything, so that lambda means what it means there.
 
-What an encoder can gain is bounded by ``limit``, what the constant guess gets: an inverter that is worse than that has
-lost its way, and says nothing about privacy. All see rows that are whitened first, with what encoded rows look like
-at that time, so that an encoder cannot hide from them by being faint in some direction. Beside the network in
-training, ``decoder`` and ``patch`` have a quick inverter that is solved for before each step of the encoder; what the
-encoder sees as L_recon is the lower of the two losses.
+The gain of an encoder is bounded by ``limit``, the loss of the constant guess: an inverter that is worse than that has
+lost its way, and says nothing about privacy. Rows are whitened first, with the present statistics of encoded rows, so
+that an encoder cannot hide by being faint in some direction. Beside the network in training, ``decoder`` and ``patch``
+have a quick inverter, solved for before each step of the encoder; L_recon of the encoder is the lower of the two
+losses.
 """
 
 import logging
@@ -34,56 +34,9 @@ from sfumato.training.ninja.params import AdversaryParams
 from sfumato.training.patch import PatchTraining, patch_loss, window
 from sfumato.training.photos import PatchSamples, Photo, Window, random_windows
 
-# ----------------------------------------------------------------
-# An inverter that is always at its best: linear in fixed features of encoded rows, solved for, not learned
-# A network that learns against an encoder runs after it, and an encoder that outruns it looks private to it and to
-# nobody
-# else. What least squares finds is the best of its kind for the encoder as it is now; the joint stage lets an encoder
-# gain only what this inverter, too, cannot recover. Knows rows of numbers.
-
-
-FEATURES = 256
-"""Rectified random directions beside the rows themselves."""
-RIDGE = 1e-3
-
-
-def quick_inverter(dim: int, outputs: int) -> Any:
-    """Return modules for rows (B, dim): random ``features`` that stay, and ``last``, which ``fit`` sets."""
-    nn: Any = need("torch", extra="learn").nn
-    modules = nn.ModuleDict({"features": nn.Linear(dim, FEATURES), "last": nn.Linear(dim + FEATURES, outputs)})
-    nn.init.normal_(modules["features"].weight, std=dim**-0.5)
-    nn.init.normal_(modules["features"].bias)
-    return modules.requires_grad_(False)
-
-
-def run_quick(modules: Any, rows: Any) -> Any:
-    """Return what is guessed from rows (B, dim), of about mean 0 and variance 1: (B, outputs)."""
-    return modules["last"](_features(modules, rows))
-
-
-def fit(modules: Any, rows: Any, wanted: Any) -> None:
-    """Set the last layer to the least squares solution for rows (N, dim) and what they should give (N, outputs)."""
-    torch: Any = need("torch", extra="learn")
-    with torch.no_grad():
-        seen = _features(modules, rows).double()
-        means = seen.mean(dim=0), wanted.double().mean(dim=0)
-        centred, aims = seen - means[0], wanted.double() - means[1]
-        spread = centred.T @ centred / len(rows)
-        eye = torch.eye(len(spread), dtype=spread.dtype, device=spread.device)
-        damping = RIDGE * spread.diagonal().mean() + 1e-9  # also where all rows are the same
-        weight = torch.linalg.solve(spread + damping * eye, centred.T @ aims / len(rows))
-        modules["last"].weight.copy_(weight.T.float())
-        modules["last"].bias.copy_((means[1] - means[0] @ weight).float())
-
-
-def _features(modules: Any, rows: Any) -> Any:
-    torch: Any = need("torch", extra="learn")
-    return torch.cat([rows, modules["features"](rows).relu()], dim=1)
-
-
 Floats = NDArray[np.float32]
 
-HELD_BATCHES = 4
+HELD_OUT_BATCHES = 4
 ROWS_FOR_SCALE = 16_384
 ROWS_REFITTED = 2048
 WORTH = 0.4
@@ -99,10 +52,10 @@ class Adversary(Protocol):
     modules: Any
     limit: float
     clear: Floats
-    """Some clear descriptors (N, n) like those it is shown."""
+    """Clear descriptors (N, n) like those it learns from."""
 
-    def draw(self, rng: np.random.Generator, *, held: bool = False) -> tuple[Floats, Any]:
-        """Return clear descriptors (M, n) and what is to be recovered, of material to learn from or held out."""
+    def draw(self, rng: np.random.Generator, *, held_out: bool = False) -> tuple[Floats, Any]:
+        """Return clear descriptors (M, n) and the truth to recover, of training or held-out material."""
         ...
 
     def loss(self, encoded: Any, truth: Any) -> Any:
@@ -120,13 +73,13 @@ class DecoderAdversary:
     name = "decoder"
     limit = WORTH
 
-    def __init__(self, clear: Floats, held: Floats, dim: int, params: AdversaryParams) -> None:
+    def __init__(self, clear: Floats, held_out: Floats, dim: int, params: AdversaryParams) -> None:
         torch: Any = need("torch", extra="learn")
         nn = torch.nn
-        self.clear, self.held, self.rows = clear, held, params.rows
-        some = clear[:: max(1, len(clear) // ROWS_FOR_SCALE)]
-        self.mean = some.mean(axis=0)
-        self.constant = float(np.linalg.norm(some - self.mean, axis=1).mean()) + 1e-9
+        self.clear, self.held_out, self.rows = clear, held_out, params.rows
+        sample = clear[:: max(1, len(clear) // ROWS_FOR_SCALE)]
+        self.mean = sample.mean(axis=0)
+        self.constant = float(np.linalg.norm(sample - self.mean, axis=1).mean()) + 1e-9
         body = [nn.Linear(dim, params.hidden), nn.ReLU(), nn.Linear(params.hidden, params.hidden), nn.ReLU()]
         last = nn.Linear(params.hidden, clear.shape[1])
         with torch.no_grad():
@@ -140,8 +93,8 @@ class DecoderAdversary:
         encoded = self.modules["white"](encode(rows))
         fit(self.modules["quick"], encoded, as_tensor(rows, encoded))
 
-    def draw(self, rng: np.random.Generator, *, held: bool = False) -> tuple[Floats, Any]:
-        source = self.held if held else self.clear
+    def draw(self, rng: np.random.Generator, *, held_out: bool = False) -> tuple[Floats, Any]:
+        source = self.held_out if held_out else self.clear
         rows = source[rng.integers(len(source), size=self.rows)]
         return rows, rows
 
@@ -159,26 +112,26 @@ class PatchAdversary:
     name = "patch"
     limit = WORTH
 
-    def __init__(self, pairs: PatchSamples, held: NDArray[np.bool_], dim: int, params: AdversaryParams) -> None:
+    def __init__(self, pairs: PatchSamples, held_out: NDArray[np.bool_], dim: int, params: AdversaryParams) -> None:
         torch: Any = need("torch", extra="learn")
         self.pairs, self.rows = pairs, params.rows
-        self.learned, self.checked = np.flatnonzero(~held), np.flatnonzero(held)
+        self.learned, self.checked = np.flatnonzero(~held_out), np.flatnonzero(held_out)
         if not len(self.learned) or not len(self.checked):
             raise InputError(
                 "the patch inverter needs features of two photos at least: one to learn from, one to check"
             )
-        some = self.learned[:: max(1, len(self.learned) // ROWS_FOR_SCALE)]
-        self.clear = pairs.descriptors[some]
-        logs = np.log(np.maximum(pairs.keypoints[some, 2], 1e-3))
+        sample = self.learned[:: max(1, len(self.learned) // ROWS_FOR_SCALE)]
+        self.clear = pairs.descriptors[sample]
+        logs = np.log(np.maximum(pairs.keypoints[sample, 2], 1e-3))
         self.scale = float(logs.mean()), float(logs.std()) + 1e-4
-        self.contrast = float(pairs.contrasts[some].mean())
+        self.contrast = float(pairs.contrasts[sample].mean())
         self.training = PatchTraining(budget=Budget(steps=1), hidden=params.patch_hidden)
         parts = {"body": patchnet.build(dim, params.patch_hidden), "quick": quick_inverter(dim + 1, patchnet.OUTPUTS)}
         self.modules = torch.nn.ModuleDict({"white": whitener(dim), **parts})
-        self.constant = self._constant_loss(some[: 4 * ROWS_FOR_SCALE])
+        self.constant = self._constant_loss(sample[: 4 * ROWS_FOR_SCALE])
 
-    def draw(self, rng: np.random.Generator, *, held: bool = False) -> tuple[Floats, Any]:
-        source = self.checked if held else self.learned
+    def draw(self, rng: np.random.Generator, *, held_out: bool = False) -> tuple[Floats, Any]:
+        source = self.checked if held_out else self.learned
         rows = np.sort(source[rng.integers(len(source), size=self.rows)])
         return self.pairs.descriptors[rows], self._truth(rows)
 
@@ -208,7 +161,7 @@ class PatchAdversary:
         return sigmas.astype(np.float32), np.nan_to_num(patches), weights, self.pairs.contrasts[rows] - self.contrast
 
     def _constant_loss(self, rows: NDArray[np.intp]) -> float:
-        """Return the loss of whoever always guesses the mean patch and the mean contrast."""
+        """Return the loss of always guessing the mean patch and the mean contrast."""
         torch: Any = need("torch", extra="learn")
         sigmas, patches, weights, contrasts = (torch.from_numpy(part) for part in self._truth(rows))
         mean = (weights * patches).sum(dim=0) / weights.sum(dim=0).clamp_min(1e-9)
@@ -221,43 +174,45 @@ class ImageAdversary:
 
     name = "unet"
 
-    def __init__(self, photos: Sequence[Photo], held: Sequence[Photo], dim: int, params: AdversaryParams, batch: int):
+    def __init__(
+        self, photos: Sequence[Photo], held_out: Sequence[Photo], dim: int, params: AdversaryParams, batch: int
+    ):
         torch: Any = need("torch", extra="learn")
-        self.photos, self.held, self.params, self.batch = photos, held, params, batch
+        self.photos, self.held_out, self.params, self.batch = photos, held_out, params, batch
         self.clear = np.concatenate([photo.features.descriptors for photo in photos])[: 4 * ROWS_FOR_SCALE]
         self.frame = np.eye(self.clear.shape[1], dtype=np.float32)
         self.perceptual = None
         if params.perceptual is None:
-            log.warning("no weights of VGG16 were given: L_recon is the mean absolute error, without perceptual loss")
+            log.warning("no weights of VGG16: L_recon is the mean absolute error, without perceptual loss")
         else:
             self.perceptual = load_perceptual(params.perceptual)
         network = build_network(params.architecture, dim, params.width)
         self.modules = torch.nn.ModuleDict({"white": whitener(dim), "body": network})
         self.limit = self._constant_loss()
 
-    def draw(self, rng: np.random.Generator, *, held: bool = False) -> tuple[Floats, Any]:
-        source, count = (self.held, min(8, self.batch)) if held else (self.photos, self.batch)
+    def draw(self, rng: np.random.Generator, *, held_out: bool = False) -> tuple[Floats, Any]:
+        source, count = (self.held_out, min(8, self.batch)) if held_out else (self.photos, self.batch)
         windows = random_windows(source, self.params.side, count, rng, None, self.frame)
         corner = rng.integers(max(1, self.params.side - self.params.perceptual_side + 1), size=2)
-        return np.concatenate([one.inputs for one in windows]), (windows, corner)
+        return np.concatenate([window.inputs for window in windows]), (windows, corner)
 
     def loss(self, encoded: Any, truth: Any) -> Any:
         windows, corner = truth
-        placed = [one.placed for one in windows]
-        seen = run_network(self.modules["body"], self.params.architecture, self.modules["white"](encoded), placed)
-        return self._compare(seen, windows, corner)
+        placed = [window.placed for window in windows]
+        pictures = run_network(self.modules["body"], self.params.architecture, self.modules["white"](encoded), placed)
+        return self._compare(pictures, windows, corner)
 
     def refit(self, encode: Callable[[Floats], Any], rng: np.random.Generator) -> None:
         """Nothing: a picture is no linear function of a map."""
 
-    def _compare(self, seen: Any, windows: list[Window], corner: NDArray[np.int64]) -> Any:
+    def _compare(self, pictures: Any, windows: list[Window], corner: NDArray[np.int64]) -> Any:
         """Return mean absolute error and perceptual loss of pictures (B, 3, side, side) (Eq. 3 to 5)."""
-        true = as_tensor(np.stack([one.truth for one in windows]), seen).permute(0, 3, 1, 2) / 255
-        loss = (seen - true).abs().mean()
+        truth = as_tensor(np.stack([window.truth for window in windows]), pictures).permute(0, 3, 1, 2) / 255
+        loss = (pictures - truth).abs().mean()
         if self.perceptual is not None:
-            self.perceptual.to(seen.device)
+            self.perceptual.to(pictures.device)
             y, x = (slice(int(start), int(start) + self.params.perceptual_side) for start in corner)
-            loss = loss + perceptual_loss(self.perceptual, seen[:, :, y, x], true[:, :, y, x])
+            loss = loss + perceptual_loss(self.perceptual, pictures[:, :, y, x], truth[:, :, y, x])
         return loss
 
     def _constant_loss(self) -> float:
@@ -265,7 +220,7 @@ class ImageAdversary:
         torch: Any = need("torch", extra="learn")
         colour = np.mean([photo.pixels.mean(axis=(0, 1)) for photo in self.photos], axis=0) / 255
         rng = np.random.default_rng(0)
-        windows, corner = self.draw(rng, held=True)[1]
+        windows, corner = self.draw(rng, held_out=True)[1]
         blank = torch.from_numpy(colour.astype(np.float32)).view(1, 3, 1, 1)
         with torch.no_grad():
             return float(self._compare(blank.expand(len(windows), 3, *windows[0].truth.shape[:2]), windows, corner))
@@ -277,19 +232,65 @@ def apart(rows: Any, others: Any) -> Any:
 
 
 def held_out_loss(adversary: Adversary, encode: Any, seed: int) -> float:
-    """Return L_recon over material held out, always the same."""
+    """Return L_recon over held-out material, always the same."""
     torch: Any = need("torch", extra="learn")
     adversary.modules.eval()
     rng = np.random.default_rng([seed, 95])
-    found = []
+    losses = []
     with torch.inference_mode():
-        for _ in range(HELD_BATCHES):
-            clear, truth = adversary.draw(rng, held=True)
-            found.append(float(adversary.loss(encode(clear), truth)))
-    return float(np.mean(found))
+        for _ in range(HELD_OUT_BATCHES):
+            clear, truth = adversary.draw(rng, held_out=True)
+            losses.append(float(adversary.loss(encode(clear), truth)))
+    return float(np.mean(losses))
 
 
 def as_tensor(array: NDArray[Any], like: Any) -> Any:
     """Return an array as float32 where ``like`` is."""
     torch: Any = need("torch", extra="learn")
     return torch.from_numpy(np.array(array, np.float32)).to(like.device)
+
+
+# --- the quick inverter: linear in fixed features of encoded rows, solved for, not learned
+#
+# A network that learns against an encoder lags behind it, and an encoder that outruns it looks private to it and to
+# nobody else. Least squares give the best of its kind for the encoder as it is now; in the joint stage an encoder gains
+# only what this inverter, too, cannot recover.
+
+
+FEATURES = 256
+"""Rectified random directions beside the rows themselves."""
+RIDGE = 1e-3
+
+
+def quick_inverter(dim: int, outputs: int) -> Any:
+    """Return modules for rows (B, dim): random ``features`` that stay, and ``last``, which ``fit`` sets."""
+    nn: Any = need("torch", extra="learn").nn
+    modules = nn.ModuleDict({"features": nn.Linear(dim, FEATURES), "last": nn.Linear(dim + FEATURES, outputs)})
+    nn.init.normal_(modules["features"].weight, std=dim**-0.5)
+    nn.init.normal_(modules["features"].bias)
+    return modules.requires_grad_(False)
+
+
+def run_quick(modules: Any, rows: Any) -> Any:
+    """Return the guesses (B, outputs) for rows (B, dim) of about mean 0 and variance 1."""
+    return modules["last"](_features(modules, rows))
+
+
+def fit(modules: Any, rows: Any, targets: Any) -> None:
+    """Set the last layer to the least squares solution for rows (N, dim) and targets (N, outputs)."""
+    torch: Any = need("torch", extra="learn")
+    with torch.no_grad():
+        inputs = _features(modules, rows).double()
+        means = inputs.mean(dim=0), targets.double().mean(dim=0)
+        centred, aims = inputs - means[0], targets.double() - means[1]
+        spread = centred.T @ centred / len(rows)
+        eye = torch.eye(len(spread), dtype=spread.dtype, device=spread.device)
+        damping = RIDGE * spread.diagonal().mean() + 1e-9  # also where all rows are the same
+        weight = torch.linalg.solve(spread + damping * eye, centred.T @ aims / len(rows))
+        modules["last"].weight.copy_(weight.T.float())
+        modules["last"].bias.copy_((means[1] - means[0] @ weight).float())
+
+
+def _features(modules: Any, rows: Any) -> Any:
+    torch: Any = need("torch", extra="learn")
+    return torch.cat([rows, modules["features"](rows).relu()], dim=1)

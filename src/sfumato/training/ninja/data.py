@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a NinjaNet is trained and judged with: pairs split by their origin, inverters with material, scores.
+"""Data of a NinjaNet training: pairs split by their origin, inverters with their material, scores.
 
-Holds clear descriptors and photos of the public; nothing of it is written anywhere but counts and a digest.
+Holds clear descriptors of public photos; only counts and a digest are written.
 """
 
 import hashlib
@@ -24,8 +24,8 @@ from sfumato.types.progress import Progress
 Floats = NDArray[np.float32]
 Encode = Callable[[Floats], Floats]
 
-MOST_SCORED = 4096
-"""Pairs held out that an encoder is scored on."""
+SCORED_PAIRS = 4096
+"""Held-out pairs that an encoder is scored on."""
 WRONG_PAIRS = 4
 """Pairs of different points for each of the same, when FPR@95 is measured."""
 
@@ -59,21 +59,19 @@ def split_material(params: NinjaTrainParams, pairs: DescriptorPairs, photos: Seq
     rng = np.random.default_rng([params.seed, 1])
     origin = pairs.groups if len(np.unique(pairs.groups)) > 1 else pairs.points
     names = np.unique(origin)
-    held = np.isin(origin, rng.permutation(names)[: max(1, round(params.held_out * len(names)))])
-    if min(held.sum(), (~held).sum()) < 4:
+    held_out = np.isin(origin, rng.permutation(names)[: max(1, round(params.held_out * len(names)))])
+    if min(held_out.sum(), (~held_out).sum()) < 4:
         raise InputError(f"{len(pairs)} pairs are too few to learn from: give more photos or patches")
-    wanting = [name for name in ADVERSARIES[params.adversary] if name != "decoder"]
-    if wanting and len(photos) < 2:
-        raise InputError(
-            f"the adversary {wanting[0]} is trained on photos: give a folder of two at least with --photos"
-        )
+    learners = [name for name in ADVERSARIES[params.adversary] if name != "decoder"]
+    if learners and len(photos) < 2:
+        raise InputError(f"the adversary {learners[0]} learns from photos: give two or more with --photos")
     dim = pairs.first.shape[1]
     if params.width(dim) > dim:
         raise InputError(f"an encoder cannot give more numbers than the {dim} it takes: choose a smaller output_dim")
     digest = hashlib.blake2b(digest_size=16)
     for part in (pairs.first, pairs.second, pairs.points, pairs.groups):
         digest.update(part.tobytes())
-    return NinjaMaterial(pairs[~held], pairs[held], tuple(map(Path, photos)), digest.hexdigest())
+    return NinjaMaterial(pairs[~held_out], pairs[held_out], tuple(map(Path, photos)), digest.hexdigest())
 
 
 def make_adversaries(params: NinjaTrainParams, material: NinjaMaterial, progress: Progress) -> list[Adversary]:
@@ -83,44 +81,44 @@ def make_adversaries(params: NinjaTrainParams, material: NinjaMaterial, progress
     order = np.random.default_rng([params.seed, 2]).permutation(len(material.photos))[: opponents.max_photos]
     checked = max(1, round(opponents.split[1] * len(order)))
     learned = max(1, round(opponents.split[0] * len(order)))
-    chosen = [material.photos[i] for i in order[: checked + learned]]
-    found: list[Adversary] = []
+    paths = [material.photos[i] for i in order[: checked + learned]]
+    adversaries: list[Adversary] = []
     for name in ADVERSARIES[params.adversary]:
         if name == "decoder":
             clear = np.concatenate([material.training.first, material.training.second])
-            held = np.concatenate([material.held_out.first, material.held_out.second])
-            found.append(DecoderAdversary(clear, held, dim, opponents))
+            held_out = np.concatenate([material.held_out.first, material.held_out.second])
+            adversaries.append(DecoderAdversary(clear, held_out, dim, opponents))
             continue
         assert local is not None  # the params refuse it
         if name == "patch":
-            pairs = gather_pairs(chosen, local, progress=progress)
-            found.append(PatchAdversary(pairs, pairs.photos < checked, dim, opponents))
+            pairs = gather_pairs(paths, local, progress=progress)
+            adversaries.append(PatchAdversary(pairs, pairs.photos < checked, dim, opponents))
         else:
-            photos = read_photos(chosen, local, opponents.side, progress)
-            some = min(checked, len(photos) - 1)
-            found.append(ImageAdversary(photos[some:], photos[:some], dim, opponents, params.inverter.batch))
-    return found
+            photos = read_photos(paths, local, opponents.side, progress)
+            count = min(checked, len(photos) - 1)
+            adversaries.append(ImageAdversary(photos[count:], photos[:count], dim, opponents, params.inverter.batch))
+    return adversaries
 
 
 def scores(encode: Encode, pairs: DescriptorPairs, seed: int) -> dict[str, float]:
-    """Score what becomes of pairs: ``fpr95``, and ``matched``, the share that are mutual nearest neighbours.
+    """Score encoded pairs: ``fpr95``, and ``matched``, the share that are mutual nearest neighbours.
 
     FPR@95 compares each pair with WRONG_PAIRS pairs of its first view and another point. Both are of one pair of
-    each point, of all photos together, at most MOST_SCORED.
+    each point, of all photos together, at most SCORED_PAIRS.
     """
     rng = np.random.default_rng([seed, 3])
     order = rng.permutation(len(pairs))
     once = order[np.unique(pairs.points[order], return_index=True)[1]]  # one pair of each point
-    chosen = pairs[np.sort(rng.permutation(once)[:MOST_SCORED])]
-    first, second = encode(chosen.first), encode(chosen.second)
-    other = rng.integers(len(chosen), size=(WRONG_PAIRS, len(chosen)))
-    here = np.broadcast_to(np.arange(len(chosen)), other.shape)
-    wrong = other != here
-    apart = np.linalg.norm(first[here[wrong]] - second[other[wrong]], axis=1)
-    together = np.linalg.norm(first - second, axis=1)
-    same = np.repeat([True, False], [len(together), len(apart)])
-    likeness = first @ second.T
-    forth, back = likeness.argmax(axis=1), likeness.argmax(axis=0)
-    rows = np.arange(len(chosen))
-    right = (forth == rows) & (back == rows)
-    return {"fpr95": float(fpr95(np.concatenate([together, apart]), same)), "matched": float(right.mean())}
+    sample = pairs[np.sort(rng.permutation(once)[:SCORED_PAIRS])]
+    first, second = encode(sample.first), encode(sample.second)
+    other = rng.integers(len(sample), size=(WRONG_PAIRS, len(sample)))
+    own = np.broadcast_to(np.arange(len(sample)), other.shape)
+    wrong = other != own
+    false_distances = np.linalg.norm(first[own[wrong]] - second[other[wrong]], axis=1)
+    true_distances = np.linalg.norm(first - second, axis=1)
+    distances = np.concatenate([true_distances, false_distances])
+    is_true = np.arange(len(distances)) < len(true_distances)
+    similarity = first @ second.T
+    rows = np.arange(len(sample))
+    mutual = (similarity.argmax(axis=1) == rows) & (similarity.argmax(axis=0) == rows)
+    return {"fpr95": float(fpr95(distances, is_true)), "matched": float(mutual.mean())}

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a NinjaNet is trained: the settings of the three stages, checked, and the presets ``paper`` and ``small``.
+"""Settings of the three stages of a NinjaNet training, and the presets ``paper`` and ``small``.
 
-Knows no data and no tensor. Every figure of ``paper`` is that of NinjaDesc, section 3.4, where the paper gives one;
-``small`` is what two cores can do, and ``differences`` says where the two part. That text goes with each encoder.
+Every figure of ``paper`` is that of NinjaDesc, section 3.4, where the paper gives one; ``small`` is what two cores can
+do, and ``differences`` names the differences of the two. That text goes with each encoder.
 """
 
-import logging
 import os
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
@@ -16,7 +15,7 @@ from sfumato.inversion.images import ARCHITECTURES
 from sfumato.types.arrays import Range, refuse_unknown, settle_numbers
 
 ADVERSARIES = {"decoder": ("decoder",), "patch": ("patch",), "unet": ("unet",), "all": ("decoder", "patch", "unet")}
-"""What plays the inverter, by name; of several, the losses are added, each with weight 1."""
+"""Inverters by name; the losses of several are added, each with weight 1."""
 INITIALISATIONS = ("orthogonal", "mirror", "discriminant")
 SCHEDULES = ("constant", "cosine")
 STAGES = ("utility", "inverter", "joint")
@@ -29,7 +28,7 @@ def takes_photos(adversary: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageParams:
-    """A stage: how much is learned from at once, the rate of learning, and how often all is seen."""
+    """A stage: batch size, rate of learning, and epochs."""
 
     batch: int
     rate: float
@@ -89,15 +88,16 @@ class AdversaryParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NinjaTrainParams:
-    """How a NinjaNet is trained.
+    """Settings of a NinjaNet training.
 
-    ``privacy`` is lambda of Eq. 9, ``adversary`` what it is trained against. For descriptors of n numbers an encoder
-    gives ``output_dim``; if None, n / (1 + ``narrowing`` lambda): a map that can be undone hides nothing. ``margin`` is
-    that of the triplets. ``utility``, ``inverter`` and ``joint`` are the three stages; the batch of ``inverter`` is in
+    ``privacy`` is lambda of Eq. 9, ``adversary`` the inverters it is trained against. For descriptors of n numbers an
+    encoder gives ``output_dim``; if None, n / (1 + ``narrowing`` lambda): a map that can be undone hides nothing.
+    ``margin`` is that of the triplets. ``utility``, ``inverter`` and ``joint`` are the three stages; the batch of
+    ``inverter`` is in
     windows, for unet. In the joint stage the inverter learns at ``joint_inverter_rate``, ``adversary_steps`` times for
     each step of the encoder; an encoder is selected by its FPR@95 after ``select_after`` of that stage. ``noise`` is
-    added to each number that inverters are shown; directions fainter than it are cut off at the end (see
-    ``ninjanet.prune``). Given ``minutes`` or ``steps``, ``shares`` of them go to the stages; else each has its epochs.
+    added to each number that inverters see; directions fainter than it are cut off at the end (see
+    ``network.prune``). Given ``minutes`` or ``steps``, ``shares`` of them go to the stages; else each has its epochs.
     ``held_out`` is the share of groups of pairs (photos) that is only used to select.
     """
 
@@ -140,8 +140,8 @@ class NinjaTrainParams:
             "select_after": Range(0, 0.99), "noise": Range(0, 1), "held_out": Range(0.001, 0.9),
             "seed": Range(0, 2**62, whole=True), "save_minutes": Range(0, 1e5),
         }  # fmt: skip
-        asked = {"minutes": Range(1e-3, 1e6), "steps": Range(3, 1e9, whole=True), "output_dim": Range(1, 4096, True)}
-        problems = settle_numbers(self, ranges | {k: v for k, v in asked.items() if getattr(self, k) is not None})
+        optional = {"minutes": Range(1e-3, 1e6), "steps": Range(3, 1e9, whole=True), "output_dim": Range(1, 4096, True)}
+        problems = settle_numbers(self, ranges | {k: v for k, v in optional.items() if getattr(self, k) is not None})
         for name, known in (("adversary", ADVERSARIES), ("initialisation", INITIALISATIONS), ("schedule", SCHEDULES)):
             value = getattr(self, name)
             if value not in known:
@@ -162,19 +162,19 @@ class NinjaTrainParams:
         return self.output_dim or max(2, round(dim / (1 + self.narrowing * self.privacy)))
 
     def first_settings(self) -> dict[str, Any]:
-        """Return what the first two stages depend on, as plain values: no places, no lambda but a width."""
+        """Return the settings that the first two stages depend on, as plain values: no paths, no lambda."""
         names = ("blocks", "output_dim", "margin", "dropout", "initialisation", "noise", "schedule", "held_out", "seed")
-        known = self.opponents.local
-        local = None if known is None else {**asdict(known), "weights": known.weights is not None}
+        params = self.opponents.local
+        local = None if params is None else {**asdict(params), "weights": params.weights is not None}
         opponents = asdict(self.opponents) | {"local": local, "perceptual": self.opponents.perceptual is not None}
         opponents["split"] = list(self.opponents.split)
-        found = {name: getattr(self, name) for name in names}
-        found["narrowed"] = None if self.output_dim else self.narrowing * self.privacy
-        found |= {"utility": asdict(self.utility), "inverter": asdict(self.inverter)}
-        return found | {"opponents": opponents, "adversaries": list(ADVERSARIES[self.adversary])}
+        settings = {name: getattr(self, name) for name in names}
+        settings["narrowed"] = None if self.output_dim else self.narrowing * self.privacy
+        settings |= {"utility": asdict(self.utility), "inverter": asdict(self.inverter)}
+        return settings | {"opponents": opponents, "adversaries": list(ADVERSARIES[self.adversary])}
 
     def joint_settings(self) -> dict[str, Any]:
-        """Return what the joint stage depends on beside, as plain values."""
+        """Return the other settings that the joint stage depends on, as plain values."""
         names = ("preset", "privacy", "adversary", "joint_inverter_rate", "adversary_steps", "select_after")
         return {name: getattr(self, name) for name in names} | {"joint": asdict(self.joint)}
 
@@ -214,7 +214,7 @@ LEARNED_RATE = 5e-5
 def preset(name: str, extractor_name: str = "sift") -> NinjaTrainParams:
     """Return a preset by its name, with the rates for a base descriptor.
 
-    Raises InputError for a name that is none.
+    Raises InputError for an unknown name.
     """
     if name not in PRESETS:
         raise InputError(f"no preset is called {name!r:.80}{suggest(name, PRESETS)}; there are {', '.join(PRESETS)}")
@@ -225,13 +225,13 @@ def preset(name: str, extractor_name: str = "sift") -> NinjaTrainParams:
 
 
 def differences(params: NinjaTrainParams, extractor_name: str = "sift") -> str:
-    """Return where params part from the paper, one setting after another: 'name: ours (paper: theirs)'."""
+    """Return the settings that differ from the paper's: 'name: ours (paper: theirs)'."""
     paper = preset("paper", extractor_name)
     left_out = ("preset", "privacy", "seed", "device", "save_minutes", "opponents")
-    found = [_difference(f.name, params, paper) for f in fields(NinjaTrainParams) if f.name not in left_out]
-    found += [_difference(f.name, params.opponents, paper.opponents) for f in fields(AdversaryParams)]
-    found.append("pairs and photos: see data (paper: UBC patches of liberty, and MegaDepth)")
-    return "; ".join(line for line in found if line)
+    lines = [_difference(f.name, params, paper) for f in fields(NinjaTrainParams) if f.name not in left_out]
+    lines += [_difference(f.name, params.opponents, paper.opponents) for f in fields(AdversaryParams)]
+    lines.append("pairs and photos: see data (paper: UBC patches of liberty, and MegaDepth)")
+    return "; ".join(line for line in lines if line)
 
 
 def _difference(name: str, ours: Any, theirs: Any) -> str:
@@ -240,15 +240,12 @@ def _difference(name: str, ours: Any, theirs: Any) -> str:
         return (
             "perceptual: no VGG16, mean absolute error alone (paper: with)" if name == "perceptual" and not mine else ""
         )
-    return f"{name}: {_said(mine)} (paper: {_said(other)})"
+    return f"{name}: {_text(mine)} (paper: {_text(other)})"
 
 
-def _said(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, StageParams):
         return f"batch {value.batch}, rate {value.rate:g}, {value.epochs} epochs"
     if isinstance(value, LocalParams):
         return f"{value.max_features} {value.detector} keypoints"
     return "none" if value is None else str(value)
-
-
-log = logging.getLogger(__name__)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from sfumato.errors import FileError, InputError
-from sfumato.experiments.data.tracks import observe, pairs_from_tracks, patches_from_tracks
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.homography import make_pair
 from sfumato.images.samples import sample_image
+from sfumato.training.tracks import observe, pairs_from_tracks
 from sfumato.training.views import same_keypoints
 from sfumato.types.clear import Image
 
@@ -79,14 +79,6 @@ def test_pairs_are_the_first_observation_with_each_other(mapped):
     assert pairs.extractor.name == "sift"
 
 
-def test_patches_have_one_reference_a_point(mapped):
-    place, tracks, _ = mapped
-    found = patches_from_tracks(place / "model", place / "images", LOCAL)
-    assert (found.views == 0).sum() == len(tracks) == len(np.unique(found.points))
-    assert len(found) == sum(map(len, tracks))
-    assert set(found.views.tolist()) == {0, 2, 3}
-
-
 def test_a_model_of_other_settings_finds_what_is_near(mapped):
     """More features than the model has: rows mean nothing, places do."""
     place, tracks, _ = mapped
@@ -107,8 +99,6 @@ def test_what_is_wrong_is_told(mapped, tmp_path):
     write_model(tmp_path / "lonely", keypoints, [[("a.png", 3)], [("b.png", 5)]])
     with pytest.raises(InputError, match="found again in two"):
         pairs_from_tracks(tmp_path / "lonely", place / "images", LOCAL)
-    with pytest.raises(InputError, match="found again in two"):
-        patches_from_tracks(tmp_path / "lonely", place / "images", LOCAL)
     write_model(tmp_path / "hostile", {"../a.png": features["a.png"].keypoints}, [])
     with pytest.raises(FileError, match="not in it"):
         pairs_from_tracks(tmp_path / "hostile", place / "images", LOCAL)
