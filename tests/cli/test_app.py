@@ -138,12 +138,12 @@ def test_where_memory_ends_one_line_says_so():
     def too_much():
         raise MemoryError
 
-    command = app.explained(too_much, "nothing was changed")
+    command = app.explain_errors(too_much, "nothing was changed")
     made = app.typer.Typer()
     made.command("much")(command)
     done = CliRunner().invoke(made, [])
     assert done.exit_code == 1
-    assert done.stderr.startswith("error: this takes more memory than there is")
+    assert done.stderr.startswith("error: not enough memory")
 
 
 def test_the_commands_that_help_begins_with_run(run_sfumato, photos, tmp_path):
@@ -177,7 +177,7 @@ def test_usage_names_all_arguments_alike():
             wrong[path] = pieces
     assert not wrong
     usage = {path: found[path].collect_usage_pieces(typer.Context(found[path]))[1:] for path in found}
-    assert usage["conceal",] == ["SOURCE"]
+    assert usage["conceal",] == ["PHOTOS"]
     assert usage["evaluate", "frontier"] == usage["audit",] == ["[PHOTOS]"]
     assert usage["train", "pairs"] == ["PHOTOS..."]
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from sfumato.cli.app import COMMANDS, GROUPS, PANELS, asked_for, flowed
+from sfumato.cli.app import COMMANDS, GROUPS, PANELS, flowed, select_commands
 
 
 def test_every_command_is_there_once_and_has_its_place():
@@ -25,13 +25,13 @@ def test_every_command_is_there_once_and_has_its_place():
         (["--version"], []),
     ],
 )
-def test_only_what_is_asked_for_is_loaded(arguments, wanted):
-    assert [command.words for command in asked_for(arguments)] == wanted
+def test_only_the_named_command_is_loaded(arguments, wanted):
+    assert [command.words for command in select_commands(arguments)] == wanted
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["train"], ["train", "--help"], ["mtch"], ["match-"], ["-x"]])
 def test_help_and_misspelt_commands_know_all(arguments):
-    assert asked_for(arguments) == COMMANDS
+    assert select_commands(arguments) == COMMANDS
 
 
 def test_a_command_starts_without_the_others():
@@ -39,7 +39,7 @@ def test_a_command_starts_without_the_others():
         "import sys; sys.argv = ['sfumato', 'index', 'add', '--help']\n"
         "from sfumato.cli import main\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
-        "others = 'sfumato.evaluate', 'sfumato.learn.train', 'cv2'\n"
+        "others = 'sfumato.experiments', 'sfumato.training', 'cv2'\n"
         "loaded = [name for name in sys.modules if name.startswith(others)]\n"
         "assert not loaded, loaded"
     )

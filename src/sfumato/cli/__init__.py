@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``sfumato`` command: one verb a command, each parses, makes one library call and says what it did."""
+"""The ``sfumato`` command: one verb per command; each parses, calls one function of the library and prints."""
 
 import sys
 
@@ -7,7 +7,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command; Ctrl-C while it is still being loaded ends it without a word."""
+    """Run the command; Ctrl-C during the imports ends it silently."""
     try:
         from sfumato.cli.app import main as run
     except KeyboardInterrupt:

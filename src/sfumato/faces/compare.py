@@ -103,7 +103,7 @@ LEAST_FALSE_ACCEPTS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """Accept up to ``distance``. ``wanted_rate``, ``measured_rate``: share of impostors accepted, as asked and measured.
+    """Accept up to ``distance``. ``wanted_rate``, ``measured_rate``: share of impostors accepted, asked and measured.
 
     ``comparison`` is p-to-s or s-to-s; ``impostor_pairs`` and ``people`` are the data behind it.
     """
