@@ -4,7 +4,7 @@ import pytest
 
 import sfumato
 from sfumato.search.entries import angles
-from sfumato.search.exact import ExactIndex, merge_answers, rough_angles
+from sfumato.search.exact import ExactIndex, _rough_angles, merge_answers
 
 
 @pytest.mark.parametrize("dimensions", [(2,), pytest.param((1, 2, 3), marks=pytest.mark.slow)])
@@ -44,7 +44,7 @@ def test_angles_are_exact(m0, m1):
     entries = sfumato.Subspaces(np.zeros((60, 9)), rng.standard_normal((60, m1, 9)))
     queries = sfumato.Subspaces(np.zeros((7, 9)), rng.standard_normal((7, m0, 9)))
     true = np.stack([angles(np.repeat(one[None], 60, axis=0), entries.basis) for one in queries.basis])
-    np.testing.assert_allclose(rough_angles(queries.basis, entries.basis), true, atol=1e-3)
+    np.testing.assert_allclose(_rough_angles(queries.basis, entries.basis), true, atol=1e-3)
     distances, ids = sfumato.search.build(entries, "exact", "angle").search(queries, k=4)
     np.testing.assert_array_equal(ids, np.argsort(true, axis=1, kind="stable")[:, :4])
     np.testing.assert_allclose(distances, np.sort(true, axis=1)[:, :4], rtol=1e-6)

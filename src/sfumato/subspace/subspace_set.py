@@ -7,7 +7,7 @@ A frame is what two sets must have in common: a point to measure from, and the a
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from sfumato.subspace.reference import complement
 if TYPE_CHECKING:
     from sfumato.subspace.kernels.panels import Panel
 
+Number = TypeVar("Number", bound=np.generic)
+
 AT_ONCE_BYTES = 64 << 20
 """Memory for one part of ``complement_basis``."""
 
@@ -24,7 +26,7 @@ SAMPLE = 512
 """The axes are computed from this many origins of each side."""
 
 
-def read_only(array: NDArray[np.float32]) -> NDArray[np.float32]:
+def read_only(array: NDArray[Number]) -> NDArray[Number]:
     """Return a read-only view: to numba, writable and read-only arrays are different types, compiled separately."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False

@@ -17,6 +17,7 @@ from sfumato.errors import FileError
 from sfumato.search.entries import Entries
 from sfumato.search.inverted.codes import COARSE, HEAD, Axes, code_bytes, encode
 from sfumato.subspace.fast import load_kernels
+from sfumato.subspace.subspace_set import read_only
 
 Floats = NDArray[np.float32]
 
@@ -258,9 +259,9 @@ class InvertedLists:
 
         Codes are bytes, the same as float32, and the number of bytes per entry.
         """
-        flat = [(codes.reshape(-1), codes.reshape(-1).view(np.float32), codes.shape[1])
-                for codes in (self.coarse, self.fine)]  # fmt: skip
-        return self.offsets, self.members, *flat, self.dim
+        flat = [read_only(codes).reshape(-1) for codes in (self.coarse, self.fine)]
+        codes = [(flat[k], flat[k].view(np.float32), part.shape[1]) for k, part in enumerate((self.coarse, self.fine))]
+        return read_only(self.offsets), read_only(self.members), *codes, self.dim
 
     @staticmethod
     def restore(

@@ -14,6 +14,7 @@ from sfumato.search.entries import Block
 from sfumato.search.inverted.cells import InvertedLists
 from sfumato.search.inverted.codes import COARSE, encode_queries
 from sfumato.subspace.fast import INDISTINCT, load_kernels
+from sfumato.subspace.subspace_set import read_only
 
 Floats = NDArray[np.float32]
 
@@ -68,6 +69,7 @@ def scan_lists(
     from sfumato.search.inverted.point_kernels import scan_points
     from sfumato.search.inverted.vote_kernels import scan_voted
 
+    alive = read_only(alive)
     stacked, scales, norms = encode_queries(heads)
     m0, voters = heads.shape[1] - 1, probes.shape[1]
     voted = m0 > 0 and not linear and 1 < voters <= MOST_VOTERS
@@ -119,8 +121,8 @@ def rank_exactly(
         zeros[:, 1] = INDISTINCT**2
     best, where = np.full((len(block), k), np.inf), np.full((len(block), k), -1, np.int64)
     evaluated = settle(
-        (block.origin.reshape(-1), block.basis.reshape(-1), block.dim),
-        (origin.reshape(-1), basis.reshape(-1), basis.shape[1]),
+        (read_only(block.origin).reshape(-1), read_only(block.basis).reshape(-1), block.dim),
+        (read_only(origin).reshape(-1), read_only(basis).reshape(-1), basis.shape[1]),
         origin.shape[1], candidates.lows, candidates.rows, candidates.shift, SLACK, zeros, best, where,
     )  # fmt: skip
     return best, where, int(evaluated)

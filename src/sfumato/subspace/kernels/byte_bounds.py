@@ -99,7 +99,6 @@ def byte_dots(
     return signature, generate
 
 
-@njit(nogil=True, cache=True)
 def bracket_bytes(
     points: ShortPoints, subspaces: ByteSubspaces, rows: Any, steps: Any, batch: Any, ones: Any, lows: Any, tops: Any
 ) -> None:

@@ -198,6 +198,8 @@ def exact_pairs(
     result = np.empty(len(i))
     (m0, n), m1 = basis0.shape[1:], basis1.shape[1]
     flat = [np.ascontiguousarray(part).reshape(-1) for part in (origin0, basis0, origin1, basis1)]
+    for view in flat:
+        view.flags.writeable = False  # to numba another type: without this, compiled twice
     _exact_list(flat[0], flat[1], m0, flat[2], flat[3], m1, n, i, j, result)
     return result
 
@@ -220,7 +222,6 @@ class FlatSubspaces(NamedTuple):
     dim: Any
 
 
-@njit(nogil=True, cache=True)
 def decide(
     rows0: FlatSubspaces, rows1: FlatSubspaces, n: Any, flipped: Any, own: Any, other: Any, low: Any, count: Any,
     best: Any, where: Any,

@@ -76,14 +76,14 @@ def make_panel(
     norms = np.zeros(len(values), np.float32)
 
     def work(start: int) -> NDArray[np.float64]:
-        some, errors = slice(start, start + AT_ONCE), np.zeros(2)
-        offset = ((origin[some] - mean) / scale).astype(np.float32)
-        if axes is None:
-            _round(offset, basis[some], m if dual else 0, not dual, scale, values[some], norms[some], errors)
-        else:
+        part, errors = slice(start, start + AT_ONCE), np.zeros(2)
+        rows, offset = basis[part], ((origin[part] - mean) / scale).astype(np.float32)
+        if axes is not None:
             with np.errstate(invalid="ignore"):  # OpenBLAS raises the flag for lanes beyond the end
-                rows, offset = (basis[some].reshape(-1, n) @ axes).reshape(len(offset), m, k), offset @ axes
-            _round(offset, rows, m, not dual, scale, values[some], norms[some], errors)
+                rows, offset = (rows.reshape(-1, n) @ axes).reshape(len(offset), m, k), offset @ axes
+        rows.flags.writeable = False  # to numba another type: without this, compiled twice
+        skew = m if dual or axes is not None else 0
+        _round(offset, rows, skew, not dual, scale, values[part], norms[part], errors)
         return errors
 
     errors = np.max([np.zeros(2), *run(work, range(0, count, AT_ONCE))], axis=0)

@@ -204,7 +204,6 @@ def _examine(
     return limit
 
 
-@njit(nogil=True, cache=True)
 def sweep_rows(
     sides: Any,
     rules: SearchRules,
@@ -238,11 +237,11 @@ def _sweep_rows(
         tops[:] = np.inf
         for again in range(2):
             if again:
-                listed = _collect(bytes_, at, count, _cut(limit, rules.step), seeded, room.todo, room)
+                listed = _collect(bytes_, at, count, _cut(limit, rules.step), np.int64(seeded), room.todo, room)
                 limit = _examine(sides, rules, row, first, room.todo, listed, limit, line, tops, upper, room)
             elif limit >= rules.limit:  # nothing is known yet: begin with what looks nearest
                 level = _promising_level(bytes_, at, count, min(keep, count), room)
-                seeded = _collect(bytes_, at, count, level, 0, room.seeds, room)
+                seeded = _collect(bytes_, at, count, np.uint8(level), np.int64(0), room.seeds, room)
                 limit = _examine(sides, rules, row, first, room.seeds, seeded, limit, line, tops, upper, room)
         end = start
         for at in range(start, room.counts[0]):
@@ -253,7 +252,6 @@ def _sweep_rows(
         room.counts[0] = end
 
 
-@njit(nogil=True, cache=True)
 def sweep_columns(
     sides: Any, rules: SearchRules, rows: Any, columns: Any, bytes_: Any, at: Any, stride: Any, best: Any,
     ceilings: Any, room: Scratch,
@@ -290,7 +288,7 @@ def _sweep_columns(
             for row in range(rows[1] - rows[0]):
                 room.line[row] = bytes_[at + row * stride + c]
             height = rows[1] - rows[0]
-            level = _promising_level(room.line, 0, height, min(keep, height), room)
+            level = _promising_level(room.line, np.int64(0), height, min(keep, height), room)
             least[c // SCAN_WIDTH, c % SCAN_WIDTH] = min(level, _cut(limits[c], rules.step))
         if least[c // SCAN_WIDTH, c % SCAN_WIDTH] <= _cut(limits[c], rules.step):
             active[c // SCAN_WIDTH] |= np.uint64(1) << np.uint64(c % SCAN_WIDTH)
