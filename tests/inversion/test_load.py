@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import cv2
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from sfumato.features.local import LocalParams, extract
 from sfumato.images.samples import sample_image
 from sfumato.inversion.canonical import canonical_input
 from sfumato.inversion.images import ImageInverter
-from sfumato.inversion.load import inputs_of, invert_photo, open_inverter, run_inverter, score_inverter
+from sfumato.inversion.load import inputs_of, invert, open_inverter, run_inverter, score_inverter
 from sfumato.inversion.patches import Inverter, InverterHeader, save_weights
 from sfumato.types.clear import Image
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
@@ -54,10 +56,22 @@ def test_clear_and_concealed_inputs(tmp_path):
 
 def test_a_photo_is_seen_through_its_features(tmp_path):
     inverter = open_inverter(write(tmp_path / "a.safetensors"))
-    seen, count = invert_photo(inverter, PHOTO, PARAMS)
     features = extract(PHOTO, PARAMS)
-    assert count == len(features)
+    seen = invert(features, inverter)
     np.testing.assert_array_equal(seen, run_inverter(inverter, features.keypoints, features.descriptors, PHOTO.size))
+
+
+def test_concealed_features_need_an_inverter_of_their_recipe(tmp_path):
+    features = extract(PHOTO, PARAMS)
+    path = write(tmp_path / "hidden.safetensors", "random-1")
+    hidden, inverter = lift(features), open_inverter(path)
+    expected = run_inverter(inverter, hidden.keypoints, canonical_input(hidden.subspaces, np.eye(128)), PHOTO.size)
+    np.testing.assert_array_equal(invert(hidden, path), expected)
+    with pytest.raises(InputError, match="raw"):
+        invert(hidden)
+    with pytest.raises(InputError, match="size="):
+        invert(replace(features, image_size=None))
+    assert invert(replace(features, image_size=None), size=PHOTO.size).shape == (*PHOTO.size[::-1], 3)
 
 
 def test_figures_have_a_floor(tmp_path):
@@ -86,5 +100,5 @@ def test_a_unet_is_opened_too(tmp_path):
     train_image_inverter(params, photos, tmp_path / "unet.safetensors")
     opened = open_inverter(tmp_path / "unet.safetensors")
     assert isinstance(opened, ImageInverter)
-    seen, _ = invert_photo(opened, PHOTO, PARAMS)
+    seen = invert(extract(PHOTO, PARAMS), opened)
     assert seen.shape == (120, 160, 3)

@@ -20,7 +20,7 @@ from sfumato.inversion.images import KIND as IMAGE_KIND
 from sfumato.inversion.images import ImageInverter, invert_image, load_image_inverter
 from sfumato.inversion.metrics import picture_scores, summary
 from sfumato.inversion.patches import Inverter, check_fits, floor_input, invert_rows, load_inverter
-from sfumato.types.clear import Features, Image
+from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures, as_points
 from sfumato.types.progress import Progress, identity
 from sfumato.types.recipe import Recipe
@@ -128,15 +128,6 @@ def inputs_of(inverter: AnyInverter, features: Features, concealer: Concealer | 
     if concealer is None or inverter.frame is None:
         raise InputError(f"this inverter is for features concealed with {inverter.recipe}: conceal them first")
     return canonical_input(concealer(features).subspaces, inverter.frame)
-
-
-def invert_photo(
-    inverter: AnyInverter, image: Image, params: LocalParams, concealer: Concealer | None = None
-) -> tuple[Floats, int]:
-    """Extract and release the features of a photo; return the picture (H, W, 3) made of them, and their number."""
-    features = extract(image, params)
-    inputs = inputs_of(inverter, features, concealer)
-    return run_inverter(inverter, features.keypoints, inputs, image.size), len(features)
 
 
 def score_inverter(
