@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sfumato.auditing.runner import load_records
-from sfumato.cli import evaluate
-from sfumato.cli.evaluate import read_seeds, words
+from sfumato.cli.evaluate import read_seeds
+from sfumato.cli.options import split_names
 from sfumato.errors import InputError
 from sfumato.experiments.data import generated
 from sfumato.experiments.data.generated import make_homography_folder, make_room_folder
@@ -44,33 +44,37 @@ def test_a_table_a_figure_and_records(measured):
     assert len(load_records(output)) == 5
 
 
-def test_a_second_run_finds_everything_done(measured, sequences, tmp_path, capsys):
+def test_a_second_run_finds_everything_done(run_sfumato, measured, sequences, tmp_path):
     output = tmp_path / "copy"
     shutil.copytree(measured[0], output)
-    evaluate.homography(sequences, output, recipes="raw", max_features=200, as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert len(told) == 1
-    kept = next(record for record in load_records(measured[0]) if record.params["recipe"] == "raw")
-    assert told[0]["seconds"] == kept.seconds
+    few = ("--recipes", "raw", "--max-features", "200", "--json")
+    records = json.loads(run_sfumato("evaluate", "homography", sequences, "-o", output, *few).stdout)
+    assert len(records) == 1
+    first = next(record for record in load_records(measured[0]) if record.params["recipe"] == "raw")
+    assert records[0]["seconds"] == first.seconds
 
 
-def test_without_data_sample_photos_are_measured(tmp_path, monkeypatch, capsys):
+def test_without_data_sample_photos_are_measured(run_sfumato, tmp_path, monkeypatch):
     monkeypatch.setattr(generated, "PHOTOS", ("brick",))
-    evaluate.homography(output=tmp_path, recipes="raw", max_features=50, as_json=True)
-    scores = {score["name"]: score for score in json.loads(capsys.readouterr().out)[0]["scores"]}
+    few = ("--recipes", "raw", "--max-features", "50", "--json")
+    done = run_sfumato("evaluate", "homography", "-o", tmp_path, *few)
+    scores = {score["name"]: score for score in json.loads(done.stdout)[0]["scores"]}
     assert scores["accuracy 3 px, overall"]["samples"] == 6
     assert scores["accuracy 3 px, overall"]["value"] > 0.2
     assert (tmp_path / "generated" / "v_brick" / "H_1_2").exists()
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [({"recipes": "sub-hybird-2"}, "sub-hybrid-2"), ({"seeds": "x"}, "--seeds"), ({"distance": "s2s"}, "s-to-s"),
-     ({"parts": "both"}, "parts"), ({"descriptor": "surf"}, "descriptor"), ({"recipes": ","}, "nothing")],
-)  # fmt: skip
-def test_wrong_options_are_told(sequences, tmp_path, option, message):
-    with pytest.raises(InputError, match=message):
-        evaluate.homography(sequences, tmp_path / "o", **option)
+def test_wrong_options_are_told(run_sfumato, sequences, tmp_path):
+    for option, value, message in (
+        ("--recipes", "sub-hybird-2", "sub-hybrid-2"),
+        ("--seeds", "x", "--seeds"),
+        ("--distance", "s2s", "s-to-s"),
+        ("--parts", "both", "parts"),
+        ("--descriptor", "surf", "descriptor"),
+        ("--recipes", ",", "nothing"),
+    ):
+        done = run_sfumato("evaluate", "homography", sequences, "-o", tmp_path / "o", option, value, code=1)
+        assert message in done.stderr
     assert not (tmp_path / "o").exists()
 
 
@@ -85,7 +89,7 @@ def test_help_teaches(run_sfumato):
 
 
 def test_lists_and_seeds():
-    assert words(" a, b,,") == ("a", "b")
+    assert split_names(" a, b,,") == ("a", "b")
     assert read_seeds("3") == (0, 1, 2)
     assert read_seeds("7,9") == (7, 9)
     assert read_seeds("7,") == (7,)
@@ -100,18 +104,19 @@ def room(tmp_path_factory):
     return make_room_folder(folder, np.random.default_rng(0), views=4, width=480, height=360, step=8)
 
 
-def test_a_map_from_posed_images(run_sfumato, room, tmp_path, capsys):
+def test_a_map_from_posed_images(run_sfumato, room, tmp_path):
     done = run_sfumato("evaluate", "map", room, "-o", tmp_path, "--recipes", "raw,sub-hybrid-2", "--features", "400")
     assert "2 records" in done.stdout
     assert (tmp_path / "map-sift.md").exists()
-    evaluate.map_(room, tmp_path, recipes="sub-hybrid-2", features=400, as_json=True)
-    scores = {score["name"]: score["value"] for score in json.loads(capsys.readouterr().out)[0]["scores"]}
+    few = ("--recipes", "sub-hybrid-2", "--features", "400", "--json")
+    done = run_sfumato("evaluate", "map", room, "-o", tmp_path, *few)
+    scores = {score["name"]: score["value"] for score in json.loads(done.stdout)[0]["scores"]}
     assert scores["registered images"] == 4
 
 
-def test_a_map_that_fails_is_told(room, tmp_path, capsys):
-    evaluate.map_(room, tmp_path, recipes="raw", features=4)
-    assert capsys.readouterr().err.startswith("raw: no map: ")
+def test_a_map_that_fails_is_told(run_sfumato, room, tmp_path):
+    done = run_sfumato("evaluate", "map", room, "-o", tmp_path, "--recipes", "raw", "--features", "4")
+    assert done.stderr.startswith("raw: no map: ")
 
 
 def test_localization_of_posed_images(run_sfumato, room, tmp_path):

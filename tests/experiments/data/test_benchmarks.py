@@ -132,7 +132,7 @@ def test_no_data_at_all(tmp_path):
     assert "images_upright is missing" in message
     assert "database_intrinsics.txt is missing" in message
     assert "aachen_v_1_1 is not there" in told(tmp_path, "1.1")
-    with pytest.raises(InputError, match="version must be"):
+    with pytest.raises(InputError, match="version"):
         read_aachen_folder(tmp_path, "2")
 
 
@@ -174,7 +174,7 @@ def test_submissions_that_can_not_be(version_1, tmp_path, save_picture):
     pose = Pose(np.eye(3), np.zeros(3))
     with pytest.raises(InputError, match="poses"):
         write_submission(tmp_path / "s.txt", {"db/1.jpg": pose}, read_aachen_folder(version_1))
-    with pytest.raises(FileError, match="cannot be written"):
+    with pytest.raises(FileError, match="written"):
         write_submission(tmp_path / "no" / "s.txt", {DAY: pose}, read_aachen_folder(version_1))
     twin = "query/night/nexus5x/d1.jpg"
     save_picture(version_1 / "images" / "images_upright" / twin)

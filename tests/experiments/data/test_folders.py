@@ -54,7 +54,7 @@ def test_a_folder_must_be_one(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(FileError, match="things"):
         folders.need_folder(tmp_path / "file", "things")
-    with pytest.raises(FileError, match="is not there"):
+    with pytest.raises(FileError, match="not there"):
         folders.need_folder(tmp_path / "none", "things")
 
 
@@ -65,7 +65,7 @@ def test_lines_of_a_file(tmp_path, monkeypatch):
             path.write_bytes(content)
         with pytest.raises(FileError, match=message):
             folders.read_lines(path)
-    with pytest.raises(FileError, match="cannot be read"):
+    with pytest.raises(FileError, match="read"):
         folders.read_lines(tmp_path)
     path.write_text("a b\nc\n")
     assert folders.read_lines(path) == ["a b", "c"]

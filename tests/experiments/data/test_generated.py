@@ -52,5 +52,5 @@ def test_a_room_is_read_back_and_left_alone(small_room: Path, files_below):
 
 def test_a_folder_that_can_not_be_written_is_told(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileError, match="cannot be written"):
+    with pytest.raises(FileError, match="written"):
         make_homography_folder(tmp_path / "file" / "made", np.random.default_rng(0), photos=())

@@ -6,7 +6,12 @@ from sfumato.concealment.decoys import Decoys
 from sfumato.errors import DecoyError, InputError
 from sfumato.experiments.data.face_benchmarks import FacePairs, read_face_pairs
 from sfumato.experiments.faces.lifting import read_face_decoys
-from sfumato.experiments.faces.verification import FaceProtocol, evaluate_faces, read_distances, verification_table
+from sfumato.experiments.faces.verification import (
+    VerificationProtocol,
+    evaluate_verification,
+    read_distances,
+    verification_table,
+)
 from sfumato.types.clear import Embeddings
 
 
@@ -24,8 +29,8 @@ def scores_of(record):
 
 
 def test_every_recipe_and_distance_has_a_record(pairs, strangers, tmp_path):
-    protocol = FaceProtocol(recipes=("raw", "random-2", "hybrid-2"), seeds=(0, 1))
-    records = evaluate_faces(pairs, tmp_path, protocol, strangers)
+    protocol = VerificationProtocol(recipes=("raw", "random-2", "hybrid-2"), seeds=(0, 1))
+    records = evaluate_verification(pairs, tmp_path, protocol, strangers)
     told = [(one.params["recipe"], one.params["distance"], one.seed) for one in records]
     assert told[0] == ("raw", "p-to-p", None)
     assert len(set(told)) == len(told) == 9
@@ -40,29 +45,29 @@ def test_every_recipe_and_distance_has_a_record(pairs, strangers, tmp_path):
 
 
 def test_strangers_by_their_names_tell_low_rates_and_have_names_of_their_own(pairs, strangers, tmp_path):
-    protocol = FaceProtocol(recipes=("raw", "hybrid-2"), distances=("s-to-s",), strangers=2000)
-    raw, hybrid = (scores_of(record) for record in evaluate_faces(pairs, tmp_path, protocol, strangers))
+    protocol = VerificationProtocol(recipes=("raw", "hybrid-2"), distances=("s-to-s",), strangers=2000)
+    raw, hybrid = (scores_of(record) for record in evaluate_verification(pairs, tmp_path, protocol, strangers))
     assert "true accepts at 0.001" not in raw
     assert 0.5 < raw["true accepts at 0.001 of strangers"] <= 1
     assert hybrid["true accepts at 0.001 of strangers"] <= raw["true accepts at 0.001 of strangers"]
     assert "true accepts at 0.0001 of strangers" not in raw
     assert any(
         "all strangers" in title
-        for title in verification_table(evaluate_faces(pairs, tmp_path, protocol, strangers)).columns
+        for title in verification_table(evaluate_verification(pairs, tmp_path, protocol, strangers)).columns
     )
     nameless = FacePairs(Embeddings(pairs.faces.values), pairs.left, pairs.right, pairs.same, pairs.fold)
-    with pytest.raises(InputError, match="who is who"):
-        evaluate_faces(nameless, tmp_path, protocol, strangers)
-    with pytest.raises(InputError, match="number of pairs"):
-        FaceProtocol(strangers=-1)
+    with pytest.raises(InputError, match="who is"):
+        evaluate_verification(nameless, tmp_path, protocol, strangers)
+    with pytest.raises(InputError, match="number"):
+        VerificationProtocol(strangers=-1)
 
 
 def test_halves_of_the_decoys_keep_strangers_from_meeting(pairs, tmp_path):
     few = made_decoys(12, pairs.faces.values.shape[1])
     shares = []
     for halves in (False, True):
-        protocol = FaceProtocol(recipes=("adversarial-2",), distances=("s-to-s",), halves=halves)
-        (record,) = evaluate_faces(pairs, tmp_path, protocol, few)
+        protocol = VerificationProtocol(recipes=("adversarial-2",), distances=("s-to-s",), halves=halves)
+        (record,) = evaluate_verification(pairs, tmp_path, protocol, few)
         distances, same = read_distances(record, tmp_path)
         shares.append((distances[~same] < 1e-4).mean())
     assert shares[0] > 0.1
@@ -74,31 +79,31 @@ def made_decoys(count, dims):
 
 
 def test_many_dimensions_cost_accuracy(pairs, strangers, tmp_path):
-    protocol = FaceProtocol(recipes=("adversarial-2", "adversarial-16"), distances=("s-to-s",))
-    few, many = (scores_of(record) for record in evaluate_faces(pairs, tmp_path, protocol, strangers))
+    protocol = VerificationProtocol(recipes=("adversarial-2", "adversarial-16"), distances=("s-to-s",))
+    few, many = (scores_of(record) for record in evaluate_verification(pairs, tmp_path, protocol, strangers))
     assert few["accuracy"] > many["accuracy"]
 
 
 def test_finished_work_is_found_again_and_holds_no_face(pairs, strangers, tmp_path, monkeypatch, files_below):
-    protocol = FaceProtocol(recipes=("hybrid-2",), distances=("p-to-s",))
-    first = evaluate_faces(pairs, tmp_path, protocol, strangers)
+    protocol = VerificationProtocol(recipes=("hybrid-2",), distances=("p-to-s",))
+    first = evaluate_verification(pairs, tmp_path, protocol, strangers)
     kept = [np.load(path) for path in tmp_path.rglob("predictions/*.npz")]
     assert [sorted(arrays.files) for arrays in kept] == [["distance", "fold", "same", "seconds"]]
     monkeypatch.setattr("sfumato.experiments.faces.verification.lift_faces", None)
-    assert evaluate_faces(pairs, tmp_path, protocol, strangers) == first
+    assert evaluate_verification(pairs, tmp_path, protocol, strangers) == first
     distances, same = read_distances(first[0], tmp_path)
     assert distances[same].mean() < distances[~same].mean()
 
 
 def test_what_can_not_be_measured_is_told(pairs, tmp_path):
     with pytest.raises(DecoyError, match="--decoys"):
-        evaluate_faces(pairs, tmp_path, FaceProtocol(recipes=("hybrid-2",)))
+        evaluate_verification(pairs, tmp_path, VerificationProtocol(recipes=("hybrid-2",)))
     with pytest.raises(InputError, match="p-to-s"):
-        evaluate_faces(pairs, tmp_path, FaceProtocol(distances=("p-to-z",)))
+        evaluate_verification(pairs, tmp_path, VerificationProtocol(distances=("p-to-z",)))
     nothing = np.zeros(0, np.int64)
     empty = FacePairs(Embeddings(np.eye(2, 4)), nothing, nothing, nothing.astype(bool), nothing)
     with pytest.raises(InputError, match="no pairs"):
-        evaluate_faces(empty, tmp_path)
+        evaluate_verification(empty, tmp_path)
 
 
 def test_real_faces_are_verified_as_in_the_paper(shared_data, tmp_path):
@@ -107,7 +112,7 @@ def test_real_faces_are_verified_as_in_the_paper(shared_data, tmp_path):
         pytest.skip(f"needs the embeddings in {folder}")
     pairs = read_face_pairs(folder / "lfw_arcface_folds_0-4.npz")
     decoys = read_face_decoys(folder / "utkface_arcface.npz", 2000)
-    records = evaluate_faces(pairs, tmp_path, FaceProtocol(recipes=("raw", "hybrid-2")), decoys)
+    records = evaluate_verification(pairs, tmp_path, VerificationProtocol(recipes=("raw", "hybrid-2")), decoys)
     raw, point, subspace = (scores_of(record)["accuracy"] for record in records)
     assert raw == pytest.approx(0.994, abs=0.002)
     assert point > raw - 0.02

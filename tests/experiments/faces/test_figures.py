@@ -2,7 +2,7 @@
 import pytest
 
 from sfumato.errors import InputError
-from sfumato.experiments.faces.figures import draw_attributes, draw_balance, draw_curves, weigh
+from sfumato.experiments.faces.figures import balance_points, draw_attributes, draw_balance, draw_curves
 from sfumato.types.record import Record, Score
 
 
@@ -22,14 +22,14 @@ LEAKS = [attacked("raw", 0.92), attacked("hybrid-2", 0.91), attacked("hybrid-2",
 
 
 def test_recipes_are_joined_over_seeds():
-    points = weigh(USE, [*LEAKS, attacked("random-2", 0.9)])
+    points = balance_points(USE, [*LEAKS, attacked("random-2", 0.9)])
     assert [(one.recipe, one.distance) for one in points] == [
         ("raw", "p-to-p"), ("hybrid-2", "p-to-s"), ("hybrid-2", "s-to-s"),
     ]  # fmt: skip
     assert points[1].leakage == pytest.approx(0.9)
     assert (points[1].accuracy, points[1].neighbours, points[1].majority) == (0.98, 0.6, 0.5)
     with pytest.raises(InputError, match="verified"):
-        weigh(USE, [attacked("random-2", 0.9)])
+        balance_points(USE, [attacked("random-2", 0.9)])
 
 
 def test_figures_are_written(tmp_path):
@@ -37,7 +37,7 @@ def test_figures_are_written(tmp_path):
     drawn = [
         *draw_curves(lines, tmp_path / "curves", "title"),
         *draw_attributes([*LEAKS, attacked("raw", 0.8, "race")], tmp_path / "bars", "title"),
-        *draw_balance(weigh(USE, LEAKS), tmp_path / "balance", "title"),
+        *draw_balance(balance_points(USE, LEAKS), tmp_path / "balance", "title"),
     ]
     assert len(drawn) == 6
     assert all(path.stat().st_size > 1000 for path in drawn)

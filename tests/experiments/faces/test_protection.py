@@ -53,5 +53,5 @@ def test_records_and_table(made_faces, strangers, tmp_path):
     table = protection_table(records)
     assert table.columns[:3] == ("recipe", "seeds", "linkable")
     assert len(table.rows) == 2
-    with pytest.raises(InputError, match="at least one"):
+    with pytest.raises(InputError, match="at least"):
         ProtectionProtocol(recipes=())

@@ -5,13 +5,13 @@ import pytest
 
 from sfumato.auditing.runner import load_records
 from sfumato.experiments.patches.evaluate import PatchProtocol, evaluate_patches, patch_table
-from sfumato.experiments.patches.sources import SourceParams, open_patches
+from sfumato.experiments.patches.sources import PatchSourceParams, open_patches
 from sfumato.images.samples import sample_image
 from sfumato.training.views import ViewParams
 
 PROTOCOL = PatchProtocol(
     recipes=("raw", "sub-hybrid-2"), pairs=200, queries=30, distractors=100,
-    source=SourceParams(views=ViewParams(views=2), points=80),
+    source=PatchSourceParams(views=ViewParams(views=2), points=80),
 )  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def test_ubc_gives_fpr95_of_its_list(tmp_path):
 
 
 def test_real_photos(shared_data, tmp_path):
-    source = open_patches(shared_data / "photos" / "bsds500" / "val", SourceParams(limit=2, points=150))
+    source = open_patches(shared_data / "photos" / "bsds500" / "val", PatchSourceParams(limit=2, points=150))
     protocol = PatchProtocol(recipes=("raw",), pairs=1000, queries=50, distractors=300)
     (record,) = evaluate_patches(source, tmp_path, protocol)
     scores = scores_of(record)

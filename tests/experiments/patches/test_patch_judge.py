@@ -5,12 +5,12 @@ import pytest
 from sfumato.auditing.subjects import POINTS, choose_decoys, choose_subjects
 from sfumato.errors import InputError
 from sfumato.experiments.patches.evaluate import PatchJudge, PatchProtocol
-from sfumato.experiments.patches.sources import DescribedPatches, SourceParams, open_patches
+from sfumato.experiments.patches.sources import PatchReader, PatchSourceParams, open_patches
 from sfumato.features.local import extractor_of
 from sfumato.training.views import ViewParams
 
 PROTOCOL = PatchProtocol(
-    pairs=300, queries=50, distractors=200, source=SourceParams(views=ViewParams(views=2), points=80)
+    pairs=300, queries=50, distractors=200, source=PatchSourceParams(views=ViewParams(views=2), points=80)
 )
 
 
@@ -24,7 +24,7 @@ def judge(tmp_path_factory):
     for name in ("coffee", "chelsea"):
         cv2.imwrite(str(folder / f"{name}.png"), cv2.resize(sample_image(name).pixels[:, :, ::-1], (260, 200)))
     source = open_patches(folder, PROTOCOL.source)
-    patches = DescribedPatches(source, PROTOCOL.local)
+    patches = PatchReader(source, PROTOCOL.local)
 
     def make(recipe, distance="s-to-s", seed=0):
         (subject,) = choose_subjects([recipe], [distance], [seed])
@@ -115,5 +115,5 @@ def test_what_an_encoder_makes_is_compared_as_points(judge, tmp_path):
 
 
 def test_settings_are_checked():
-    with pytest.raises(InputError, match="pairs must be"):
+    with pytest.raises(InputError, match="pairs"):
         PatchProtocol(pairs=0)

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from sfumato.errors import FileError, ImageError, InputError
-from sfumato.experiments.patches.sources import DescribedPatches, SourceParams, open_patches
+from sfumato.experiments.patches.sources import PatchReader, PatchSourceParams, open_patches
 from sfumato.features.local import LocalParams
 from sfumato.training.patch_sets import LEVELS, read_hpatches
 from sfumato.training.views import ViewParams
 
-FEW = SourceParams(views=ViewParams(views=1), points=60)
+FEW = PatchSourceParams(views=ViewParams(views=1), points=60)
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def test_ubc_is_told_by_its_files(ubc):
     source = open_patches(ubc)
     assert repr(source) == "PatchSource(ubc, liberty, yosemite)"
     assert [sample.key for sample in open_patches(ubc / "liberty").samples] == ["liberty"]
-    described = DescribedPatches(source, LocalParams())["yosemite"]
-    assert repr(described) == "Described(21 patches, clear)"  # those of the list alone
+    described = PatchReader(source, LocalParams())["yosemite"]
+    assert repr(described) == "PatchDescriptors(21 patches, clear)"  # those of the list alone
     assert described.pairs.same.sum() == 10
     assert (described.labels.points[described.pairs.rows[:, 0]] == described.labels.points[described.pairs.rows[:, 1]])[
         described.pairs.same
@@ -50,10 +50,12 @@ def test_hpatches_is_told_by_its_stripes(hpatches):
     source = open_patches(hpatches)
     assert repr(source) == "PatchSource(hpatches, easy, hard, tough)"
     assert [len(part) for part in source.read("hard")[0]] == [4 * 6] * 2  # a sequence at a time
-    labels = DescribedPatches(source, LocalParams())["hard"].labels
+    labels = PatchReader(source, LocalParams())["hard"].labels
     whole = read_hpatches(hpatches, "hard")
     assert all(np.array_equal(getattr(labels, name), getattr(whole, name)) for name in ("points", "groups", "views"))
-    assert [len(part) for part in open_patches(hpatches, SourceParams(limit=1, points=2)).read("hard")[0]] == [2 * 6]
+    assert [len(part) for part in open_patches(hpatches, PatchSourceParams(limit=1, points=2)).read("hard")[0]] == [
+        2 * 6
+    ]
     digests = {sample.digest for sample in source.samples}
     cv2.imwrite(str(hpatches / "v_wall" / "h3.png"), np.zeros((65 * 4, 65), np.uint8))
     changed = {sample.digest for sample in open_patches(hpatches).samples}
@@ -66,9 +68,9 @@ def test_photos_give_generated_patches(small_photos):
     assert repr(source) == "PatchSource(photos, easy, hard, tough)"
     (easy,) = source.read("easy")[0]
     assert easy is source.read("easy")[0][0]  # made once
-    patches = DescribedPatches(source, LocalParams())
+    patches = PatchReader(source, LocalParams())
     assert {len(patches[level].labels) for level in LEVELS} == {len(easy)}
-    other = open_patches(folder, SourceParams(views=FEW.views, points=60, seed=1))
+    other = open_patches(folder, PatchSourceParams(views=FEW.views, points=60, seed=1))
     assert other.samples[0].digest != source.samples[0].digest
     assert open_patches(folder, FEW).samples == source.samples
 
@@ -76,13 +78,13 @@ def test_photos_give_generated_patches(small_photos):
 def test_what_is_wrong_is_told(tmp_path, small_photos):
     with pytest.raises(ImageError, match="no images"):
         open_patches(tmp_path)
-    with pytest.raises(ImageError, match="is not there"):
+    with pytest.raises(ImageError, match="not there"):
         open_patches(tmp_path / "gone")
     wall = tmp_path / "wall.png"
     wall.write_bytes(small_photos["wall.png"].read_bytes())
     with pytest.raises(InputError, match="no patch"):
-        DescribedPatches(open_patches(wall, FEW), LocalParams())["easy"]
+        PatchReader(open_patches(wall, FEW), LocalParams())["easy"]
     (tmp_path / "info.txt").write_text("0 0\n")
     (tmp_path / "patches0000.bmp").write_text("no picture")
-    with pytest.raises(FileError, match="no list of pairs"):
-        DescribedPatches(open_patches(tmp_path), LocalParams())[tmp_path.name]
+    with pytest.raises(FileError, match="pairs"):
+        PatchReader(open_patches(tmp_path), LocalParams())[tmp_path.name]

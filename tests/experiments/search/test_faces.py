@@ -4,16 +4,16 @@ import pytest
 
 from sfumato.errors import InputError
 from sfumato.experiments.search.faces import (
-    FaceProtocol,
-    Faces,
+    FacePictures,
     FaceSearchProtocol,
+    FaceSubspaceParams,
     draw_success,
-    evaluate_faces,
+    evaluate_face_search,
     face_search_table,
     success_name,
 )
 
-SMALL = FaceProtocol(images=8, dim=3, query_dims=(1, 3, 4))
+SMALL = FaceSubspaceParams(images=8, dim=3, query_dims=(1, 3, 4))
 
 
 def lit_faces(people=20, pictures=14, side=6, seed=0):
@@ -21,14 +21,14 @@ def lit_faces(people=20, pictures=14, side=6, seed=0):
     own = rng.normal(size=(people, 3, side * side))
     pixels = np.einsum("pnk,pki->pni", rng.uniform(size=(people, pictures, 3)), own)
     pixels += 0.02 * rng.normal(size=pixels.shape)
-    return Faces(pixels.reshape(-1, side * side).astype(np.float32), np.repeat(np.arange(people), pictures))
+    return FacePictures(pixels.reshape(-1, side * side).astype(np.float32), np.repeat(np.arange(people), pictures))
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("faces")
     protocol = FaceSearchProtocol(candidates=(1, 5), splits=3, faces=SMALL)
-    return folder, protocol, evaluate_faces(lit_faces(), folder, protocol)
+    return folder, protocol, evaluate_face_search(lit_faces(), folder, protocol)
 
 
 def by_method(records, candidates):
@@ -57,7 +57,9 @@ def test_exact_search_wins_and_the_printed_rule_is_chance(measured):
 def test_finished_splits_are_not_measured_again(measured):
     folder, protocol, records = measured
     asked = []
-    again = evaluate_faces(lit_faces(), folder, protocol, progress=lambda items: asked.extend(items) or iter(items))
+    again = evaluate_face_search(
+        lit_faces(), folder, protocol, progress=lambda items: asked.extend(items) or iter(items)
+    )
     assert len(asked) == 3 * len(records)
     assert [one.to_json() for one in again] == [one.to_json() for one in records]
 
@@ -79,5 +81,5 @@ def test_protocols_that_can_not_be(wrong):
 
 def test_too_few_images_are_told_first(tmp_path):
     with pytest.raises(InputError, match="pictures"):
-        evaluate_faces(lit_faces(), tmp_path / "none", FaceSearchProtocol())
+        evaluate_face_search(lit_faces(), tmp_path / "none", FaceSearchProtocol())
     assert not (tmp_path / "none").exists()

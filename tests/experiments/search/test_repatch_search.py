@@ -99,5 +99,5 @@ def test_unreadable_and_small_photos_are_left_out_and_named(photos, tmp_path, ca
 
 def test_a_folder_of_unreadable_photos_is_refused(tmp_path):
     (tmp_path / "a.png").write_bytes(b"no picture at all")
-    with pytest.raises(InputError, match="no photo can be cut"):
+    with pytest.raises(InputError, match="no photo"):
         prepare_repatch(tmp_path, RepatchProtocol(cut=CUT))

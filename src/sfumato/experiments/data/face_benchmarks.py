@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError
 from sfumato.features.embeddings import read_column, read_embeddings
-from sfumato.features.faces import PLACES, SIDE, Found, Network
+from sfumato.features.faces import PLACES, SIDE, FaceDetection, FaceParams, Network, OnnxNetwork
 from sfumato.images.read import image_format
 from sfumato.types.arrays import frozen_array
 from sfumato.types.clear import Embeddings
+from sfumato.types.progress import Progress, identity
 
 # ----------------------------------------------------------------
 # Faces to measure on, as files of embeddings: pairs to verify, and labels to guess
@@ -252,6 +253,20 @@ def read_benchmark(path: str | os.PathLike[str]) -> FaceBenchmark:
     return FaceBenchmark(pictures, same)
 
 
+def open_face_pairs(
+    path: Path, embeddings: Path | None = None, network: Path | None = None, progress: Progress = identity
+) -> tuple[FacePairs, list[str]]:
+    """Read pairs of embeddings, or of a benchmark file, whose pictures ``network`` describes; return what was lost too.
+
+    Raises InputError for a benchmark file without a network.
+    """
+    if path.suffix != ".bin":
+        return read_face_pairs(path, embeddings), []
+    if network is None:
+        raise InputError(f"{path}: its pictures need a network: --network arcface.onnx")
+    return embed_benchmark(read_benchmark(path), OnnxNetwork(FaceParams(network=network)), progress)
+
+
 def embed_benchmark(
     benchmark: FaceBenchmark, network: Network, progress: Callable[[Any], Any] = iter
 ) -> tuple[FacePairs, list[str]]:
@@ -267,7 +282,7 @@ def embed_benchmark(
             lost.append(f"picture {number}: not an aligned face of {SIDE} x {SIDE} pixels")
             continue
         place[number] = len(rows)
-        rows.append(network.describe(pixels, Found(SIDE, PLACES, None)))
+        rows.append(network.describe(pixels, FaceDetection(SIDE, PLACES, None)))
     kept = np.flatnonzero((place[0::2] >= 0) & (place[1::2] >= 0))
     if not kept.size:
         raise FileError("the benchmark has no pair of pictures that can be read")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sfumato.errors import FileError, ImageError, InputError
 from sfumato.images.folders import check_image, image_size, need_folder, numbers, read_lines, refuse
-from sfumato.images.homography import HomographySequence, Kind, warp_points
+from sfumato.images.homography import HomographySequence, SequenceKind, warp_points
 from sfumato.images.read import SUFFIXES, list_images
 from sfumato.types.arrays import checked_size, frozen_array
 from sfumato.types.scene import CAMERA_MODELS, Camera, Pose
@@ -169,7 +169,7 @@ def _parse(entry: Any) -> tuple[Camera, Pose]:
 
 PICTURE = re.compile(r"(?:img)?(\d{1,4})$")
 MATRIX = re.compile(r"H_1_(\d{1,4})$|H1to(\d{1,4})p?$")
-KINDS: dict[str, Kind] = {"i_": "illumination", "v_": "viewpoint"}
+KINDS: dict[str, SequenceKind] = {"i_": "illumination", "v_": "viewpoint"}
 
 Matrix = NDArray[np.float64]
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Material to evaluate on where there is no data: sample photos seen through known homographies, and a made-up room.
+"""Generated data for evaluations without data: sample photos seen through known homographies, and a rendered room.
 
-Written as folders of the layout that ``images.folders`` reads, so that it is measured like anything else and can be
-looked at.
+Written as folders of the layout that ``experiments.data.folders`` reads, so that they are measured like real data and
+can be looked at.
 """
 
 import os
@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from sfumato.errors import FileError
+from sfumato.experiments.data.folders import PosedImages, read_homography_folder, read_posed_folder
 from sfumato.experiments.data.room import make_room, save_room
 from sfumato.files.atomic import new_folder, write_file, write_text
-from sfumato.images.homography import HomographyParams, make_pair
+from sfumato.images.homography import HomographyParams, HomographySequence, make_pair
 from sfumato.images.samples import sample_image
 from sfumato.types.clear import Image
 
@@ -24,16 +25,26 @@ CHANGES = {
     "i": HomographyParams(rotation=0, scale=1, perspective=0, translation=0, brightness=60, contrast=0.6, noise=6),
     "v": HomographyParams(rotation=40, scale=1.6, perspective=0.25, brightness=10, contrast=0.1),
 }
-"""What changes in sequences of light, and in those of viewpoint."""
+"""Changes in sequences of light, and in those of viewpoint."""
+
+
+def open_sequences(data: Path | None, output: Path) -> list[HomographySequence]:
+    """Read a folder of sequences; without one, generate sequences below ``output``."""
+    return read_homography_folder(data or make_homography_folder(output / "generated", np.random.default_rng(0)))
+
+
+def open_posed_images(data: Path | None, output: Path) -> PosedImages:
+    """Read a folder of posed images; without one, render a room below ``output``."""
+    return read_posed_folder(data or make_room_folder(output / "generated-room", np.random.default_rng(0)))
 
 
 def make_homography_folder(
     folder: str | os.PathLike[str], rng: np.random.Generator, *, photos: tuple[str, ...] | None = None, others: int = 3
 ) -> Path:
-    """Write a sequence of light and one of viewpoint for each of some sample photos, ``others`` changed images each.
+    """Write a sequence of light and one of viewpoint for each of several sample photos, ``others`` changed images each.
 
-    The pictures are lossless, the homographies exact to the last digit. The folder appears when it is complete; one
-    that is there already is left as it is. Returns the folder.
+    The pictures are lossless, the homographies exact to the last digit. The folder appears when it is complete; an
+    existing one is left as it is. Returns the folder.
     """
     target = Path(folder)
     if target.exists():
@@ -53,7 +64,7 @@ def make_homography_folder(
 
 
 def make_room_folder(folder: str | os.PathLike[str], rng: np.random.Generator, **settings: Any) -> Path:
-    """Write posed images of a generated room, with the settings of RoomParams; a folder that is there is left alone."""
+    """Write posed images of a generated room, with the settings of RoomParams; an existing folder is left alone."""
     target = Path(folder)
     if not target.exists():
         save_room(make_room(None, rng, **settings), target)

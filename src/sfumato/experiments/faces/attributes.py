@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.auditing.runner import figure_by_figure, run_tasks
 from sfumato.auditing.tables import Table, group_by_seed, make_table
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
 from sfumato.concealment.decoys import Decoys
 from sfumato.errors import InputError
 from sfumato.experiments.data.face_benchmarks import LabelledFaces
 from sfumato.experiments.faces.lifting import lift_faces
-from sfumato.experiments.frontier.sheets import figure_by_figure, run_together
 from sfumato.types.clear import Embeddings
 from sfumato.types.concealed import Subspaces
 from sfumato.types.recipe import KINDS, Recipe
@@ -125,7 +125,7 @@ def evaluate_attributes(
         for recipe in dict.fromkeys(protocol.recipes)
         for seed in dict.fromkeys(protocol.seeds)
     ]
-    return run_together(tasks, folder, progress=progress, overwrite=overwrite)
+    return run_tasks(tasks, folder, progress=progress, overwrite=overwrite)
 
 
 def _task(source: LabelledFaces, protocol: AttributeProtocol, recipe: Recipe, attribute: str, seed: int) -> Task:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures about faces: curves of verification, bars of what attacks learn, and the one against the other.
+"""Figures about faces: verification curves, bars of attribute attacks, and one against the other.
 
-Knows records and distances; not how they were measured. Nothing is told by colour alone.
+No line or bar is distinguished by colour alone.
 """
 
 from collections import Counter
@@ -13,14 +13,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sfumato.auditing.tables import COLOURS, MARKERS, STYLES, Group, group_by_seed, save_figure
+from sfumato.auditing.runner import load_records
+from sfumato.auditing.tables import COLOURS, MARKERS, STYLES, SeedGroup, group_by_seed, save_figure
 from sfumato.errors import InputError
 from sfumato.experiments.faces.attributes import SCORES
-from sfumato.experiments.faces.verification import receiver_curve
+from sfumato.experiments.faces.verification import read_distances, receiver_curve
 from sfumato.experiments.patches.evaluate import HATCHES
 from sfumato.types.record import Record
 
 BARS = {title: name for title, name in SCORES.items() if name not in ("majority", "leakage")}
+
+
+def draw_verification(records: Sequence[Record], output: Path, stem: Path) -> tuple[Path, ...]:
+    """Draw the curves of verification records, of one seed, whose distances are still below ``output``."""
+    lines = [
+        (f"{record.params['recipe']} {record.params['distance']}", *pairs)
+        for record in records
+        if record.seed in (None, records[-1].seed) and (pairs := read_distances(record, output)) is not None
+    ]
+    return draw_curves(lines, stem, "Face verification") if lines else ()
+
+
+def draw_balance_below(output: Path) -> tuple[Path, ...]:
+    """Draw accuracy against leakage if ``output`` holds records of both for one recipe."""
+    if not all((output / name).is_dir() for name in ("faces", "attributes")):
+        return ()
+    verified, attacked = (load_records(output / name) for name in ("faces", "attributes"))
+    recipes = {record.params["recipe"] for record in verified if record.scores}
+    if not any(record.params["recipe"] in recipes and record.scores for record in attacked):
+        return ()
+    return draw_balance(balance_points(verified, attacked), output / "faces-balance", "Verification against leakage")
 
 
 def draw_curves(
@@ -58,7 +80,7 @@ def draw_curves(
 
 
 def draw_attributes(records: Iterable[Record], stem: str | Path, title: str = "") -> tuple[Path, Path]:
-    """Draw a panel an attribute: bars of every attack on every recipe, and a line for the majority (Figure 4).
+    """Draw one panel per attribute: bars of every attack on every recipe, and a line for the majority (Figure 4).
 
     Raises InputError where no record has a figure.
     """
@@ -67,7 +89,7 @@ def draw_attributes(records: Iterable[Record], stem: str | Path, title: str = ""
 
     groups = [group for group in group_by_seed(records) if group.values("leakage")]
     if not groups:
-        raise InputError("figure: no record tells what attacks learn")
+        raise InputError("figure: no record has the results of attacks")
     attributes = list(dict.fromkeys(str(group.params["attribute"]) for group in groups))
     with mpl.rc_context({"svg.hashsalt": "sfumato", "font.size": 9}):
         figure = Figure(figsize=(1.2 + 5.2 * len(attributes), 4.2), layout="constrained")
@@ -84,7 +106,7 @@ def draw_attributes(records: Iterable[Record], stem: str | Path, title: str = ""
         return save_figure(figure, stem)
 
 
-def _draw_bars(axes: Any, groups: Sequence[Group]) -> None:
+def _draw_bars(axes: Any, groups: Sequence[SeedGroup]) -> None:
     width = 0.8 / len(BARS)
     for number, (title, score) in enumerate(BARS.items()):
         places = [place - 0.4 + width * (number + 0.5) for place in range(len(groups))]
@@ -102,7 +124,7 @@ def _draw_bars(axes: Any, groups: Sequence[Group]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """A recipe with the accuracy of verification and, of one attribute, what attacks get right."""
+    """A recipe with its verification accuracy and the success of attacks on one attribute."""
 
     recipe: str
     distance: str
@@ -113,10 +135,10 @@ class Balance:
     majority: float
 
 
-def weigh(verified: Iterable[Record], attacked: Iterable[Record]) -> list[Balance]:
+def balance_points(verified: Iterable[Record], attacked: Iterable[Record]) -> list[Balance]:
     """Join verification and attribute records by recipe; raises InputError if no recipe is in both."""
     leaks = [group for group in group_by_seed(attacked) if group.values("leakage")]
-    found = [
+    points = [
         Balance(
             recipe=str(group.params["recipe"]),
             distance=str(group.params["distance"]),
@@ -131,34 +153,34 @@ def weigh(verified: Iterable[Record], attacked: Iterable[Record]) -> list[Balanc
         for leak in leaks
         if leak.params["recipe"] == group.params["recipe"]
     ]
-    if not found:
+    if not points:
         raise InputError("figure: no recipe was both verified and attacked")
-    return found
+    return points
 
 
 def draw_balance(points: Sequence[Balance], stem: str | Path, title: str = "") -> tuple[Path, Path]:
     """Draw accuracy against leakage: for each recipe a mark at the strongest attack, and a thin line to the paper's.
 
-    Best is the corner at the upper left. A panel an attribute; the line across is the majority. Filled marks are
+    Best is the corner at the upper left. One panel per attribute; the line across is the majority. Filled marks are
     point-to-subspace (and raw), empty ones subspace-to-subspace. Recipes stand in the order of their best accuracy.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     best: dict[str, float] = {}
-    for one in points:
-        best[one.recipe] = max(best.get(one.recipe, 0.0), one.accuracy)
+    for point in points:
+        best[point.recipe] = max(best.get(point.recipe, 0.0), point.accuracy)
     points = sorted(points, key=lambda one: (one.recipe != "raw", -best[one.recipe], one.recipe, one.distance))
-    attributes = sorted({one.attribute for one in points})
-    recipes = list(dict.fromkeys(one.recipe for one in points))
+    attributes = sorted({point.attribute for point in points})
+    recipes = list(dict.fromkeys(point.recipe for point in points))
     with mpl.rc_context({"svg.hashsalt": "sfumato", "font.size": 9}):
         figure = Figure(figsize=(1.2 + 4.6 * len(attributes), 4.8), layout="constrained")
         panels = figure.subplots(1, len(attributes), squeeze=False, sharey=True)[0]
         for axes, attribute in zip(panels, attributes, strict=True):
-            for one in points:
-                if one.attribute == attribute:
-                    _mark(axes, one, recipes.index(one.recipe))
-            chance = float(np.mean([one.majority for one in points if one.attribute == attribute]))
+            for point in points:
+                if point.attribute == attribute:
+                    _mark(axes, point, recipes.index(point.recipe))
+            chance = float(np.mean([point.majority for point in points if point.attribute == attribute]))
             axes.axvline(chance, color="#000000", lw=1)
             axes.annotate(
                 "always guessing the majority", (chance, 0.2), (4, 0), ("data", "axes fraction"),

@@ -18,17 +18,14 @@ from sfumato.concealment.decoy_file import load_decoys
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.lifting import conceal
 from sfumato.errors import DecoyError, EvaluationOnlyWarning, FileError
+from sfumato.faces.enrollment import refuse_decoys
 from sfumato.features.embeddings import read_embeddings
 from sfumato.types.clear import Embeddings
 from sfumato.types.concealed import Subspaces
 from sfumato.types.recipe import KINDS, Recipe
 
 AT_ONCE = 512
-
-
 DECOY_COUNT = 2000
-
-
 SHARED = 1e-12
 """Squared sine of an angle below which two bases share a direction, as in ``subspace.reference``."""
 
@@ -78,11 +75,18 @@ def read_face_decoys(path: str | os.PathLike[str], count: int = DECOY_COUNT, *, 
     return draw_descriptors(faces.values, count, seed=seed)
 
 
+def read_other_people(path: Path | None, count: int, faces: Embeddings) -> Decoys | None:
+    """Read decoys, if there is a file; raises DecoyError if a measured face is one of them."""
+    decoys = None if path is None else read_face_decoys(path, count)
+    refuse_decoys(faces, decoys)
+    return decoys
+
+
 def row_distances(
     a: Subspaces, rows_a: NDArray[np.int64], b: Subspaces, rows_b: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return the distance (P,) of each pair of rows: what of the offset of two origins no basis reaches (Eq. 2)."""
-    found = np.empty(len(rows_a))
+    """Return the distance (P,) of each pair of rows: the part of the offset that no basis reaches (Eq. 2)."""
+    distances = np.empty(len(rows_a))
     for start in range(0, len(rows_a), AT_ONCE):
         block = slice(start, start + AT_ONCE)
         i, j = rows_a[block], rows_b[block]
@@ -91,5 +95,5 @@ def row_distances(
         along = np.einsum("pki,pi->pk", both, offset)
         inverse = np.linalg.pinv(np.matmul(both, both.transpose(0, 2, 1)), rcond=SHARED, hermitian=True)
         reached = np.einsum("pk,pkl,pl->p", along, inverse, along)
-        found[block] = np.sqrt(np.maximum(np.einsum("pi,pi->p", offset, offset) - reached, 0.0))
-    return found
+        distances[block] = np.sqrt(np.maximum(np.einsum("pi,pi->p", offset, offset) - reached, 0.0))
+    return distances

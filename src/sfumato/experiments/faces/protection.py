@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sfumato.auditing.runner import figure_by_figure, run_tasks
 from sfumato.auditing.tables import Table, group_by_seed, make_table
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
 from sfumato.concealment.decoys import Decoys
@@ -25,7 +26,6 @@ from sfumato.errors import InputError
 from sfumato.experiments.faces.lifting import lift_faces, need_decoys, row_distances
 from sfumato.experiments.faces.releases import Albums, clear_threshold, collect_albums, meeting_points, unit_length
 from sfumato.experiments.faces.verification import equal_error_rate, receiver_curve, threshold_at
-from sfumato.experiments.frontier.sheets import figure_by_figure, run_together
 from sfumato.types.arrays import frozen_array
 from sfumato.types.clear import Embeddings
 from sfumato.types.concealed import Subspaces, as_points
@@ -109,7 +109,7 @@ def evaluate_protection(
         for recipe in recipes
         for seed in dict.fromkeys(protocol.seeds)
     ]
-    return run_together(tasks, folder, progress=progress, overwrite=overwrite)
+    return run_tasks(tasks, folder, progress=progress, overwrite=overwrite)
 
 
 def _predict(albums: Albums, recipe: Recipe, decoys: Decoys | None, seed: int, sample: Sample) -> Prediction:

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.auditing.runner import figure_by_figure, run_tasks
 from sfumato.auditing.tables import Table, group_by_seed, make_table
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
 from sfumato.concealment.decoys import Decoys
 from sfumato.errors import InputError
 from sfumato.experiments.faces.attributes import found_decoys, stripped_features
 from sfumato.experiments.faces.lifting import lift_faces, need_decoys
-from sfumato.experiments.frontier.sheets import figure_by_figure, run_together
 from sfumato.types.clear import Embeddings, people_of
 from sfumato.types.concealed import Subspaces
 from sfumato.types.recipe import Recipe
@@ -164,7 +164,7 @@ def evaluate_releases(
         for policy in dict.fromkeys(protocol.policies)
         for seed in dict.fromkeys(protocol.seeds)
     ]
-    return run_together(tasks, folder, progress=progress, overwrite=overwrite)
+    return run_tasks(tasks, folder, progress=progress, overwrite=overwrite)
 
 
 Case = tuple[Recipe, str, int]

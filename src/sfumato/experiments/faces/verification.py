@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sfumato.auditing.runner import figure_by_figure, run_tasks
 from sfumato.auditing.subjects import DISTANCES, Subject, choose_subjects
 from sfumato.auditing.tables import Table, group_by_seed, make_table
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
@@ -21,7 +22,6 @@ from sfumato.concealment.faces import split_decoys
 from sfumato.errors import InputError
 from sfumato.experiments.data.face_benchmarks import FacePairs
 from sfumato.experiments.faces.lifting import lift_faces, need_decoys, row_distances
-from sfumato.experiments.frontier.sheets import figure_by_figure, run_together
 from sfumato.faces.calibration import stranger_pairs
 from sfumato.faces.compare import POINT, SUBSPACE, pair_distances
 from sfumato.faces.enrollment import refuse_decoys
@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Curve:
+class ReceiverCurve:
     """Error rates at every threshold that decides differently: ``threshold`` (T,) ascending, and two rates (T,).
 
     ``false_accept`` is the share of pairs of two faces that are accepted, ``true_accept`` that of pairs of one.
@@ -49,7 +49,7 @@ class Curve:
         return f"Curve({len(self.threshold)} thresholds, {self.genuine} genuine, {self.impostors} impostors)"
 
 
-def receiver_curve(distances: ArrayLike, same: ArrayLike) -> Curve:
+def receiver_curve(distances: ArrayLike, same: ArrayLike) -> ReceiverCurve:
     """Return the curve of pairs: ``distances`` (P,), and whether both sides are the same face, ``same`` (P,).
 
     Thresholds lie half-way between distances that differ; the first accepts nothing, the last everything.
@@ -64,7 +64,7 @@ def receiver_curve(distances: ArrayLike, same: ArrayLike) -> Curve:
     ranked, hits = values[order], truths[order]
     last = np.flatnonzero(np.r_[np.diff(ranked) > 0, True])  # of equal distances all are accepted, or none
     between = (ranked[last[:-1]] + ranked[last[:-1] + 1]) / 2
-    return Curve(
+    return ReceiverCurve(
         threshold=np.r_[ranked[0] - 1.0, between, ranked[-1] + 1.0],
         false_accept=np.r_[0.0, np.cumsum(~hits)[last] / impostors],
         true_accept=np.r_[0.0, np.cumsum(hits)[last] / genuine],
@@ -103,7 +103,7 @@ def fold_accuracies(distances: ArrayLike, same: ArrayLike, fold: ArrayLike) -> F
     return np.array(found)
 
 
-def true_accepts_at(curve: Curve, rate: float) -> float | None:
+def true_accepts_at(curve: ReceiverCurve, rate: float) -> float | None:
     """Return the share of genuine pairs accepted where at most ``rate`` of the impostors are.
 
     None where there are too few impostors to tell such a rate: one of them alone would be more.
@@ -113,12 +113,12 @@ def true_accepts_at(curve: Curve, rate: float) -> float | None:
     return float(curve.true_accept[_last_within(curve, rate)])
 
 
-def threshold_at(curve: Curve, rate: float) -> float:
+def threshold_at(curve: ReceiverCurve, rate: float) -> float:
     """Return the largest threshold at which at most ``rate`` of the impostors are accepted."""
     return float(curve.threshold[_last_within(curve, rate)])
 
 
-def equal_error_rate(curve: Curve) -> float:
+def equal_error_rate(curve: ReceiverCurve) -> float:
     """Return the rate at which as many impostors are accepted as genuine pairs rejected, between two thresholds."""
     reject = 1 - curve.true_accept
     gap = curve.false_accept - reject  # grows from -1 to 1
@@ -137,7 +137,7 @@ def checked_pairs(distances: ArrayLike, same: ArrayLike) -> tuple[Floats, NDArra
     return values, truths.astype(bool)
 
 
-def _last_within(curve: Curve, rate: float) -> int:
+def _last_within(curve: ReceiverCurve, rate: float) -> int:
     return int(np.flatnonzero(curve.false_accept <= rate)[-1])
 
 
@@ -166,7 +166,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FaceProtocol:
+class VerificationProtocol:
     """What is compared: recipes, distances and seeds of the liftings.
 
     ``strangers``: so many pairs of different people beyond those of the benchmark, for low false-accept rates.
@@ -185,10 +185,10 @@ class FaceProtocol:
             raise InputError(f"strangers: expected a number of pairs, got {self.strangers}")
 
 
-def evaluate_faces(
+def evaluate_verification(
     pairs: FacePairs,
     folder: str | Path,
-    protocol: FaceProtocol | None = None,
+    protocol: VerificationProtocol | None = None,
     decoys: Decoys | None = None,
     *,
     progress: Callable[[Sequence[Any]], Iterable[Any]] = iter,
@@ -202,7 +202,7 @@ def evaluate_faces(
     Raises InputError where there is nothing to measure, DecoyError where a recipe lacks decoys or a measured face is
     one of them, FileError if the folder cannot be written.
     """
-    protocol = protocol or FaceProtocol()
+    protocol = protocol or VerificationProtocol()
     if len(pairs) == 0:
         raise InputError("there are no pairs of faces to verify")
     subjects = choose_subjects(protocol.recipes, protocol.distances, protocol.seeds)
@@ -215,7 +215,7 @@ def evaluate_faces(
     measured = np.arange(len(pairs.faces)) if protocol.strangers else np.union1d(pairs.left, pairs.right)
     refuse_decoys(pairs.faces[measured], decoys)
     tasks = [_task(subject, pairs, sample, decoys, protocol) for subject in subjects]
-    return run_together(tasks, folder, progress=progress, overwrite=overwrite)
+    return run_tasks(tasks, folder, progress=progress, overwrite=overwrite)
 
 
 def refuse_unknown_people(pairs: FacePairs) -> None:
@@ -228,7 +228,9 @@ def refuse_unknown_people(pairs: FacePairs) -> None:
         )
 
 
-def _task(subject: Subject, pairs: FacePairs, sample: Sample, decoys: Decoys | None, protocol: FaceProtocol) -> Task:
+def _task(
+    subject: Subject, pairs: FacePairs, sample: Sample, decoys: Decoys | None, protocol: VerificationProtocol
+) -> Task:
     lifting = subject.recipe.lifting
     used = decoys if lifting is not None and lifting.decoy_count else None
     more: dict[str, Value] = {"strangers": protocol.strangers} if protocol.strangers else {}
@@ -254,7 +256,7 @@ def _task(subject: Subject, pairs: FacePairs, sample: Sample, decoys: Decoys | N
 
 
 def _predict(
-    subject: Subject, pairs: FacePairs, decoys: Decoys | None, protocol: FaceProtocol, sample: Sample
+    subject: Subject, pairs: FacePairs, decoys: Decoys | None, protocol: VerificationProtocol, sample: Sample
 ) -> Prediction:
     """Return the distance of every pair; the left face is clear where points meet subspaces."""
     seed, other = subject.seed or 0, decoys
@@ -288,7 +290,7 @@ def score_pairs(sample: Sample, prediction: Prediction) -> Figures:
     return figures
 
 
-def _rates(curve: Curve, of: str) -> Figures:
+def _rates(curve: ReceiverCurve, of: str) -> Figures:
     """Return the true accepts at every rate that so many impostors can tell."""
     told = {f"true accepts at {rate:g}{of}": true_accepts_at(curve, rate) for rate in RATES}
     return {name: value for name, value in told.items() if value is not None}

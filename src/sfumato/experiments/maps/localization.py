@@ -15,7 +15,7 @@ from statistics import fmean
 
 import numpy as np
 
-from sfumato.auditing.runner import Results, predict, run
+from sfumato.auditing.runner import Results, predict, run_task
 from sfumato.auditing.subjects import POINTS, Subject, choose_decoys, choose_subjects
 from sfumato.auditing.tables import Table, group_by_seed, make_table
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, short_digest
@@ -125,7 +125,7 @@ def evaluate_localization(
     for query in progress("localizing", scene.names, len(scene.names)):
         for task in tasks:
             predict(task, folder, [sample for sample in task.samples if sample.key == query])
-    records = [run(task, folder) for task in tasks]
+    records = [run_task(task, folder) for task in tasks]
     for task, subject in zip(tasks, subjects, strict=True):
         for name, reason in failures(task, folder).items():
             log.warning("%s: %s is not localized: %s", subject, name, reason)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sfumato.auditing.runner import Results, run
+from sfumato.auditing.runner import Results, run_task
 from sfumato.auditing.subjects import Subject, choose_decoys, choose_subjects
 from sfumato.auditing.tables import Table, group_by_seed, make_table, raw_of
 from sfumato.auditing.task import Figures, Prediction, Sample, Task
@@ -102,7 +102,7 @@ def _evaluate(
         version=VERSION,
         score_version=SCORE_VERSION,
     )
-    record = run(task, scene.folder, overwrite=overwrite)
+    record = run_task(task, scene.folder, overwrite=overwrite)
     if not record.dropped:
         kept, record = _prediction_of(task, scene.folder, record)
     else:
@@ -117,7 +117,7 @@ def _prediction_of(task: Task, folder: str | Path, record: Record) -> tuple[Pred
     try:
         return Results(folder, task).load_prediction(sample)[0], record
     except FileError:
-        record = run(task, folder, overwrite=True)
+        record = run_task(task, folder, overwrite=True)
         return Results(folder, task).load_prediction(sample)[0] if not record.dropped else {}, record
 
 

@@ -7,11 +7,9 @@ way does not ask for them again.
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,16 +24,15 @@ from sfumato.geometry.verify import VerifyParams
 from sfumato.matching.mutual import MatchParams, Side, match_prepared, side_of, warn_if_void
 from sfumato.matching.pairs import Pair, exhaustive
 from sfumato.subspace.fast import prepare
-from sfumato.subspace.prepared import Prepared
+from sfumato.subspace.subspace_set import SubspaceSet
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.progress import StageProgress
 from sfumato.types.record import Score, Value
 from sfumato.types.scene import Matches
 
 log = logging.getLogger(__name__)
 
-Progress = Callable[[str, Iterable[Any], int], Iterable[Any]]
-"""Called with the name of a stage, what it goes through, and how many there are; returns an iterable of the same."""
 
 VERSION = 1
 """Of the matches that are kept: raise it with every change of what is matched."""
@@ -62,7 +59,7 @@ class PosedScene:
         self._decoys = decoys
         self._matches: dict[Subject, dict[Pair, Matches]] = {}
         self._clear = ClearFeatures(lambda path: extract(path, local))
-        self._ready: OrderedDict[tuple[Subject, str], tuple[ConcealedFeatures, Prepared]] = OrderedDict()
+        self._ready: OrderedDict[tuple[Subject, str], tuple[ConcealedFeatures, SubspaceSet]] = OrderedDict()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -104,7 +101,9 @@ class PosedScene:
             known.append([name, self.digests[name], camera.model, camera.width, camera.height, camera.params, true])
         return short_digest(known)
 
-    def matches(self, subject: Subject, progress: Progress = lambda stage, items, total: items) -> dict[Pair, Matches]:
+    def matches(
+        self, subject: Subject, progress: StageProgress = lambda stage, items, total: items
+    ) -> dict[Pair, Matches]:
         """Return the matches of every image with every other, for one subject; found before, they are read."""
         if subject not in self._matches:
             task = self._matching(subject)
@@ -145,7 +144,7 @@ class PosedScene:
             version=VERSION,
         )
 
-    def _prepared(self, name: str, subject: Subject) -> tuple[ConcealedFeatures, Prepared]:
+    def _prepared(self, name: str, subject: Subject) -> tuple[ConcealedFeatures, SubspaceSet]:
         key = (subject, name)
         if key not in self._ready:
             features = conceal_repeatably(self.clear(name), subject.recipe, self._decoys, seed=subject.seed or 0)
@@ -159,7 +158,7 @@ class PosedScene:
         return self._ready[key]
 
 
-def _bytes(ready: tuple[ConcealedFeatures, Prepared]) -> int:
+def _bytes(ready: tuple[ConcealedFeatures, SubspaceSet]) -> int:
     return READY_SHARE * (ready[1].origin.nbytes + ready[1].basis.nbytes)
 
 

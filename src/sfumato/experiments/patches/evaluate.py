@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.auditing.runner import Results, predict, run
+from sfumato.auditing.runner import Results, predict, run_task
 from sfumato.auditing.subjects import DISTANCES, Subject, choose_decoys, choose_subjects, conceal_repeatably
-from sfumato.auditing.tables import COLOURS, Group, Table, group_by_seed, make_table, save_figure
+from sfumato.auditing.tables import COLOURS, SeedGroup, Table, group_by_seed, make_table, save_figure
 from sfumato.auditing.task import Figures, Prediction, Sample, Task
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.resolve import encode_points, resolve
@@ -29,7 +29,7 @@ from sfumato.experiments.patches.protocols import (
     retrieval,
     verification,
 )
-from sfumato.experiments.patches.sources import Described, DescribedPatches, PatchSource, SourceParams
+from sfumato.experiments.patches.sources import PatchDescriptors, PatchReader, PatchSource, PatchSourceParams
 from sfumato.features.cut_patches import is_describable
 from sfumato.features.local import LocalParams, extractor_of
 from sfumato.training.patch_sets import LEVELS
@@ -69,7 +69,7 @@ class PatchProtocol:
     queries: int = 2_000
     distractors: int = 10_000
     local: LocalParams = field(default_factory=LocalParams)
-    source: SourceParams = SourceParams()  # noqa: RUF009 (frozen)
+    source: PatchSourceParams = PatchSourceParams()  # noqa: RUF009 (frozen)
 
     def __post_init__(self) -> None:
         ranges = {name: Range(1, 10**9, whole=True) for name in ("pairs", "queries", "distractors")}
@@ -82,7 +82,7 @@ class PatchJudge:
     """Runs the tasks for one subject."""
 
     def __init__(
-        self, subject: Subject, kind: str, patches: DescribedPatches, protocol: PatchProtocol, decoys: Decoys | None
+        self, subject: Subject, kind: str, patches: PatchReader, protocol: PatchProtocol, decoys: Decoys | None
     ) -> None:
         link = subject.recipe.lifting
         self.subject, self._kind = subject, kind
@@ -140,7 +140,9 @@ class PatchJudge:
             scores += [Score(f"{name}, {key}", value) for key, value in by_sample.items()]
         return scores
 
-    def _sides(self, described: Described) -> tuple[Subspaces | NDArray[np.float32], Subspaces | NDArray[np.float32]]:
+    def _sides(
+        self, described: PatchDescriptors
+    ) -> tuple[Subspaces | NDArray[np.float32], Subspaces | NDArray[np.float32]]:
         """Return the two sides of every comparison."""
         points = encode_points(self._resolved, described.descriptors)
         if self.subject.recipe.lifting is None:
@@ -148,7 +150,7 @@ class PatchJudge:
         hidden = self._concealed(described)
         return points if self.subject.distance == "p-to-s" else hidden, hidden
 
-    def _concealed(self, described: Described) -> Subspaces:
+    def _concealed(self, described: PatchDescriptors) -> Subspaces:
         """Conceal the patches of each picture by themselves, as a device would."""
         labels, clear = described.labels, described.descriptors
         pictures = np.stack([labels.groups, labels.views], axis=1)
@@ -192,7 +194,7 @@ def evaluate_patches(
         raise InputError(f"patches cannot be described by {protocol.local.descriptor!r:.80}")
     subjects = choose_subjects(protocol.recipes, protocol.distances, protocol.seeds)
     decoys = choose_decoys(subjects, extractor_of(protocol.local), decoys)
-    patches = DescribedPatches(source, protocol.local)
+    patches = PatchReader(source, protocol.local)
     judges = [PatchJudge(subject, source.kind, patches, protocol, decoys) for subject in subjects]
     tasks = [make_task(judge, source) for judge in judges]
     if overwrite:
@@ -200,7 +202,7 @@ def evaluate_patches(
             Results(folder, task).forget(task.samples)
     for sample, task in progress([(sample, task) for sample in source.samples for task in tasks]):
         predict(task, folder, [sample])
-    return [run(task, folder) for task in tasks]
+    return [run_task(task, folder) for task in tasks]
 
 
 def make_task(judge: PatchJudge, source: PatchSource) -> Task:
@@ -267,13 +269,13 @@ def draw_bars(records: Iterable[Record], stem: str | Path, title: str = "") -> t
         return save_figure(figure, stem)
 
 
-def _samples(groups: list[Group]) -> list[str]:
+def _samples(groups: list[SeedGroup]) -> list[str]:
     """Return the levels or subsets, in the order of the records."""
     names = dict.fromkeys(score.name for group in groups for record in group.records for score in record.scores)
     return [name.removeprefix("fpr95, ") for name in names if name.startswith("fpr95, ")]
 
 
-def _draw(axes: Any, group: Group, scores: list[str], number: int, count: int) -> None:
+def _draw(axes: Any, group: SeedGroup, scores: list[str], number: int, count: int) -> None:
     """Draw the bars of one recipe and distance, beside those of the others."""
     width = 0.8 / count
     values = [group.values(name) for name in scores]

@@ -70,7 +70,7 @@ class Labels:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class PairList:
+class PatchPairRows:
     """N true pairs and as many false ones of either kind: rows (N, 2) of ``true``, ``same_group``, ``other_group``."""
 
     true: Rows
@@ -78,7 +78,7 @@ class PairList:
     other_group: Rows
 
 
-def draw_pairs(labels: Labels, count: int, rng: np.random.Generator) -> PairList:
+def draw_pairs(labels: Labels, count: int, rng: np.random.Generator) -> PatchPairRows:
     """Draw true pairs, two views of a point, and false pairs with the same first patch: of its group, of other groups.
 
     Views are drawn as in HPatches: two different ones; the false second patch is of the second view where its group is
@@ -88,7 +88,7 @@ def draw_pairs(labels: Labels, count: int, rng: np.random.Generator) -> PairList
     several = np.flatnonzero(sizes > 1)
     if not len(several) or not count:
         empty = np.zeros((0, 2), np.int64)
-        return PairList(empty, empty, empty)
+        return PatchPairRows(empty, empty, empty)
     point = rng.choice(several, count)
     at0 = rng.integers(sizes[point])
     at1 = (at0 + rng.integers(1, sizes[point])) % sizes[point]
@@ -103,14 +103,14 @@ def draw_pairs(labels: Labels, count: int, rng: np.random.Generator) -> PairList
             break
         beside[clash] = rng.integers(len(labels), size=int(clash.sum()))
     fits = labels.groups[beside] != labels.groups[first]
-    return PairList(
+    return PatchPairRows(
         true,
         np.stack([first, inside], axis=1)[inside >= 0],
         np.stack([first, beside], axis=1)[fits],
     )
 
 
-def pair_distances(distance: Distance, pairs: PairList) -> dict[str, NDArray[np.float64]]:
+def pair_distances(distance: Distance, pairs: PatchPairRows) -> dict[str, NDArray[np.float64]]:
     """Return the distances (N,) of true pairs and of the false ones of either kind, by name."""
     rows = {"true": pairs.true, "same group": pairs.same_group, "other group": pairs.other_group}
     return {name: distance(some[:, 0], some[:, 1]) for name, some in rows.items() if len(some)}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where labelled patches come from: UBC's PhotoTour, HPatches, or photos from which patches are generated.
+"""Sources of labelled patches: UBC's PhotoTour, HPatches, or photos from which patches are generated.
 
-What a folder is told by what is in it. A source has samples, one a level or one a subset of UBC; patches are read when
-they are asked for, described, and held in memory one sample at a time. Descriptors here are clear and never written.
+The files in a folder decide its kind. A source has samples, one per level or one per subset of UBC; patches are read
+and described one sample at a time. Descriptors here are clear and never written.
 """
 
 import os
@@ -19,7 +19,6 @@ from sfumato.errors import InputError
 from sfumato.experiments.patches.protocols import Labels
 from sfumato.features.cut_patches import describe_cut_patches
 from sfumato.features.local import LocalParams
-from sfumato.features.results import Progress, identity
 from sfumato.images.read import list_images
 from sfumato.training.pairs import patches_of_photos
 from sfumato.training.patch_sets import (
@@ -36,22 +35,25 @@ from sfumato.training.patch_sets import (
     read_ubc_pairs,
 )
 from sfumato.training.views import ViewParams
+from sfumato.types.progress import Progress, identity
 
 GENERATOR = 1
 """Counts the changes of what is generated from photos."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Described:
-    """The patches of one sample, described: ``labels`` and clear ``descriptors`` (P, n) of all, ``pairs`` to tell apart
-    where the data says which."""
+class PatchDescriptors:
+    """Clear ``descriptors`` (P, n) of the patches of one sample, with their ``labels``.
+
+    ``pairs`` are those to tell apart, if the data lists them.
+    """
 
     labels: Labels
     descriptors: NDArray[np.float32]
     pairs: PatchPairs | None = None
 
     def __repr__(self) -> str:
-        return f"Described({len(self.labels)} patches, clear)"
+        return f"PatchDescriptors({len(self.labels)} patches, clear)"
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -71,9 +73,11 @@ class PatchSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceParams:
-    """Which patches: ``seed`` of what is generated from photos, at most ``limit`` photos or sequences and ``points`` of
-    each (None: all)."""
+class PatchSourceParams:
+    """Choice of patches: ``seed`` for generated ones, at most ``limit`` photos or sequences and ``points`` of each.
+
+    None stands for all.
+    """
 
     seed: int = 0
     limit: int | None = None
@@ -82,32 +86,32 @@ class SourceParams:
 
 
 def open_patches(
-    place: str | os.PathLike[str], params: SourceParams | None = None, *, progress: Progress = identity
+    place: str | os.PathLike[str], params: PatchSourceParams | None = None, *, progress: Progress = identity
 ) -> PatchSource:
     """Return the patches in a folder: of UBC (one subset or several), of HPatches, or generated from its photos.
 
     Raises FileError or ImageError if there are none, or a file cannot be read.
     """
-    chosen, folder = params or SourceParams(), Path(place)
+    settings, folder = params or PatchSourceParams(), Path(place)
     subsets = [folder] if is_ubc_folder(folder) else []
     if not subsets and folder.is_dir():
         subsets = sorted(inside for inside in folder.iterdir() if inside.is_dir() and is_ubc_folder(inside))
     if subsets:
         return _open_ubc(subsets)
-    sequences = list_hpatches(folder)[: chosen.limit]
-    return _open_hpatches(folder, sequences, chosen) if sequences else _open_photos(folder, chosen, progress)
+    sequences = list_hpatches(folder)[: settings.limit]
+    return _open_hpatches(folder, sequences, settings) if sequences else _open_photos(folder, settings, progress)
 
 
-class DescribedPatches:
-    """The described patches of the sample worked on now; the last one is let go of."""
+class PatchReader:
+    """Descriptors of patches by sample; the last sample alone stays in memory."""
 
     def __init__(self, source: PatchSource, local: LocalParams) -> None:
         self._source, self._local = source, local
-        self._held: tuple[str, Described] | None = None
+        self._last: tuple[str, PatchDescriptors] | None = None
 
-    def __getitem__(self, key: str) -> Described:
-        if self._held is None or self._held[0] != key:
-            self._held = None
+    def __getitem__(self, key: str) -> PatchDescriptors:
+        if self._last is None or self._last[0] != key:
+            self._last = None
             parts, pairs = self._source.read(key)
             labels, rows = [], []
             for part in parts:
@@ -115,11 +119,11 @@ class DescribedPatches:
                 rows.append(describe_cut_patches(part.patches, self._local))
             if not sum(map(len, rows)):
                 raise InputError(f"{key}: there is no patch in it")
-            self._held = key, Described(_joined(labels), np.concatenate(rows), pairs)
-        return self._held[1]
+            self._last = key, PatchDescriptors(_joined(labels), np.concatenate(rows), pairs)
+        return self._last[1]
 
     def __repr__(self) -> str:
-        return f"DescribedPatches({self._source!r})"
+        return f"PatchReader({self._source!r})"
 
 
 def _joined(labels: list[Labels]) -> Labels:
@@ -146,7 +150,7 @@ def _open_ubc(subsets: list[Path]) -> PatchSource:
     return PatchSource("ubc", tuple(samples), read)
 
 
-def _open_hpatches(folder: Path, sequences: list[Path], params: SourceParams) -> PatchSource:
+def _open_hpatches(folder: Path, sequences: list[Path], params: PatchSourceParams) -> PatchSource:
     def read(key: str) -> tuple[Iterable[PatchSet], None]:
         return (read_hpatches(folder, key, [place.name], most=params.points) for place in sequences), None
 
@@ -158,7 +162,7 @@ def _open_hpatches(folder: Path, sequences: list[Path], params: SourceParams) ->
     return PatchSource("hpatches", tuple(samples), read)
 
 
-def _open_photos(folder: Path, params: SourceParams, progress: Progress) -> PatchSource:
+def _open_photos(folder: Path, params: PatchSourceParams, progress: Progress) -> PatchSource:
     photos = [path for _, path in list_images(folder)][: params.limit]
     local = LocalParams(max_features=params.points or 600)
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recall against queries per second on lifted descriptors, all kinds of indexes, in the manner of ann-benchmarks.
+"""Search of lifted descriptors by all kinds of indexes: recall against queries per second, as in ann-benchmarks.
 
 The database is one view of points, lifted; queries are another view of them, clear or lifted. Recall is measured
 against exact search; ``truth`` is how often the very point is found, which exact search does not always do either. A
-record is a method at an effort. Speed is of one processor, from its own clock: other programs do not count. Knows
-clear descriptors in memory, and writes none of them anywhere.
+record is a method at an effort. Speed is measured in processor time of one core: other programs do not count. Clear
+descriptors stay in memory.
 """
 
 import time
@@ -16,15 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.auditing.runner import Results, predict, run
+from sfumato.auditing.runner import Results, predict, run_task
 from sfumato.auditing.subjects import choose_decoys, choose_subjects, conceal_repeatably
-from sfumato.auditing.tables import Frame, Line, Panel, Table, draw_lines, group_by_seed, make_table
+from sfumato.auditing.tables import PlotFrame, PlotLine, PlotPanel, Table, draw_lines, group_by_seed, make_table
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
 from sfumato.concealment.decoys import Decoys
 from sfumato.errors import InputError
 from sfumato.experiments.search.methods import AFFINE, Method, choose_methods
+from sfumato.images.samples import sample_paths
 from sfumato.search.index import Index
-from sfumato.training.pairs import DescriptorPairs
+from sfumato.training.pairs import DescriptorPairs, PairParams, is_pair_file, load_pairs, pairs_from_photos, read_pairs
 from sfumato.types.clear import Features
 from sfumato.types.concealed import Subspaces
 from sfumato.types.recipe import Recipe
@@ -36,7 +37,7 @@ QUERIES = ("points", "subspaces")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescriptorProtocol:
-    """``entries`` of the pairs in the database (None: all), ``queries`` of them asked for, ``alone`` one at a time.
+    """``entries`` of the pairs in the database (None: all), ``queries`` of them, ``alone`` of these one at a time.
 
     ``efforts``: None means those of each method.
     """
@@ -78,6 +79,13 @@ class SearchData:
         if not self.answers:
             self.answers["distances"] = AFFINE["exact"].build(self.entries, "distance").search(self.queries, K)[0]
         return self.answers["distances"]
+
+
+def read_search_pairs(data: Path | None) -> DescriptorPairs:
+    """Return pairs of any kind from a file, SIFT of photos or patches otherwise, of sample photos without ``data``."""
+    if data is None:
+        return pairs_from_photos(list(sample_paths().values()), PairParams())
+    return load_pairs(data) if is_pair_file(data) else read_pairs(data)
 
 
 def make_data(pairs: DescriptorPairs, protocol: DescriptorProtocol, decoys: Decoys | None = None) -> SearchData:
@@ -208,7 +216,7 @@ def evaluate_descriptors(
             Results(folder, task).forget(task.samples)
     for task in progress(tasks):
         predict(task, folder)
-    return [run(task, folder) for task in tasks]
+    return [run_task(task, folder) for task in tasks]
 
 
 def descriptor_search_table(records: Iterable[Record]) -> Table:
@@ -231,8 +239,8 @@ def draw_recall(records: Iterable[Record], stem: str | Path, title: str = "") ->
         for method in dict.fromkeys(str(group.params["method"]) for group in groups):
             mine = [group for group in groups if group.params["method"] == method]
             points = sorted((group.mean(score) or 0.0, np.log10(group.mean(speed) or 1.0)) for group in mine)
-            lines.append(Line(series=method, x=[x for x, _ in points], y=[float(y) for _, y in points]))
+            lines.append(PlotLine(series=method, x=[x for x, _ in points], y=[float(y) for _, y in points]))
         name = "one query at a time" if speed.endswith("alone") else "all queries at once"
-        panels.append(Panel(f"{score}, {name}", tuple(lines)))
-    frame = Frame(title=title, x_label="recall", y_label="log10 of queries a second and core", y_limits=None)
+        panels.append(PlotPanel(f"{score}, {name}", tuple(lines)))
+    frame = PlotFrame(title=title, x_label="recall", y_label="log10 of queries a second and core", y_limits=None)
     return draw_lines(stem, panels, frame)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.auditing.runner import Results, predict, run
-from sfumato.auditing.tables import Frame, Line, Panel, Table, draw_lines, group_by_seed, make_table
+from sfumato.auditing.runner import Results, predict, run_task
+from sfumato.auditing.tables import PlotFrame, PlotLine, PlotPanel, Table, draw_lines, group_by_seed, make_table
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
 from sfumato.errors import FileError, InputError
 from sfumato.experiments.search.methods import LINEAR, Method, choose_methods
@@ -33,7 +33,7 @@ from sfumato.types.record import Record, Score, Value
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Faces:
+class FacePictures:
     """Grey pictures as rows: ``pixels`` (N, height * width) float32 from 0 to 1, ``subject`` (N,) from 0."""
 
     pixels: NDArray[np.float32]
@@ -53,7 +53,7 @@ class Faces:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FaceProtocol:
+class FaceSubspaceParams:
     """How subspaces are made: ``images`` of each person drawn to span ``dim`` dimensions, queries of ``query_dims``."""
 
     images: int = 36
@@ -67,7 +67,7 @@ class FaceProtocol:
             raise InputError(f"query_dims: expected dimensions of 1 or more, got {self.query_dims}")
 
 
-def read_faces(place: str | Path, crop: tuple[int, int] | None = None) -> Faces:
+def read_face_pictures(place: str | Path, crop: tuple[int, int] | None = None) -> FacePictures:
     """Read faces from an npz file, or from a folder of folders; ``crop`` (width, height) is what pictures shrink to.
 
     Raises FileError for a file that holds no faces, InputError for pictures of different sizes and no crop.
@@ -76,7 +76,9 @@ def read_faces(place: str | Path, crop: tuple[int, int] | None = None) -> Faces:
     return _from_file(path) if path.is_file() else _from_folder(path, crop)
 
 
-def split_faces(faces: Faces, protocol: FaceProtocol, rng: np.random.Generator) -> tuple[Subspaces, list[Subspaces]]:
+def split_faces(
+    faces: FacePictures, protocol: FaceSubspaceParams, rng: np.random.Generator
+) -> tuple[Subspaces, list[Subspaces]]:
     """Return one subspace for each person, and for each query dimension one query for each person, from other images.
 
     The subspace is that of the greatest singular values of the pictures, not centred: it passes through 0 (total least
@@ -100,7 +102,7 @@ def split_faces(faces: Faces, protocol: FaceProtocol, rng: np.random.Generator) 
     return Subspaces(zero, np.stack(spans).astype(np.float32)), queries
 
 
-def _from_file(path: Path) -> Faces:
+def _from_file(path: Path) -> FacePictures:
     try:
         with np.load(path, allow_pickle=False) as members:
             image, subject = members["image"], members["subject"]
@@ -109,10 +111,10 @@ def _from_file(path: Path) -> Faces:
     if image.ndim != 3 or image.dtype != np.uint8 or subject.shape != (len(image),) or subject.dtype.kind not in "iu":
         raise FileError(f"{path}: image must be (N, H, W) of 8 bits, and subject (N,) whole numbers")
     numbers = np.unique(subject, return_inverse=True)[1]
-    return Faces(image.reshape(len(image), -1).astype(np.float32) / 255, numbers.astype(np.int64))
+    return FacePictures(image.reshape(len(image), -1).astype(np.float32) / 255, numbers.astype(np.int64))
 
 
-def _from_folder(folder: Path, crop: tuple[int, int] | None) -> Faces:
+def _from_folder(folder: Path, crop: tuple[int, int] | None) -> FacePictures:
     import cv2
 
     if crop is not None and not all(1 <= side <= 10_000 for side in crop):
@@ -128,7 +130,7 @@ def _from_folder(folder: Path, crop: tuple[int, int] | None) -> Faces:
         people.append(person)
     if len({len(row) for row in rows}) != 1:
         raise InputError(f"{folder}: the pictures have different sizes: say what to crop them to")
-    return Faces(np.stack(rows), np.unique(people, return_inverse=True)[1].astype(np.int64))
+    return FacePictures(np.stack(rows), np.unique(people, return_inverse=True)[1].astype(np.int64))
 
 
 def _middle(grey: NDArray[np.uint8], crop: tuple[int, int]) -> NDArray[np.uint8]:
@@ -155,7 +157,7 @@ class FaceSearchProtocol:
     candidates: tuple[int, ...] = CANDIDATES
     splits: int = 20
     seed: int = 0
-    faces: FaceProtocol = FaceProtocol()
+    faces: FaceSubspaceParams = FaceSubspaceParams()
 
     def __post_init__(self) -> None:
         choose_methods(self.methods, LINEAR)
@@ -172,7 +174,7 @@ class FaceSearcher:
 
     method: Method
     candidates: int | None
-    faces: Faces
+    faces: FacePictures
     protocol: FaceSearchProtocol
     held: dict[tuple[str, str], tuple[Index, list[Subspaces]]]
 
@@ -240,8 +242,8 @@ def success_name(dim: int) -> str:
     return f"success, d = {dim}"
 
 
-def evaluate_faces(
-    faces: Faces,
+def evaluate_face_search(
+    faces: FacePictures,
     folder: str | Path,
     protocol: FaceSearchProtocol | None = None,
     *,
@@ -268,7 +270,7 @@ def evaluate_faces(
             Results(folder, task).forget(task.samples)
     for sample, task in progress([(sample, task) for sample in samples for task in tasks]):
         predict(task, folder, [sample])
-    return [run(task, folder) for task in tasks]
+    return [run_task(task, folder) for task in tasks]
 
 
 def face_search_table(records: Iterable[Record]) -> Table:
@@ -291,7 +293,7 @@ def draw_success(records: Iterable[Record], stem: str | Path, title: str = "") -
         for group in [*exact, *(group for group in groups if group.params["candidates"] == count)]:
             dims = [int(dim) for dim in str(group.params["query_dims"]).split(",")]
             values = [group.mean(success_name(dim)) or 0.0 for dim in dims]
-            lines.append(Line(series=str(group.params["method"]), x=dims, y=values))
-        panels.append(Panel(f"{count} candidates" if count > 1 else "1 candidate", tuple(lines)))
-    frame = Frame(title=title, x_label="dimension of the query", y_label="share of people found")
-    return draw_lines(stem, panels or [Panel("exact", ())], frame)
+            lines.append(PlotLine(series=str(group.params["method"]), x=dims, y=values))
+        panels.append(PlotPanel(f"{count} candidates" if count > 1 else "1 candidate", tuple(lines)))
+    frame = PlotFrame(title=title, x_label="dimension of the query", y_label="share of people found")
+    return draw_lines(stem, panels or [PlotPanel("exact", ())], frame)

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.auditing.runner import Results, predict, run
-from sfumato.auditing.tables import Frame, Line, Panel, Table, draw_lines, group_by_seed, make_table
+from sfumato.auditing.runner import Results, predict, run_task
+from sfumato.auditing.tables import PlotFrame, PlotLine, PlotPanel, Table, draw_lines, group_by_seed, make_table
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
 from sfumato.errors import ImageError, InputError
 from sfumato.experiments.frontier.sheets import Column, draw_sheet
@@ -264,7 +264,7 @@ def evaluate_repatch(
     pairs = [(number, task) for number in range(len(tasks[0].samples)) for task in tasks] if tasks else []
     for number, task in progress(pairs):
         predict(task, folder, [task.samples[number]])
-    return [run(task, folder) for task in tasks]
+    return [run_task(task, folder) for task in tasks]
 
 
 def repatching_table(records: Iterable[Record]) -> Table:
@@ -292,13 +292,13 @@ def draw_photos(repatchers: Sequence[Repatcher], folder: str | Path, stem: str |
     labels = {"ssim": "structural similarity", "looked at": "entries looked at", "compared": "entries compared"}
     for score, label in labels.items():
         lines = [
-            Line(series=title, x=range(1, len(order) + 1), y=[known[key][score] for key in order])
+            PlotLine(series=title, x=range(1, len(order) + 1), y=[known[key][score] for key in order])
             for title, known in by_method.items()
         ]
         limits = (0.0, 1.0) if score == "ssim" else None
-        frame = Frame(x_label="photo", y_label=label, y_limits=limits)
+        frame = PlotFrame(x_label="photo", y_label=label, y_limits=limits)
         place = Path(stem).with_name(f"{Path(stem).name}-{score.replace(' ', '-')}")
-        drawn += draw_lines(place, [Panel(label, tuple(lines))], frame)
+        drawn += draw_lines(place, [PlotPanel(label, tuple(lines))], frame)
     return drawn
 
 
