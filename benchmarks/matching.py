@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long exact matching of two images takes beside the best matchers of clear descriptors, and why not less.
+"""Time of exact matching of two images beside the best matchers of clear descriptors, and its lower limit.
 
     python benchmarks/matching.py --json out.json            # real photos where SFUMATO_DATA has them
 
 The yardstick is faiss flat L2 on the clear descriptors, both directions, index included, timed in turn with every case;
-the two-nearest cases are held against faiss with two nearest. Subspaces come from an archive and are prepared anew in
+the two-nearest cases are held against faiss with two nearest. Subspaces come from an archive and are prepared again in
 every timed run. Three image pairs, of which the worst counts: one that matches, one unrelated, one that matches and is
 lifted from the same part of the decoys.
 """
@@ -30,7 +30,7 @@ from common import (
     pinned_threads,
     print_table,
 )
-from matches.methods import faiss_search, found, ours, peers
+from matches.methods import faiss_search, ours, peers, search_pair
 from matches.pairs import CASES, FAISS, Case, Pair, clear_pairs, clustered, lifted, make_pairs, single_part
 from matches.plot import draw
 from matches.probes import first_calls, memory_growth, probe
@@ -49,11 +49,11 @@ ROW = dict.fromkeys((
     "case", "pair", "method", "features", "seconds", "faiss_seconds", "times_faiss", "one_thread_seconds", "speedup",
     "head", "share_bracketed", "share_decided", "ns_per_pair", "gemm_seconds", "kernel_seconds",
 ))  # fmt: skip
-"""What every row of the figures holds; None where it does not apply."""
+"""The fields of every row of the figures; None where one does not apply."""
 
 
 def torch_ready(threads: int) -> bool:
-    """Tell whether the torch path can be timed, and pin its threads."""
+    """Return whether the torch path can be timed, and pin its threads."""
     try:
         import torch
     except ImportError:
@@ -66,13 +66,16 @@ def torch_ready(threads: int) -> bool:
 def time_case(case: Case, pair: Pair, args: argparse.Namespace, rates: dict[str, float]) -> list[dict[str, Any]]:
     """Time a case on a pair of images: ours, ours without pruning, and the torch path."""
     a, b, n = pair.side(case, 0), pair.side(case, 1), pair.clear[0].shape[1]
-    searches = {"ours": found(a, b, case.task, args.threads), "ours unpruned": found(a, b, case.task, args.threads, n)}
+    searches = {
+        "ours": search_pair(a, b, case.task, args.threads),
+        "ours unpruned": search_pair(a, b, case.task, args.threads, n),
+    }
     refuse_difference(searches["ours"], searches["ours unpruned"], f"{case.name}, {pair.name}")
     works: dict[str, Callable[[], Any]] = {
         "faiss": lambda: faiss_search(*pair.clear, case.task),
         "ours": lambda: ours(a, b, case.task, args.threads),
         "one thread": lambda: ours(a, b, case.task, 1),
-        "ours unpruned": lambda: found(a, b, case.task, args.threads, n),
+        "ours unpruned": lambda: search_pair(a, b, case.task, args.threads, n),
     }
     taken = interleaved(works, args.repeats)
     if args.torch and case.task == "mutual":
@@ -92,7 +95,7 @@ def time_case(case: Case, pair: Pair, args: argparse.Namespace, rates: dict[str,
 def timing(
     case: str, pair: str, method: str, counts: tuple[int, int], spent: float, yardstick: float
 ) -> dict[str, Any]:
-    """Return a row with what every timing has."""
+    """Return a row with the fields of every timing."""
     return ROW | {
         "case": case, "pair": pair, "method": method, "features": counts[0], "seconds": spent,
         "faiss_seconds": yardstick, "times_faiss": spent / yardstick,
@@ -110,7 +113,7 @@ def arithmetic(case: Case, result: Neighbours, pairs: int, n: int, rates: dict[s
 
 
 def refuse_difference(one: Neighbours, other: Neighbours, where: str) -> None:
-    """End the run if pruning changed what was found."""
+    """End the run if pruning changed the result."""
     for name in ("rows0", "rows1", "squared0", "squared1"):
         if not np.array_equal(getattr(one, name), getattr(other, name)):
             raise SystemExit(f"{where}: {name} differs without pruning; a figure for a wrong result means nothing")
@@ -128,7 +131,7 @@ def product_rates(pair: Pair, case: Case, args: argparse.Namespace) -> dict[str,
     out, n = np.empty((len(clear0), len(clear1)), np.float32), clear0.shape[1]
     a, b = (prepare(side.origin, side.basis) for side in (pair.side(case, 0), pair.side(case, 1)))
     none = [(np.empty((len(side), 0)), np.empty((len(side), 0), np.int64)) for side in (a, b)]
-    fill = TiledSearch(a, b, Frame.of(a.origin, b.origin), Plan(n, 1.0), np.inf, none)  # nothing kept: only the bounds
+    fill = TiledSearch(a, b, Frame.of(a.origin, b.origin), Plan(n, 1.0), np.inf, none)  # no neighbours: only the bounds
     with ThreadPoolExecutor(args.threads) as pool:
         works = {
             "gemm": lambda: np.matmul(clear0, clear1.T, out=out),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import sfumato
-from sfumato.subspace.fast import Neighbours, prepare, search
+from sfumato.subspace import Neighbours, prepare, search
 
 KEEP = {"mutual": (1, 1), "ratio": (2, 2), "nearest": (2, 0)}
 """How many nearest a task needs, of the rows of one side and of the other."""
@@ -54,7 +54,7 @@ def ours(a: Any, b: Any, task: str, threads: int, device: str | None = None) -> 
     return sfumato.match(a, b, ratio=0.8 if task == "ratio" else None, threads=threads, device=device)
 
 
-def found(a: Any, b: Any, task: str, threads: int, head: int | None = None) -> Neighbours:
+def search_pair(a: Any, b: Any, task: str, threads: int, head: int | None = None) -> Neighbours:
     """Search as ``ours`` does, with the bound on ``head`` axes; n axes project nothing away."""
     sides = [side if hasattr(side, "basis") else sfumato.Subspaces(side, side[:, None][:, :0]) for side in (a, b)]
     prepared0, prepared1 = (prepare(side.origin, side.basis) for side in sides)
