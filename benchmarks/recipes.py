@@ -21,7 +21,7 @@ import sfumato
 from sfumato.auditing.matching import count_correct, pairs_of, transfer_errors
 from sfumato.errors import EvaluationOnlyWarning
 from sfumato.experiments.data.folders import read_homography_folder
-from sfumato.matching.sets import WAYS, match_sets, read_sets
+from sfumato.experiments.set_matching import WAYS, match_sets, read_sets
 
 RECIPES = (
     "raw",

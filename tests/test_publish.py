@@ -8,7 +8,7 @@ import pytest
 from sfumato.errors import FileError, InputError
 from sfumato.features.sources import open_source
 from sfumato.geometry.model import read_model
-from sfumato.publish import export_clear, publish_points, select_points, write_public
+from sfumato.publish import _select_points, _write_public, export_clear, publish_points
 from sfumato.store.public_points import load_public
 from sfumato.types.concealed import PublicPoints
 from sfumato.types.extractor import Extractor
@@ -62,7 +62,7 @@ def test_a_file_that_is_there_stays_unless_told(clear, model_folder, tmp_path):
     (tmp_path / "p.h5").write_text("mine")
     with pytest.raises(FileError, match="exists"):
         publish_points(open_source(clear), model_folder, tmp_path / "p.h5")
-    with pytest.raises(FileError, match="is not a file of public points"):
+    with pytest.raises(FileError, match="public points"):
         publish_points(open_source(clear), model_folder, tmp_path / "p.h5", overwrite=True)
     assert (tmp_path / "p.h5").read_text() == "mine"
     (tmp_path / "p.h5").unlink()
@@ -100,7 +100,7 @@ def test_nothing_in_common_is_told(clear, model_folder, tmp_path):
 
 def test_rows_are_selected_by_what_sees_a_point(place, model_folder):
     model = read_model(model_folder)
-    points = select_points("db/a.jpg", place.features["db/a.jpg"], model)
+    points = _select_points("db/a.jpg", place.features["db/a.jpg"], model)
     assert len(points) == len(model.sight("db/a.jpg"))
     assert repr(points) == f"PublicPoints({len(points)} x 32 sift, published)"
 
@@ -108,9 +108,9 @@ def test_rows_are_selected_by_what_sees_a_point(place, model_folder):
 def test_one_kind_of_descriptor_a_file(tmp_path):
     sift, other = (PublicPoints([1], np.ones((1, 4)), Extractor(name)) for name in ("sift", "superpoint"))
     with pytest.raises(InputError, match="superpoint"):
-        write_public(tmp_path / "p.h5", [("a", sift), ("b", other)])
+        _write_public(tmp_path / "p.h5", [("a", sift), ("b", other)])
     with pytest.raises(InputError, match="none"):
-        write_public(tmp_path / "p.h5", [])
+        _write_public(tmp_path / "p.h5", [])
 
 
 def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
@@ -118,8 +118,8 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.pwrite", full)
-    with pytest.raises(FileError, match="No space left"):
-        write_public(tmp_path / "p.h5", [("a", PublicPoints([1], np.ones((1, 4))))])
+    with pytest.raises(FileError, match="space left"):
+        _write_public(tmp_path / "p.h5", [("a", PublicPoints([1], np.ones((1, 4))))])
     assert not list(tmp_path.iterdir())
 
 
@@ -140,6 +140,6 @@ def test_a_source_of_which_nothing_can_be_read(clear, tmp_path):
     copy = tmp_path / "feats-sift.h5"
     with h5py.File(copy, "w") as file:
         file.create_group("a.jpg")["keypoints"] = np.zeros((3, 2))
-    with pytest.raises(FileError, match=r"no image of .* could be read\. a\.jpg"):
+    with pytest.raises(FileError, match=r"read\. a\.jpg"):
         export_clear(open_source(copy), tmp_path / "hloc")
     assert not list((tmp_path / "hloc").iterdir())

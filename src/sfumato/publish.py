@@ -66,7 +66,7 @@ def publish_points(
             done.unreadable[name] = str(features)
             continue
         try:
-            published.append((name, select_points(name, features, model)))
+            published.append((name, _select_points(name, features, model)))
         except InputError as problem:
             wrong.append(str(problem))
     if wrong:
@@ -77,20 +77,20 @@ def publish_points(
         )
     if not any(len(points) for _, points in published):
         raise FileError(f"nothing to publish: no image of {source.path} sees a point of the map {folder}")
-    write_public(output, published)
+    _write_public(output, published)
     done.images, done.descriptors = len(published), sum(len(points) for _, points in published)
     done.points = len(np.unique(np.concatenate([points.points for _, points in published])))
     return done
 
 
-def select_points(name: str, features: Features, model: Model) -> PublicPoints:
+def _select_points(name: str, features: Features, model: Model) -> PublicPoints:
     """Return the descriptors of the mapped points one image sees; raises InputError if it was mapped from others."""
     refuse_other_keypoints(name, model, features.keypoints)
     sight = model.sight(name)
     return PublicPoints(model.numbers[sight.landmarks], features.descriptors[sight.keypoints], features.extractor)
 
 
-def write_public(output: Path, images: list[tuple[str, PublicPoints]]) -> None:
+def _write_public(output: Path, images: list[tuple[str, PublicPoints]]) -> None:
     """Write a file of public points, at once."""
     import h5py
 

@@ -14,7 +14,7 @@ from sfumato.geometry.cameras import pose_error, read_poses, write_cameras
 from sfumato.geometry.localization import LocalizeParams
 from sfumato.geometry.maps import save_landmarks
 from sfumato.geometry.model import read_model
-from sfumato.publish import select_points, write_public
+from sfumato.publish import _select_points, _write_public
 from sfumato.types.scene import Camera
 
 
@@ -46,8 +46,8 @@ def folder(places, place, tmp_path_factory):
     place.archive(folder / "query.sfm.h5", places.QUERIES)
     write_cameras(folder / "cameras.txt", dict.fromkeys(places.QUERIES, place.camera))
     model = read_model(folder / "model")
-    points = [(name, select_points(name, place.features[name], model)) for name in places.VIEWS]
-    write_public(folder / "public-points.h5", points)
+    points = [(name, _select_points(name, place.features[name], model)) for name in places.VIEWS]
+    _write_public(folder / "public-points.h5", points)
     return folder
 
 

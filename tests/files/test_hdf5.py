@@ -62,5 +62,5 @@ def test_damage_is_a_file_error(tmp_path):
     with pytest.raises(FileError, match=r"x\.h5"):
         open_hdf5(tmp_path / "x.h5")
     for problem in (InputError("a"), RuntimeError("b"), KeyError("c"), OSError("d")):
-        with pytest.raises(FileError, match=r"x\.h5.*copy it again"), explain_damage("x.h5", "copy it again"):
+        with pytest.raises(FileError, match=r"x\.h5"), explain_damage("x.h5", "copy it again"):
             raise problem

@@ -33,5 +33,5 @@ def test_nobody_waits_for_ever(tmp_path):
 
 
 def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(FileError, match="cannot be written"), file_lock(tmp_path / "none" / "file"):
+    with pytest.raises(FileError, match="written"), file_lock(tmp_path / "none" / "file"):
         pass

@@ -39,7 +39,7 @@ def test_a_full_disk_is_told_at_the_end_and_nothing_crashes(tmp_path, monkeypatc
         return real(fd, what, *place)
 
     monkeypatch.setattr(os, call, limited)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="space left"):
         write(tmp_path / "a.h5", 50)
 
 

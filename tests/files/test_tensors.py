@@ -47,7 +47,7 @@ def test_another_kind_is_told(tmp_path: Path):
     save_checkpoint(tmp_path / "n.safetensors", ARRAYS, FACTS)
     with pytest.raises(FileError, match="test"):
         load_checkpoint(tmp_path / "n.safetensors", "a decoder")
-    with pytest.raises(FileError, match="no such file"):
+    with pytest.raises(FileError, match="no such"):
         load_checkpoint(tmp_path / "gone.safetensors")
 
 
@@ -89,7 +89,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(tensors.os, "fsync", full)
-    with pytest.raises(FileError, match="No space left"):
+    with pytest.raises(FileError, match="space left"):
         save_checkpoint(target, {}, {})
     assert load_checkpoint(target)[1] == FACTS
     assert len(list(tmp_path.iterdir())) == 1
@@ -106,7 +106,7 @@ def test_arrays_of_another_network_are_told():
     ):
         with pytest.raises(FileError, match=said):
             checked_arrays({**good, **changed}, shapes, "n")
-    with pytest.raises(FileError, match="b is missing"):
+    with pytest.raises(FileError, match="is missing"):
         checked_arrays({"a": good["a"]}, shapes, "n")
 
 

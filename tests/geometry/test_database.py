@@ -90,7 +90,7 @@ def test_rows_that_are_not_there(tmp_path, small, rows):
 
 def test_images_that_are_not_there(tmp_path, small):
     matches = {("db/0.jpg", "db/7.jpg"): pairs((0, 0)), ("x", "y"): pairs((0, 0))}
-    with pytest.raises(InputError, match=r"3 of the matched images .*'db/7.jpg' \(did you mean"):
+    with pytest.raises(InputError, match="matched images"):
         write_database(tmp_path / "d.db", *small, matches)
 
 

@@ -10,7 +10,7 @@ from sfumato.concealment.resolve import remember
 from sfumato.errors import EvaluationOnlyWarning, InputError, VoidDistanceWarning
 from sfumato.experiments.data.folders import read_posed_folder
 from sfumato.geometry.cameras import pose_error
-from sfumato.geometry.localization import Localization, LocalizeParams, find_points, localize_query
+from sfumato.geometry.localization import Localization, LocalizeParams, _find_points, localize_query
 from sfumato.geometry.mapping import map_keypoints
 from sfumato.geometry.maps import Map, select_rows
 from sfumato.geometry.model import read_model
@@ -74,7 +74,7 @@ def test_matches_are_the_mutual_nearest_of_each_image_by_definition(maps, place,
     [query] = place.concealed(places.QUERIES[:1]).values()
     query = select_rows(query, np.arange(120))
     for map_ in maps.values():
-        rows, landmarks = find_points(query, map_, map_.names[:2], LocalizeParams())
+        rows, landmarks = _find_points(query, map_, map_.names[:2], LocalizeParams())
         expected = set()
         for name in map_.names[:2]:
             side = map_.view(name).side
@@ -88,9 +88,9 @@ def test_matches_are_the_mutual_nearest_of_each_image_by_definition(maps, place,
 def test_a_keypoint_may_vote_for_several_points_each_once(maps, place, places):
     map_ = maps["concealed"]
     [query] = place.concealed(places.QUERIES[:1]).values()
-    one = find_points(query, map_, map_.names[:1], LocalizeParams())
-    again = find_points(query, map_, (map_.names[0], map_.names[0]), LocalizeParams())
-    every = find_points(query, map_, map_.names, LocalizeParams())
+    one = _find_points(query, map_, map_.names[:1], LocalizeParams())
+    again = _find_points(query, map_, (map_.names[0], map_.names[0]), LocalizeParams())
+    every = _find_points(query, map_, map_.names, LocalizeParams())
     assert np.array_equal(one, again)
     pairs = list(zip(*map(np.ndarray.tolist, every), strict=True))
     assert len(pairs) == len(set(pairs)) > len(one[0])

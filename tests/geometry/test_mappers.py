@@ -4,7 +4,7 @@ import pytest
 
 from sfumato.errors import InputError
 from sfumato.geometry.database import write_database
-from sfumato.geometry.mappers import DATABASE, MapParams, image_names, pipeline_options, progress_ticks
+from sfumato.geometry.mappers import DATABASE, MapParams, _image_names, _pipeline_options, _progress_ticks
 from sfumato.geometry.verify import VerifyParams
 
 
@@ -19,7 +19,7 @@ def work(tmp_path, scene):
     [((), None, 6), (("00.jpg", "01.jpg"), None, 4), ((), True, 0), (("00.jpg",), False, 6)],
 )
 def test_which_cameras_stay_as_they_are(work, guessed, refine, fixed):
-    options = pipeline_options(work, MapParams(guessed=guessed, refine_intrinsics=refine, seed=7, threads=2))
+    options = _pipeline_options(work, MapParams(guessed=guessed, refine_intrinsics=refine, seed=7, threads=2))
     assert len(options.constant_cameras) == fixed
     assert options.ba_refine_focal_length == options.ba_refine_extra_params == (fixed < 6)
     assert not options.ba_refine_principal_point
@@ -29,12 +29,12 @@ def test_which_cameras_stay_as_they_are(work, guessed, refine, fixed):
 
 def test_a_shared_camera_is_fixed_only_for_all(tmp_path, scene):
     write_database(tmp_path / DATABASE, scene.keypoints, scene.cameras, {}, shared=True)
-    assert pipeline_options(tmp_path, MapParams()).constant_cameras == {1}
-    assert pipeline_options(tmp_path, MapParams(guessed=["03.jpg"])).constant_cameras == set()
+    assert _pipeline_options(tmp_path, MapParams()).constant_cameras == {1}
+    assert _pipeline_options(tmp_path, MapParams(guessed=["03.jpg"])).constant_cameras == set()
 
 
 def test_names_come_from_the_database(work, scene):
-    assert sorted(image_names(work)) == sorted(scene.keypoints)
+    assert sorted(_image_names(work)) == sorted(scene.keypoints)
 
 
 def test_ticks_advance_a_wrapped_iterable():
@@ -49,12 +49,12 @@ def test_ticks_advance_a_wrapped_iterable():
         finally:
             ended.append(True)
 
-    with progress_ticks(bar, 3) as tick:
+    with _progress_ticks(bar, 3) as tick:
         tick()
         tick()
         assert shown == [3, 0, 1]
     assert ended == [True]
-    with progress_ticks(lambda items, total: items, 1) as tick:
+    with _progress_ticks(lambda items, total: items, 1) as tick:
         for _ in range(5):
             tick()
 

@@ -7,7 +7,7 @@ import pycolmap
 import pytest
 
 from sfumato.errors import FileError
-from sfumato.geometry.model_folder import MODEL_FILES, clear_leftovers, new_model_folder, write_model
+from sfumato.geometry.model_folder import MODEL_FILES, _clear_leftovers, new_model_folder, write_model
 
 
 def make(output, text="new", **options):
@@ -150,7 +150,7 @@ def test_a_folder_that_is_worked_in_is_left_alone_and_so_is_a_strangers(tmp_path
     os.utime(tmp_path / ".model.mine.part", (0, 0))
     with new_model_folder(tmp_path / "model") as (work, model):
         os.utime(work.parent, (0, 0))
-        clear_leftovers(tmp_path / "model")
+        _clear_leftovers(tmp_path / "model")
         assert work.is_dir()
         (model / "cameras.bin").write_text("new")
     assert (tmp_path / ".model.mine.part" / "letters.txt").exists()
@@ -179,5 +179,5 @@ def test_a_model_that_is_not_whole_is_told(tmp_path):
             return 300
 
     (tmp_path / "model").mkdir()
-    with pytest.raises(FileError, match="not written whole"):
+    with pytest.raises(FileError, match="written whole"):
         write_model(Full(), tmp_path / "model")

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.errors import FileError
-from sfumato.geometry.cameras import angle_between, nearest_rotation, pose_error, quaternion_of, read_poses, write_poses
+from sfumato.geometry.cameras import (
+    _quaternion_of,
+    angle_between,
+    nearest_rotation,
+    pose_error,
+    read_poses,
+    write_poses,
+)
 from sfumato.geometry.colmap import from_rigid, to_colmap, to_rigid
 from sfumato.geometry.database import PIXEL_CENTRE
 from sfumato.types.scene import Camera, Pose, rotation_of
@@ -27,7 +34,7 @@ def test_quaternions_are_colmaps_with_w_first(seed, zero):
     quaternion /= np.linalg.norm(quaternion)
     theirs = pycolmap.Rotation3d(np.roll(quaternion, -1))  # x y z w
     assert np.allclose(rotation_of(quaternion), theirs.matrix(), atol=1e-12)
-    ours = quaternion_of(rotation_of(quaternion))
+    ours = _quaternion_of(rotation_of(quaternion))
     assert ours[0] >= 0
     assert np.abs(ours @ quaternion) == pytest.approx(1, abs=1e-12)
     assert np.abs(np.roll(ours, -1) @ pycolmap.Rotation3d(rotation_of(quaternion)).quat) == pytest.approx(1, abs=1e-9)

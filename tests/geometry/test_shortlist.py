@@ -5,7 +5,7 @@ import pytest
 from sfumato.errors import FileError, InputError
 from sfumato.geometry.maps import Map
 from sfumato.geometry.model import Model
-from sfumato.geometry.shortlist import SMALL_MAP, _bundled_codebook, by_pairs, by_votes, every_image, read_shortlists
+from sfumato.geometry.shortlist import SMALL_MAP, _bundled_codebook, _by_pairs, _by_votes, _every_image, read_shortlists
 from sfumato.matching.codebook import Codebook
 from sfumato.types.concealed import ConcealedFeatures, PublicPoints, Subspaces
 from sfumato.types.extractor import Extractor
@@ -19,9 +19,9 @@ def query():
 
 def test_a_small_map_is_tried_whole_and_a_large_one_is_not(query):
     names = [f"{i}.jpg" for i in range(SMALL_MAP)]
-    assert list(every_image(names)("q", query)) == names
+    assert list(_every_image(names)("q", query)) == names
     with pytest.raises(InputError, match="--retrieval"):
-        every_image([*names, "one more"])
+        _every_image([*names, "one more"])
 
 
 def test_pairs_have_a_direction_and_keep_their_order(tmp_path, query):
@@ -30,7 +30,7 @@ def test_pairs_have_a_direction_and_keep_their_order(tmp_path, query):
         "\ufeff# mine\nq.jpg db/2.jpg\nq.jpg db/1.jpg\n\nq.jpg db/2.jpg\ndb/1.jpg q.jpg\n", encoding="utf-8"
     )
     assert read_shortlists(path) == {"q.jpg": ("db/2.jpg", "db/1.jpg"), "db/1.jpg": ("q.jpg",)}
-    shortlist = by_pairs(path)
+    shortlist = _by_pairs(path)
     assert shortlist("q.jpg", query) == ("db/2.jpg", "db/1.jpg")
     assert shortlist("other.jpg", query) == ()
 
@@ -68,12 +68,12 @@ def test_votes_find_the_images_that_show_the_same(codebook):
     words = codebook.words
     source = {name: images_of(words[start : start + 20], row) for row, (name, start) in enumerate(shown.items())}
     map_ = Map(model_with(shown), source, is_public=False)
-    shortlist = by_votes(map_, 3, codebook)
+    shortlist = _by_votes(map_, 3, codebook)
     assert sorted(shortlist("q", images_of(words[20:], 99))) == ["10.jpg", "11.jpg", "12.jpg"]
     assert sorted(shortlist("q", images_of(words[:20], 98))) == ["00.jpg", "01.jpg", "02.jpg"]
     for wrong in (0, 1.5):
         with pytest.raises(InputError, match="retrieval"):
-            by_votes(map_, wrong, codebook)
+            _by_votes(map_, wrong, codebook)
 
 
 def test_votes_against_public_points(codebook):
@@ -85,4 +85,4 @@ def test_votes_against_public_points(codebook):
     }  # fmt: skip
     map_ = Map(model_with(source), source, is_public=True)
     assert _bundled_codebook(map_) is None
-    assert list(by_votes(map_, 1, codebook)("q", images_of(words[20:], 99))) == ["1.jpg"]
+    assert list(_by_votes(map_, 1, codebook)("q", images_of(words[20:], 99))) == ["1.jpg"]

@@ -7,11 +7,11 @@ from sfumato.geometry.colmap import from_rigid, to_colmap, to_rigid
 from sfumato.geometry.statistics import (
     MOST_PAIRS,
     MapStatistics,
+    _poses_of,
+    _relative_error,
     align,
     compare_poses,
     compare_with_truth,
-    poses_of,
-    relative_error,
     statistics_of,
 )
 from sfumato.types.scene import Camera, Pose, rotation_of
@@ -108,9 +108,9 @@ def test_cameras_on_a_line_can_not_be_aligned(scene):
 def test_relative_errors_by_hand():
     here, there = Pose(np.eye(3), np.zeros(3)), Pose(np.eye(3), np.array([1.0, 0.0, 0.0]))
     turned = Pose(rotation_of(np.array([np.cos(np.pi / 8), 0, 0, np.sin(np.pi / 8)])), np.array([0.0, 7.0, 0.0]))
-    assert relative_error((here, turned), (here, there)) == (pytest.approx(45), pytest.approx(90))
-    assert relative_error((here, here), (here, there)) == (0, 180)
-    assert relative_error((here, there), (here, here)) == (0, 0)
+    assert _relative_error((here, turned), (here, there)) == (pytest.approx(45), pytest.approx(90))
+    assert _relative_error((here, here), (here, there)) == (0, 180)
+    assert _relative_error((here, there), (here, here)) == (0, 0)
 
 
 def test_many_points_are_aligned_from_a_sample():
@@ -161,7 +161,7 @@ def test_figures_of_a_reconstruction_by_hand(scene, capfd):
     assert found.reprojection_error_px == pytest.approx(np.mean(errors), rel=1e-6)
     compared = compare_with_truth(made, scene.poses)
     assert compared.position.max() < 1e-9
-    assert list(poses_of(made)) == list(poses)
+    assert list(_poses_of(made)) == list(poses)
     assert capfd.readouterr() == ("", "")
 
 

@@ -57,9 +57,9 @@ def test_what_can_not_be_matched_is_named_and_tried_again(archive_path, tmp_path
 
 
 def test_mistakes(archive, tmp_path):
-    with pytest.raises(InputError, match="nothing to match"):
+    with pytest.raises(InputError, match="to match"):
         match_archive(archive, tmp_path / "m.h5", [("db/0.jpg", "db/0.jpg")])
-    with pytest.raises(InputError, match="not in the archive"):
+    with pytest.raises(InputError, match="archive"):
         match_archive(archive, tmp_path / "m.h5", [("db/0.jpg", "x")])
     with pytest.raises(FileError, match="no folder"):
         match_archive(archive, tmp_path / "none" / "m.h5", "exhaustive")

@@ -38,7 +38,7 @@ def test_the_archive_is_never_the_output(archive, archive_path, tmp_path):
         for overwrite in (True, False):
             with pytest.raises(FileError, match="output"):
                 match_archive(archive, output, "exhaustive", overwrite=overwrite)
-            with pytest.raises(FileError, match="it is the archive"), MatchWriter(output, archive, overwrite=overwrite):
+            with pytest.raises(FileError, match="archive"), MatchWriter(output, archive, overwrite=overwrite):
                 pass
     assert archive_path.read_bytes() == before
     assert not list(tmp_path.glob("*.part"))
@@ -47,7 +47,7 @@ def test_the_archive_is_never_the_output(archive, archive_path, tmp_path):
 def test_what_stands_where_the_output_is_made_is_an_input_too(path, tmp_path):
     for place in parts_of(path):
         place.write_text("a b")
-        with pytest.raises(FileError, match="it is the list of pairs"):
+        with pytest.raises(FileError, match="pairs"):
             refuse_inputs(path, {"the archive": tmp_path / "none", "nothing": None, "the list of pairs": place})
         place.unlink()
     refuse_inputs(path, {"the archive": tmp_path / "none"})
@@ -115,7 +115,7 @@ def test_match_files_of_all_kinds_are_replaced(path, archive):
 
 def test_a_journal_tells_whose_a_cut_file_is(path):
     path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(50))
-    with pytest.raises(FileError, match="may not have been matches"):
+    with pytest.raises(FileError, match="been matches"):
         refuse_irreplaceable(path, path)
     parts_of(path)[0].write_bytes(MARK)
     refuse_irreplaceable(path, path)
@@ -129,7 +129,7 @@ def test_what_came_meanwhile_is_not_replaced(path, archive, archive_path):
             writer.add(("db/0.jpg", "db/5.jpg"), sfumato.match(archive["db/0.jpg"], archive["db/5.jpg"]))
             path.write_bytes(stop)
 
-    with pytest.raises(FileError, match="only a match file"):
+    with pytest.raises(FileError, match="match file"):
         write()
     assert path.read_bytes() == stop
     with pytest.raises(FileError), MatchWriter(path, archive):  # nor by the run after

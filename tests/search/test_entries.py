@@ -71,7 +71,7 @@ def test_ids_that_can_not_be_are_refused_and_nothing_changes(entries, ids, messa
 
 def test_after_the_last_number_there_is_no_next_id(entries):
     entries.add(given(1, 2), [2**63 - 2])
-    with pytest.raises(InputError, match="no numbers left"):
+    with pytest.raises(InputError, match="numbers left"):
         entries.add(given(1, 2))
     assert all(segment.ids.dtype == np.int64 for segment in entries.segments)
 
@@ -82,7 +82,7 @@ def test_ids_of_removed_entries_may_be_used_again(entries):
 
 
 def test_another_space_is_refused(entries):
-    with pytest.raises(InputError, match=r"R\^5, these are of R\^4"):
+    with pytest.raises(InputError, match=r"R\^5, these"):
         entries.add(given(1, 1, n=4))
     with pytest.raises(InputError, match="integers"):
         entries.remove([0.5])

@@ -91,17 +91,17 @@ def test_hostile_headers_are_refused(tmp_path, table):
 
 
 def test_other_files_versions_and_none(tmp_path, written):
-    with pytest.raises(FileError, match="no such index"):
+    with pytest.raises(FileError, match="no such"):
         read_arrays(tmp_path / "none.index")
     (tmp_path / "other.index").write_bytes(b"something else that is long enough for a header")
-    with pytest.raises(FileError, match="this is no index"):
+    with pytest.raises(FileError, match="no index"):
         read_arrays(tmp_path / "other.index")
     content = bytearray(written[0].read_bytes())
     content[len(MAGIC)] = 9
     (tmp_path / "new.index").write_bytes(content)
     with pytest.raises(FileError, match="version 9"):
         read_arrays(tmp_path / "new.index")
-    with pytest.raises(FileError, match="cannot be read"):
+    with pytest.raises(FileError, match="read"):
         read_arrays(tmp_path)
     assert len(MAGIC) + 17 == PREFIX
 

@@ -8,7 +8,7 @@ import sfumato
 from sfumato.errors import FileError, InputError
 from sfumato.matching.executors import local_processes
 from sfumato.search import shards as module
-from sfumato.search.shards import Shards, Span, build_shards, merge, overlapping_spans, refuse_shared
+from sfumato.search.shards import Shards, _overlapping_spans, _refuse_shared, _Span, build_shards, merge
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +42,9 @@ def test_any_executor_will_do(shards, lifted):
 
 
 def test_mistakes(shards, lifted, tmp_path):
-    with pytest.raises(InputError, match="at least one index"):
+    with pytest.raises(InputError, match="at least"):
         Shards([])
-    with pytest.raises(FileError, match="no such index"):
+    with pytest.raises(FileError, match="no such"):
         Shards([tmp_path / "none.index"]).search(lifted.views[:1])
     with pytest.raises(InputError, match="k: expected"):
         shards.search(lifted.views[:1], 0)
@@ -122,17 +122,17 @@ def test_ids_are_compared_only_where_they_mingle_and_once(lifted, tmp_path, monk
 
 def test_files_mingle_in_groups():
     def spans(*ends):
-        return [Span(str(number), ("", 0, number), *end) for number, end in enumerate(ends)]
+        return [_Span(str(number), ("", 0, number), *end) for number, end in enumerate(ends)]
 
-    assert overlapping_spans([]) == []
-    assert overlapping_spans(spans((0, 4), (5, 9), (10, 12))) == []
-    assert overlapping_spans(spans((0, -1), (0, -1))) == []
-    found = overlapping_spans(spans((20, 25), (0, 10), (25, 30), (2, 3), (4, 5), (11, 19)))
+    assert _overlapping_spans([]) == []
+    assert _overlapping_spans(spans((0, 4), (5, 9), (10, 12))) == []
+    assert _overlapping_spans(spans((0, -1), (0, -1))) == []
+    found = _overlapping_spans(spans((20, 25), (0, 10), (25, 30), (2, 3), (4, 5), (11, 19)))
     assert [[span.path for span in group] for group in found] == [["1", "3", "4"], ["0", "2"]]
 
 
 def test_an_id_twice_in_one_file_is_left_to_its_search():
-    refuse_shared(["a", "b"], [np.array([1, 1]), np.array([2])])
-    refuse_shared(["a"], [np.zeros(0, np.int64)])
+    _refuse_shared(["a", "b"], [np.array([1, 1]), np.array([2])])
+    _refuse_shared(["a"], [np.zeros(0, np.int64)])
     with pytest.raises(InputError, match="entry"):
-        refuse_shared(["a", "b", "c"], [np.array([1]), np.array([3, 7]), np.array([7])])
+        _refuse_shared(["a", "b", "c"], [np.array([1]), np.array([3, 7]), np.array([7])])

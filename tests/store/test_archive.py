@@ -161,10 +161,10 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes, words: str):
 def test_missing_files_and_folders_are_refused(tmp_path: Path):
     with pytest.raises(ArchiveError, match="path"):
         load(tmp_path / "a.h5")
-    with pytest.raises(ArchiveError, match="not a file"):
+    with pytest.raises(ArchiveError, match="not a"):
         load(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ArchiveError, match="not a file"):
+    with pytest.raises(ArchiveError, match="not a"):
         load(tmp_path / "pipe")
     with pytest.raises(ArchiveError, match="long"):
         load(tmp_path / ("n" * 300))

@@ -167,7 +167,7 @@ def test_other_features_are_no_bits(path: Path, sealed: Any, features: Any, same
             assert archive.header(name).dtype == "float32"
             same(archive[name], image)
     for name, image in given.items():
-        with pytest.raises(InputError, match=rf"'{name}' is more than the bits of a seal; use dtype='float32'"):
+        with pytest.raises(InputError, match=name):
             save(path, {name: image}, dtype="bits")
 
 

@@ -166,7 +166,7 @@ def test_only_concealed_features_are_accepted(path: Path, features: Any, kind: s
 
 def test_a_clear_recipe_is_refused(path: Path, features: Any):
     points = features(dim=0, recipe="raw")
-    with pytest.raises(InputError, match="in the clear"):
+    with pytest.raises(InputError, match="the clear"):
         save(path, {"a.jpg": points})
     assert files(path) == []
 
@@ -182,7 +182,7 @@ def test_a_recipe_changed_behind_our_back_is_refused(path: Path, features: Any):
     given = features()
     for recipe in ("raw", "random-3", "compress-16"):
         object.__setattr__(given, "recipe", features(dim=0, recipe="raw").recipe.of(recipe))
-        with pytest.raises(InputError, match=r"in the clear|dimension"):
+        with pytest.raises(InputError, match="clear|dimension"):
             save(path, {"a.jpg": given})
 
 
@@ -440,10 +440,10 @@ def test_a_path_without_a_folder_is_refused(tmp_path: Path, features: Any):
 
 
 def test_a_folder_in_the_way_is_refused(tmp_path: Path, features: Any):
-    with pytest.raises(ArchiveError, match="not a file"):
+    with pytest.raises(ArchiveError, match="not a"):
         save(tmp_path, {"a.jpg": features()})
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ArchiveError, match="not a file"):
+    with pytest.raises(ArchiveError, match="not a"):
         save(tmp_path / "pipe", {"a.jpg": features()})
 
 

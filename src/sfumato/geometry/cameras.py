@@ -73,7 +73,7 @@ LARGEST = 2**28
 Value = TypeVar("Value")
 
 
-def read_list(path: str | os.PathLike[str], what: str, parse: Callable[[list[str]], Value]) -> dict[str, Value]:
+def _read_list(path: str | os.PathLike[str], what: str, parse: Callable[[list[str]], Value]) -> dict[str, Value]:
     """Read ``what`` of each image; empty lines and lines that begin with # are comments.
 
     ``parse`` takes the words after the name and raises InputError for wrong ones.
@@ -100,7 +100,7 @@ def read_list(path: str | os.PathLike[str], what: str, parse: Callable[[list[str
     return values
 
 
-def write_list(path: str | os.PathLike[str], rows: Mapping[str, Iterable[str]], comment: str = "") -> None:
+def _write_list(path: str | os.PathLike[str], rows: Mapping[str, Iterable[str]], comment: str = "") -> None:
     """Write an image per line, in the order given, under a comment if there is one; whole or not at all.
 
     Raises InputError for names that such a file cannot hold, FileError if it cannot be written.
@@ -167,7 +167,7 @@ def read_cameras(path: str | os.PathLike[str]) -> dict[str, Camera]:
 
     Raises FileError naming every wrong line at once.
     """
-    cameras = read_list(path, "cameras", _parse_camera)
+    cameras = _read_list(path, "cameras", _parse_camera)
     if not cameras:
         raise FileError(f"{path} names no camera: a line is 'name MODEL width height parameters...'")
     return cameras
@@ -179,7 +179,7 @@ def write_cameras(path: str | os.PathLike[str], cameras: Mapping[str, Camera]) -
         name: [camera.model, str(camera.width), str(camera.height), *map(repr, camera.params)]
         for name, camera in sorted(cameras.items())
     }
-    write_list(path, rows, "name MODEL width height parameters...")
+    _write_list(path, rows, "name MODEL width height parameters...")
 
 
 def default_camera(size: tuple[int, int], focal_px: float | None = None) -> Camera:
@@ -228,16 +228,16 @@ def read_poses(path: str | os.PathLike[str]) -> dict[str, Pose]:
 
     An empty list is one in which nothing was localized. Raises FileError naming every wrong line at once.
     """
-    return read_list(path, "poses", _parse_pose)
+    return _read_list(path, "poses", _parse_pose)
 
 
 def write_poses(path: str | os.PathLike[str], poses: Mapping[str, Pose]) -> None:
     """Write poses in hloc's form, sorted by name, without any comment: its readers know none."""
     rows = {
-        name: [repr(float(x)) for x in (*quaternion_of(pose.rotation), *pose.translation)]
+        name: [repr(float(x)) for x in (*_quaternion_of(pose.rotation), *pose.translation)]
         for name, pose in sorted(poses.items())
     }
-    write_list(path, rows)
+    _write_list(path, rows)
 
 
 def pose_error(pose: Pose, truth: Pose) -> tuple[float, float]:
@@ -258,7 +258,7 @@ def angle_between(first: NDArray[np.float64], second: NDArray[np.float64]) -> fl
     return float(np.rad2deg(np.arctan2(sine, np.trace(turn) - 1)))
 
 
-def quaternion_of(rotation: NDArray[np.float64]) -> NDArray[np.float64]:
+def _quaternion_of(rotation: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the quaternion w x y z, with w of 0 or more, of a rotation (3, 3)."""
     r = np.asarray(rotation, np.float64)
     # The outer product of the quaternion with itself, times 4: its longest column is known best.

@@ -62,11 +62,6 @@ def to_colmap(camera: Camera, camera_id: int, *, trusted: bool = True) -> Any:
     return made
 
 
-def from_colmap(camera: Any) -> Camera:
-    """Return a ``pycolmap.Camera`` as a Camera."""
-    return Camera(str(camera.model_name), int(camera.width), int(camera.height), tuple(map(float, camera.params)))
-
-
 def to_rigid(pose: Pose) -> Any:
     """Return a pose as a ``pycolmap.Rigid3d``."""
     pycolmap = load_pycolmap()

@@ -98,7 +98,7 @@ def _export(
 ) -> HlocOutcome:
     names, outcome = tuple(archive), HlocOutcome()
     refuse_names(names)
-    pairs = [] if matches is None else check_pairs(archive, matches)
+    pairs = [] if matches is None else _check_pairs(archive, matches)
     files = [FEATURES_FILE] if matches is None else [FEATURES_FILE, MATCHES_FILE, PAIRS_FILE]
     images = ((name, _image(archive[name], with_subspaces)) for name in progress(names))
     inputs = {"the archive": archive.path, "the match file": None if matches is None else matches.path}
@@ -120,7 +120,7 @@ def refuse_names(names: Iterable[str]) -> None:
         raise InputError(f"hloc's files cannot hold {name_list(wrong)} ({why}): {NAME_EARLIER}")
 
 
-def check_pairs(archive: Archive, matches: MatchFile) -> list[tuple[Pair, Pair]]:
+def _check_pairs(archive: Archive, matches: MatchFile) -> list[tuple[Pair, Pair]]:
     """Return the pairs of a match file as the archive names them, and as the file does.
 
     Raises InputError if an image is not in the archive or not the one that was matched, if two images would be spelt
@@ -232,7 +232,7 @@ def _write_matches(
             if len(rows) and (rows.indices.max(axis=0) >= counts).any():
                 raise InputError(f"{matches.path}: matches of {pair[0]!r:.80} and {pair[1]!r:.80} name rows they lack")
             group = file.require_group(group_name(pair[0])).create_group(group_name(pair[1]))
-            for key, value in match_arrays(rows, counts[0]).items():
+            for key, value in _match_arrays(rows, counts[0]).items():
                 group.create_dataset(key, data=value)
             outcome.pairs += 1
             outcome.matches += len(rows)
@@ -240,7 +240,7 @@ def _write_matches(
                 break
 
 
-def match_arrays(matches: Matches, count: int) -> dict[str, NDArray[Any]]:
+def _match_arrays(matches: Matches, count: int) -> dict[str, NDArray[Any]]:
     """Return matches of an image of ``count`` features as hloc stores them: int32 rows, -1 for none, float16 scores."""
     rows, scores = np.full(count, -1, np.int32), np.zeros(count, np.float16)
     rows[matches.indices[:, 0]] = matches.indices[:, 1]

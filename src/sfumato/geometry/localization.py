@@ -48,7 +48,7 @@ class Estimate:
     focal_px: float = 0.0
 
 
-def estimate_pose(
+def _estimate_pose(
     places: NDArray[np.float64],
     positions: NDArray[np.float64],
     camera: Camera,
@@ -88,7 +88,7 @@ def estimate_pose(
     )
 
 
-def doubt_focal(
+def _doubt_focal(
     places: NDArray[np.float64],
     positions: NDArray[np.float64],
     camera: Camera,
@@ -100,7 +100,7 @@ def doubt_focal(
     """Return what speaks against the focal length of a camera, or an empty text; ``given`` was estimated with it."""
     if camera.model not in PERSPECTIVE:
         return ""
-    free = estimate_pose(places, positions, camera, max_error_px=max_error_px, seed=seed, free_focal=True)
+    free = _estimate_pose(places, positions, camera, max_error_px=max_error_px, seed=seed, free_focal=True)
     focal = estimate.focal_px or float(camera.params[0])
     if free.pose is None or not free.focal_px > 0 or 1 / OTHER_FOCAL < free.focal_px / focal < OTHER_FOCAL:
         return ""
@@ -194,13 +194,13 @@ def localize_query(
         return Localization(None, 0, 0, known, "the query has no features")
     if not known:
         return Localization(None, 0, 0, known, "no image of the map to compare with")
-    rows, landmarks = find_points(query, map_, known, params)
+    rows, landmarks = _find_points(query, map_, known, params)
     if len(rows) < params.min_inliers:
         return Localization(None, 0, len(rows), known, f"too few matches: {len(rows)} of at least {params.min_inliers}")
     places = query.keypoints[rows, :2].astype(np.float64) + PIXEL_CENTRE
     positions, error, seed = map_.positions[landmarks], params.max_error_px, params.seed
-    estimate = estimate_pose(places, positions, camera, max_error_px=error, seed=seed, free_focal=guessed_camera)
-    doubt = "" if guessed_camera else doubt_focal(places, positions, camera, estimate, max_error_px=error, seed=seed)
+    estimate = _estimate_pose(places, positions, camera, max_error_px=error, seed=seed, free_focal=guessed_camera)
+    doubt = "" if guessed_camera else _doubt_focal(places, positions, camera, estimate, max_error_px=error, seed=seed)
     if estimate.pose is None:
         reason = f"no pose agrees with {len(rows)} matches"
     elif estimate.inliers < params.min_inliers:
@@ -210,7 +210,7 @@ def localize_query(
     return Localization(None, estimate.inliers, len(rows), known, reason, doubt)
 
 
-def find_points(
+def _find_points(
     query: ConcealedFeatures, map_: Map, candidates: Sequence[str], params: LocalizeParams
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return rows of the query and the landmarks they are matched with, each pair once, sorted.

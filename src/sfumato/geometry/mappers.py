@@ -66,10 +66,10 @@ class MapParams:
 def map_incrementally(work: Path, params: MapParams, ticks: Ticks) -> list[Any]:
     """Register image after image, beginning anew where no other can be added; return all reconstructions."""
     pycolmap = load_pycolmap()
-    options = pipeline_options(work, params)
+    options = _pipeline_options(work, params)
     options.multiple_models = True
     options.min_model_size = SMALLEST_MODEL
-    with progress_ticks(ticks, len(image_names(work))) as tick:
+    with _progress_ticks(ticks, len(_image_names(work))) as tick:
 
         def start() -> None:
             tick()
@@ -93,8 +93,8 @@ def map_globally(work: Path, params: MapParams, ticks: Ticks) -> list[Any]:
     of them stays as it was given.
     """
     pycolmap = load_pycolmap()
-    fixed = all(params.is_fixed(name) for name in image_names(work))
-    if any(name in params.guessed for name in image_names(work)):
+    fixed = all(params.is_fixed(name) for name in _image_names(work))
+    if any(name in params.guessed for name in _image_names(work)):
         pycolmap.calibrate_view_graph(str(work / DATABASE))
     options = pycolmap.GlobalPipelineOptions()
     options.num_threads, options.random_seed = params.threads, params.seed
@@ -102,7 +102,7 @@ def map_globally(work: Path, params: MapParams, ticks: Ticks) -> list[Any]:
     options.mapper.bundle_adjustment.refine_focal_length = not fixed
     options.mapper.bundle_adjustment.refine_extra_params = not fixed
     options.mapper.bundle_adjustment.refine_principal_point = False
-    with progress_ticks(ticks, 1) as tick:
+    with _progress_ticks(ticks, 1) as tick:
         models = pycolmap.global_mapping(str(work / DATABASE), str(work), str(_folder(work, "global")), options)
         tick()
     return list(models.values())
@@ -124,7 +124,7 @@ def triangulate(work: Path, params: MapParams, poses: Mapping[str, Pose]) -> Any
         for image in database.read_all_images():
             blank = pycolmap.Image(name=image.name, camera_id=image.camera_id, image_id=image.image_id)
             placed.add_image_with_trivial_frame(blank, to_rigid(poses[image.name]))
-    options = pipeline_options(work, params)
+    options = _pipeline_options(work, params)
     return pycolmap.triangulate_points(
         placed,
         str(work / DATABASE),
@@ -136,7 +136,7 @@ def triangulate(work: Path, params: MapParams, poses: Mapping[str, Pose]) -> Any
     )
 
 
-def pipeline_options(work: Path, params: MapParams) -> Any:
+def _pipeline_options(work: Path, params: MapParams) -> Any:
     """Return COLMAP's options of the incremental mapper; colours are never read, there are no pictures here."""
     pycolmap = load_pycolmap()
     options = pycolmap.IncrementalPipelineOptions()
@@ -152,14 +152,14 @@ def pipeline_options(work: Path, params: MapParams) -> Any:
     return options
 
 
-def image_names(work: Path) -> list[str]:
+def _image_names(work: Path) -> list[str]:
     """Return the names of the images in the database."""
     with load_pycolmap().Database.open(str(work / DATABASE)) as database:
         return [str(image.name) for image in database.read_all_images()]
 
 
 @contextmanager
-def progress_ticks(ticks: Ticks, total: int) -> Iterator[Callable[[], None]]:
+def _progress_ticks(ticks: Ticks, total: int) -> Iterator[Callable[[], None]]:
     """Turn a wrapper of iterables into a function that is called whenever one more is done."""
     bar = iter(ticks(range(total), total))
     next(bar, None)

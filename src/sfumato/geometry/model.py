@@ -128,20 +128,6 @@ def read_model(folder: str | os.PathLike[str]) -> Model:
         ) from cause
 
 
-def model_of(reconstruction: Any) -> Model:
-    """Return the mapped points of a ``pycolmap.Reconstruction``; images that are not registered are left out."""
-    points = {int(number): point.xyz for number, point in reconstruction.points3D.items()}
-    images = []
-    for number in reconstruction.reg_image_ids():
-        image = reconstruction.image(number)
-        rows = np.zeros(image.num_points2D(), KEYPOINT)
-        rows["point"] = NO_POINT
-        for row, point in zip(image.get_observation_point2D_idxs(), image.get_observation_points2D(), strict=True):
-            rows[row] = point.xy, point.point3D_id
-        images.append((str(image.name), rows))
-    return _assemble(points, images)
-
-
 def refuse_other_keypoints(name: str, model: Model, keypoints: NDArray[np.float32]) -> None:
     """Raise InputError unless these (N, 4) are all the keypoints of an image that the model was made from."""
     sight = model.sight(name)

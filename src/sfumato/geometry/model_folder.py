@@ -36,7 +36,7 @@ def new_model_folder(output: str | os.PathLike[str], *, overwrite: bool = False)
     left is removed by the next. Raises FileError if ``output`` is there already, unless it is empty, or a map and to be
     overwritten.
     """
-    clear_leftovers(Path(os.path.realpath(output)))
+    _clear_leftovers(Path(os.path.realpath(output)))
     target = refuse_taken(output, overwrite=overwrite)
     try:
         place = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
@@ -60,7 +60,7 @@ def new_model_folder(output: str | os.PathLike[str], *, overwrite: bool = False)
             os.close(lock)
 
 
-def clear_leftovers(target: Path) -> None:
+def _clear_leftovers(target: Path) -> None:
     """Remove the folders that killed processes left beside a map; a map that one had put aside comes back."""
     with suppress(OSError):
         for place in target.parent.iterdir():

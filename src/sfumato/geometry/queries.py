@@ -130,7 +130,8 @@ def localize(
     ...     return ConcealedFeatures(np.hstack([pixels, np.ones((90, 2))]), lines, "random-1", image_size=(640, 480))
     >>> save(f"{work}/private.sfm", {f"{x}.jpg": photo(x) for x in (0, 1, 2)})
     >>> save(f"{work}/query.sfm", {"query.jpg": photo(0.5)})
-    >>> cameras = dict.fromkeys(["0.jpg", "1.jpg", "2.jpg", "query.jpg"], Camera("PINHOLE", 640, 480, (500, 500, 320, 240)))
+    >>> camera = Camera("PINHOLE", 640, 480, (500, 500, 320, 240))
+    >>> cameras = dict.fromkeys(["0.jpg", "1.jpg", "2.jpg", "query.jpg"], camera)
     >>> model = build_map(f"{work}/private.sfm", None, f"{work}/model", cameras)
     >>> localize(f"{work}/query.sfm", f"{work}/model", cameras)
     Localizations(1 of 1 queries localized)
@@ -141,7 +142,7 @@ def localize(
         if output is not None:
             read = {"the archive of queries": archive.path, "the list of cameras": _path_of(cameras),
                     "the file of public points": public, "the list of pairs": _path_of(pairs)}  # fmt: skip
-            check_output(
+            _check_output(
                 output,
                 model.folder if isinstance(model, Map) else model,
                 {**read, **(inputs or {})},
@@ -150,12 +151,12 @@ def localize(
         camera_of = cameras if isinstance(cameras, Mapping) else {} if cameras is None else read_cameras(cameras)
         map_ = model if isinstance(model, Map) else files.enter_context(load_map(model, public=public))
         choice = choose_candidates(map_, pairs, codebook, progress=lambda names: progress("voting", names, len(map_)))
-        outcome = localize_queries(
+        outcome = _localize_queries(
             archive, camera_of, map_, choice, params,
             listable=output is not None, progress=lambda names: progress("localizing", names, len(archive)),
         )  # fmt: skip
         if output is not None:
-            save_outcome(output, outcome, params, {"map": "public points" if map_.is_public else "concealed"})
+            _save_outcome(output, outcome, params, {"map": "public points" if map_.is_public else "concealed"})
     return outcome
 
 
@@ -163,7 +164,7 @@ def _path_of(value: object) -> str | os.PathLike[str] | None:
     return value if isinstance(value, str | os.PathLike) and not parse_rule(value)[0] else None
 
 
-def localize_queries(
+def _localize_queries(
     queries: Archive,
     cameras: Mapping[str, Camera],
     map_: Map,
@@ -232,7 +233,7 @@ def refuse_strange_cameras(cameras: Mapping[str, Camera], queries: Iterable[str]
         )
 
 
-def check_output(
+def _check_output(
     path: str | os.PathLike[str],
     map_folder: str | os.PathLike[str] | None,
     inputs: Inputs,
@@ -256,7 +257,7 @@ def check_output(
         refuse_existing(place, kind, {**parts, **inputs}, overwrite=overwrite)
 
 
-def save_outcome(
+def _save_outcome(
     path: str | os.PathLike[str],
     outcome: Localizations,
     params: LocalizeParams,

@@ -47,13 +47,13 @@ def choose_candidates(
         return lambda name, query: names.get(name, ())
     rule, count = parse_rule(pairs)
     if rule == "votes":
-        return by_votes(map_, count, codebook, progress=progress)
+        return _by_votes(map_, count, codebook, progress=progress)
     if rule == "sequential":
         raise InputError(f"pairs: {pairs!r:.80} is for videos; compare queries by 'exhaustive', 'votes:20' or a file")
-    return every_image(map_.names) if rule else by_pairs(pairs)
+    return _every_image(map_.names) if rule else _by_pairs(pairs)
 
 
-def every_image(names: Collection[str]) -> CandidateChoice:
+def _every_image(names: Collection[str]) -> CandidateChoice:
     """Compare with every image of a small map; a larger one is an InputError that says what to do."""
     if len(names) > SMALL_MAP:
         raise InputError(
@@ -64,7 +64,7 @@ def every_image(names: Collection[str]) -> CandidateChoice:
     return lambda name, query: all_names
 
 
-def by_votes(
+def _by_votes(
     map_: Map,
     count: int,
     codebook: Codebook | None = None,
@@ -92,7 +92,7 @@ def _bundled_codebook(map_: Map) -> Codebook | None:
     return load_codebook(map_.extractor.name) if map_.is_public and map_.extractor else None
 
 
-def by_pairs(path: str | os.PathLike[str]) -> CandidateChoice:
+def _by_pairs(path: str | os.PathLike[str]) -> CandidateChoice:
     """Compare with the images that a file names; a query it does not name gets none."""
     pairs = read_shortlists(path)
     return lambda name, query: pairs.get(name, ())

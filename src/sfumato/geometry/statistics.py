@@ -99,7 +99,7 @@ def statistics_of(reconstruction: Any, images: int) -> MapStatistics:
     )
 
 
-def poses_of(reconstruction: Any) -> dict[str, Pose]:
+def _poses_of(reconstruction: Any) -> dict[str, Pose]:
     """Return the poses of the registered images, sorted by name."""
     images = (reconstruction.image(number) for number in reconstruction.reg_image_ids())
     return dict(sorted((str(image.name), from_rigid(image.cam_from_world())) for image in images))
@@ -107,7 +107,7 @@ def poses_of(reconstruction: Any) -> dict[str, Pose]:
 
 def compare_with_truth(reconstruction: Any, poses: Mapping[str, Pose]) -> MapErrors:
     """Compare the cameras of a ``pycolmap.Reconstruction`` with their true poses, joined by name."""
-    return compare_poses(poses_of(reconstruction), poses)
+    return compare_poses(_poses_of(reconstruction), poses)
 
 
 def compare_poses(poses: Mapping[str, Pose], truth: Mapping[str, Pose]) -> MapErrors:
@@ -115,7 +115,7 @@ def compare_poses(poses: Mapping[str, Pose], truth: Mapping[str, Pose]) -> MapEr
     names = tuple(sorted(set(poses) & set(truth)))
     missing = tuple(sorted(set(truth) - set(poses)))
     centres, true_centres = (_centres([side[name] for name in names]) for side in (poses, truth))
-    relative = [relative_error((poses[a], poses[b]), (truth[a], truth[b])) for a, b in _pairs(names)]
+    relative = [_relative_error((poses[a], poses[b]), (truth[a], truth[b])) for a, b in _pairs(names)]
     turns, directions = np.array(relative, np.float64).reshape(-1, 2).T
     similarity = align(centres, true_centres)
     if similarity is None:
@@ -127,7 +127,7 @@ def compare_poses(poses: Mapping[str, Pose], truth: Mapping[str, Pose]) -> MapEr
     return MapErrors(names, position, rotation, turns, directions, missing, True)
 
 
-def relative_error(poses: tuple[Pose, Pose], truth: tuple[Pose, Pose]) -> tuple[float, float]:
+def _relative_error(poses: tuple[Pose, Pose], truth: tuple[Pose, Pose]) -> tuple[float, float]:
     """Return by how many degrees the motion from one camera to another is wrong: its rotation and its direction.
 
     Neither depends on the world or its scale. Where there is no true motion, the direction is not wrong.

@@ -32,7 +32,7 @@ SOLUTIONS = {5: 10, 7: 3}
 """Most geometries that a sample of this many matches has."""
 
 
-def log_false_alarms(
+def _log_false_alarms(
     geometry: Floats, sides: tuple[Floats, Floats], max_error: float, inliers: int, *, sample: int, trials: int
 ) -> float:
     """Return the logarithm to base 10 of the number of geometries that would fit as many of these matches by chance.
@@ -49,21 +49,21 @@ def log_false_alarms(
     if others < 1 or fitting < 1:
         return float("inf")
     sets = (lgamma(others + 1) - lgamma(fitting + 1) - lgamma(others - fitting + 1)) / log(10)
-    return log10(trials * SOLUTIONS[sample]) + sets + fitting * log10(chance_of_fit(geometry, sides, max_error))
+    return log10(trials * SOLUTIONS[sample]) + sets + fitting * log10(_chance_of_fit(geometry, sides, max_error))
 
 
-def chance_of_fit(geometry: Floats, sides: tuple[Floats, Floats], max_error: float) -> float:
+def _chance_of_fit(geometry: Floats, sides: tuple[Floats, Floats], max_error: float) -> float:
     """Return which share of matches with random partners is within ``max_error`` of a geometry; never quite 0."""
     rng = np.random.default_rng(0)
     fitting = total = 0
     for _ in range(SHUFFLES):
         partners = sides[1][rng.permutation(len(sides[1]))]
-        fitting += int((squared_sampson_errors(geometry, sides[0], partners) <= max_error**2).sum())
+        fitting += int((_squared_sampson_errors(geometry, sides[0], partners) <= max_error**2).sum())
         total += len(partners)
     return (fitting + 1) / (total + 1)
 
 
-def squared_sampson_errors(geometry: Floats, points0: Floats, points1: Floats) -> Floats:
+def _squared_sampson_errors(geometry: Floats, points0: Floats, points1: Floats) -> Floats:
     """Return the squared distance, to first order, of matches (N, 3) from the nearest that fit a geometry."""
     lines1, lines0 = points0 @ geometry.T, points1 @ geometry
     misses = np.einsum("ni,ni->n", points1, lines1) ** 2
@@ -114,7 +114,7 @@ class VerifyParams:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class ImagePoints:
+class _ImagePoints:
     """One image of a pair: its name, its camera as pycolmap has it, and points (N, 2) float64 in COLMAP's pixels."""
 
     name: str
@@ -122,10 +122,10 @@ class ImagePoints:
     points: NDArray[np.float64]
 
 
-Estimator = Callable[[ImagePoints, ImagePoints, NDArray[np.uint32]], Any]
+Estimator = Callable[[_ImagePoints, _ImagePoints, NDArray[np.uint32]], Any]
 
 
-def estimator(params: VerifyParams) -> Estimator:
+def _estimator(params: VerifyParams) -> Estimator:
     """Return a function that estimates the geometry of two images, as a ``pycolmap.TwoViewGeometry``."""
     pycolmap = load_pycolmap()
     options = pycolmap.TwoViewGeometryOptions()
@@ -136,31 +136,31 @@ def estimator(params: VerifyParams) -> Estimator:
     options.ransac.max_num_trials = MOST_TRIALS
     options.ransac.random_seed = params.seed
 
-    def estimate(side0: ImagePoints, side1: ImagePoints, rows: NDArray[np.uint32]) -> Any:
+    def estimate(side0: _ImagePoints, side1: _ImagePoints, rows: NDArray[np.uint32]) -> Any:
         if len(rows) < params.min_inliers:
-            return no_geometry()
+            return _no_geometry()
         known = side0.camera.has_prior_focal_length and side1.camera.has_prior_focal_length
-        first = calibrated(side0, side1, rows, options.ransac) if known else None
-        if first is not None and not is_believable(first, side0, side1, rows, params):
-            return no_geometry()  # as most pairs that see nothing in common: the rest need not be tried
+        first = _calibrated_geometry(side0, side1, rows, options.ransac) if known else None
+        if first is not None and not _is_believable(first, side0, side1, rows, params):
+            return _no_geometry()  # as most pairs that see nothing in common: the rest need not be tried
         geometry = pycolmap.estimate_two_view_geometry(
             side0.camera, side0.points, side1.camera, side1.points, rows, options
         )
         if first is not None and geometry.config == int(pycolmap.TwoViewGeometryConfiguration.UNCALIBRATED):
             return first  # what fits better without cameras that are known fits by chance
-        return geometry if is_believable(geometry, side0, side1, rows, params) else no_geometry()
+        return geometry if _is_believable(geometry, side0, side1, rows, params) else _no_geometry()
 
     return estimate
 
 
-def calibrated(side0: ImagePoints, side1: ImagePoints, rows: NDArray[np.uint32], ransac: Any) -> Any:
+def _calibrated_geometry(side0: _ImagePoints, side1: _ImagePoints, rows: NDArray[np.uint32], ransac: Any) -> Any:
     """Return the geometry that fits most matches of two images whose cameras are known."""
     pycolmap = load_pycolmap()
     fit = pycolmap.estimate_essential_matrix(
         side0.points[rows[:, 0]], side1.points[rows[:, 1]], side0.camera, side1.camera, ransac
     )
     if fit is None:
-        return no_geometry()
+        return _no_geometry()
     return pycolmap.TwoViewGeometry(
         config=int(pycolmap.TwoViewGeometryConfiguration.CALIBRATED),
         E=fit["E"],
@@ -169,8 +169,8 @@ def calibrated(side0: ImagePoints, side1: ImagePoints, rows: NDArray[np.uint32],
     )
 
 
-def is_believable(
-    geometry: Any, side0: ImagePoints, side1: ImagePoints, rows: NDArray[np.uint32], params: VerifyParams
+def _is_believable(
+    geometry: Any, side0: _ImagePoints, side1: _ImagePoints, rows: NDArray[np.uint32], params: VerifyParams
 ) -> bool:
     """Tell whether a geometry has enough inliers, and more than wrong matches would have found another for.
 
@@ -178,38 +178,40 @@ def is_believable(
     """
     kinds = load_pycolmap().TwoViewGeometryConfiguration
     inliers, limit = len(geometry.inlier_matches), log10(params.max_false_alarms)
-    if not has_enough(inliers, len(rows), params):
+    if not _has_enough(inliers, len(rows), params):
         return False
     if geometry.config == int(kinds.CALIBRATED) and geometry.E is not None:
         rays = _rays(side0, rows[:, 0]), _rays(side1, rows[:, 1])
         error = params.max_error_px * 2 / (side0.camera.mean_focal_length() + side1.camera.mean_focal_length())
-        return log_false_alarms(geometry.E, rays, error, inliers, sample=5, trials=MOST_TRIALS) <= limit
+        return _log_false_alarms(geometry.E, rays, error, inliers, sample=5, trials=MOST_TRIALS) <= limit
     if geometry.config == int(kinds.UNCALIBRATED) and geometry.F is not None:
         ones = np.ones((len(rows), 1))
         pixels = np.hstack([side0.points[rows[:, 0]], ones]), np.hstack([side1.points[rows[:, 1]], ones])
-        return log_false_alarms(geometry.F, pixels, params.max_error_px, inliers, sample=7, trials=MOST_TRIALS) <= limit
+        return (
+            _log_false_alarms(geometry.F, pixels, params.max_error_px, inliers, sample=7, trials=MOST_TRIALS) <= limit
+        )
     return True
 
 
-def known_geometry(params: VerifyParams, poses: Mapping[str, Pose]) -> Estimator:
+def _known_geometry(params: VerifyParams, poses: Mapping[str, Pose]) -> Estimator:
     """Return a function that keeps the matches of two images which agree with the images' poses."""
     pycolmap = load_pycolmap()
 
-    def estimate(side0: ImagePoints, side1: ImagePoints, rows: NDArray[np.uint32]) -> Any:
+    def estimate(side0: _ImagePoints, side1: _ImagePoints, rows: NDArray[np.uint32]) -> Any:
         if len(rows) == 0 or side0.name not in poses or side1.name not in poses:
-            return no_geometry()
-        errors = epipolar_errors_px((side0, poses[side0.name]), (side1, poses[side1.name]), rows)
+            return _no_geometry()
+        errors = _epipolar_errors_px((side0, poses[side0.name]), (side1, poses[side1.name]), rows)
         inliers = rows[(errors <= params.max_error_px).all(axis=1)]
-        if not has_enough(len(inliers), len(rows), params):
-            return no_geometry()
+        if not _has_enough(len(inliers), len(rows), params):
+            return _no_geometry()
         kind = int(pycolmap.TwoViewGeometryConfiguration.CALIBRATED)
         return pycolmap.TwoViewGeometry(config=kind, inlier_matches=np.ascontiguousarray(inliers))
 
     return estimate
 
 
-def epipolar_errors_px(
-    view0: tuple[ImagePoints, Pose], view1: tuple[ImagePoints, Pose], rows: NDArray[np.uint32]
+def _epipolar_errors_px(
+    view0: tuple[_ImagePoints, Pose], view1: tuple[_ImagePoints, Pose], rows: NDArray[np.uint32]
 ) -> NDArray[np.float64]:
     """Return how far matched points lie from each other's epipolar lines, (M, 2): in image 0 and in image 1, in pixels.
 
@@ -231,18 +233,18 @@ def epipolar_errors_px(
     return result
 
 
-def _rays(side: ImagePoints, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
+def _rays(side: _ImagePoints, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
     """Return where keypoints are seen by a camera without distortion and of focal length 1, (M, 3)."""
     places = np.nan_to_num(np.asarray(side.camera.cam_from_img(side.points[rows]), np.float64), nan=np.inf)
     return np.column_stack([places, np.ones(len(rows))])
 
 
-def has_enough(inliers: int, matches: int, params: VerifyParams) -> bool:
+def _has_enough(inliers: int, matches: int, params: VerifyParams) -> bool:
     """Tell whether this many verified matches make a verified pair."""
     return inliers >= params.min_inliers and inliers >= params.min_inlier_ratio * matches
 
 
-def no_geometry() -> Any:
+def _no_geometry() -> Any:
     """Return the geometry of two images that have none in common; its kind is said, which newer COLMAPs rely on."""
     pycolmap = load_pycolmap()
     return pycolmap.TwoViewGeometry(config=int(pycolmap.TwoViewGeometryConfiguration.DEGENERATE))
@@ -303,18 +305,18 @@ def verify(
     pairs of images without a pose are refused. ``progress`` wraps the pairs.
     """
     params, pycolmap = params or VerifyParams(), load_pycolmap()
-    estimate = estimator(params) if poses is None else known_geometry(params, poses)
+    estimate = _estimator(params) if poses is None else _known_geometry(params, poses)
     pairs: list[VerifiedPair] = []
     with pycolmap.Database.open(str(database)) as file:
         images = {image.image_id: image for image in file.read_all_images()}
 
         @lru_cache(KEPT_IMAGES)
-        def side(number: int) -> ImagePoints:
+        def side(number: int) -> _ImagePoints:
             camera = file.read_camera(images[number].camera_id)
             points = np.asarray(file.read_keypoints(number), np.float64).reshape(-1, 2)
-            return ImagePoints(images[number].name, camera, points)
+            return _ImagePoints(images[number].name, camera, points)
 
-        def task(pair_id: int) -> tuple[tuple[int, int], ImagePoints, ImagePoints, NDArray[np.uint32]]:
+        def task(pair_id: int) -> tuple[tuple[int, int], _ImagePoints, _ImagePoints, NDArray[np.uint32]]:
             first, second = pycolmap.pair_id_to_image_pair(pair_id)
             return (first, second), side(first), side(second), file.read_matches(first, second)
 

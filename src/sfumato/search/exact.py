@@ -120,7 +120,7 @@ class ExactIndex(Index):
         if len(alive) == 0:
             return np.zeros((len(block), 0)), np.zeros((len(block), 0), np.int64), 0
         for start in range(0, len(block), step):
-            rough = rough_angles(block.basis[start : start + step], segment.basis)[:, alive]
+            rough = _rough_angles(block.basis[start : start + step], segment.basis)[:, alive]
             count = min(k, rough.shape[1])
             limits = np.partition(rough, count - 1, axis=1)[:, count - 1 : count]
             i, at = np.nonzero(rough <= limits + SLACK * np.sqrt(min(block.dim, segment.dim)))
@@ -130,7 +130,7 @@ class ExactIndex(Index):
         return *best_of_each(i, rows, distances, len(block), k), len(i)
 
 
-def rough_angles(basis0: NDArray[np.float32], basis1: NDArray[np.float32]) -> NDArray[np.float64]:
+def _rough_angles(basis0: NDArray[np.float32], basis1: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return dist_G (N0, N1) of linear subspaces (N0, m0, n) and (N1, m1, n) from cosines alone."""
     m0, m1, n = basis0.shape[1], basis1.shape[1], basis0.shape[2]
     products = (basis0.reshape(-1, n).astype(np.float64) @ basis1.reshape(-1, n).T.astype(np.float64)).reshape(

@@ -38,8 +38,8 @@ def build(
     >>> index.search(np.array([[0.0, 2.0, 0.0]]), k=2)[1].tolist()
     [[1, 0]]
     """
-    kind_type, name = kind_class(kind), check_metric(metric)
-    settings = check_params(kind_type, params)
+    kind_type, name = _kind_class(kind), check_metric(metric)
+    settings = _check_params(kind_type, params)
     blocks = read_blocks(subspaces, "subspaces", name)
     entries = Entries(blocks.dim, blocks.source)
     entries.add(blocks, ids)
@@ -75,11 +75,11 @@ def load_entries(path: str | os.PathLike[str]) -> tuple[type[Index], str, Any, E
 
 
 def _kind_and_params(header: Mapping[str, Any]) -> tuple[type[Index], Any]:
-    kind_type = kind_class(header["kind"])
+    kind_type = _kind_class(header["kind"])
     if header["metric"] not in METRICS:
         raise FileError("unknown metric")
     params = {name: value for name, value in header["params"].items() if name != "threads"}  # another machine's
-    return kind_type, check_params(kind_type, params)
+    return kind_type, _check_params(kind_type, params)
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
         raise FileError(f"{path}: this index cannot be used ({reason!s:.200}); {ADVICE}") from cause
 
 
-def kind_class(kind: Any) -> type[Index]:
+def _kind_class(kind: Any) -> type[Index]:
     """Return the class of a kind; InputError with a suggestion for an unknown one."""
     if kind == "exact":
         from sfumato.search.exact import ExactIndex
@@ -123,7 +123,7 @@ def kind_class(kind: Any) -> type[Index]:
     raise InputError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r:.80}{close}")
 
 
-def check_params(kind_type: type[Index], params: Any) -> Any:
+def _check_params(kind_type: type[Index], params: Any) -> Any:
     """Return parameters of a kind from None, a mapping, or the kind's own dataclass."""
     params_type = kind_type.params_type
     if params is None:

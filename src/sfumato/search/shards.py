@@ -28,7 +28,7 @@ _intact: set[State] = set()
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class _Span:
     """A file as it was, and the ids of its entries: from ``first`` to ``last``; of no entry, ``last`` is below."""
 
     path: str
@@ -54,7 +54,7 @@ class Shards:
         self.paths = tuple(os.fspath(path) for path in paths)
         if not self.paths:
             raise InputError("paths: expected at least one index")
-        self._apart: tuple[Span, ...] = ()
+        self._apart: tuple[_Span, ...] = ()
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -93,8 +93,8 @@ class Shards:
         spans = tuple(run(span_of, self.paths))
         if spans == self._apart:
             return
-        for group in overlapping_spans(spans):
-            refuse_shared([span.path for span in group], list(run(ids_of, [span.path for span in group])))
+        for group in _overlapping_spans(spans):
+            _refuse_shared([span.path for span in group], list(run(ids_of, [span.path for span in group])))
         self._apart = spans
 
 
@@ -108,13 +108,13 @@ def search_file(work: tuple[str, Any, int, float | None]) -> _FileAnswer:
     return distances, ids, astuple(stats)
 
 
-def span_of(path: str) -> Span:
+def span_of(path: str) -> _Span:
     """Return where the ids of a file lie, read when the process first meets it as it is."""
     state = _state_of(path)
     if state not in _spans:
         ids = ids_of(path)
         _spans[state] = (int(ids.min()), int(ids.max())) if ids.size else (0, -1)
-    return Span(path, state, *_spans[state])
+    return _Span(path, state, *_spans[state])
 
 
 def ids_of(path: str) -> NDArray[np.int64]:
@@ -122,9 +122,9 @@ def ids_of(path: str) -> NDArray[np.int64]:
     return load_entries(path)[3].alive_ids()
 
 
-def overlapping_spans(spans: Iterable[Span]) -> list[list[Span]]:
+def _overlapping_spans(spans: Iterable[_Span]) -> list[list[_Span]]:
     """Return groups of two files or more whose ids lie among one another's; files that stand apart are left out."""
-    groups: list[list[Span]] = []
+    groups: list[list[_Span]] = []
     last = -1
     for span in sorted((span for span in spans if span.first <= span.last), key=lambda span: span.first):
         if span.first > last:
@@ -134,7 +134,7 @@ def overlapping_spans(spans: Iterable[Span]) -> list[list[Span]]:
     return [group for group in groups if len(group) > 1]
 
 
-def refuse_shared(paths: Sequence[str], ids: Sequence[NDArray[np.int64]]) -> None:
+def _refuse_shared(paths: Sequence[str], ids: Sequence[NDArray[np.int64]]) -> None:
     """Raise InputError, naming two files, if an id is in several of them."""
     merged = np.sort(np.concatenate(ids))
     repeats = merged[1:][merged[1:] == merged[:-1]]

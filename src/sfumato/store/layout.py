@@ -119,7 +119,7 @@ class ImageHeader:
             raise InputError(f"{self.dim} directions cannot be independent in {self.ambient_dim} dimensions")
         if self.payload not in PAYLOADS:
             raise InputError(f"unknown payload {self.payload!r:.80}: this version knows {', '.join(PAYLOADS)}")
-        refuse_clear(self.recipe, self.dim)
+        _refuse_clear(self.recipe, self.dim)
         if self.dtype == BITS and not self.recipe.is_sealed:
             raise InputError(f"recipe {self.recipe} makes no bits, only a seal does")
         widths = [link.dim for link in self.recipe.links if link.kind == "compress"]
@@ -162,7 +162,7 @@ class ImageHeader:
         return digest("sfumato-header", [json.dumps(parts, separators=(",", ":")).encode("ascii")])
 
 
-def refuse_clear(recipe: Recipe, dim: int) -> None:
+def _refuse_clear(recipe: Recipe, dim: int) -> None:
     """Raise InputError for what would be, or would count as, a clear descriptor."""
     if recipe.is_clear or (dim == 0 and not recipe.has_encoder):
         raise InputError(

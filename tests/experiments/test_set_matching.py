@@ -6,7 +6,7 @@ import pytest
 
 from sfumato.concealment.subset import hulls
 from sfumato.errors import InputError
-from sfumato.matching.sets import match_sets, read_sets
+from sfumato.experiments.set_matching import match_sets, read_sets
 
 
 @pytest.fixture(scope="module")
