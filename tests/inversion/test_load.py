@@ -66,9 +66,9 @@ def test_concealed_features_need_an_inverter_of_their_recipe(tmp_path):
     path = write(tmp_path / "hidden.safetensors", "random-1")
     hidden, inverter = lift(features), open_inverter(path)
     expected = run_inverter(inverter, hidden.keypoints, canonical_input(hidden.subspaces, np.eye(128)), PHOTO.size)
-    np.testing.assert_array_equal(invert(hidden, path), expected)
+    np.testing.assert_array_equal(invert(hidden, path, size=PHOTO.size), expected)
     with pytest.raises(InputError, match="raw"):
-        invert(hidden)
+        invert(hidden, size=PHOTO.size)
     with pytest.raises(InputError, match="size="):
         invert(replace(features, image_size=None))
     assert invert(replace(features, image_size=None), size=PHOTO.size).shape == (*PHOTO.size[::-1], 3)
