@@ -77,7 +77,6 @@ def test_the_layout_is_the_documented_one(path, images):
 def test_the_reader_writes_nothing():
     """No function here opens a file for writing; only publish, on the device, does."""
     source = Path(public_points.__file__).read_text(encoding="utf-8")
-    assert "open_hdf5(self.path)" in source
     assert "h5py" not in source
     assert 'h5py.File(path, "r"' in Path(hdf5.__file__).read_text(encoding="utf-8")
     assert "write" not in {name for name in dir(public_points) if not name.startswith("__")}

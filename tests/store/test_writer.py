@@ -182,7 +182,7 @@ def test_a_recipe_changed_behind_our_back_is_refused(path: Path, features: Any):
     given = features()
     for recipe in ("raw", "random-3", "compress-16"):
         object.__setattr__(given, "recipe", features(dim=0, recipe="raw").recipe.of(recipe))
-        with pytest.raises(InputError, match="clear|dimension"):
+        with pytest.raises(InputError, match=r"clear|dimension"):
             save(path, {"a.jpg": given})
 
 

@@ -23,6 +23,7 @@ from sfumato.concealment.subset import privacy_of_images
 from sfumato.errors import ArchiveError, FileError
 from sfumato.faces.compare import Threshold
 from sfumato.faces.gallery_file import KINDS, load_gallery
+from sfumato.files.hdf5 import DAMAGE, open_hdf5
 from sfumato.search.archives import summarise
 from sfumato.search.file import is_index_file
 from sfumato.store.archive import Archive, load
@@ -37,12 +38,10 @@ def holds_gallery(path: Path) -> bool:
 
     So a damaged gallery is reported as one.
     """
-    import h5py
-
     try:
-        with h5py.File(path, "r", locking="best-effort") as file:
+        with open_hdf5(path) as file:
             return set(file) == set(KINDS)
-    except (OSError, RuntimeError, ValueError, LookupError, TypeError, SystemError):
+    except DAMAGE:
         return path.is_file() and "gallery" in path.name.lower() and not path.name.endswith(".sfm.h5")
 
 

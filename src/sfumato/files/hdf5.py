@@ -9,7 +9,8 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from sfumato.errors import FileError, InputError, SfumatoError
 
@@ -100,3 +101,37 @@ def explain_damage(where: str | os.PathLike[str], advice: str) -> Iterator[None]
         raise
     except DAMAGE as cause:
         raise FileError(f"{where} is damaged: {cause}; {advice}") from cause
+
+
+class Hdf5File:
+    """A file of unknown origin, open to read until it is closed; ``what`` it is and the ``advice`` stand in errors."""
+
+    def __init__(self, path: str | os.PathLike[str], what: str, advice: str) -> None:
+        self.path = Path(path)
+        self._what, self._advice = what, advice
+        if not self.path.is_file():
+            raise FileError(f"{self.path}: no such {what}; check the path")
+        try:
+            self._file = open_hdf5(self.path)
+        except FileError as cause:
+            raise FileError(f"{cause}: {advice}") from cause
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _explain_damage(self, where: str = "") -> Iterator[None]:
+        """Say in which file, and where in it, something went wrong."""
+        if not self._file:
+            raise FileError(f"the {self._what} {self.path} is closed; load it again")
+        with explain_damage(f"{self.path}{where}", self._advice):
+            yield

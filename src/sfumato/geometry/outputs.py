@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.errors import FileError
+from sfumato.files.hdf5 import DAMAGE, find_group, is_member, open_hdf5
 from sfumato.geometry.cameras import read_poses
 from sfumato.geometry.model_folder import MAP_FILES
 from sfumato.geometry.shortlist import read_shortlists
@@ -86,27 +87,21 @@ def _is_public(path: Path) -> bool:
 
 def _is_features(path: Path) -> bool:
     """Tell whether a file is hloc's features: groups of images with keypoints, down to the first one."""
-    import h5py
-
     try:
-        with h5py.File(path, "r", locking="best-effort") as file:
+        with open_hdf5(path) as file:
             return "format" not in file.attrs and (not len(file) or _first_has_keypoints(file))
-    except (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, SystemError):
+    except DAMAGE:
         return False
 
 
 def _first_has_keypoints(group: Any) -> bool:
-    import h5py
-
     for _ in range(64):  # no name has more folders
         if "keypoints" in group:
-            return isinstance(group.get("keypoints", getlink=True), h5py.HardLink)
+            return is_member(group, "keypoints")
         name = next(iter(group), None)
-        if name is None or not isinstance(group.get(name, getlink=True), h5py.HardLink):
+        if name is None:
             return False
-        group = group[name]
-        if not isinstance(group, h5py.Group):
-            return False
+        group = find_group(group, name)
     return False
 
 

@@ -8,17 +8,14 @@ hold and numbers that are no rows are refused. Holds no descriptor of any kind.
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import FileError, InputError
-from sfumato.files.hdf5 import explain_damage, find_array, find_group, open_hdf5
+from sfumato.errors import InputError
+from sfumato.files.hdf5 import Hdf5File, find_array, find_group
 from sfumato.matching.mutual import MatchParams
 from sfumato.types.scene import Matches
 
@@ -68,7 +65,7 @@ def load_matches(path: str | os.PathLike[str]) -> "MatchFile":
     return MatchFile(path)
 
 
-class MatchFile(Mapping[tuple[str, str], Matches]):
+class MatchFile(Hdf5File, Mapping[tuple[str, str], Matches]):
     """A read-only mapping of pairs of image names to Matches, in either order of the two names.
 
     Asked for (b, a) where (a, b) is stored, it swaps the columns. ``provenance`` is what the file was made with, None
@@ -77,13 +74,7 @@ class MatchFile(Mapping[tuple[str, str], Matches]):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        if not self.path.is_file():
-            raise FileError(f"{self.path}: no such match file; check the path")
-        try:
-            self._file = open_hdf5(self.path)
-        except FileError as cause:
-            raise FileError(f"{cause}: {ADVICE}") from cause
+        super().__init__(path, "match file", ADVICE)
         try:
             with self._explain_damage():
                 self.provenance = self._read_provenance()
@@ -122,18 +113,6 @@ class MatchFile(Mapping[tuple[str, str], Matches]):
 
     def __repr__(self) -> str:
         return f"MatchFile({str(self.path)!r})"
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def __enter__(self) -> "MatchFile":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def intact_pairs(self) -> Iterator[tuple[str, str]]:
         """Yield the pairs whose lists are there and of the right length; nothing in them is read."""
@@ -222,14 +201,6 @@ class MatchFile(Mapping[tuple[str, str], Matches]):
         if attribute.dtype.kind != "S" or attribute.shape != () or attribute.dtype.itemsize > LARGEST_TABLE:
             raise InputError(f"the attribute {key} is not a text")
         return bytes(self._file.attrs[key]).decode("ascii")
-
-    @contextmanager
-    def _explain_damage(self, where: str = "") -> Iterator[None]:
-        """Say in which file and pair something went wrong."""
-        if not self._file:
-            raise FileError(f"the match file {self.path} is closed; load it again")
-        with explain_damage(f"{self.path}{where}", ADVICE):
-            yield
 
 
 def _parse(parameters: str, images: str, recipes: str) -> Provenance:

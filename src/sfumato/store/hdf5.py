@@ -10,9 +10,9 @@ import struct
 from collections.abc import Mapping
 
 from sfumato.errors import InputError
+from sfumato.files.hdf5 import SIGNATURE
 from sfumato.store.layout import FORMAT, LONGEST_TEXT, PAYLOAD, VERSION, ImageHeader, digest_names, encode_name
 
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
 SUPERBLOCK_SIZE = 48
 ALIGNMENT = 8
 UNDEFINED = 2**64 - 1

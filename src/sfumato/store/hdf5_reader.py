@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sfumato.errors import InputError
+from sfumato.files.hdf5 import SIGNATURE
 from sfumato.store import hdf5
 from sfumato.store.layout import LONGEST_TEXT
 
@@ -84,7 +85,7 @@ class Dataset:
 def read_superblock(source: FileBytes) -> int:
     """Return the address of the root group."""
     block = source.read(0, hdf5.SUPERBLOCK_SIZE, "the HDF5 superblock")
-    if not block.startswith(hdf5.SIGNATURE):
+    if not block.startswith(SIGNATURE):
         raise InputError("this is not an HDF5 file")
     version, offsets, lengths, _, base, extension, end, root = struct.unpack("<4B4Q", block[8:44])
     if (version, offsets, lengths, base, extension) != (2, 8, 8, 0, hdf5.UNDEFINED):

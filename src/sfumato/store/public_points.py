@@ -9,17 +9,14 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import FileError, InputError
-from sfumato.files.hdf5 import explain_damage, find_plain_arrays, open_hdf5
+from sfumato.errors import InputError
+from sfumato.files.hdf5 import Hdf5File, find_plain_arrays
 from sfumato.types.concealed import PublicPoints
 from sfumato.types.extractor import Extractor
 
@@ -68,17 +65,11 @@ def load_public(path: str | os.PathLike[str]) -> "PublicPointsFile":
     return PublicPointsFile(path)
 
 
-class PublicPointsFile(Mapping[str, PublicPoints]):
+class PublicPointsFile(Hdf5File, Mapping[str, PublicPoints]):
     """A read-only mapping of image names, in sorted order, to PublicPoints."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        if not self.path.is_file():
-            raise FileError(f"{self.path}: no such file of public points; check the path")
-        try:
-            self._file = open_hdf5(self.path)
-        except FileError as cause:
-            raise FileError(f"{cause}: {ADVICE}") from cause
+        super().__init__(path, "file of public points", ADVICE)
         try:
             with self._explain_damage():
                 self._arrays = find_plain_arrays(self._file, KINDS, self.path.stat().st_size)
@@ -114,18 +105,6 @@ class PublicPointsFile(Mapping[str, PublicPoints]):
     def __repr__(self) -> str:
         return f"PublicPointsFile({str(self.path)!r}, {len(self)} images)"
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def __enter__(self) -> "PublicPointsFile":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _lay_out(self, entries: list[ImageRows]) -> dict[str, tuple[int, ImageRows]]:
         starts = np.cumsum([0, *(entry.count for entry in entries)])
         rows, width = self._arrays[DESCRIPTORS].shape
@@ -135,14 +114,6 @@ class PublicPointsFile(Mapping[str, PublicPoints]):
             raise InputError("its images have another number of rows than its arrays")
         places = {entry.name: (int(start), entry) for start, entry in zip(starts[:-1], entries, strict=True)}
         return dict(sorted(places.items()))
-
-    @contextmanager
-    def _explain_damage(self, where: str = "") -> Iterator[None]:
-        """Say in which file and image something went wrong."""
-        if not self._file:
-            raise FileError(f"the file of public points {self.path} is closed; load it again")
-        with explain_damage(f"{self.path}{where}", ADVICE):
-            yield
 
 
 def _parse(raw: bytes) -> tuple[Extractor, list[ImageRows]]:

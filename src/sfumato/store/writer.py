@@ -14,6 +14,7 @@ from types import TracebackType
 
 from sfumato.errors import ArchiveError, InputError, suggest
 from sfumato.files.atomic import LockedFile, replace_file
+from sfumato.files.hdf5 import SIGNATURE
 from sfumato.store import hdf5
 from sfumato.store.archive import (
     Archive,
@@ -56,7 +57,7 @@ class Part(LockedFile):
         try:
             start = os.pread(self.fd, len(MARK), 0)
             self.is_fresh = not start
-            if not (MARK.startswith(start) or start.startswith(hdf5.SIGNATURE)):
+            if not (MARK.startswith(start) or start.startswith(SIGNATURE)):
                 raise ArchiveError(f"{path} is in the way: it is not an unfinished archive; move it away")
         except BaseException:
             self.close()
@@ -88,7 +89,7 @@ class Part(LockedFile):
                 self.remember(header.name, address, header.version)
                 yield header
             address = self.end = end
-        if not self.addresses and os.pread(self.fd, 8, 0) == hdf5.SIGNATURE:
+        if not self.addresses and os.pread(self.fd, 8, 0) == SIGNATURE:
             raise ArchiveError(f"{self.path} is in the way: an HDF5 file without an image in it; move it away")
         self._restart()
 
