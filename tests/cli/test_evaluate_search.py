@@ -67,10 +67,10 @@ def test_descriptors_of_a_network(run_sfumato, tmp_path):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--dataset", "yael"], "did you mean 'yale'"),
-        (["--dataset", "yale"], "name a file"),
+        (["--dataset", "yael"], "'yale'"),
+        (["--dataset", "yale"], "yale:"),
         (["--candidates", "five", "--dataset", "yale"], "--candidates"),
-        (["--methods", "exakt", "--dataset", "yale"], "did you mean 'exact'"),
+        (["--methods", "exakt", "--dataset", "yale"], "'exact'"),
         (["--efforts", "much"], "--efforts"),
         (["--dataset", "repatch", "nowhere"], "nowhere"),
     ],

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.auditing.runner import Results, predict, run_task
+from sfumato.auditing.runner import run_tasks
 from sfumato.auditing.subjects import choose_decoys, choose_subjects, conceal_repeatably
 from sfumato.auditing.tables import PlotFrame, PlotLine, PlotPanel, Table, draw_lines, group_by_seed, make_table
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
@@ -63,9 +63,9 @@ class DescriptorProtocol:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class SearchData:
-    """A lifted database, queries, which entry each query is another view of, and exact answers, once known.
+    """A lifted database, queries, the entry that each query is another view of, and exact answers, once known.
 
-    ``public`` (M, n): the decoys of the lifting, which anybody may know.
+    ``public`` (M, n): the decoys of the lifting, which anyone may know.
     """
 
     entries: Subspaces
@@ -102,37 +102,37 @@ def make_data(pairs: DescriptorPairs, protocol: DescriptorProtocol, decoys: Deco
         features = Features(np.zeros((len(descriptors), 4), np.float32), descriptors, pairs.extractor)
         return conceal_repeatably(features, Recipe.of(subject.recipe), decoys, seed=seed).subspaces
 
-    asked = pairs.second[rows]
-    queries = asked if protocol.kind_of_queries == "points" else lift(asked, protocol.seed + 1)
+    points = pairs.second[rows]
+    queries = points if protocol.kind_of_queries == "points" else lift(points, protocol.seed + 1)
     public = None if decoys is None else decoys.descriptors
     return SearchData(lift(pairs.first[first], protocol.seed), queries, np.searchsorted(first, rows), public)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class DescriptorSearcher:
-    """One method at one effort (None: its own). ``held`` keeps the last index built, for the next effort."""
+    """One method at one effort (None: its own). ``cache`` keeps the last index, for the next effort."""
 
     method: Method
     effort: float | None
     data: SearchData
     protocol: DescriptorProtocol
-    held: dict[str, tuple[Index, float]]
+    cache: dict[str, tuple[Index, float]]
 
     def index(self) -> tuple[Index, float]:
         """Return the index and the processor seconds it took to build."""
-        if self.method.name not in self.held:
-            self.held.clear()
+        if self.method.name not in self.cache:
+            self.cache.clear()
             start = time.process_time()
-            made = self.method.build(self.data.entries, "distance", self.protocol.seed, self.data.public)
-            self.held[self.method.name] = made, time.process_time() - start
-        return self.held[self.method.name]
+            index = self.method.build(self.data.entries, "distance", self.protocol.seed, self.data.public)
+            self.cache[self.method.name] = index, time.process_time() - start
+        return self.cache[self.method.name]
 
     def predict(self, sample: Sample) -> Prediction:
-        """Return the answers' distances, whether the point itself was found, and times: of all at once, and alone."""
+        """Return distances of answers, hits of the point itself, and times of all queries at once and one by one."""
         index, building = self.index()
         queries, few = self.data.queries, self.data.queries[: max(1, self.protocol.alone)]
-        for some in (few, few[:1]):  # what is compiled or prepared at the first search, of many or one, is not timed
-            index.search(some, K, self.effort)
+        for warm_up in (few, few[:1]):  # what is compiled or prepared at the first search, of many or one, is not timed
+            index.search(warm_up, K, self.effort)
         start, clock = time.perf_counter(), time.process_time()
         distances, ids, stats = index.search_counted(queries, K, self.effort)
         times = [time.process_time() - clock, time.perf_counter() - start]
@@ -151,15 +151,15 @@ class DescriptorSearcher:
         }
 
     def score(self, sample: Sample, prediction: Prediction) -> Figures:
-        """Return recalls, the share of points found, queries a second, and work a query."""
-        found, exact = prediction["distances"], prediction["exact"]
+        """Return recalls, the share of points found, queries per second, and work per query."""
+        distances, exact = prediction["distances"], prediction["exact"]
         limits = exact * (1 + 1e-5) + 1e-6  # an equal distance is an equal answer
         batch, wall, alone, building = prediction["times"].tolist()
         looked, compared, empty, size = prediction["counts"].tolist()
-        count, total = len(found), len(self.data.entries)
+        count, total = len(distances), len(self.data.entries)
         return {
-            "recall@1": float(np.mean(found[:, 0] <= limits[:, 0])),
-            "recall@10": float(np.mean((found <= limits[:, -1:]) & np.isfinite(found))),
+            "recall@1": float(np.mean(distances[:, 0] <= limits[:, 0])),
+            "recall@10": float(np.mean((distances <= limits[:, -1:]) & np.isfinite(distances))),
             "truth@1": float(prediction["truth"][:, 0].mean()),
             "queries a second": count / max(batch, 1e-6),
             "queries a second, wall": count / max(wall, 1e-6),
@@ -179,7 +179,7 @@ class DescriptorSearcher:
 
     def task(self, sample: Sample) -> Task:
         """Return the task of this method at this effort."""
-        told = {"recipe": self.protocol.recipe, "queries": self.protocol.kind_of_queries}
+        query = {"recipe": self.protocol.recipe, "queries": self.protocol.kind_of_queries}
         sizes = {"entries": len(self.data.entries), "asked": len(self.data.truth)}
         return Task(
             name="search-descriptors",
@@ -187,7 +187,7 @@ class DescriptorSearcher:
             predict=self.predict,
             score=self.score,
             summarise=self.summarise,
-            params={**self.method.described, "effort": self.effort, **told, **sizes},
+            params={**self.method.described, "effort": self.effort, **query, **sizes},
             seed=self.protocol.seed,
         )
 
@@ -205,18 +205,13 @@ def evaluate_descriptors(
     protocol = protocol or DescriptorProtocol()
     data = make_data(pairs, protocol, decoys)
     sample = Sample(f"{len(data.entries)} entries", digest_data(data.entries.origin, data.truth))
-    held: dict[str, tuple[Index, float]] = {}
+    cache: dict[str, tuple[Index, float]] = {}
     tasks = [
-        DescriptorSearcher(method, effort, data, protocol, held).task(sample)
+        DescriptorSearcher(method, effort, data, protocol, cache).task(sample)
         for method in choose_methods(protocol.methods, AFFINE)
         for effort in ((None,) if method.is_exact else protocol.efforts or method.efforts)
     ]
-    if overwrite:
-        for task in tasks:
-            Results(folder, task).forget(task.samples)
-    for task in progress(tasks):
-        predict(task, folder)
-    return [run_task(task, folder) for task in tasks]
+    return run_tasks(tasks, folder, progress=progress, overwrite=overwrite)
 
 
 def descriptor_search_table(records: Iterable[Record]) -> Table:
@@ -227,7 +222,7 @@ def descriptor_search_table(records: Iterable[Record]) -> Table:
 
 
 def draw_recall(records: Iterable[Record], stem: str | Path, title: str = "") -> tuple[Path, Path]:
-    """Draw queries a second, as powers of ten, over recall@1 and recall@10: up and to the right is better."""
+    """Draw queries per second, as powers of ten, over recall@1 and recall@10: up and to the right is better."""
     groups = [group for group in group_by_seed(records) if group.values("recall@1")]
     panels = []
     for score, speed in (

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often the person of a query is found: hashing against projectors, at equal numbers of candidates examined.
+"""Search of faces under changing light as linear subspaces: hashing against projectors, at equal candidate numbers.
 
-Section 5.2 and Figure 4 of the hashing paper. A sample is a split of the images; a record a method with a number of
+Section 5.2 and Figure 4 of the hashing paper. Each person has one subspace, and queries come from other images. Data is
+a file such as Extended Yale B (npz with ``image`` (N, H, W) and ``subject`` (N,)), or a folder with one folder of
+pictures per person, cropped and shrunk. A sample is a split of the images; a record is a method with a number of
 candidates. Exact search, and the projector's own nearest without comparing anything, are shown beside them.
 """
 
@@ -15,21 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.auditing.runner import Results, predict, run_task
 from sfumato.auditing.tables import PlotFrame, PlotLine, PlotPanel, Table, draw_lines, group_by_seed, make_table
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
 from sfumato.errors import FileError, InputError
-from sfumato.experiments.search.methods import LINEAR, Method, choose_methods
+from sfumato.experiments.search.methods import LINEAR, Method, choose_methods, run_by_sample
 from sfumato.images.read import list_images, read_image, to_grey
 from sfumato.search.index import Index
 from sfumato.types.concealed import Subspaces
 from sfumato.types.record import Record, Score, Value
 
-# ----------------------------------------------------------------
-# Faces under changing light as linear subspaces: one for each person, and queries from other images of them
-# Reads a file such as Extended Yale B (npz with ``image`` (N, H, W) and ``subject`` (N,)) or any folder with a folder
-# of
-# pictures for each person, cropped and shrunk. Section 5.2 of the hashing paper.
+# --- pictures of faces, and their subspaces
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -45,16 +42,16 @@ class FacePictures:
 
     @property
     def people(self) -> int:
-        """How many people there are."""
+        """Number of people."""
         return int(self.subject.max()) + 1
 
     def __repr__(self) -> str:
-        return f"Faces({len(self.pixels)} pictures of {self.people} people)"
+        return f"FacePictures({len(self.pixels)} pictures of {self.people} people)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaceSubspaceParams:
-    """How subspaces are made: ``images`` of each person drawn to span ``dim`` dimensions, queries of ``query_dims``."""
+    """Settings of subspaces: ``images`` of each person drawn to span ``dim`` dimensions, queries of ``query_dims``."""
 
     images: int = 36
     dim: int = 5
@@ -68,7 +65,7 @@ class FaceSubspaceParams:
 
 
 def read_face_pictures(place: str | Path, crop: tuple[int, int] | None = None) -> FacePictures:
-    """Read faces from an npz file, or from a folder of folders; ``crop`` (width, height) is what pictures shrink to.
+    """Read faces from an npz file, or from a folder of folders; pictures shrink to ``crop`` (width, height).
 
     Raises FileError for a file that holds no faces, InputError for pictures of different sizes and no crop.
     """
@@ -82,7 +79,7 @@ def split_faces(
     """Return one subspace for each person, and for each query dimension one query for each person, from other images.
 
     The subspace is that of the greatest singular values of the pictures, not centred: it passes through 0 (total least
-    squares, as the paper has it). Of a person with too few images, InputError.
+    squares, as the paper has it). Raises InputError for a person with too few images.
     """
     few = np.flatnonzero(np.bincount(faces.subject) < protocol.images + max(protocol.query_dims))
     if few.size:
@@ -91,8 +88,8 @@ def split_faces(
     spans, rest = [], []
     for person in range(faces.people):
         rows = rng.permutation(np.flatnonzero(faces.subject == person))
-        chosen = faces.pixels[rows[: protocol.images]].astype(np.float64)
-        spans.append(np.linalg.svd(chosen, full_matrices=False)[2][: protocol.dim])
+        pictures = faces.pixels[rows[: protocol.images]].astype(np.float64)
+        spans.append(np.linalg.svd(pictures, full_matrices=False)[2][: protocol.dim])
         rest.append(rows[protocol.images :])
     zero = np.zeros((faces.people, faces.pixels.shape[1]), np.float32)
     queries = [
@@ -142,11 +139,14 @@ def _middle(grey: NDArray[np.uint8], crop: tuple[int, int]) -> NDArray[np.uint8]
     return np.ascontiguousarray(grey[top : top + kept[1], left : left + kept[0]])
 
 
+# --- the evaluation
+
+
 METHODS = tuple(name for name in LINEAR if name != "projector kd-tree eps 0")
 """A kd-tree without tolerance finds what the flat search finds, slowly."""
 
 CANDIDATES = (1, 5, 10, 20)
-"""How many people are compared exactly; 1 leaves the choice to the hash or the embedding."""
+"""Numbers of people that are compared exactly; 1 leaves the choice to the hash or the embedding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,39 +169,39 @@ class FaceSearchProtocol:
 class FaceSearcher:
     """One method with one number of candidates (None for exact search).
 
-    ``held`` keeps the queries and the index of the last split, for the next number of candidates.
+    ``cache`` keeps the queries and the index of the last split, for the next number of candidates.
     """
 
     method: Method
     candidates: int | None
     faces: FacePictures
     protocol: FaceSearchProtocol
-    held: dict[tuple[str, str], tuple[Index, list[Subspaces]]]
+    cache: dict[tuple[str, str], tuple[Index, list[Subspaces]]]
 
     def index(self, sample: Sample) -> tuple[Index, list[Subspaces]]:
         """Return the index of a split and its queries."""
         key = self.method.name, sample.key
-        if key not in self.held:
+        if key not in self.cache:
             number = int(sample.key.removeprefix("split "))
             rng = np.random.default_rng((self.protocol.seed, number))
             entries, queries = split_faces(self.faces, self.protocol.faces, rng)
-            self.held.clear()
-            self.held[key] = self.method.build(entries, "angle", seed=number), queries
-        return self.held[key]
+            self.cache.clear()
+            self.cache[key] = self.method.build(entries, "angle", seed=number), queries
+        return self.cache[key]
 
     def predict(self, sample: Sample) -> Prediction:
-        """Return for each query dimension and person whether the person is found, and what it took."""
+        """Return the hits of each query dimension and person, and the work of the search."""
         index, queries = self.index(sample)
         effort = None if self.candidates is None else min(1.0, (self.candidates - 0.5) / self.faces.people)
-        found, counts = [], []
-        for asked in queries:
-            _, ids, stats = index.search_counted(asked, 1, effort)
-            found.append(ids[:, 0] == np.arange(len(asked)))
+        hits, counts = [], []
+        for subspaces in queries:
+            _, ids, stats = index.search_counted(subspaces, 1, effort)
+            hits.append(ids[:, 0] == np.arange(len(subspaces)))
             counts.append((stats.looked_at, stats.evaluated, stats.empty))
-        return {"found": np.array(found), "counts": np.array(counts) / self.faces.people}
+        return {"found": np.array(hits), "counts": np.array(counts) / self.faces.people}
 
     def score(self, sample: Sample, prediction: Prediction) -> Figures:
-        """Return the share of people found for each query dimension, and entries looked at and compared a query."""
+        """Return the share of people found for each query dimension, and entries looked at and compared per query."""
         dims = self.protocol.faces.query_dims
         rates = {success_name(dim): float(row.mean()) for dim, row in zip(dims, prediction["found"], strict=True)}
         looked, evaluated, empty = prediction["counts"].mean(axis=0)
@@ -255,22 +255,17 @@ def evaluate_face_search(
     Raises InputError where a person has too few images or a name is unknown, FileError if nothing can be written.
     """
     protocol = protocol or FaceSearchProtocol()
-    split_faces(faces, protocol.faces, np.random.default_rng(0))  # too few images are told before anything is measured
+    split_faces(faces, protocol.faces, np.random.default_rng(0))  # refuses too few images before anything is measured
     digest = digest_data(faces.pixels, faces.subject)
     samples = [Sample(f"split {number}", digest) for number in range(protocol.splits)]
-    held: dict[tuple[str, str], tuple[Index, list[Subspaces]]] = {}
+    cache: dict[tuple[str, str], tuple[Index, list[Subspaces]]] = {}
     searchers = [
-        FaceSearcher(method, count, faces, protocol, held)
+        FaceSearcher(method, count, faces, protocol, cache)
         for method in choose_methods(protocol.methods, LINEAR)
         for count in ((None,) if method.is_exact else protocol.candidates)
     ]
     tasks = [searcher.task(samples) for searcher in searchers]
-    if overwrite:
-        for task in tasks:
-            Results(folder, task).forget(task.samples)
-    for sample, task in progress([(sample, task) for sample in samples for task in tasks]):
-        predict(task, folder, [sample])
-    return [run_task(task, folder) for task in tasks]
+    return run_by_sample(tasks, folder, progress=progress, overwrite=overwrite)
 
 
 def face_search_table(records: Iterable[Record]) -> Table:

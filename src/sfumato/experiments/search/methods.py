@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways of searching subspaces that are compared with each other: those of the papers, and ours, by name.
-
-Knows kinds of indexes and their parameters; not what is searched, nor how well it went.
-"""
+"""Search methods that are compared with each other: those of the papers, and ours, by name."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.auditing.runner import Results, predict, run_task
+from sfumato.auditing.task import Task
 from sfumato.errors import InputError, suggest
 from sfumato.search.grassmann.index import GrassmannParams
 from sfumato.search.index import Index
 from sfumato.search.projector.index import ProjectorParams
-from sfumato.types.record import Value
+from sfumato.types.record import Record, Value
 
 SHARES = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 """Efforts of kinds whose effort is a share of the entries."""
@@ -29,10 +29,10 @@ TABLES = GrassmannParams(key_length=3, tables=20, probes=1)
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A kind of index with its parameters: ``params`` None for the kind's own. ``is_exact``: nothing to choose.
+    """A kind of index with its parameters: ``params`` None for the kind's own. ``is_exact``: it has no effort.
 
-    ``efforts``: what it is asked for where recall is weighed against speed. ``needs_points``: it is given public points
-    like those that are hidden.
+    ``efforts``: those at which recall is weighed against speed. ``needs_points``: it gets public points like the hidden
+    ones.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Method:
     needs_points: bool = False
 
     def build(self, subspaces: Any, metric: str, seed: int = 0, points: NDArray[np.float32] | None = None) -> Index:
-        """Return an index of subspaces; whatever it draws is drawn from ``seed``."""
+        """Return an index of subspaces; random choices come from ``seed``."""
         from sfumato.search.factory import build
 
         params = replace(self.params, seed=seed) if hasattr(self.params, "seed") else self.params
@@ -52,12 +52,12 @@ class Method:
         return build(subspaces, self.kind, metric, params)
 
     def limited(self, candidates: int) -> "Method":
-        """Return the method with so many entries compared exactly for a query."""
+        """Return the method with this many entries compared exactly per query."""
         return replace(self, params=replace(self.params, candidates=candidates))
 
     @property
     def described(self) -> dict[str, Value]:
-        """What decides the method, for a record."""
+        """The parameters of the method, for a record."""
         params = {} if self.params is None else asdict(self.params)
         renamed = {"points" if name == "method" else name: value for name, value in params.items() if name != "seed"}
         return {"method": self.name, "kind": self.kind, **renamed}
@@ -97,10 +97,30 @@ AFFINE: Mapping[str, Method] = {
 
 def choose_methods(names: Iterable[str], known: Mapping[str, Method]) -> list[Method]:
     """Return methods by their names, each once; InputError with a suggestion for an unknown one, and for none."""
-    wanted = list(dict.fromkeys(names))
-    for name in wanted:
+    unique = list(dict.fromkeys(names))
+    for name in unique:
         if name not in known:
             raise InputError(f"no method is called {name!r:.80}{suggest(name, known)}; there are {', '.join(known)}")
-    if not wanted:
+    if not unique:
         raise InputError(f"name at least one method of {', '.join(known)}")
-    return [known[name] for name in wanted]
+    return [known[name] for name in unique]
+
+
+def run_by_sample(
+    tasks: Sequence[Task],
+    folder: str | Path,
+    *,
+    progress: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+    overwrite: bool = False,
+) -> list[Record]:
+    """Run tasks of the same number of samples, sample by sample, so that what a sample needs is read once.
+
+    What was measured before is not measured again, unless ``overwrite`` forgets it.
+    """
+    if overwrite:
+        for task in tasks:
+            Results(folder, task).forget(task.samples)
+    steps = [(number, task) for number in range(len(tasks[0].samples)) for task in tasks] if tasks else []
+    for number, task in progress(steps):
+        predict(task, folder, [task.samples[number]])
+    return [run_task(task, folder) for task in tasks]

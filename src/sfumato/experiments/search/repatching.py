@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Photos made again from the patches of another: each patch projected on the nearest of 1,000 small subspaces.
+"""Re-patching: photos made again from the patches of another, by nearest-subspace search.
 
-Section 5.1 of the hashing paper (after Basri et al.): 16 overlapping 5 x 5 patches around each of 1,000 random pixels
-of one photo span a subspace of 4 dimensions; the photos to be made are cut into patches that do not overlap. Knows
-grey pictures as arrays.
+Section 5.1, Figures 1 and 2 of the hashing paper (after Basri et al.): 16 overlapping 5 x 5 patches around each of
+1,000 random pixels of one photo span a subspace of 4 dimensions; other photos are cut into patches that do not overlap,
+and each patch is projected on the nearest subspace. Measured are structural similarity and the entries looked at and
+compared. A sample is a photo; a record is a method with a number of candidates. Predictions hold figures, no pictures.
 """
 
 import logging
@@ -16,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.auditing.runner import Results, predict, run_task
+from sfumato.auditing.runner import Results
 from sfumato.auditing.tables import PlotFrame, PlotLine, PlotPanel, Table, draw_lines, group_by_seed, make_table
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
 from sfumato.errors import ImageError, InputError
 from sfumato.experiments.frontier.sheets import Column, draw_sheet
-from sfumato.experiments.search.methods import LINEAR, Method, choose_methods
+from sfumato.experiments.search.methods import LINEAR, Method, choose_methods, run_by_sample
 from sfumato.images.read import list_images, read_image, to_grey
 from sfumato.inversion.metrics import picture_scores
 from sfumato.search.index import Index, SearchStats
@@ -30,10 +31,12 @@ from sfumato.types.record import Record, Score, Value
 
 Floats = NDArray[np.float32]
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchDictionary:
-    """How subspaces are cut: ``pixels`` of a photo, ``shifts`` ** 2 patches of ``side`` around each, ``dim`` axes."""
+    """Settings: ``pixels`` of a photo, ``shifts`` ** 2 patches of ``side`` around each, ``dim`` axes."""
 
     pixels: int = 1000
     side: int = 5
@@ -97,34 +100,27 @@ def join_patches(patches: NDArray[np.float32], shape: tuple[int, int], side: int
 def repatch(
     grey: NDArray[np.uint8], entries: Subspaces, index: Index, side: int
 ) -> tuple[Floats, Floats, SearchStats, float]:
-    """Return the photo made again, what of the photo it stands for, what the search took, and the mean angle found.
+    """Return the photo made again, the same part of the photo, the work of the search, and the mean angle.
 
-    Black patches lie in every subspace and are not asked for; a patch for which nothing is found stays black.
+    Black patches lie in every subspace and are not searched for; a patch without an answer stays black.
     """
     patches = cut_patches(grey, side)
     lit = np.flatnonzero(np.linalg.norm(patches, axis=1) > 1e-6)
-    made = np.zeros_like(patches)
+    projected = np.zeros_like(patches)
     angles, ids, stats = index.search_counted(patches[lit], k=1)
-    found = ids[:, 0] >= 0
-    axes = entries.basis[ids[found, 0]]
-    own = patches[lit[found]]
-    made[lit[found]] = np.einsum("nk,nki->ni", np.einsum("nki,ni->nk", axes, own), axes)
-    mean_angle = float(angles[found, 0].mean()) if found.any() else 0.0
-    return join_patches(made, grey.shape, side), join_patches(patches, grey.shape, side), stats, mean_angle
+    answered = ids[:, 0] >= 0
+    axes = entries.basis[ids[answered, 0]]
+    own = patches[lit[answered]]
+    projected[lit[answered]] = np.einsum("nk,nki->ni", np.einsum("nki,ni->nk", axes, own), axes)
+    mean_angle = float(angles[answered, 0].mean()) if answered.any() else 0.0
+    return join_patches(projected, grey.shape, side), join_patches(patches, grey.shape, side), stats, mean_angle
 
 
-# ----------------------------------------------------------------
-# How well photos are made again from patch subspaces found by hashing, by projectors, and exactly
-# Section 5.1, Figures 1 and 2 of the hashing paper: structural similarity of each photo, and how many entries were
-# looked
-# at and compared to make it. A sample is a photo; a record a method with a number of candidates. Predictions hold
-# figures, never pictures.
+# --- the evaluation
 
-
-log = logging.getLogger(__name__)
 
 METHODS = tuple(name for name in LINEAR if name not in ("grassmann printed pi/6", "projector kd-tree eps 0"))
-SHOWN = 3
+SHEET_PHOTOS = 3
 """Photos on the sheet of Figure 2."""
 
 
@@ -156,14 +152,14 @@ class Repatcher:
     entries: Subspaces
     source: str
     protocol: RepatchProtocol
-    held: dict[str, Index] = field(default_factory=dict)
+    cache: dict[str, Index] = field(default_factory=dict)
 
     def make(self, path: Path) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
         """Return a photo made again, the photo, and entries looked at and compared, empty answers, and mean angle."""
-        if not self.held:
-            self.held["index"] = self.method.build(self.entries, "angle", seed=self.protocol.seed)
+        if not self.cache:
+            self.cache["index"] = self.method.build(self.entries, "angle", seed=self.protocol.seed)
         grey = to_grey(read_image(path))
-        made, truth, stats, angle = repatch(grey, self.entries, self.held["index"], self.protocol.cut.side)
+        made, truth, stats, angle = repatch(grey, self.entries, self.cache["index"], self.protocol.cut.side)
         return made, truth, np.array([stats.looked_at, stats.evaluated, stats.empty, stats.queries, angle])
 
     def predict(self, sample: Sample) -> Prediction:
@@ -172,7 +168,7 @@ class Repatcher:
         return {"ssim": np.array(picture_scores(made, truth)["ssim"]), "counts": counts}
 
     def score(self, sample: Sample, prediction: Prediction) -> Figures:
-        """Return structural similarity, and what it took: in total as in Figure 1, and the share of empty answers."""
+        """Return structural similarity, and the work: in total as in Figure 1, and the share of empty answers."""
         looked, compared, empty, queries, angle = prediction["counts"].tolist()
         figures = {"ssim": float(prediction["ssim"]), "looked at": looked, "compared": compared, "angle": angle}
         each = max(queries, 1)
@@ -221,19 +217,19 @@ class Repatcher:
 def prepare_repatch(place: str | Path, protocol: RepatchProtocol) -> list[Repatcher]:
     """Choose the photo to cut from and the photos to make again, and return a Repatcher for each method.
 
-    Where the chosen one cannot be read, or is too small or too flat, another is drawn, and that is told.
+    Where the chosen one cannot be read, or is too small or too flat, another is drawn, and the log says so.
 
     Raises ImageError where there are no photos, InputError where none can be cut.
     """
     photos = dict(list_images(place))
     rng = np.random.default_rng(protocol.seed)
     source, entries = _draw_source(photos, protocol.cut, rng)
-    chosen = dict(list(photos.items())[: protocol.photos])
+    subset = dict(list(photos.items())[: protocol.photos])
     methods = []
     for method in choose_methods(protocol.methods, LINEAR):
         fixed = method.is_exact or getattr(method.params, "method", "") == "kdtree"
         methods += [method] if fixed else [method.limited(count) for count in protocol.candidates]
-    return [Repatcher(method, chosen, entries, source, protocol) for method in methods]
+    return [Repatcher(method, subset, entries, source, protocol) for method in methods]
 
 
 def _draw_source(photos: Mapping[str, Path], cut: PatchDictionary, rng: np.random.Generator) -> tuple[str, Subspaces]:
@@ -257,14 +253,8 @@ def evaluate_repatch(
     overwrite: bool = False,
 ) -> list[Record]:
     """Make every photo again by every method; return a record for each, also kept below ``folder``."""
-    tasks = [one.task() for one in repatchers]
-    if overwrite:
-        for task in tasks:
-            Results(folder, task).forget(task.samples)
-    pairs = [(number, task) for number in range(len(tasks[0].samples)) for task in tasks] if tasks else []
-    for number, task in progress(pairs):
-        predict(task, folder, [task.samples[number]])
-    return [run_task(task, folder) for task in tasks]
+    tasks = [repatcher.task() for repatcher in repatchers]
+    return run_by_sample(tasks, folder, progress=progress, overwrite=overwrite)
 
 
 def repatching_table(records: Iterable[Record]) -> Table:
@@ -274,16 +264,16 @@ def repatching_table(records: Iterable[Record]) -> Table:
 
 
 def draw_photos(repatchers: Sequence[Repatcher], folder: str | Path, stem: str | Path) -> list[Path]:
-    """Draw Figure 1 of the paper from what is kept below ``folder``: similarity and work, photo by photo.
+    """Draw Figure 1 of the paper from the results below ``folder``: similarity and work, photo by photo.
 
     Photos are in the order of their similarity when searched by the first method.
     """
     by_method = {}
-    for one in repatchers:
-        task = one.task()
+    for repatcher in repatchers:
+        task = repatcher.task()
         scores = Results(folder, task).scores()
         known = {sample.key: scores[sample][0] for sample in task.samples if sample in scores}
-        by_method[_title(one.method)] = known
+        by_method[_title(repatcher.method)] = known
     first = next(iter(by_method.values()), {})
     order = sorted(
         (key for key in first if all(key in known for known in by_method.values())), key=lambda k: first[k]["ssim"]
@@ -303,25 +293,25 @@ def draw_photos(repatchers: Sequence[Repatcher], folder: str | Path, stem: str |
 
 
 def draw_repatched(repatchers: Sequence[Repatcher], path: str | Path) -> Path:
-    """Write a sheet like Figure 2 of the paper: photos, and what each method makes of them."""
-    shown = _readable(repatchers[0].photos.values(), repatchers[0].protocol.cut.side)
-    columns = [Column("photo", [to_grey(read_image(one)) for one in shown])]
-    for one in repatchers:
-        pictures = [np.round(255 * one.make(photo)[0]).astype(np.uint8) for photo in shown]
-        columns.append(Column(_title(one.method), pictures))
+    """Write a sheet like Figure 2 of the paper: photos, as they are and as each method makes them again."""
+    paths = _readable(repatchers[0].photos.values(), repatchers[0].protocol.cut.side)
+    columns = [Column("photo", [to_grey(read_image(path)) for path in paths])]
+    for repatcher in repatchers:
+        pictures = [np.round(255 * repatcher.make(path)[0]).astype(np.uint8) for path in paths]
+        columns.append(Column(_title(repatcher.method), pictures))
     return draw_sheet(path, columns)
 
 
 def _readable(photos: Iterable[Path], side: int) -> list[Path]:
     """Return the first photos that can be read and have a patch; the others are named in the records."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for path in photos:
         with suppress(ImageError, InputError):
             cut_patches(to_grey(read_image(path)), side)
-            found.append(path)
-        if len(found) == SHOWN:
+            paths.append(path)
+        if len(paths) == SHEET_PHOTOS:
             break
-    return found
+    return paths
 
 
 def _title(method: Method) -> str:
