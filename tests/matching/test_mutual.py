@@ -278,7 +278,7 @@ def test_points_far_from_the_origin_are_told_apart():
 
 def test_subspaces_far_from_the_origin_do_not_depend_on_the_frame():
     rng = np.random.default_rng(6)
-    far = [sfumato.Subspaces(1e4 + rng.normal(size=(300, 6)), rng.normal(size=(300, 1, 6))) for _ in range(2)]
+    far = [sfumato.Subspaces(1e4 + rng.normal(size=(300, 6)), rng.normal(size=(300, 2, 6))) for _ in range(2)]
     usual, moved = ([prepare(side.origin, side.basis) for side in far] for _ in range(2))
     moved[0].frame = Frame.of(far[0].origin[:9] + 30)
     params = MatchParams(mutual=False)
