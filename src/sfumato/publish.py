@@ -141,10 +141,10 @@ def export_clear(
             more = {"descriptors": np.ascontiguousarray(features.descriptors.T)}
             yield name, HlocImage(features.keypoints, features.image_size, more)
 
-    with new_files(folder, [FEATURES_FILE], {"the source": source.path}, overwrite=overwrite) as (parts, finished):
+    with new_files(folder, [FEATURES_FILE], {"the source": source.path}, overwrite=overwrite) as (parts, finish):
         write_features(parts[0], images(), outcome)
         if not outcome.images:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(unreadable.items())[:3])
             raise FileError(f"nothing to write to {folder}: no image of {source.path} could be read. {reasons}")
-        outcome.files = finished()
+        outcome.files = finish()
     return outcome, unreadable

@@ -115,13 +115,13 @@ def test_numbers_of_numpy_are_fine():
 def test_an_addition_that_is_interrupted_leaves_the_index_as_it_was(kind, lifted, monkeypatch):
     index = sfumato.search.build(lifted.subspaces[:200], kind)
     before = index.search(lifted.points[:50], 1)
-    added = type(index).added
+    on_add = type(index).on_add
 
     def interrupt(self, rows):
-        added(self, rows)
+        on_add(self, rows)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(type(index), "added", interrupt)
+    monkeypatch.setattr(type(index), "on_add", interrupt)
     with pytest.raises(KeyboardInterrupt):
         index.add(lifted.subspaces[200:400])
     monkeypatch.undo()

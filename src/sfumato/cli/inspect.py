@@ -59,7 +59,7 @@ def describe_gallery(path: Path, *, check: bool) -> dict[str, Any]:
         "extractor": gallery.templates.extractor.name,
         "draws": "device secret" if gallery.recipe.keyed else "operating system",
         "decoys": gallery.recipe.decoys or "none",
-        "thresholds": {one.comparison: _gallery_facts(one) for one in gallery.thresholds},
+        "thresholds": {threshold.comparison: _gallery_facts(threshold) for threshold in gallery.thresholds},
         "bytes": path.stat().st_size,
     }
     if again:

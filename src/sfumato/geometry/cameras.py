@@ -116,7 +116,7 @@ def _write_list(path: str | os.PathLike[str], rows: Mapping[str, Iterable[str]],
 
 
 def numbers(words: Iterable[str], what: str) -> tuple[float, ...]:
-    """Return words as numbers, or raise InputError naming the first that is none."""
+    """Return words as numbers, or raise InputError naming the first that is not one."""
     result = []
     for word in words:
         try:

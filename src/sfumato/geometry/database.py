@@ -63,11 +63,11 @@ def write_database(
     if shared:
         refuse_different({name: cameras[name] for name in names})
     points = {name: check_points(name, keypoints[name]) for name in names}
-    found = gathered(matches, {name: len(rows) for name, rows in points.items()})
+    rows_of = gather_rows(matches, {name: len(rows) for name, rows in points.items()})
     known = {name for name in names if trusted is True or (trusted is not False and name in trusted)}
     if shared and len(known) < len(names):
         known = set()
-    need_space(path, sum(array.nbytes for array in (*points.values(), *found.values())))
+    need_space(path, sum(array.nbytes for array in (*points.values(), *rows_of.values())))
     pycolmap = load_pycolmap()
     try:
         # Not in pycolmap's DatabaseTransaction: it ends the process if the disk is full.
@@ -75,7 +75,7 @@ def write_database(
             numbers = write_images(database, {name: cameras[name] for name in names}, known, shared=shared)
             for name, number in numbers.items():
                 database.write_keypoints(number, points[name])
-            for (name0, name1), rows in found.items():
+            for (name0, name1), rows in rows_of.items():
                 database.write_matches(numbers[name0], numbers[name1], rows)
     except RuntimeError as cause:  # what SQLite says about a full disk or a folder that cannot be written to
         raise FileError(f"cannot write {path}, is the disk full? ({cause}) Free space or choose another") from cause
@@ -119,13 +119,13 @@ def check_points(name: str, keypoints: Any) -> NDArray[np.float32]:
     return np.ascontiguousarray(places + np.float32(PIXEL_CENTRE), np.float32)
 
 
-def gathered(matches: Mapping[Pair, Matches], counts: Mapping[str, int]) -> dict[Pair, Rows]:
+def gather_rows(matches: Mapping[Pair, Matches], counts: Mapping[str, int]) -> dict[Pair, Rows]:
     """Return the matched rows of each pair once, the earlier name first.
 
     Names in hloc's spelling, with - for /, are recognised. Pairs of an image with itself are left out, which is logged.
     """
     real = real_names(matches, counts)
-    found: dict[Pair, Rows] = {}
+    rows_of: dict[Pair, Rows] = {}
     selves = 0
     for pair in matches:
         name0, name1 = (real[name] for name in pair)
@@ -135,11 +135,11 @@ def gathered(matches: Mapping[Pair, Matches], counts: Mapping[str, int]) -> dict
         rows = check_rows((name0, name1), matches[pair], (counts[name0], counts[name1]))
         if name1 < name0:
             name0, name1, rows = name1, name0, np.ascontiguousarray(rows[:, ::-1])
-        before = found.get((name0, name1))
-        found[name0, name1] = rows if before is None else np.unique(np.concatenate([before, rows]), axis=0)
+        before = rows_of.get((name0, name1))
+        rows_of[name0, name1] = rows if before is None else np.unique(np.concatenate([before, rows]), axis=0)
     if selves:
         log.warning("%d pairs of an image with itself were left out", selves)
-    return found
+    return rows_of
 
 
 def real_names(pairs: Iterable[Pair], known: Collection[str]) -> dict[str, str]:

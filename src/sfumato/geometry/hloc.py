@@ -102,13 +102,13 @@ def _export(
     files = [FEATURES_FILE] if matches is None else [FEATURES_FILE, MATCHES_FILE, PAIRS_FILE]
     images = ((name, _image(archive[name], with_subspaces)) for name in progress(names))
     inputs = {"the archive": archive.path, "the match file": None if matches is None else matches.path}
-    with new_files(folder, files, inputs, overwrite=overwrite) as (parts, finished):
+    with new_files(folder, files, inputs, overwrite=overwrite) as (parts, finish):
         write_features(parts[0], images, outcome)
         if matches is not None:
             sizes = {name: archive.header(name).count for name in names}
             _write_matches(parts[1], pairs, matches, sizes, outcome)
             _write_pairs(parts[2], [pair for pair, _ in pairs])
-        outcome.files = finished()
+        outcome.files = finish()
     return outcome
 
 
@@ -185,14 +185,14 @@ def new_files(
         refuse_existing(target, KINDS[target.name], inputs, overwrite=overwrite)
     parts = [target.with_name(f"{target.name}.{os.getpid()}.part") for target in targets]
 
-    def finished() -> list[Path]:
+    def finish() -> list[Path]:
         for part, target in zip(parts, targets, strict=True):
             os.replace(part, target)
         return targets
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        yield parts, finished
+        yield parts, finish
     except SfumatoError:
         raise
     except OSError as cause:

@@ -84,11 +84,11 @@ class ExactIndex(Index):
             )
         return *merge_answers(parts, k), (looked_at, evaluated)
 
-    def added(self, rows: range) -> None:
+    def on_add(self, rows: range) -> None:
         """Forget what was prepared: segments may have been merged."""
         self._prepared = {}
 
-    def removed(self, rows: Ints) -> None:
+    def on_remove(self, rows: Ints) -> None:
         """Forget what was prepared with entries that are gone."""
         self._prepared = {}
 

@@ -142,18 +142,18 @@ class Index(ABC):
         before, own = self.entries.state(), dict(vars(self))
         try:
             new, rows = self.entries.add(blocks, ids)
-            self.added(rows)
+            self.on_add(rows)
         except BaseException:
             self.entries.go_back(before)
             vars(self).update(own)
-            self.undone()
+            self.on_undo()
             raise
         return new
 
     def remove(self, ids: ArrayLike) -> int:
         """Take out entries by their ids and return how many were there."""
         rows = self.entries.remove(ids)
-        self.removed(rows)
+        self.on_remove(rows)
         return len(rows)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -200,13 +200,13 @@ class Index(ABC):
     def propose(self, block: Block, k: int, effort: float | None) -> Candidates:
         """Return the pairs of queries and rows that are worth comparing exactly."""
 
-    def added(self, rows: range) -> None:  # noqa: B027 (most kinds have nothing to note)
+    def on_add(self, rows: range) -> None:  # noqa: B027 (most kinds have nothing to note)
         """Take note of entries that were added."""
 
-    def undone(self) -> None:  # noqa: B027
+    def on_undo(self) -> None:  # noqa: B027
         """Forget entries that were not added after all; attributes are by then what they were."""
 
-    def removed(self, rows: Ints) -> None:  # noqa: B027
+    def on_remove(self, rows: Ints) -> None:  # noqa: B027
         """Take note of entries that were removed."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:

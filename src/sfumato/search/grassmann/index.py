@@ -155,14 +155,14 @@ class GrassmannIndex(Index):
         n = entries.dim + (metric == "distance")
         hasher = Hasher.draw(params.hash_rule(), (params.tables, key_length), sample, n, rng)
         index = cls(entries, metric, params, hasher, chart)
-        index.added(range(entries.total))
+        index.on_add(range(entries.total))
         return index
 
     def linear(self, origin: NDArray[np.float32], basis: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return bases of the linear subspaces that stand for these: themselves, or their spans one dimension up."""
         return self.chart.lift(origin, basis) if self.metric == "distance" else basis
 
-    def added(self, rows: range) -> None:
+    def on_add(self, rows: range) -> None:
         """Put new rows in tables of their own; small tables are merged with those before, so they stay few."""
         start, layers = rows.start, list(self.layers)
         while layers and len(layers[-1]) <= 2 * (rows.stop - start):

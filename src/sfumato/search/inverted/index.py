@@ -111,7 +111,7 @@ class InvertedIndex(Index):
         sample = np.concatenate([np.zeros((0, entries.dim), np.float32), *_directions(blocks, linear, middle)])
         axes = Axes.of(sample if points is None else points, linear=linear)
         index = cls(entries, metric, params, centres, axes, [])
-        index.added(range(entries.total))
+        index.on_add(range(entries.total))
         return index
 
     def saved_params(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class InvertedIndex(Index):
         params = self.params
         return {"cells": params.cells, "filed": params.filed, "seed": params.seed, "threads": params.threads}
 
-    def added(self, rows: range) -> None:
+    def on_add(self, rows: range) -> None:
         """Make lists and codes of new entries; small neighbouring parts are merged, so parts stay few."""
         per_entry = min(self.params.filed, len(self.centres))
         parts = list(self.parts)
@@ -135,11 +135,11 @@ class InvertedIndex(Index):
                     last = parts.pop()
                     parts.append(parts.pop().joined(last))
         self.parts = parts
-        self._exact.added(rows)
+        self._exact.on_add(rows)
 
-    def removed(self, rows: Ints) -> None:
+    def on_remove(self, rows: Ints) -> None:
         """Tell the exact index, which serves effort 1; other searches skip removed entries."""
-        self._exact.removed(rows)
+        self._exact.on_remove(rows)
 
     def probes(self, block: Block, effort: float | None) -> NDArray[np.int32]:
         """Return the cells (Q, P) whose lists are scanned, nearest first."""

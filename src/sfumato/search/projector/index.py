@@ -248,10 +248,10 @@ class ProjectorIndex(Index):
         sketch = Sketch.draw(length, size, np.random.default_rng((params.seed, STREAM))) if length else None
         centred = params.method != "kdtree"
         index = cls(entries, metric, params, ProjectorPoints.fit(parts, entries.dim, chart, sketch, centred=centred))
-        index.added(range(entries.total))
+        index.on_add(range(entries.total))
         return index
 
-    def added(self, rows: range) -> None:
+    def on_add(self, rows: range) -> None:
         """Embed new rows; the first ones all at once, for what is learned from them."""
         embedded = []
         for part in self.entries.segments:
@@ -262,7 +262,7 @@ class ProjectorIndex(Index):
         if embedded:
             self.points.add(np.concatenate(embedded))
 
-    def undone(self) -> None:
+    def on_undo(self) -> None:
         """Index the points of the entries again, without those that were not added after all."""
         points = self.points.points()[: self.entries.total]
         self.points = self._no_points()
