@@ -45,7 +45,9 @@ def signature(value: object) -> str:
 
 def describe(name: str, value: object) -> Iterator[str]:
     """One line for a name, and one for each public member of a class of ours."""
-    if not inspect.isclass(value):
+    if not callable(value):
+        yield f"{name} {type(value).__name__}"
+    elif not inspect.isclass(value):
         yield f"{name} {'function' if inspect.isroutine(value) else 'value'} {signature(value)}"
     elif issubclass(value, Exception):
         bases = ", ".join(base.__name__ for base in value.__bases__)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.attacks.run import companions_from_archive, companions_from_matches, companions_from_model
+from sfumato.attacks.companions import companions_from_archive, companions_from_matches, companions_from_model
 from sfumato.errors import InputError
 from sfumato.types.scene import Matches
 

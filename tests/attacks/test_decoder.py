@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from sfumato.attacks.encoded import load_decoder, recover_decoder
-from sfumato.attacks.knowledge import Knowledge, run_attack
-from sfumato.attacks.registry import ATTACKS
+from sfumato.attacks.knowledge import Knowledge
+from sfumato.attacks.registry import ATTACKS, run_attack
 from sfumato.attacks.run import score_recovery
 from sfumato.concealment.lifting import conceal
 from sfumato.errors import EvaluationOnlyWarning, FileError, InputError

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.attacks.encoded import as_lifted, back_map, carried_back, encoded
-from sfumato.attacks.knowledge import Companions, Knowledge, run_attack
+from sfumato.attacks.encoded import as_lifted, back_map, carry_back, encode_knowledge
+from sfumato.attacks.knowledge import Companions, Knowledge
 from sfumato.attacks.liftings.decoys import share_found
-from sfumato.attacks.registry import ATTACKS, applicable
+from sfumato.attacks.registry import ATTACKS, applicable_attacks, run_attack
 from sfumato.attacks.run import Materials, attack_archive, score_recovery
 from sfumato.concealment.resolve import resolve
 from sfumato.errors import InputError
@@ -42,7 +42,7 @@ def test_decoys_are_found_and_stripped_there(sift, hidden, known):
     there = as_lifted(hidden)
     assert str(there.recipe) == "sub-hybrid-2"
     assert there.extractor.name == "compress-sift"
-    assert share_found(there, encoded(known).decoys) == 1.0
+    assert share_found(there, encode_knowledge(known).decoys) == 1.0
     found = run_attack(ATTACKS["decoys"], hidden, known)
     distances = np.linalg.norm(found.inside - known.encoder(sift.descriptors), axis=1)
     assert np.median(distances) < 0.4
@@ -52,7 +52,7 @@ def test_decoys_are_found_and_stripped_there(sift, hidden, known):
 def test_least_squares_undo_components_alone_as_far_as_they_go(sift, decoys):
     hidden = sfumato.conceal(sift, "compress-96")
     known = Knowledge(public=decoys.descriptors[::8], encoder=resolve(hidden.recipe))
-    assert "regression" in applicable(hidden, known)
+    assert "regression" in applicable_attacks(hidden, known)
     found = run_attack(ATTACKS["regression"], hidden, known)
     assert score_recovery(found, sift.descriptors)["within 0.3"] > 0.9
     assert found.inside is None  # nothing was lifted
@@ -66,12 +66,12 @@ def test_least_squares_undo_components_alone_as_far_as_they_go(sift, decoys):
 def test_a_decoder_of_the_encoder_alone_is_used_where_there_is_one(hidden, known):
     there = run_attack(ATTACKS["nearest-sphere"], hidden, known)
     oracle = Knowledge(encoder=known.encoder, point_decoder=lambda points: np.ones((len(points), 128)))
-    assert (carried_back(there, oracle).descriptors == 1).all()
+    assert (carry_back(there, oracle).descriptors == 1).all()
     assert back_map(known) is back_map(known)  # learned once
     with pytest.raises(InputError, match="needs public descriptors and the encoder"):
         back_map(Knowledge(encoder=known.encoder))
     with pytest.raises(InputError, match="needs the encoder"):
-        encoded(Knowledge(public=known.public))
+        encode_knowledge(Knowledge(public=known.public))
     with pytest.raises(InputError, match="no lifting"):
         as_lifted(sfumato.conceal(sfumato.Features(np.zeros((2, 4)), np.eye(2, 128)), "compress-48"))
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.attacks.knowledge import Attack, Companions, Knowledge, KnownPairs, Recovered, fallback, run_attack
+from sfumato.attacks.knowledge import Companions, Knowledge, KnownPairs, Recovery, fallback
+from sfumato.attacks.registry import Attack, run_attack
 from sfumato.errors import InputError
 
 
@@ -34,7 +35,7 @@ def test_known_names_what_is_given(hidden):
 
 def test_reprs_show_shapes_and_no_values(hidden):
     others = Companions(rows=np.array([0, 0]), subspaces=hidden.subspaces[:2])
-    guess = Recovered(np.full((1, 2), 0.123), np.ones(1))
+    guess = Recovery(np.full((1, 2), 0.123), np.ones(1))
     for value in (Knowledge(public=np.full((3, 8), 0.123), releases=others), others, guess):
         assert "0.12" not in repr(value)
     assert repr(Knowledge(public=np.ones((3, 8)))) == "Knowledge(public 3)"
@@ -70,7 +71,7 @@ def test_an_attack_says_what_it_needs(hidden):
     attack = Attack("x", ("public", "clear"), "much", echo)
     with pytest.raises(InputError, match=r"public descriptors of other photos.*oracle"):
         run_attack(attack, hidden, Knowledge())
-    with pytest.raises(InputError, match="knowledge"):
+    with pytest.raises(InputError, match="Knowledge"):
         Attack("x", ("crystal ball",), "much", echo)
 
 
@@ -123,7 +124,7 @@ def test_no_features_give_no_guesses(hidden):
 
 
 def test_an_attack_that_returns_other_rows_is_refused(hidden):
-    lazy = Attack("x", (), "nothing", lambda features, knowledge: Recovered(np.zeros((1, 8)), np.zeros(1)))
+    lazy = Attack("x", (), "nothing", lambda features, knowledge: Recovery(np.zeros((1, 8)), np.zeros(1)))
     with pytest.raises(InputError, match="returned"):
         run_attack(lazy, hidden, Knowledge())
 
@@ -133,20 +134,20 @@ def test_the_fallback_is_the_origin_of_unit_norm(hidden):
     assert np.allclose(np.linalg.norm(guess.descriptors, axis=1), 1, atol=1e-6)
     assert (guess.confidence == 0).all()
     with pytest.raises(InputError, match="0 to 1"):
-        Recovered(np.zeros((1, 2)), np.array([1.5]))
+        Recovery(np.zeros((1, 2)), np.array([1.5]))
 
 
 def test_behind_an_encoder_the_clear_dimension_is_that_of_what_is_known(hidden):
     encoded = sfumato.ConcealedFeatures(np.zeros((5, 4)), hidden.subspaces, "ninja:x@0123456789ab+random-2")
     known = Knowledge(public=np.ones((3, 6)), clear=np.ones((5, 6)), encoder=lambda rows: rows)
-    known.fits(encoded)
+    known.check(encoded)
     assert known.clear_dim(encoded) == 6
     assert known.known == ("public", "clear", "encoder")
     with pytest.raises(InputError, match="public has 7 dimensions, the concealed descriptors 6"):
-        Knowledge(public=np.ones((3, 7)), clear=np.ones((5, 6))).fits(encoded)
+        Knowledge(public=np.ones((3, 7)), clear=np.ones((5, 6))).check(encoded)
     with pytest.raises(InputError, match="function"):
         Knowledge(encoder=3)
-    guess = Attack("x", (), "", lambda features, knowledge: Recovered(np.ones((5, 6)), np.ones(5)), ("encoder",))
+    guess = Attack("x", (), "", lambda features, knowledge: Recovery(np.ones((5, 6)), np.ones(5)), encoded=("encoder",))
     assert run_attack(guess, encoded, known).descriptors.shape == (5, 6)
     with pytest.raises(InputError, match="the encoder that was used"):
         run_attack(guess, encoded, Knowledge())
@@ -159,6 +160,6 @@ def test_attacks_say_whether_they_are_for_encoded_features(hidden):
     with pytest.raises(InputError, match="went"):
         run_attack(Attack("x", (), "", echo), encoded, Knowledge())
     with pytest.raises(InputError, match="through"):
-        run_attack(Attack("x", (), "", echo, (), only_encoded=True), hidden, Knowledge())
-    with pytest.raises(InputError, match="knowledge"):
-        Attack("x", (), "", echo, ("crystal ball",))
+        run_attack(Attack("x", (), "", echo, encoded=(), only_encoded=True), hidden, Knowledge())
+    with pytest.raises(InputError, match="Knowledge"):
+        Attack("x", (), "", echo, encoded=("crystal ball",))

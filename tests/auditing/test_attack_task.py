@@ -4,7 +4,8 @@
 import numpy as np
 import pytest
 
-from sfumato.auditing.attack_task import KNOWN_PAIRS, Case, Intruder, decode_picture
+from sfumato.attacks.registry import attack_ids
+from sfumato.auditing.attack_task import KNOWN_PAIRS, AttackData, AttackTask, decode_picture
 from sfumato.auditing.subjects import ClearFeatures, Subject, settled
 from sfumato.auditing.task import Sample
 from sfumato.auditing.toolbox import Tools
@@ -18,11 +19,10 @@ LOCAL = LocalParams(max_features=60)
 @pytest.fixture
 def intrude(small_photos, make_painter):
     def make(recipe, attack, painter=None):
-        case = Case(
-            Subject(Recipe.of(recipe), "p-to-s", None if recipe == "raw" else 3), attack, painter or make_painter()
-        )
+        subject = Subject(Recipe.of(recipe), "p-to-s", None if recipe == "raw" else 3)
         clear = ClearFeatures(lambda path: extract(path, LOCAL))
-        return Intruder(case, small_photos, clear, Tools(decoys=load_decoys()), extractor_of(LOCAL))
+        data = AttackData(small_photos, [], clear, Tools(decoys=load_decoys()), extractor_of(LOCAL))
+        return AttackTask(subject, attack_ids()[attack], painter or make_painter(), data)
 
     return make
 
@@ -52,7 +52,7 @@ def test_the_attacker_gets_what_the_attack_needs_and_nothing_else(intrude, monke
 
 def test_the_second_release_is_another_one(intrude):
     one = intrude("sub-hybrid-2", "intersection")
-    features = one._clear[one.photos["coffee.png"]]
+    features = one.data.clear[one.data.photos["coffee.png"]]
     first, second = (one._concealed(features, further).subspaces for further in (0, 1_000_003))
     assert not np.allclose(first.origin, second.origin)
 
@@ -69,7 +69,7 @@ def test_keypoints_alone_show_no_descriptor(intrude, make_painter, monkeypatch):
     one, other = (
         intrude(recipe, "keypoints", make_painter(architecture="keypoints")) for recipe in ("raw", "random-2")
     )
-    monkeypatch.setattr(Intruder, "_concealed", lambda *_: pytest.fail("nothing released is looked at"))
+    monkeypatch.setattr(AttackTask, "_concealed", lambda *_: pytest.fail("nothing released is looked at"))
     seen, again = one.predict(SAMPLE), other.predict(SAMPLE)
     np.testing.assert_array_equal(seen["picture"], again["picture"])
     assert not seen["distances"].size

@@ -47,7 +47,7 @@ def test_missing_files_and_twins_are_refused(tmp_path):
     with pytest.raises(FileError, match="cannot be read"):
         read_frontier(tmp_path / "none.json")
     write_frontier(tmp_path / "x.json", [GOOD, GOOD])
-    with pytest.raises(FileError, match="twice"):
+    with pytest.raises(FileError, match="two points"):
         read_frontier(tmp_path / "x.json")
 
 

@@ -2,21 +2,24 @@
 """Every attack on every recipe: what is planned, measured, kept and told."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import sfumato
 from sfumato.attacks.registry import ATTACKS
-from sfumato.auditing.leakage import LeakageProtocol, evaluate_leakage, leakage_table, plan_leakage
+from sfumato.auditing.leakage import LeakageProtocol, evaluate_leakage, leakage_table, plan_leakage, with_facts
 from sfumato.auditing.toolbox import Tools
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.encoder import save_encoder
 from sfumato.concealment.resolve import resolve
 from sfumato.errors import DecoyError, InputError
 from sfumato.features.local import LocalParams
+from sfumato.report.page import FACTS
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
+from sfumato.types.record import Record
 
 LOCAL = LocalParams(max_features=60)
 
@@ -31,7 +34,7 @@ def score(record, name):
 
 @pytest.fixture(scope="module")
 def tools(make_painter):
-    return Tools(painters=[make_painter(), make_painter("sub-hybrid-2", dim=384)])
+    return Tools(inverters=[make_painter(), make_painter("sub-hybrid-2", dim=384)])
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +69,7 @@ def test_the_scale_runs_from_the_floor_to_the_clear_descriptors(measured):
 
 def test_what_is_finished_is_not_done_again(measured, monkeypatch):
     works, folder, records = measured
-    monkeypatch.setattr(type(works.made[0].intruder), "predict", lambda *_: pytest.fail("done again"))
+    monkeypatch.setattr(type(works.tasks[0]), "predict", lambda *_: pytest.fail("done again"))
     assert [one.to_json() for one in evaluate_leakage(works, folder)] == [one.to_json() for one in records]
 
 
@@ -77,9 +80,9 @@ def test_only_a_changed_photo_is_attacked_again(measured, tools, small_photos, t
     shutil.copy(small_photos["coffee.png"], changed["chelsea.png"])
     wanted = protocol("raw", "random-2", "sub-hybrid-2", attacks=("vertex", "nearest", "intersection"))
     again, seen = plan_leakage(changed, wanted, tools), []
-    for work in again.made:
-        predict = work.intruder.predict
-        work.intruder.predict = lambda sample, predict=predict: seen.append(sample.key) or predict(sample)
+    for task in again.tasks:
+        predict = task.predict
+        task.predict = lambda sample, predict=predict: seen.append(sample.key) or predict(sample)
     evaluate_leakage(again, folder)
     assert set(seen) == {"chelsea.png"}
 
@@ -94,13 +97,13 @@ def test_direct_inversion_has_its_own_floor(tools, small_photos, tmp_path):
 
 def test_all_means_what_the_tools_allow(tools, small_photos):
     works = plan_leakage(small_photos, protocol("sub-hybrid-2", attacks=()), tools)
-    told = {work.intruder.case.attack for work in works.made}
+    told = {task.attack.label for task in works.tasks}
     assert told >= {"vertex", "nearest", "oracle", "decoys", "intersection", "direct"}
     assert told.isdisjoint({"reveal", "tracks", "decoder"})
     asked = plan_leakage(small_photos, protocol("random-2", "sub-hybrid-2", attacks=("vertex+decoys",)), tools)
-    assert [str(work.intruder.case.subject.recipe) for work in asked.made] == ["raw", "raw", "sub-hybrid-2"]
+    assert [str(task.subject.recipe) for task in asked.tasks] == ["raw", "raw", "sub-hybrid-2"]
     known = plan_leakage(small_photos, protocol("random-2", attacks=()), tools)
-    assert "decoys" not in {work.intruder.case.attack for work in known.made}
+    assert "decoys" not in {task.attack.label for task in known.tasks}
 
 
 def test_what_is_missing_is_told(tools, small_photos, make_painter):
@@ -120,9 +123,9 @@ def test_what_is_missing_is_told(tools, small_photos, make_painter):
 def test_decoys_and_public_descriptors_must_be_of_the_same_kind(small_photos, make_painter):
     other = Decoys(np.eye(64, 128, dtype=np.float32), Extractor("superpoint"), parts=1)
     with pytest.raises(InputError, match="superpoint"):
-        plan_leakage(small_photos, protocol("random-2"), Tools(painters=[make_painter()], public=other))
+        plan_leakage(small_photos, protocol("random-2"), Tools(inverters=[make_painter()], public=other))
     with pytest.raises(DecoyError, match="superpoint"):
-        plan_leakage(small_photos, protocol("sub-hybrid-2"), Tools(painters=[make_painter()], decoys=other))
+        plan_leakage(small_photos, protocol("sub-hybrid-2"), Tools(inverters=[make_painter()], decoys=other))
 
 
 def test_a_table_for_people(measured):
@@ -139,10 +142,10 @@ def test_encoded_features_are_attacked_in_all_ways_that_are_for_them(
     recipe = str(resolve(f"ninja:{tmp_path / 'n.safetensors'}").recipe)
     public = Decoys(sfumato.load_decoys().descriptors[:500], Extractor("sift"), parts=1)
     decoders = {("sift", Recipe.of(recipe).identity): ("digest", lambda subspaces: subspaces.origin)}
-    tools = Tools(painters=[make_painter(), make_painter(recipe)], public=public, decoders=decoders)
+    tools = Tools(inverters=[make_painter(), make_painter(recipe)], public=public, decoders=decoders)
     wanted = protocol(f"ninja:{tmp_path / 'n.safetensors'}", attacks=())
     works = plan_leakage(small_photos, wanted, tools)
-    told = [work.intruder.case.attack for work in works.made][2:]
+    told = [task.attack.label for task in works.tasks][2:]
     assert told == [
         "nearest", "nearest-base", "oracle", "oracle-base", "oracle-encoded", "decoder", "regression",
         "direct", "floor",
@@ -158,15 +161,37 @@ def test_encoded_features_are_attacked_in_all_ways_that_are_for_them(
     mixed = plan_leakage(
         small_photos, protocol("random-2", f"ninja:{tmp_path / 'n.safetensors'}", attacks=("vertex", "nearest")), tools
     )
-    pairs = [(str(w.intruder.case.subject.recipe).split("@")[0], w.intruder.case.attack) for w in mixed.made[2:]]
+    pairs = [(str(w.subject.recipe).split("@")[0], w.attack.label) for w in mixed.tasks[2:]]
     assert pairs == [("random-2", "vertex"), ("random-2", "nearest"), ("ninja:n", "nearest")]
 
 
 def test_readings_of_a_seal_are_painted_by_both_inverters(small_photos, make_painter, tmp_path):
-    tools = Tools(painters=[make_painter(), make_painter("sealed-64:0.9")], public=sfumato.load_decoys())
+    tools = Tools(inverters=[make_painter(), make_painter("sealed-64:0.9")], public=sfumato.load_decoys())
     wanted = protocol("sealed-64:0.9", attacks=("told-alignment",))
     records = evaluate_leakage(plan_leakage(small_photos, wanted, tools), tmp_path)
     told = [(one.params["attack"], one.params["inverter"]) for one in records if one.params["recipe"] != "raw"]
     trained = "inverter trained on it"
     assert told == [("told-alignment", "patch"), ("told-alignment", trained), ("floor", trained)]
     assert all(score(one, "leakage") is not None and not one.dropped for one in records)
+
+
+def test_records_of_older_versions_are_completed(measured):
+    old = [
+        replace(one, params={name: value for name, value in one.params.items() if name not in FACTS})
+        for one in measured[2]
+    ]
+    assert all("counts" not in one.params for one in old)
+    assert [with_facts(one) for one in old] == measured[2]
+    assert with_facts(measured[2][0]) is measured[2][0]
+
+
+def test_a_finished_record_without_facts_gets_them_and_keeps_its_figures(measured, tmp_path):
+    works, folder, records = measured
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    for path in copy.rglob("records/*.json"):
+        record = Record.from_json(path.read_text())
+        params = {name: value for name, value in record.params.items() if name not in FACTS}
+        path.write_text(replace(record, params=params, commit="old").to_json())
+    for old, new in zip(records, evaluate_leakage(works, copy), strict=True):
+        assert (new.params, new.scores) == (old.params, old.scores)
+        assert new.commit == "old" or new.params["role"] == "scale"

@@ -11,7 +11,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from sfumato.auditing import leakage
-from sfumato.auditing.leakage import LeakageProtocol, Order, count_workers, evaluate_on, free_bytes, measure_photo
+from sfumato.auditing.leakage import LeakageJob, LeakageProtocol, count_workers, evaluate_leakage, free_bytes
 from sfumato.auditing.runner import Results
 from sfumato.auditing.toolbox import Toolbox
 from sfumato.concealment.decoy_file import save_decoys
@@ -33,7 +33,7 @@ def public_file(small_photos, tmp_path_factory):
 def order(small_photos, public_file):
     attacks = ("nearest", "clusters", "density")
     protocol = LeakageProtocol(recipes=("raw", "random-2"), attacks=attacks, local=LocalParams(max_features=40))
-    return Order(photos=tuple(small_photos.items()), protocol=protocol, toolbox=Toolbox(public=public_file))
+    return LeakageJob(photos=tuple(small_photos.items()), protocol=protocol, toolbox=Toolbox(public=public_file))
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def in_this_process(monkeypatch):
     monkeypatch.setattr("os.environ", dict(os.environ))
     yield
     limit_threads(10**6)
-    leakage._opened.cache_clear()
+    leakage._plan_in_worker.cache_clear()
 
 
 def kept(folder):
@@ -68,8 +68,8 @@ def test_the_same_on_any_number_of_workers(order, tmp_path):
 
     works = order.plan()
     with threadpool_limits(1):  # as workers are: sums on several threads differ in their last bits
-        alone = evaluate_on(1, order, works, tmp_path / "1", progress=progress)
-    shared = evaluate_on(2, order, works, tmp_path / "2", progress=progress)
+        alone = evaluate_leakage(works, tmp_path / "1", workers=1, progress=progress)
+    shared = evaluate_leakage(works, tmp_path / "2", workers=2, progress=progress)
     assert told(shared) == told(alone)
     assert kept(tmp_path / "2") == kept(tmp_path / "1")
     assert len(kept(tmp_path / "1")) == 18
@@ -79,7 +79,7 @@ def test_the_same_on_any_number_of_workers(order, tmp_path):
 
 
 def test_a_worker_that_dies(order, tmp_path, in_this_process, monkeypatch):
-    work, calls = leakage.measure_photo, []
+    work, calls = leakage._measure_photo, []
 
     def dying(*arguments):
         calls.append(arguments)
@@ -87,29 +87,29 @@ def test_a_worker_that_dies(order, tmp_path, in_this_process, monkeypatch):
             raise BrokenProcessPool("killed")
         return work(*arguments)
 
-    monkeypatch.setattr(leakage, "measure_photo", dying)
+    monkeypatch.setattr(leakage, "_measure_photo", dying)
     works = order.plan()
     with pytest.raises(WorkerError, match="died"):
-        evaluate_on(2, order, works, tmp_path)
+        evaluate_leakage(works, tmp_path, workers=2)
     done = len(kept(tmp_path))
     assert 0 < done < 18
-    monkeypatch.setattr(leakage, "measure_photo", work)
+    monkeypatch.setattr(leakage, "_measure_photo", work)
     predicted = []
-    intruder = type(works.made[0].intruder)
-    predict = intruder.predict
-    monkeypatch.setattr(intruder, "predict", lambda self, one: predicted.append(one) or predict(self, one))
-    assert not any(record.dropped for record in evaluate_on(2, order, works, tmp_path))
+    kind = type(works.tasks[0])
+    predict = kind.predict
+    monkeypatch.setattr(kind, "predict", lambda self, one: predicted.append(one) or predict(self, one))
+    assert not any(record.dropped for record in evaluate_leakage(works, tmp_path, workers=2))
     assert len(predicted) == 18 - done
-    assert all(set(works.samples) == set(Results(tmp_path, work.task()).scores()) for work in works.made)
+    assert all(set(works.samples) == set(Results(tmp_path, task.task()).scores()) for task in works.tasks)
 
 
 def test_the_work_is_what_was_planned(order, in_this_process, tmp_path):
-    digest = order.plan().made[0].task().settings_digest
+    digest = order.plan().tasks[0].task().settings_digest
     with pytest.raises(InputError, match="coffee"):
-        measure_photo(order, str(tmp_path), 1, ("coffee.png", "0" * 32), (digest,))
+        leakage._measure_photo(order, str(tmp_path), 1, ("coffee.png", "0" * 32), (digest,))
     named = next((one.key, one.digest) for one in order.plan().samples)
     with pytest.raises(InputError, match="changed"):
-        measure_photo(order, str(tmp_path), 1, named, ("0" * 16,))
+        leakage._measure_photo(order, str(tmp_path), 1, named, ("0" * 16,))
     assert thread_count(None) == 1
     assert os.environ["OMP_NUM_THREADS"] == "1"
 

@@ -197,7 +197,7 @@ def test_sequences_give_pairs_of_the_first_image(tmp_path):
 
 
 def test_an_unknown_word_for_parts_is_told():
-    with pytest.raises(InputError, match="did you mean 'expected'"):
+    with pytest.raises(InputError, match="mean 'expected'"):
         HomographyProtocol(parts="expect")
 
 

@@ -5,21 +5,21 @@ import cv2
 import numpy as np
 import pytest
 
-from sfumato.auditing.photos import ReadyParams, encode, make_ready, reduce_image, short_name
+from sfumato.auditing.photos import PhotoParams, encode, prepare_photos, reduce_image, short_name
 from sfumato.errors import ImageError
 from sfumato.features.local import LocalParams
 from sfumato.images.homography import warp_points
 from sfumato.images.read import read_image
 from sfumato.types.clear import Image
 
-PARAMS = ReadyParams(side=120, local=LocalParams(max_features=60))
+PARAMS = PhotoParams(side=120, local=LocalParams(max_features=60))
 
 
 def test_broken_and_featureless_photos_are_named(small_photos, tmp_path):
     (tmp_path / "torn.jpg").write_bytes(b"\xff\xd8\xff no photo")
     cv2.imwrite(str(tmp_path / "dot.png"), np.zeros((5, 90), np.uint8))
     given = {**small_photos, "torn.jpg": tmp_path / "torn.jpg", "dot.png": tmp_path / "dot.png"}
-    ready = make_ready(given, tmp_path / "out", PARAMS)
+    ready = prepare_photos(given, tmp_path / "out", PARAMS)
     assert list(ready.photos) == ["chelsea.png", "coffee.png"]
     assert ready.reduced == 2
     assert list(ready.left_out) == ["wall.png", "torn.jpg", "dot.png"]
@@ -32,24 +32,24 @@ def test_broken_and_featureless_photos_are_named(small_photos, tmp_path):
 
 def test_no_usable_photo_is_an_error(small_photos, tmp_path):
     with pytest.raises(ImageError, match="audited"):
-        make_ready({"wall.png": small_photos["wall.png"]}, tmp_path, PARAMS)
+        prepare_photos({"wall.png": small_photos["wall.png"]}, tmp_path, PARAMS)
     with pytest.raises(ImageError, match="no photo"):
-        make_ready({}, tmp_path, PARAMS)
+        prepare_photos({}, tmp_path, PARAMS)
 
 
 def test_the_same_photos_give_the_same_files(small_photos, tmp_path, files_below):
-    first = make_ready(small_photos, tmp_path / "a", PARAMS)
+    first = prepare_photos(small_photos, tmp_path / "a", PARAMS)
     before = files_below(tmp_path / "a")
-    again = make_ready(small_photos, tmp_path / "a", PARAMS)
+    again = prepare_photos(small_photos, tmp_path / "a", PARAMS)
     assert files_below(tmp_path / "a") == before
     name = "coffee.png"
     np.testing.assert_array_equal(first.pairs[name].homographies[0], again.pairs[name].homographies[0])
-    make_ready(small_photos, tmp_path / "b", PARAMS)
+    prepare_photos(small_photos, tmp_path / "b", PARAMS)
     assert files_below(tmp_path / "b") == before
 
 
 def test_the_second_view_is_the_photo_through_its_homography(small_photos, tmp_path):
-    pair = make_ready(small_photos, tmp_path, PARAMS).pairs["coffee.png"]
+    pair = prepare_photos(small_photos, tmp_path, PARAMS).pairs["coffee.png"]
     first, second = (read_image(path).pixels.astype(float).mean(axis=2) for path in pair.paths)
     where = np.stack(np.meshgrid(np.arange(20, 100, 4), np.arange(20, 70, 4)), axis=-1).reshape(-1, 2)
     there = warp_points(pair.homographies[0], where).round().astype(int)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.attacks.knowledge import Recovered
-from sfumato.auditing.pictures import as_sift, paint_recovered, save_picture
+from sfumato.attacks.knowledge import Recovery
+from sfumato.auditing.pictures import as_sift, paint_recovery, save_picture
 from sfumato.errors import FileError, InputError
 from sfumato.images.read import read_image
 from sfumato.inversion.patches import load_inverter
@@ -24,7 +24,7 @@ def inverter():
 
 def test_clear_descriptors_paint_the_picture(sift, rootsift, inverter):
     seen = [
-        paint_recovered(inverter, conceal(clear, "random-2"), Recovered(clear.descriptors, np.ones(len(clear))))
+        paint_recovery(inverter, conceal(clear, "random-2"), Recovery(clear.descriptors, np.ones(len(clear))))
         for clear in (sift, rootsift)
     ]
     assert seen[0].shape == (400, 600, 3)
@@ -38,10 +38,10 @@ def test_rootsift_is_turned_back(sift, rootsift):
 
 def test_what_does_not_fit_is_refused(sift, gaussian, inverter):
     with pytest.raises(InputError, match="size of the image"):
-        paint_recovered(inverter, conceal(gaussian, "random-2"), Recovered(gaussian.descriptors, np.ones(60)))
+        paint_recovery(inverter, conceal(gaussian, "random-2"), Recovery(gaussian.descriptors, np.ones(60)))
     other = sfumato.Features(sift.keypoints, sift.descriptors, sfumato.Extractor("hardnet"), sift.image_size)
     with pytest.raises(InputError, match="sift"):
-        paint_recovered(inverter, conceal(other, "random-2"), Recovered(sift.descriptors, np.ones(len(sift))))
+        paint_recovery(inverter, conceal(other, "random-2"), Recovery(sift.descriptors, np.ones(len(sift))))
 
 
 def test_no_name_leads_out_of_the_folder(tmp_path):

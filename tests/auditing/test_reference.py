@@ -4,7 +4,7 @@
 import pytest
 
 from sfumato.auditing import reference
-from sfumato.auditing.reference import FrontierPoint, references_for, without_key
+from sfumato.auditing.reference import FrontierPoint, _keyless_name, references_for
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_encoders_before_the_seal_are_told_apart(frontier):
     frontier(("ninja-mine@0123456789ab+sealed-512@0123456789ab", "alignment"))
     assert references_for(["ninja-mine@0123456789ab+sealed-512@330fa2794d6c"])
     assert not references_for(["ninja-mine@ba9876543210+sealed-512@330fa2794d6c"])
-    assert without_key("sealed-512:0.45@9d79006d0b69") == "sealed-512:0.45"
+    assert _keyless_name("sealed-512:0.45@9d79006d0b69") == "sealed-512:0.45"
 
 
 def test_what_nobody_attacked_is_no_reference(frontier):

@@ -51,13 +51,13 @@ def test_damaged_predictions_are_told(results, spoil):
     results.save_prediction(A, {"x": np.arange(1000)}, 0.0)
     path = results.prediction_path(A)
     path.write_bytes(spoil(path))
-    with pytest.raises(FileError, match=r"missing or damaged"):
+    with pytest.raises(FileError, match="damaged"):
         results.load_prediction(A)
 
 
 def test_pickled_arrays_are_refused(results):
     np.savez(results.prediction_path(A), x=np.array([{}], object), seconds=np.array(0.0))
-    with pytest.raises(FileError, match="missing or damaged"):
+    with pytest.raises(FileError, match="damaged"):
         results.load_prediction(A)
 
 
@@ -140,11 +140,11 @@ def test_a_damaged_record_is_named_or_made_anew(results, tmp_path):
 
 def test_a_folder_without_records(tmp_path):
     assert load_records(tmp_path) == []
-    with pytest.raises(FileError, match="no such folder"):
+    with pytest.raises(FileError, match="no such"):
         load_records(tmp_path / "gone")
 
 
 def test_a_file_in_the_way_is_told(counting, tmp_path):
     (tmp_path / "doubling").write_text("")
-    with pytest.raises(FileError, match="cannot be made"):
+    with pytest.raises(FileError, match="made"):
         Results(tmp_path, counting.task())

@@ -4,7 +4,7 @@
 import pytest
 
 from sfumato.auditing.leakage import LeakageProtocol, plan_leakage
-from sfumato.auditing.run import Audit, AuditProtocol, points_of, run_audit, with_public, worth_running
+from sfumato.auditing.run import Audit, AuditProtocol, points_of, quick_plan, run_audit, with_public
 from sfumato.auditing.runner import load_records
 from sfumato.auditing.toolbox import Toolbox, Tools
 from sfumato.concealment.decoy_file import load_decoys
@@ -74,7 +74,7 @@ def test_every_attack_has_its_picture_of_every_photo(audit):
 def test_what_was_measured_is_found_again(audit, small_photos, place, monkeypatch):
     from sfumato.auditing import attack_task
 
-    monkeypatch.setattr(attack_task.Intruder, "predict", lambda *_: pytest.fail("it was measured again"))
+    monkeypatch.setattr(attack_task.AttackTask, "predict", lambda *_: pytest.fail("it was measured again"))
     again = run_audit(small_photos, place, SMALL, workers=1)
     assert again.records[1:] == audit.records[1:]
     assert again.pictures == audit.pictures
@@ -100,11 +100,11 @@ def test_attacks_that_could_only_find_decoys_are_left_out(small_photos):
     decoys = load_decoys()
     photos = {"coffee.png": small_photos["coffee.png"]}
     protocol = LeakageProtocol(recipes=("sub-hybrid-2", "ninja-sift-2.5"))
-    painters = Toolbox().open().painters
+    inverters = Toolbox().open().inverters
 
     def attacks(public):
-        works = worth_running(plan_leakage(photos, protocol, Tools(decoys=decoys, public=public, painters=painters)))
-        return {(one.intruder.case.subject.recipe.kind, one.intruder.case.attack) for one in works.made}
+        works = quick_plan(plan_leakage(photos, protocol, Tools(decoys=decoys, public=public, inverters=inverters)))
+        return {(one.subject.recipe.kind, one.attack.label) for one in works.tasks}
 
     assert ("sub-hybrid", "nearest") not in attacks(None)
     assert {("sub-hybrid", "vertex+decoys"), ("ninja", "nearest"), ("ninja", "direct")} <= attacks(None)

@@ -11,7 +11,7 @@ import pytest
 
 import sfumato
 from sfumato.auditing import runner
-from sfumato.auditing.runner import Results, Sample, code_version, load_records, measure, note, predict, run
+from sfumato.auditing.runner import Results, Sample, code_version, load_records, measure, note, predict, run_task
 from sfumato.errors import FileError, ImageError, InputError, MissingDependency, WorkerError
 from sfumato.types.record import describe_machine
 
@@ -20,7 +20,7 @@ MEAN = 2 * (97 + 98 + 99) / 3
 
 def test_a_record_says_all(counting, tmp_path):
     task = counting.task()
-    record = run(task, tmp_path)
+    record = run_task(task, tmp_path)
     assert [(score.name, score.value, score.samples) for score in record.scores] == [("mean", MEAN, 3)]
     assert (record.task, dict(record.params), record.seed) == ("doubling", {"factor": 2}, 5)
     assert (record.data, record.commit) == (task.data_digest, code_version())
@@ -31,9 +31,9 @@ def test_a_record_says_all(counting, tmp_path):
 
 
 def test_nothing_is_done_twice(counting, tmp_path):
-    first = run(counting.task(), tmp_path)
+    first = run_task(counting.task(), tmp_path)
     assert counting.calls() == ("abc", "abc")
-    assert run(counting.task(), tmp_path) == first
+    assert run_task(counting.task(), tmp_path) == first
     assert counting.calls() == ("", "")
 
 
@@ -44,57 +44,57 @@ def test_nothing_is_done_twice(counting, tmp_path):
      ({"samples": [Sample("a", "1"), Sample("b", "98"), Sample("c", "99")]}, ("a", "a"))],
 )  # fmt: skip
 def test_only_what_changed_is_done_again(counting, tmp_path, change, calls):
-    run(counting.task(), tmp_path)
+    run_task(counting.task(), tmp_path)
     counting.calls()
-    run(counting.task(**change), tmp_path)
+    run_task(counting.task(**change), tmp_path)
     assert counting.calls() == calls
     assert len(load_records(tmp_path)) == (1 if "score_version" in change else 2)
-    run(counting.task(), tmp_path)
+    run_task(counting.task(), tmp_path)
     assert counting.calls() == ("", "")
 
 
 def test_overwriting_does_all_of_these_again(counting, tmp_path):
-    run(counting.task("abcd"), tmp_path)
+    run_task(counting.task("abcd"), tmp_path)
     counting.calls()
-    run(counting.task("abc"), tmp_path, overwrite=True)
+    run_task(counting.task("abc"), tmp_path, overwrite=True)
     assert counting.calls() == ("abc", "abc")
-    run(counting.task("d"), tmp_path)
+    run_task(counting.task("d"), tmp_path)
     assert counting.calls() == ("", "")
 
 
 def test_scores_are_made_anew_from_predictions_alone(counting, tmp_path):
-    first = run(counting.task(), tmp_path)
+    first = run_task(counting.task(), tmp_path)
     counting.calls()
     next(tmp_path.rglob("scores.jsonl")).unlink()
-    assert run(counting.task(), tmp_path).scores == first.scores
+    assert run_task(counting.task(), tmp_path).scores == first.scores
     assert counting.calls() == ("", "abc")
 
 
 def test_scores_outlive_predictions(counting, tmp_path):
-    run(counting.task(), tmp_path)
+    run_task(counting.task(), tmp_path)
     counting.calls()
     shutil.rmtree(next(tmp_path.rglob("predictions")))
-    run(counting.task(), tmp_path)
+    run_task(counting.task(), tmp_path)
     assert counting.calls() == ("", "")
 
 
 def test_a_failing_sample_is_named_and_tried_again(counting, tmp_path, caplog):
     caplog.set_level("INFO")
     counting.broken["b"] = ImageError("b.png: no picture")
-    record = run(counting.task(), tmp_path)
+    record = run_task(counting.task(), tmp_path)
     assert record.dropped == ("b: b.png: no picture",)
     assert record.scores[0].samples == 2
     assert "b is left out" in caplog.text
     counting.broken.clear()
     counting.calls()
-    mended = run(counting.task(), tmp_path)
+    mended = run_task(counting.task(), tmp_path)
     assert counting.calls() == ("b", "b")
     assert (mended.dropped, mended.scores[0].value) == ((), MEAN)
 
 
 def test_all_samples_may_fail(counting, tmp_path):
     counting.broken = dict.fromkeys("abc", InputError("no"))
-    record = run(counting.task(), tmp_path)
+    record = run_task(counting.task(), tmp_path)
     assert record.scores == ()
     assert len(record.dropped) == 3
 
@@ -106,7 +106,7 @@ def test_a_score_that_fails_or_is_no_number_is_named(counting, tmp_path):
         return {"value": float("nan") if sample.key == "b" else 1.0}
 
     counting.score = score
-    record = run(counting.task(), tmp_path)
+    record = run_task(counting.task(), tmp_path)
     assert record.dropped == ("a: cannot be scored", "b: value is not finite")
     assert record.scores[0].samples == 1
 
@@ -114,25 +114,25 @@ def test_a_score_that_fails_or_is_no_number_is_named(counting, tmp_path):
 def test_a_missing_library_ends_the_run(counting, tmp_path):
     counting.broken["b"] = MissingDependency("pip install 'sfumato[learn]'")
     with pytest.raises(MissingDependency):
-        run(counting.task(), tmp_path)
+        run_task(counting.task(), tmp_path)
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), RuntimeError("a fault of ours")])
 def test_what_is_done_is_kept_when_stopped(counting, tmp_path, stop):
     counting.broken["c"] = stop
     with pytest.raises(type(stop)):
-        run(counting.task(), tmp_path)
+        run_task(counting.task(), tmp_path)
     assert load_records(tmp_path) == []
     counting.broken.clear()
     counting.calls()
-    assert run(counting.task(), tmp_path).scores[0].value == MEAN
+    assert run_task(counting.task(), tmp_path).scores[0].value == MEAN
     assert counting.calls() == ("c", "abc")
 
 
 KILLED = """
 import os, signal, sys
 import numpy as np
-from sfumato.auditing.runner import Sample, Task, run
+from sfumato.auditing.runner import Sample, Task, run_task
 from sfumato.types.record import Score
 
 def predict(sample):
@@ -144,7 +144,7 @@ def predict(sample):
 task = Task(name="kill", samples=[Sample(str(i), "0") for i in range(4)], predict=predict,
             score=lambda sample, found: {"x": float(found["x"])},
             summarise=lambda figures: [Score("sum", sum(row["x"] for row in figures.values()))])
-print(run(task, sys.argv[1]).scores[0].value)
+print(run_task(task, sys.argv[1]).scores[0].value)
 """
 
 
@@ -164,7 +164,7 @@ def test_damaged_predictions_are_made_anew_and_named(counting, tmp_path, caplog)
     path = next(tmp_path.rglob("predictions/b--*.npz"))
     path.write_bytes(path.read_bytes()[:50])
     counting.calls()
-    record = run(counting.task(), tmp_path)
+    record = run_task(counting.task(), tmp_path)
     assert counting.calls() == ("b", "abc")
     assert (record.scores[0].value, record.dropped) == (MEAN, ())
     assert path.name in caplog.text
@@ -174,22 +174,22 @@ def test_a_damaged_prediction_of_a_sample_that_now_fails(counting, tmp_path):
     predict(counting.task(), tmp_path)
     next(tmp_path.rglob("predictions/b--*.npz")).write_bytes(b"")
     counting.broken["b"] = ImageError("gone")
-    assert run(counting.task(), tmp_path).dropped == ("b: gone",)
+    assert run_task(counting.task(), tmp_path).dropped == ("b: gone",)
 
 
 def test_some_samples_can_be_predicted_first(counting, tmp_path):
     task = counting.task()
     assert predict(task, tmp_path, task.samples[1:2]) == {}
     assert counting.calls() == ("b", "")
-    run(task, tmp_path)
+    run_task(task, tmp_path)
     assert counting.calls() == ("ac", "abc")
 
 
 def test_an_executor_does_the_same(counting, tmp_path):
     counting.broken["b"] = ImageError("no")
-    alone = run(counting.task(), tmp_path / "alone")
+    alone = run_task(counting.task(), tmp_path / "alone")
     with ThreadPoolExecutor(2) as pool:
-        together = run(counting.task(), tmp_path / "together", executor=pool)
+        together = run_task(counting.task(), tmp_path / "together", executor=pool)
     assert (together.scores, together.dropped) == (alone.scores, alone.dropped)
 
 
@@ -205,9 +205,9 @@ class DeadExecutor(Executor):
 
 def test_a_dead_worker_is_told_and_the_rest_kept(counting, tmp_path):
     with pytest.raises(WorkerError, match="run it again"):
-        run(counting.task(), tmp_path, executor=DeadExecutor())
+        run_task(counting.task(), tmp_path, executor=DeadExecutor())
     counting.calls()
-    assert run(counting.task(), tmp_path).scores[0].value == MEAN
+    assert run_task(counting.task(), tmp_path).scores[0].value == MEAN
     assert "b" in counting.calls()[0]
 
 
@@ -219,29 +219,29 @@ def test_progress_sees_every_sample_that_is_done(counting, tmp_path):
             seen.append(item[0].key)
             yield item
 
-    run(counting.task("ab"), tmp_path)
-    run(counting.task("abcd"), tmp_path, progress=progress)
+    run_task(counting.task("ab"), tmp_path)
+    run_task(counting.task("abcd"), tmp_path, progress=progress)
     assert seen == ["c", "d"]
 
 
 def test_a_task_without_samples(counting, tmp_path):
-    assert run(counting.task(""), tmp_path).scores == ()
+    assert run_task(counting.task(""), tmp_path).scores == ()
 
 
 @pytest.mark.skipif(os.geteuid() == 0 if hasattr(os, "geteuid") else True, reason="root may write everywhere")
 def test_a_folder_that_can_not_be_written(counting, tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(FileError):
-        run(counting.task(), tmp_path)
+        run_task(counting.task(), tmp_path)
 
 
 def test_the_record_keeps_the_code_that_made_it(counting, tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "code_version", lambda: "old")
-    assert run(counting.task(), tmp_path).commit == "old"
+    assert run_task(counting.task(), tmp_path).commit == "old"
     monkeypatch.setattr(runner, "code_version", lambda: "new")
-    assert run(counting.task(), tmp_path).commit == "old"
-    assert run(counting.task("abcd"), tmp_path).commit == "new"
-    assert run(counting.task(score_version=2), tmp_path).commit == "new"
+    assert run_task(counting.task(), tmp_path).commit == "old"
+    assert run_task(counting.task("abcd"), tmp_path).commit == "new"
+    assert run_task(counting.task(score_version=2), tmp_path).commit == "new"
 
 
 def test_the_code_is_told_without_git(monkeypatch):
@@ -290,6 +290,6 @@ def test_a_worker_measures_and_whoever_collects_notes(counting, tmp_path):
     assert set(Results(tmp_path, task).scores()) == {a}
     assert counting.calls() == ("abc", "ab")
     assert measure(task, tmp_path, a) is None
-    record = run(task, tmp_path)
+    record = run_task(task, tmp_path)
     assert counting.calls() == ("c", "b")  # what was predicted is only scored
     assert record.dropped == ("c: no good",)

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from sfumato.auditing.tables import Cell, Group, Table, group_by_seed, make_table, raw_of
+from sfumato.auditing.tables import Cell, SeedGroup, Table, group_by_seed, make_table, raw_of
 from sfumato.types.record import Record, Score
 
 
@@ -77,7 +77,7 @@ def test_terminals_show_texts_as_they_are():
 
 @pytest.mark.parametrize("base", [None, 0.0])
 def test_a_ratio_without_a_baseline_is_left_empty(base):
-    baseline = None if base is None else Group({}, (record("raw", None, base),))
+    baseline = None if base is None else SeedGroup({}, (record("raw", None, base),))
     made = make_table(
         group_by_seed(RECORDS), [], {}, ratios={"r": "accuracy, overall"}, baseline=lambda group: baseline
     )

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 
 import sfumato
+from sfumato.auditing.attack_task import AttackData
 from sfumato.auditing.leakage import LeakageProtocol, evaluate_leakage, leakage_table, plan_leakage
-from sfumato.auditing.subjects import choose_subjects
+from sfumato.auditing.subjects import ClearFeatures, choose_subjects
 from sfumato.auditing.toolbox import Tools
-from sfumato.auditing.two_stage import STAGED, encoder_part, staged_cases
+from sfumato.auditing.two_stage import encoder_part, two_stage_tasks
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.encoder import save_encoder
 from sfumato.concealment.resolve import encode_points, resolve
@@ -45,7 +46,7 @@ def test_an_encoder_after_which_is_lifted_is_undone_in_both_spaces(chain, public
         return rows[gaps.argmin(axis=1)]
 
     tools = Tools(
-        painters=[make_painter(), make_painter(str(before))],
+        inverters=[make_painter(), make_painter(str(before))],
         public=public,
         decoders={("sift", before.identity): ("digest", decode)},
     )
@@ -65,7 +66,7 @@ def test_an_encoder_after_which_is_lifted_is_undone_in_both_spaces(chain, public
 
 
 def test_without_networks_the_lifting_alone_is_undone(chain, public, small_photos, tmp_path, make_painter):
-    tools = Tools(painters=[make_painter()], public=public)
+    tools = Tools(inverters=[make_painter()], public=public)
     wanted = LeakageProtocol(recipes=(chain,), attacks=("density then nothing", "nearest"), local=LOCAL)
     works = plan_leakage(small_photos, wanted, tools)
     records = {record.params["attack"]: record for record in evaluate_leakage(works, tmp_path)}
@@ -76,9 +77,10 @@ def test_without_networks_the_lifting_alone_is_undone(chain, public, small_photo
 
 
 def test_all_attacks_on_liftings_are_tried_and_only_there(chain, public, make_painter):
-    tools = Tools(painters=[make_painter()], public=public)
+    tools = Tools(inverters=[make_painter()], public=public)
     for recipe, count in ((chain, True), (chain.removesuffix("+random-2"), False), ("random-2", False)):
         (subject,) = choose_subjects([recipe], ("s-to-s",), (0,))
-        found = {STAGED[case.attack][0] for case in staged_cases(subject, "sift", tools)}
+        data = AttackData({}, [], ClearFeatures(lambda path: None), tools, Extractor("sift"))
+        found = {task.attack.name for task in two_stage_tasks(subject, data)}
         assert bool(found) == count
         assert not count or found >= {"density", "nearest-projected", "intersection", "clusters", "oracle-sphere"}

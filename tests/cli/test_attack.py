@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import os
 import shutil
 import warnings
 
@@ -9,8 +10,8 @@ from cachetools import LRUCache
 from typer.testing import CliRunner
 
 import sfumato
+from sfumato.attacks import inputs
 from sfumato.attacks.registry import ATTACKS
-from sfumato.cli import attack
 from sfumato.cli.app import app
 from sfumato.cli.attack import read_seeds
 from sfumato.concealment import resolve
@@ -49,10 +50,10 @@ def run_here(monkeypatch):
 
 def test_a_table_of_attacks(run_sfumato, folder):
     done = run_sfumato(
-        "attack", folder / "private.sfm.h5", "-a", "vertex,intersection,decoys", "--clear", folder / "clear.h5",
+        "attack", folder / "private.sfm.h5", "vertex", "intersection", "decoys", "--clear", folder / "clear.h5",
         "--releases", folder / "again.sfm.h5", "--decoys", folder / "decoys.npz",
     )  # fmt: skip
-    head, *rows = (line.split() for line in done.stdout.splitlines())
+    head, _, *rows = (line.split() for line in done.stdout.splitlines() if line.strip())
     assert head[:3] == ["attack", "knowledge", "median"]
     assert [row[:2] for row in rows] == [["vertex", "decoys"], ["intersection", "releases"], ["decoys", "decoys"]]
     assert rows[1][:4] == ["intersection", "releases", "+", "decoys"]
@@ -71,7 +72,7 @@ def test_without_the_clear_ones_confidences_are_told(run_here, folder):
 
 
 def test_pictures_and_results_are_kept(run_here, folder, tmp_path):
-    run_here(folder / "private.sfm.h5", "-a", "vertex", "-o", tmp_path / "out", "-q")
+    run_here(folder / "private.sfm.h5", "vertex", "-o", tmp_path / "out", "-q")
     found = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert found == ["a.png--vertex.png", "attack.json", "deep%2Fb.jpg--vertex.png", "grey.png--vertex.png"]
     assert json.loads((tmp_path / "out" / "attack.json").read_text())["attacks"][0]["attack"] == "vertex"
@@ -80,10 +81,9 @@ def test_pictures_and_results_are_kept(run_here, folder, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("-a", "vertices"), "did you mean 'vertex'"),
-        (("-a", ""), "no attack was named; there are vertex"),
-        (("-a", " , "), "no attack was named"),
-        (("-a", "nearest"), "needs public descriptors"),
+        (("vertices",), "did you mean 'vertex'"),
+        (("",), "no attack is named ''"),
+        (("nearest",), "needs public descriptors"),
         (("--seeds", "x"), "seeds"),
         (("--public", "nowhere.npz"), "no such file"),
         (("--clear", "nowhere.h5"), "nowhere.h5 is not there: check the path\n"),
@@ -97,7 +97,7 @@ def test_one_line_says_what_is_wrong(run_here, folder, arguments, told):
 
 def test_clear_features_of_other_options_are_named(run_here, photos, folder, tmp_path):
     CliRunner().invoke(app, ["extract", str(photos), "-o", str(tmp_path / "c.h5"), "--max-features", "30", "-q"])
-    done = run_here(folder / "private.sfm.h5", "-a", "vertex", "--clear", tmp_path / "c.h5", "-q", code=1)
+    done = run_here(folder / "private.sfm.h5", "vertex", "--clear", tmp_path / "c.h5", "-q", code=1)
     assert "left out a.png" in done.stderr
     assert "options of sfumato conceal" in done.stderr
 
@@ -121,7 +121,7 @@ def rooted(photos, tmp_path_factory):
     ],
 )
 def test_another_kind_of_descriptor_is_refused(run_here, folder, rooted, option, file, told):
-    done = run_here(folder / "private.sfm.h5", "-a", "vertex", option, rooted / file, "-q", code=1)
+    done = run_here(folder / "private.sfm.h5", "vertex", option, rooted / file, "-q", code=1)
     assert told in done.stderr
     assert not done.stdout
 
@@ -130,10 +130,10 @@ def test_clear_features_that_do_not_say_what_they_are_are_used_with_a_word(run_h
     shutil.copy(folder / "clear.h5", tmp_path / "foreign.h5")
     with h5py.File(tmp_path / "foreign.h5", "r+") as file:
         del file.attrs[KIND]
-    done = run_here(folder / "private.sfm.h5", "-a", "vertex", "--clear", tmp_path / "foreign.h5", "-q")
-    assert done.stderr.count("kind of the clear features is not known") == 1
+    done = run_here(folder / "private.sfm.h5", "vertex", "--clear", tmp_path / "foreign.h5", "-q")
+    assert done.stderr.count("--clear does not record its kind") == 1
     assert "median" in done.stdout
-    own = run_here(folder / "private.sfm.h5", "-a", "vertex", "--clear", folder / "clear.h5", "-q")
+    own = run_here(folder / "private.sfm.h5", "vertex", "--clear", folder / "clear.h5", "-q")
     assert own.stdout == done.stdout
     assert not own.stderr
 
@@ -141,8 +141,8 @@ def test_clear_features_that_do_not_say_what_they_are_are_used_with_a_word(run_h
 def test_decoys_that_were_not_used_are_told(run_here, folder, tmp_path):
     known = sfumato.load_decoys()
     sfumato.save_decoys(tmp_path / "others.npz", sfumato.Decoys(known.descriptors[:400], known.extractor, parts=1))
-    word = "not the decoys the features were concealed with"
-    given = (folder / "private.sfm.h5", "-a", "vertex", "-o", tmp_path / "out", "-q")
+    word = "is not the file the features were concealed with"
+    given = (folder / "private.sfm.h5", "vertex", "-o", tmp_path / "out", "-q")
     assert word in run_here(*given, "--decoys", tmp_path / "others.npz").stderr
     kept = json.loads((tmp_path / "out" / "attack.json").read_text())
     assert kept["attacks"][0]["knowledge"] == ["decoys"]
@@ -169,22 +169,22 @@ def test_encoded_features_with_their_encoder_and_curves(run_here, photos, folder
     given = (private, "--clear", folder / "clear.h5", "--public", tmp_path / "public.npz", "-q")
     out = tmp_path / "out"
     done = run_here(*given, "--encoder", tmp_path / "n.safetensors", "--curves", "-o", out)
-    names = [line.split()[0] for line in done.stdout.splitlines()[1:]]
+    names = [line.split()[0] for line in done.stdout.splitlines() if line.strip()][2:]
     assert names == ["nearest", "nearest-base", "oracle", "oracle-base", "oracle-encoded", "regression"]
     curves = json.loads((out / "curves.json").read_text())
     assert set(curves) == {"paired", "clear database", "encoded database"}
     assert (out / "curves.png").stat().st_size > 1000
     monkeypatch.setattr(resolve, "_by_digits", LRUCache(32))
     done = run_here(*given)
-    assert "is not at hand: see --encoder" in done.stderr
+    assert "pass its file with --encoder" in done.stderr
     assert "oracle-base" in done.stdout
     assert "oracle-encoded" not in done.stdout
     for archive, option, message in (
         (private, ("--encoder", tmp_path / "other.safetensors"), "another encoder"),
         (folder / "private.sfm.h5", ("--encoder", tmp_path / "n.safetensors"), "these did not"),
         (private, ("--curves",), "--curves needs --public"),
-        (private, ("-a", "vertex"), "not for features that went through an encoder"),
-        (private, ("-a", "density"), "not for features that went through an encoder and were not lifted"),
+        (private, ("vertex",), "not for features that went through an encoder"),
+        (private, ("density",), "not for features that went through an encoder and were not lifted"),
     ):
         assert message in run_here(archive, *option, "-q", code=1).stderr
 
@@ -195,23 +195,24 @@ def test_where_no_attack_is_possible_it_says_what_is_missing(run_here, photos, t
     assert CliRunner().invoke(app, [str(word) for word in words]).exit_code == 0
     done = run_here(private, "-q", "--json", code=1)
     assert json.loads(done.stdout) == {"attacks": [], "left out": {}}
-    assert "give --public for nearest" in done.stderr
+    assert "add --public for nearest" in done.stderr
     assert "sfumato decoys build" in done.stderr
 
 
 def test_a_sealed_archive_is_attacked_with_the_bundled_decoys(run_here, photos, tmp_path, monkeypatch):
     private, known = tmp_path / "p.sfm.h5", sfumato.load_decoys()
+    key = tmp_path / "k"
+    key.write_bytes(os.urandom(32))
+    key.chmod(0o600)
     words = ["conceal", photos, "-o", private, "--recipe", "sealed-64", "-q", "--max-features", "60"]
-    assert (
-        CliRunner().invoke(app, [str(word) for word in words], env={"SFUMATO_KEY": str(tmp_path / "k")}).exit_code == 0
-    )
+    assert CliRunner().invoke(app, [str(word) for word in words], env={"SFUMATO_KEY": str(key)}).exit_code == 0
     few = sfumato.Decoys(known.descriptors[:600], known.extractor, parts=1)
-    monkeypatch.setattr(attack, "bundled_decoys", lambda header: few)
+    monkeypatch.setattr(inputs, "bundled_decoys", lambda extractor: few)
     done = run_here(private, "-q")
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["attack", "alignment"]
+    assert [line.split()[0] for line in done.stdout.splitlines() if line.strip()][::2] == ["attack", "alignment"]
     assert "the 600 bundled decoys as public descriptors" in done.stderr
 
 
 def test_attacks_are_explained(run_here):
-    lines = run_here("--list").stdout.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == list(ATTACKS)
+    lines = [line for line in run_here("--list").stdout.splitlines() if line.strip()]
+    assert [line.split()[0] for line in lines[2:]] == list(ATTACKS)

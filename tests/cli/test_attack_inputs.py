@@ -3,7 +3,11 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.cli.attack import listed, public_of, why_nothing_ran
+from sfumato.attacks.inputs import public_decoys, refuse_nothing
+from sfumato.attacks.knowledge import Knowledge
+from sfumato.attacks.run import Materials
+from sfumato.cli.attack import attack_list
+from sfumato.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore::sfumato.errors.WideSealWarning")
 
@@ -29,29 +33,36 @@ def archive_of(tmp_path):
         archive.close()
 
 
-def test_sealed_sift_is_attacked_with_what_anyone_has(archive_of, capsys):
-    sealed = archive_of("sift", "sealed-64", secret=KEY)
-    found = public_of(None, sealed, None)
-    assert found.checksum == sfumato.load_decoys().checksum
-    assert "65536 bundled decoys as public descriptors" in capsys.readouterr().err
-    assert public_of(None, archive_of("rootsift", "sealed-64", secret=KEY), ["alignment"]).extractor.name == "rootsift"
-    assert public_of(None, sealed, ["known-pairs"]) is None
-    assert public_of(None, archive_of("disk", "sealed-64", secret=KEY), None) is None
-    assert public_of(None, archive_of("sift", "random-2"), None) is None
+def test_sealed_sift_is_attacked_with_what_anyone_has(archive_of):
+    sealed, lines = archive_of("sift", "sealed-64", secret=KEY), []
+    decoys = public_decoys(None, sealed, None, lines.append)
+    assert decoys.checksum == sfumato.load_decoys().checksum
+    assert "65536 bundled decoys" in lines[0]
+
+    def kind_of(archive, names=None):
+        public = public_decoys(None, archive, names, lines.append)
+        return public and public.extractor.name
+
+    assert kind_of(archive_of("rootsift", "sealed-64", secret=KEY), ["alignment"]) == "rootsift"
+    assert kind_of(sealed, ["known-pairs"]) is None
+    assert kind_of(archive_of("disk", "sealed-64", secret=KEY)) is None
+    assert kind_of(archive_of("sift", "random-2")) is None
 
 
 def test_what_is_missing_is_told(archive_of):
-    told = why_nothing_ran(archive_of("disk", "sealed-64", secret=KEY), (), {})
-    assert told.startswith("no attack on sealed-64@")
-    assert "of disk is possible with what was given; give --public for alignment. --public is a decoys file" in told
-    assert "pairs" not in told
+    with pytest.raises(InputError, match=r"sealed-64@.* of disk .* add --public for alignment") as problem:
+        refuse_nothing(archive_of("disk", "sealed-64", secret=KEY), [], Materials(), {})
+    assert "pairs" not in str(problem.value)
     encoded = archive_of("sift", "ninja-sift-2.5")
-    assert "--clear for oracle" in why_nothing_ran(encoded, ("public", "encoder"), {})
-    assert "every image was left out" in why_nothing_ran(encoded, (), {"a.jpg": "why"})
+    known = Materials(general=Knowledge(public=np.ones((2, 128)), encoder=lambda rows: rows))
+    with pytest.raises(InputError, match="--clear for oracle"):
+        refuse_nothing(encoded, [], known, {})
+    with pytest.raises(InputError, match="every image was left out"):
+        refuse_nothing(encoded, [], known, {"a.jpg": "why"})
 
 
 def test_every_attack_says_what_it_needs():
-    rows = {name: (needs, assumes) for name, needs, assumes in listed()}
+    rows = {str(name): (str(needs), str(assumes)) for name, needs, assumes in attack_list().rows}
     assert rows["vertex"][0] == "-"
     assert rows["oracle-encoded"][0] == "--public --clear --encoder"
     assert rows["alignment"][0] == "--public"

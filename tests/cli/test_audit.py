@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from sfumato.cli.audit import page_at
+from sfumato.auditing.run import page_path
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +80,10 @@ def test_what_can_not_be_done_is_told_before_anything_is_made(run_sfumato, photo
 
 
 def test_a_page_or_a_folder_is_named(tmp_path):
-    assert page_at(Path("demo")) == Path("demo/report.html")
-    assert page_at(Path("my.html")) == Path("my.html")
+    assert page_path(Path("demo")) == Path("demo/report.html")
+    assert page_path(Path("my.html")) == Path("my.html")
     (tmp_path / "photos.2026").mkdir()
-    assert page_at(tmp_path / "photos.2026") == tmp_path / "photos.2026" / "report.html"
+    assert page_path(tmp_path / "photos.2026") == tmp_path / "photos.2026" / "report.html"
 
 
 def test_what_could_not_be_run_is_told(run_sfumato, tmp_path):

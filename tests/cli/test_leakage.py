@@ -4,8 +4,8 @@ import json
 import cv2
 import pytest
 
-from sfumato.auditing.attack_task import VARIANTS
-from sfumato.cli.evaluate import LEAKAGE_PROTOCOL, RECIPES
+from sfumato.attacks.registry import single_attacks
+from sfumato.cli.evaluate_leakage import PROTOCOL, RECIPES
 from sfumato.images.samples import sample_image
 
 
@@ -55,10 +55,10 @@ def test_help_teaches(run_sfumato):
     told = " ".join(told.replace("│", " ").split())
     assert "'sfumato attack --list' explains them" in told
     assert "direct is an inverter trained" in told
-    explained = {line.split()[0] for line in run_sfumato("attack", "--list").stdout.splitlines()[1:]}
-    assert {name.removesuffix("+decoys") for name in VARIANTS} <= explained
+    explained = {line.split()[0] for line in run_sfumato("attack", "--list").stdout.splitlines() if line.strip()}
+    assert {one.name for one in single_attacks().values()} <= explained
 
 
 def test_the_default_recipe_is_measured_where_nobody_chooses():
     assert "default" in RECIPES
-    assert set(LEAKAGE_PROTOCOL.recipes) < set(RECIPES)
+    assert set(PROTOCOL.recipes) < set(RECIPES)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
+from sfumato.attacks.registry import AttackId
 from sfumato.types.record import Record, Score
 
 DEFAULT = "ninja-mine@0123456789ab"
@@ -20,7 +21,7 @@ def make_attack():
             "descriptor": "sift",
             **params,
         }
-        return Record("leakage", tuple(scores), given, seed=0)
+        return Record("leakage", tuple(scores), {**given, **AttackId.of(given).facts.params}, seed=0)
 
     return make
 
@@ -30,7 +31,8 @@ def make_reference():
     def make(recipe, leakage, within=0.0, photos=200, features=None, attack="alignment"):
         scores = [Score("leakage", leakage, samples=photos), Score("within 0.1", within, samples=photos)]
         scores += [] if features is None else [Score("features", features, samples=photos)]
-        return Record("reference", tuple(scores), {"recipe": recipe, "attack": attack, "descriptor": "sift"})
+        facts = AttackId.of({"attack": attack}).facts.params
+        return Record("reference", tuple(scores), {"recipe": recipe, "attack": attack, "descriptor": "sift", **facts})
 
     return make
 

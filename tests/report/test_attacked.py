@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What attacks got: seeds are averaged, codes counted, and the reference found by its recipe."""
 
+from dataclasses import replace
+
 import pytest
 
-from sfumato.report.verdict import attacks_on, bare_leakage, reference_on, title_of
+from sfumato.report.verdict import attacks_on, bare_leakage, reference_on
 
 
 def test_attacks_come_strongest_first_and_uncounted_ones_last(records):
@@ -27,16 +29,22 @@ def test_a_reference_is_of_one_recipe(make_reference, records):
     assert reference_on("raw", [make_reference("sealed-512", 0.2)]) is None
 
 
-def test_inverters_that_are_not_the_usual_one_are_named():
-    assert title_of("direct", "unet") == "direct, unet"
-    assert title_of("direct", "patch") == title_of("direct", None) == "direct"
-
-
 def test_a_title_is_an_attack_and_the_inverter_that_painted(make_attack):
-    (found,) = attacks_on(
+    (painted,) = attacks_on(
         "sealed-512", [make_attack("sealed-512", "alignment", 0.1, inverter="inverter trained on it")]
     )
-    assert (found.plain, found.network, found.counts) == ("alignment", "inverter trained on it", True)
+    assert (painted.name, painted.label) == ("alignment, inverter trained on it", "alignment")
+    assert painted.attack.trained
+    assert painted.counts
+    (other,) = attacks_on("random-2", [make_attack("random-2", "direct", 0.1, inverter="unet")])
+    assert other.name == "direct, unet"
+
+
+def test_whether_an_attack_counts_is_what_its_record_says(make_attack):
+    record = make_attack("random-2", "vertex", 0.1)
+    (silent,) = attacks_on("random-2", [replace(record, params={**record.params, "counts": False})])
+    assert not silent.counts
+    assert silent.about.endswith("(shown, not counted)")
 
 
 def test_what_keypoints_show_is_known_among_the_scale_of_raw(make_attack, records):

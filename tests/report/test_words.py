@@ -3,9 +3,8 @@
 
 import pytest
 
+from sfumato.attacks.registry import AttackId, attack_ids
 from sfumato.report.words import (
-    ATTACK_WORDS,
-    ENOUGH_CODES,
     FAILED,
     LEVELS,
     NONE,
@@ -14,7 +13,8 @@ from sfumato.report.words import (
     OPEN,
     OUTLINES,
     REMAINS,
-    attack_words,
+    SEALED,
+    UNREAD,
     few_codes_words,
     leak_words,
     level_of,
@@ -24,6 +24,9 @@ from sfumato.report.words import (
     sealed_words,
     untested_words,
 )
+from sfumato.types.record import ENOUGH_CODES, AttackRole
+
+ABOUT = [one.facts.about for one in attack_ids().values()]
 
 
 @pytest.mark.parametrize(
@@ -48,36 +51,36 @@ def test_no_word_promises_safety():
     words = " ".join(
         [one.word + one.says for one in (*LEVELS, NONE, OPEN)]
         + [FAILED, NOTHING_RAN, OUTLINES, REMAINS]
-        + [*ATTACK_WORDS.values(), *NOT_TESTED]
+        + [*ABOUT, *NOT_TESTED]
     )
     assert not {"safe", "secure", "anonymous", "private"} & set(words.lower().replace(".", " ").split())
 
 
 def test_what_was_not_tried_is_told():
-    assert "no network trained" in untested_words({"vertex"})
-    assert "decoder" in untested_words({"direct", "vertex"})
-    assert "inverter" in untested_words({"decoder"})
-    assert untested_words({"decoder", "direct"}) == ""
+    assert "no network" in untested_words({AttackRole.ORDINARY})
+    assert "decoder" in untested_words({AttackRole.INVERTER, AttackRole.ORDINARY})
+    assert "inverter" in untested_words({AttackRole.DECODER})
+    assert untested_words({AttackRole.DECODER, AttackRole.INVERTER}) == ""
 
 
 def test_of_sealed_features_the_gap_and_what_a_key_is_worth_are_told():
-    told = sealed_words({"alignment", "known-pairs"}, 0.48)
-    assert "(known-pairs) got 48 %; key-recovery" in told
-    assert "The key comes out of a thousand or two of known features" in told
-    assert "a network over all codes of a photo" in told
-    assert "No inverter trained on what alignment gives was run here" in told
-    assert "No inverter" not in sealed_words({"alignment", "alignment, inverter trained on it"}, 0.48)
-    assert "got no more than keypoints show; key-recovery" in sealed_words({"alignment"}, -0.1)
-    assert "clear features" not in told
-    assert "Nor was an alignment" not in told
-    assert "was not measured" in sealed_words(set(), None)
-    assert "Nor was an alignment of all sealed features run" in sealed_words(set(), None)
+    words = sealed_words(0.48, is_read=False, is_aligned=True)
+    assert "(known-pairs) got 48 %; key-recovery" in words
+    assert "1,000 to 2,000 known features" in words
+    assert SEALED in words
+    assert UNREAD in words
+    assert UNREAD not in sealed_words(0.48, is_read=True, is_aligned=True)
+    assert "got no more than keypoints show; key-recovery" in sealed_words(-0.1, is_read=False, is_aligned=True)
+    assert "No alignment" not in words
+    nothing = sealed_words(None, is_read=False, is_aligned=False)
+    assert "was not measured" in nothing
+    assert "No alignment" in nothing
     assert "1,234 codes" in few_codes_words(1234)
 
 
 def test_enough_is_what_the_reference_has():
     assert 1000 < ENOUGH_CODES <= 16_251, "more than the reference was measured with"
-    assert "fewer than 16,000, as many as the reference has" in few_codes_words(1234)
+    assert "fewer than 16,000" in few_codes_words(1234)
 
 
 def test_a_failed_attack_is_no_measured_figure():
@@ -87,31 +90,28 @@ def test_a_failed_attack_is_no_measured_figure():
 
 
 def test_every_attack_has_words():
-    from sfumato.auditing.attack_task import VARIANTS
-
-    pairs_only = {"reveal", "tracks", "replay"}  # the audit has no matches, maps or seeds
-    assert set(VARIANTS) - pairs_only <= set(ATTACK_WORDS)
+    assert all(ABOUT)
+    assert "does not know" in AttackId("a new one").facts.about
 
 
 def test_stages_and_networks_are_told():
-    assert attack_words("direct, unet").endswith("(unet)")
-    assert "nothing to undo the encoder" in attack_words("density+decoys then nothing")
-    assert attack_words("a new one") == "an attack that this page has no words for"
-    assert attack_words("told-alignment, inverter trained on it").endswith(
-        "counted, as a bound; painted by an inverter trained on such readings"
-    )
+    assert AttackId("direct", inverter="unet").facts.about.endswith("(inverter: unet)")
+    assert "undo the encoder" in AttackId("density", with_decoys=True, then="nothing").facts.about
+    painted = AttackId.of({"attack": "told-alignment, inverter trained on it"})
+    assert painted == AttackId("told-alignment", inverter="inverter trained on it")
+    assert painted.facts.about.endswith("painted by an inverter trained on such readings")
 
 
 def test_what_keypoints_show_is_told_for_what_it_is():
-    assert "without any descriptor: what no recipe hides" in attack_words("keypoints")
-    assert "zero of the scale" in attack_words("floor")
+    assert "what no recipe hides" in AttackId("keypoints").facts.about
+    assert "zero of the scale" in AttackId("floor").facts.about
     assert "positions only" in REMAINS
     assert "sizes and angles" in REMAINS
     assert "not the least that can be seen" in REMAINS
     assert "come from keypoints" in FAILED
-    assert remains_words(0.17).endswith("alone shows 17 % here, and no recipe is said to leak less.")
+    assert "shows 17 % here" in remains_words(0.17)
     assert remains_words(None) == remains_words(-0.1)
-    assert remains_words(None).endswith("An inverter made for keypoints alone sees more.")
+    assert remains_words(None).endswith("sees more.")
     assert leak_words(0.17, 0.17) == leak_words(0.0, -0.1) == "no more than keypoints show"
     assert leak_words(0.18, 0.17) == "18 %"
 
@@ -122,5 +122,5 @@ def test_the_size_of_the_reference_is_told_as_far_as_it_is_known():
 
 
 def test_no_words_point_out_of_a_page_that_stands_alone():
-    words = [*ATTACK_WORDS.values(), *NOT_TESTED, REMAINS, sealed_words(set(), None), attack_words("a new one")]
+    words = [*ABOUT, *NOT_TESTED, REMAINS, sealed_words(None, is_read=False, is_aligned=False)]
     assert not [one for one in words if "docs/" in one]

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attacks on a lifting that comes after encoders: first in the space that was lifted, then back to clear descriptors.
+"""Attacks on encoded features: a lifting after encoders, encoders undone by least squares, and learned decoders.
 
-There the encoded public descriptors and decoys are to the lifting what clear ones are to a lifting alone. What is found
-is a point of the encoder's space; a decoder trained for the encoder alone, or else least squares over public
-descriptors and their encodings, carries it back. Knows how an attack is asked, not how it works.
+A lifting after encoders is attacked in the space that was lifted, where the encoded public descriptors and decoys are
+what clear ones are to a lifting alone. What is recovered is a point of the encoder's space; a decoder trained for the
+encoder alone, or else least squares over public descriptors and their encodings, carries it back. A learned decoder is
+the general attack: it assumes nothing but that the attacker knows the recipe and has photos.
 """
 
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.knowledge import Knowledge, Recovered, fallback
+from sfumato.attacks.cache import IdentityCache
+from sfumato.attacks.knowledge import Knowledge, Recovery, fallback
 from sfumato.errors import InputError
 from sfumato.inversion.descriptors import Decoder, read_decoder
 from sfumato.types.arrays import frozen_array
@@ -25,22 +25,20 @@ from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
 
 Floats = NDArray[np.float32]
-Recover = Callable[[ConcealedFeatures, Knowledge], Recovered]
+Recover = Callable[[ConcealedFeatures, Knowledge], Recovery]
 
 RIDGE = 1e-4
 """Added to the spread of encodings, as a share of its mean, so that least squares stays solvable."""
 
 SAME_NORM = 1e-3
-KEPT = 4
 
-_lock = threading.Lock()
-_encodings: "OrderedDict[tuple[Any, int], tuple[Any, Floats, Floats]]" = OrderedDict()
-_maps: "OrderedDict[tuple[Any, int], tuple[Any, Floats, BackMap]]" = OrderedDict()
+_encodings, _maps = IdentityCache(4), IdentityCache(4)
+"""Encoded descriptors and ways back, by the encoder and the descriptors, for the next image with the same ones."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class BackMap:
-    """The best linear map from encodings to descriptors: ``matrix`` (n' + 1, n); and what descriptors are like.
+    """Best linear map from encodings to descriptors: ``matrix`` (n' + 1, n); and what descriptors are like.
 
     ``positive``: none has a negative number; ``norm``: the one they all have, or None.
     """
@@ -56,8 +54,8 @@ class BackMap:
             np.maximum(guesses, 0, out=guesses)
         if self.norm is not None:
             guesses *= self.norm / np.maximum(np.linalg.norm(guesses, axis=1, keepdims=True), 1e-9)
-        found: Floats = guesses.astype(np.float32)
-        return found
+        descriptors: Floats = guesses.astype(np.float32)
+        return descriptors
 
     def __repr__(self) -> str:
         return f"BackMap({self.matrix.shape[0] - 1} to {self.matrix.shape[1]} dimensions)"
@@ -65,15 +63,14 @@ class BackMap:
 
 @dataclass(frozen=True, slots=True)
 class AfterEncoder:
-    """An attack on liftings that also works where encoders came first: what it finds is carried back."""
+    """Attack on liftings that also works where encoders came first: what it recovers is carried back."""
 
     recover: Recover
 
-    def __call__(self, features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+    def __call__(self, features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
         if not features.recipe.has_encoder:
             return self.recover(features, knowledge)
-        found = self.recover(as_lifted(features), encoded(knowledge))
-        return carried_back(found, knowledge)
+        return carry_back(self.recover(as_lifted(features), encode_knowledge(knowledge)), knowledge)
 
 
 def as_lifted(features: ConcealedFeatures) -> ConcealedFeatures:
@@ -88,32 +85,32 @@ def as_lifted(features: ConcealedFeatures) -> ConcealedFeatures:
     return replace(features, recipe=alone, extractor=kind)
 
 
-def encoded(knowledge: Knowledge) -> Knowledge:
+def encode_knowledge(knowledge: Knowledge) -> Knowledge:
     """Return knowledge with public descriptors, decoys and clear ones in the space of the known encoder."""
     if knowledge.encoder is None:
         raise InputError("this attack needs the encoder that was used (encoder)")
-    found: dict[str, Any] = {
+    rows: dict[str, Any] = {
         name: _encode(knowledge.encoder, getattr(knowledge, name))
         for name in ("public", "decoys", "clear")
         if getattr(knowledge, name) is not None
     }
-    return replace(knowledge, **found, encoder=None, decoder=None, point_decoder=None)
+    return replace(knowledge, **rows, encoder=None, decoder=None, point_decoder=None)
 
 
-def carried_back(found: Recovered, knowledge: Knowledge) -> Recovered:
+def carry_back(recovery: Recovery, knowledge: Knowledge) -> Recovery:
     """Return clear descriptors for points of the encoder's space, which are kept as ``inside``."""
     if knowledge.point_decoder is not None:
-        guesses = np.asarray(knowledge.point_decoder(found.descriptors), np.float32)
+        guesses = np.asarray(knowledge.point_decoder(recovery.descriptors), np.float32)
     else:
-        guesses = back_map(knowledge)(found.descriptors)
-    return Recovered(guesses, found.confidence, found.descriptors)
+        guesses = back_map(knowledge)(recovery.descriptors)
+    return Recovery(guesses, recovery.confidence, recovery.descriptors)
 
 
-def recover_regression(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+def recover_regression(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
     """Undo encoders by least squares over public descriptors and their encodings: all that released points need."""
     if features.subspaces.dim:
         raise InputError("regression is for points of an encoder's space: these are subspaces")
-    return Recovered(back_map(knowledge)(features.subspaces.origin), np.ones(len(features), np.float32))
+    return Recovery(back_map(knowledge)(features.subspaces.origin), np.ones(len(features), np.float32))
 
 
 def back_map(knowledge: Knowledge) -> BackMap:
@@ -124,14 +121,10 @@ def back_map(knowledge: Knowledge) -> BackMap:
     rows = knowledge.decoys if knowledge.public is None else knowledge.public
     if rows is None or knowledge.encoder is None:
         raise InputError("the way back from an encoder's space needs public descriptors and the encoder")
-    key = (knowledge.encoder, id(rows))
-    with _lock:
-        held = _maps.get(key)
-    if held is not None:
-        return held[2]
-    learned = _learn(_encode(knowledge.encoder, rows).astype(np.float64), rows.astype(np.float64))
-    _keep(_maps, key, (knowledge.encoder, rows, learned))
-    return learned
+    encoder = knowledge.encoder
+    return _maps.get(
+        (rows,), lambda: _learn(_encode(encoder, rows).astype(np.float64), rows.astype(np.float64)), key=encoder
+    )
 
 
 def _learn(points: NDArray[np.float64], rows: NDArray[np.float64]) -> BackMap:
@@ -148,29 +141,13 @@ def _learn(points: NDArray[np.float64], rows: NDArray[np.float64]) -> BackMap:
 
 
 def _encode(encoder: Callable[[Floats], Floats], rows: Floats) -> Floats:
-    """Return descriptors as an encoder makes them, kept for the next image with the same ones."""
-    key = (encoder, id(rows))
-    with _lock:
-        held = _encodings.get(key)
-    if held is None:
-        held = (encoder, rows, frozen_array(encoder(rows), "encoded descriptors", (len(rows), None)))
-        _keep(_encodings, key, held)
-    return held[2]
+    """Return descriptors as an encoder makes them."""
+    return _encodings.get(
+        (rows,), lambda: frozen_array(encoder(rows), "encoded descriptors", (len(rows), None)), key=encoder
+    )
 
 
-def _keep(kept: "OrderedDict[tuple[Any, int], Any]", key: tuple[Any, int], value: Any) -> None:
-    """Keep a value with what it was made of, so that as long as it is held its place is not another's."""
-    with _lock:
-        kept[key] = value
-        kept.move_to_end(key)
-        while len(kept) > KEPT:
-            kept.popitem(last=False)
-
-
-# ----------------------------------------------------------------
-# The learned decoder as an attack: a network trained on public photos concealed under the same recipe
-# The general attack, and the only one on encoded descriptors: it assumes nothing about them but that the attacker knows
-# the recipe and has photos. Knows how a decoder is asked, not how it works (``learn.decoder``) nor how it is trained.
+# --- the learned decoder
 
 
 def load_decoder(path: str | os.PathLike[str]) -> Decoder:
@@ -181,7 +158,7 @@ def load_decoder(path: str | os.PathLike[str]) -> Decoder:
     return read_decoder(path)
 
 
-def recover_decoder(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+def recover_decoder(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
     """Return what a trained decoder makes of concealed features, and how sure it is.
 
     A decoder that does not say how sure it is, any function of Subspaces, is taken to be sure. A guess that is not
@@ -204,7 +181,7 @@ def recover_decoder(features: ConcealedFeatures, knowledge: Knowledge) -> Recove
     if wrong.any() and guesses.shape[1] == features.subspaces.ambient_dim:
         guesses, sure = guesses.copy(), sure.copy()
         guesses[wrong], sure[wrong] = fallback(features.subspaces[wrong]).descriptors, 0
-    return Recovered(guesses, sure)
+    return Recovery(guesses, sure)
 
 
 def _refuse_other_kind(decoder: Decoder, features: ConcealedFeatures) -> None:

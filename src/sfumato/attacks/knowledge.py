@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an attacker knows, what an attack returns, and the one way of running it.
+"""Knowledge of an attacker, and the recovery an attack returns.
 
-Knows no attack. A clear descriptor appears here as an oracle's answer (``Knowledge.clear``) or as a guess
-(``Recovered``); neither is ever shown: a repr tells shapes.
+A clear descriptor appears here as an oracle's answer (``Knowledge.clear``) or as a guess (``Recovery``); neither is
+ever shown: a repr has shapes only.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from sfumato.errors import InputError
 from sfumato.types.arrays import frozen_array, whole_number
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
-from sfumato.types.recipe import Recipe
 
 MEANINGS = {
     "public": "public descriptors of other photos",
@@ -31,7 +30,7 @@ MEANINGS = {
     "pairs": "clear descriptors with their codes under the same key",
     "told": "an oracle that knows the clear descriptors of all codes",
 }
-"""The fields of Knowledge, in words."""
+"""Fields of Knowledge, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
@@ -81,7 +80,7 @@ class KnownPairs:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class Knowledge:
-    """What the attacker knows beside the concealed features; None or empty is what he does not know.
+    """Knowledge of the attacker beside the concealed features; None or empty is what he does not know.
 
     ``public`` (V, n) descriptors of other photos; ``decoys`` (W, n) the database used for lifting; ``releases`` hold
     exactly the same descriptors, ``partners`` (one a row at most) and ``tracks`` nearly; ``clear`` (N, n) answers an
@@ -89,7 +88,7 @@ class Knowledge:
     ``encoder`` maps descriptors (N, n) to the space (N, n') that encoded features live in, ``point_decoder`` points
     (N, n') of it back to descriptors. Of sealed features ``encoder`` is what came before the seal, ``pool`` (P, B)
     are codes released under the same key, of these and of other photos, ``pairs`` some with their clear descriptors,
-    and ``told`` all of them, by which an oracle tells how codes lie to descriptors.
+    and ``told`` all of them: an oracle's answer to how codes correspond to descriptors.
 
     Of encoded features ``public``, ``decoys`` and ``clear`` are still descriptors before any encoder.
     """
@@ -110,27 +109,26 @@ class Knowledge:
 
     def __post_init__(self) -> None:
         for name in ("public", "decoys", "clear", "pool"):
-            given = getattr(self, name)
-            if given is not None:
-                object.__setattr__(self, name, frozen_array(given, name, (None, None)))
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, frozen_array(value, name, (None, None)))
         for name in ("releases", "partners", "tracks"):
-            given = getattr(self, name)
-            if given is not None and not isinstance(given, Companions):
-                raise InputError(f"{name}: expected Companions, got {type(given).__name__}")
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, Companions):
+                raise InputError(f"{name}: expected Companions, got {type(value).__name__}")
         if self.partners is not None and np.unique(self.partners.rows).size < len(self.partners):
-            raise InputError("partners: a row has one matched partner at most; several belong in tracks")
-        if self.decoder is not None and not callable(self.decoder):
-            raise InputError(f"decoder: expected a function of subspaces, got {type(self.decoder).__name__}")
-        for name in ("encoder", "point_decoder"):
-            given = getattr(self, name)
-            if given is not None and not callable(given):
-                raise InputError(f"{name}: expected a function of descriptors, got {type(given).__name__}")
+            raise InputError("partners: a row has at most one matched partner; put several into tracks")
+        for name in ("decoder", "encoder", "point_decoder"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise InputError(f"{name}: expected a function, got {type(value).__name__}")
         object.__setattr__(self, "seeds", tuple(whole_number(seed, "seeds") for seed in self.seeds))
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The names of what is given."""
-        return tuple(field.name for field in fields(self) if getattr(self, field.name) not in _NOTHING)
+        """The names of the fields that are known."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return tuple(name for name, value in values.items() if value is not None and not _is_empty_tuple(value))
 
     def only(self, names: Iterable[str]) -> "Knowledge":
         """Return these fields alone, all others as not known."""
@@ -145,19 +143,19 @@ class Knowledge:
                     return int(array.shape[1])
         return features.subspaces.ambient_dim
 
-    def fits(self, features: ConcealedFeatures) -> None:
+    def check(self, features: ConcealedFeatures) -> None:
         """Raise InputError where the knowledge is about other descriptors than these features'."""
-        n, count, before = features.subspaces.ambient_dim, len(features), self.clear_dim(features)
+        n, count, clear_dim = features.subspaces.ambient_dim, len(features), self.clear_dim(features)
         for name in ("public", "decoys", "clear"):
             array = getattr(self, name)
-            if array is not None and array.shape[1] != before:
-                raise InputError(f"{name} has {array.shape[1]} dimensions, the concealed descriptors {before}")
+            if array is not None and array.shape[1] != clear_dim:
+                raise InputError(f"{name} has {array.shape[1]} dimensions, the concealed descriptors {clear_dim}")
         for name in ("releases", "partners", "tracks"):
             others = getattr(self, name)
             if others is not None and len(others) and others.subspaces.ambient_dim != n:
                 raise InputError(f"{name} has {others.subspaces.ambient_dim} dimensions, the concealed descriptors {n}")
             if others is not None and len(others) and others.rows.max() >= count:
-                raise InputError(f"{name} speaks of row {others.rows.max()}, there are {count}")
+                raise InputError(f"{name} names row {others.rows.max()}, but there are {count} rows")
         if self.pool is not None and self.pool.shape[1] != n:
             raise InputError(f"pool has codes of {self.pool.shape[1]} bits, the features of {n}")
         if self.clear is not None and len(self.clear) != count:
@@ -168,22 +166,16 @@ class Knowledge:
         return f"Knowledge({', '.join(f'{n} {len(v)}' if hasattr(v, '__len__') else n for n, v in sizes)})"
 
 
-class _Nothing:
-    """Compares an array, None or a tuple with nothing, without asking the array for its values."""
-
-    def __contains__(self, value: object) -> bool:
-        return value is None or value == () if not isinstance(value, np.ndarray) else False
-
-
-_NOTHING = _Nothing()
+def _is_empty_tuple(value: object) -> bool:
+    return isinstance(value, tuple) and not value
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Recovered:
+class Recovery:
     """Guesses at the clear descriptors: ``descriptors`` (N, n) float32 and ``confidence`` (N,) from 0 to 1.
 
-    Every row has a guess. Confidence 0 says that nothing better is known than the subspace itself. Where a lifting
-    after an encoder was attacked, ``inside`` (N, n') are the points found in the space that was lifted, else None.
+    Every row has a guess. Confidence 0: nothing better is known than the subspace itself. Where a lifting after an
+    encoder was attacked, ``inside`` (N, n') are the recovered points of the space that was lifted, else None.
     """
 
     descriptors: NDArray[np.float32]
@@ -198,96 +190,18 @@ class Recovered:
         object.__setattr__(self, "descriptors", descriptors)
         object.__setattr__(self, "confidence", confidence)
         if self.inside is not None:
-            inside = frozen_array(self.inside, "points found", (len(descriptors), None))
+            inside = frozen_array(self.inside, "points inside", (len(descriptors), None))
             object.__setattr__(self, "inside", inside)
 
     def __len__(self) -> int:
         return len(self.descriptors)
 
     def __repr__(self) -> str:
-        return f"Recovered({len(self)} x {self.descriptors.shape[1]}, {(self.confidence > 0).sum()} with a guess)"
+        return f"Recovery({len(self)} x {self.descriptors.shape[1]}, {(self.confidence > 0).sum()} with a guess)"
 
 
-@dataclass(frozen=True, slots=True)
-class Attack:
-    """An attack: its name, the fields of Knowledge it ``needs``, what it ``assumes`` in a sentence, what it does.
-
-    ``encoded`` is what it needs on features that went through an encoder, None if it does not work there: it then
-    knows the space of clear descriptors only, or finds points of the encoder's. ``only_encoded``: it is for them alone.
-    ``lifted`` says whether encoded features must have been lifted after it, or must not; None: either will do.
-    ``sealed`` is what it needs on features under a key, None if it does not work there: all that go by distances to
-    clear or encoded descriptors would need the key. ``helped_by`` are fields it also works without, and uses where
-    they are known.
-    """
-
-    name: str
-    needs: tuple[str, ...]
-    assumes: str
-    recover: Callable[[ConcealedFeatures, Knowledge], Recovered]
-    encoded: tuple[str, ...] | None = None
-    only_encoded: bool = False
-    helped_by: tuple[str, ...] = ()
-    lifted: bool | None = None
-    sealed: tuple[str, ...] | None = None
-    only_sealed: bool = False
-
-    def __post_init__(self) -> None:
-        unknown = set(self.needs) | set(self.encoded or ()) | set(self.helped_by) | set(self.sealed or ())
-        unknown -= set(MEANINGS)
-        if unknown:
-            raise InputError(f"attack {self.name} needs {', '.join(sorted(unknown))}, which is no kind of knowledge")
-        if "clear" in self.helped_by:
-            raise InputError(f"attack {self.name}: who uses clear descriptors needs them, and says so")
-
-    def needs_on(self, recipe: Recipe) -> tuple[str, ...] | None:
-        """Return the fields of Knowledge it needs on features of a recipe; None if it is not for such."""
-        if recipe.is_sealed:
-            return self.sealed
-        if self.only_sealed:
-            return None
-        if recipe.has_encoder:
-            return self.encoded if self.lifted in (None, recipe.lifting is not None) else None
-        return None if self.only_encoded else self.needs
-
-    def uses_on(self, recipe: Recipe, knowledge: Knowledge) -> tuple[str, ...]:
-        """Return the fields it is handed of some knowledge: those it needs, and what is known of those that help."""
-        known = knowledge.known
-        wanted = (*(self.needs_on(recipe) or ()), *self.helped_by)
-        return tuple(name for name in dict.fromkeys(wanted) if name in known)
-
-
-def run_attack(attack: Attack, features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
-    """Run an attack on the concealed features of one image, with what it needs and is helped by; it sees no more.
-
-    Raises InputError if something it needs is not known, or is about other descriptors, and for an attack that is not
-    for features of this recipe.
-    """
-    needs = attack.needs_on(features.recipe)
-    if needs is None:
-        if features.recipe.is_sealed or attack.only_sealed:
-            raise InputError(
-                f"the attack {attack.name} is not for {'' if features.recipe.is_sealed else 'un'}sealed features"
-            )
-        others = "did not go" if attack.only_encoded and not features.recipe.has_encoder else "went"
-        lifting = "" if attack.lifted is None else " and were not lifted" if attack.lifted else " and were then lifted"
-        raise InputError(f"the attack {attack.name} is not for features that {others} through an encoder{lifting}")
-    missing = [name for name in needs if name not in knowledge.known]
-    if missing:
-        told = " and ".join(f"{MEANINGS[name]} ({name})" for name in missing)
-        raise InputError(f"the attack {attack.name} needs {told}")
-    knowledge.fits(features)
-    if len(features) == 0:
-        return Recovered(np.empty((0, knowledge.clear_dim(features)), np.float32), np.empty(0, np.float32))
-    recovered = attack.recover(features, knowledge.only(attack.uses_on(features.recipe, knowledge)))
-    wanted = (len(features), knowledge.clear_dim(features))
-    blind = features.recipe.has_encoder and knowledge.clear is None  # then nobody knows the dimension
-    if recovered.descriptors.shape != wanted and not (blind and len(recovered) == len(features)):
-        raise InputError(f"the attack {attack.name} returned {recovered.descriptors.shape}")
-    return recovered
-
-
-def fallback(subspaces: Subspaces) -> Recovered:
+def fallback(subspaces: Subspaces) -> Recovery:
     """Return what the subspace alone says: its point nearest to 0, scaled to unit norm, with confidence 0."""
     norms = np.linalg.norm(subspaces.origin.astype(np.float64), axis=1, keepdims=True)
     guesses = subspaces.origin / np.where(norms > 0, norms, 1)
-    return Recovered(guesses.astype(np.float32), np.zeros(len(subspaces), np.float32))
+    return Recovery(guesses.astype(np.float32), np.zeros(len(subspaces), np.float32))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One attack on one recipe, photo by photo: conceal, recover, paint, compare.
+"""Attack task: one attack on one recipe, photo by photo: conceal, recover, paint, compare.
 
-Knows the clear features of a photo only to conceal them and to score. What it keeps are distances, confidences and the
+The clear features of a photo serve to conceal them and to score. What is kept are distances, confidences and the
 painted picture, never a descriptor.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.knowledge import Companions, Knowledge, KnownPairs, Recovered, run_attack
-from sfumato.attacks.registry import ATTACKS
+from sfumato.attacks.knowledge import Companions, Knowledge, KnownPairs, Recovery
+from sfumato.attacks.registry import ATTACKS, AttackId, run_attack
 from sfumato.attacks.run import WITHIN
 from sfumato.attacks.seals.attacks import thinned
+from sfumato.auditing.runner import SampleScores, measure
 from sfumato.auditing.subjects import ClearFeatures, Subject
-from sfumato.auditing.task import Figures, Prediction, Sample, short_digest
-from sfumato.auditing.toolbox import KEYPOINTS, Painter, Tools
+from sfumato.auditing.task import Figures, Prediction, Sample, Task, short_digest
+from sfumato.auditing.toolbox import Tools, TrainedInverter
 from sfumato.concealment.resolve import before_seal, resolve
 from sfumato.errors import ImageError
 from sfumato.images.read import read_image
@@ -30,12 +31,7 @@ from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures, as_points
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
-from sfumato.types.record import Score, Value
-
-# ----------------------------------------------------------------
-# What an attack left behind, in figures: how near descriptors and a painted picture come; pictures as kept bytes
-# Knows arrays and photos; not which attack made them.
-
+from sfumato.types.record import AttackRole, Score, Value
 
 SHARES = ("distance", *(f"within {limit:g}" for limit in WITHIN))
 OF_FEATURES = {f"{space}{name}" for space in ("", "lifted ") for name in SHARES}
@@ -81,8 +77,7 @@ def decode_picture(encoded: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return found
 
 
-# ----------------------------------------------------------------
-# How sure a figure is: intervals over photos, drawn again with replacement. Knows numbers by photo, nothing else
+# --- leakage with its interval
 
 
 DRAWS = 2000
@@ -126,174 +121,191 @@ Scale = Mapping[str, Mapping[str, float]]
 """Structural similarity by photo, of the clear descriptors and of the floor."""
 
 VERSION, SCORE_VERSION = 1, 1
-"""Of ``Intruder.predict`` and ``Intruder.score``: raise them with every change of what they return."""
+"""Of ``AttackTask.predict`` and ``AttackTask.score``: raise them with every change of what they return."""
 
 SECOND = 1_000_003
 """Added to the seed for a second, independent release of the same photo."""
 
 KNOWN_PAIRS = 10_000
 """How many descriptors the holder of a key has sealed for an attacker."""
-WITH_DECOYS = ("vertex", "bounded", "density")
-"""Attacks that also work without the decoys, and better with them."""
-
-VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
-    **{name: (name, attack.needs) for name, attack in ATTACKS.items()},
-    **{f"{name}+decoys": (name, (*ATTACKS[name].needs, "decoys")) for name in WITH_DECOYS},
-    "decoys": ("decoys", ("public", "decoys")),
-}
-"""Every way of attacking: the attack, and what the attacker knows."""
-
-
-def needs_on(attack: str, recipe: Recipe) -> tuple[str, ...] | None:
-    """Return what the attacker knows in one way of attacking what a recipe releases; None if it is not for that."""
-    if attack not in VARIANTS:
-        return ()
-    name, needs = VARIANTS[attack]
-    found = ATTACKS[name].needs_on(recipe)
-    if found is None or not recipe.has_encoder:
-        return None if found is None else needs
-    return tuple(dict.fromkeys((*found, *(("decoys",) if "decoys" in needs else ()))))
-
 
 UNITS = {"psnr": "dB", "psnr_rgb": "dB", "features": "per image"}
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A subject, how it is attacked, and the inverter that paints what was recovered."""
-
-    subject: Subject
-    attack: str
-    painter: Painter
+# --- the task
 
 
-class Intruder:
-    """Attacks the photos of one case, and scores what it got."""
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class AttackData:
+    """Data that all attack tasks share: ``photos`` by name, ``samples`` of them, their ``clear`` features, the
+    attacker's ``tools`` and the ``extractor``."""
 
-    def __init__(
-        self, case: Case, photos: Mapping[str, Path], clear: ClearFeatures, tools: Tools, extractor: Extractor
-    ) -> None:
-        self.case, self.photos = case, photos
-        self._clear, self.tools, self._extractor = clear, tools, extractor
+    photos: Mapping[str, Path]
+    samples: Sequence[Sample]
+    clear: ClearFeatures
+    tools: Tools
+    extractor: Extractor
+
+
+class AttackTask:
+    """One attack on one recipe and seed, with the inverter that paints what it recovers."""
+
+    def __init__(self, subject: Subject, attack: AttackId, inverter: TrainedInverter, data: AttackData) -> None:
+        self.subject, self.inverter, self.data = subject, inverter, data
+        self.attack = replace(attack, inverter=inverter.title)
+
+    def task(self, scale: Scale | None = None) -> Task:
+        """Return the task for the runner; with a scale its record also has the leakage."""
+        return Task(
+            name="leakage",
+            samples=self.data.samples,
+            predict=self.predict,
+            score=self.score,
+            summarise=lambda figures: self.summarise(figures, scale or {}),
+            params=self.params,
+            seed=self.subject.seed,
+            version=VERSION,
+            score_version=SCORE_VERSION,
+            facts=self.attack.facts.params,
+        )
+
+    def measure(self, folder: str | Path, sample: Sample) -> SampleScores | None:
+        """Attack one photo and keep the prediction; return the scores, if they are new."""
+        self.data.clear.keep_only([self.data.photos[sample.key]])
+        return measure(self.task(), folder, sample)
+
+    @property
+    def is_scale(self) -> bool:
+        """Whether it is an end of the scale of leakage, painted by the inverter for clear descriptors."""
+        return self.attack.role is AttackRole.SCALE and self.inverter.recipe == "raw"
 
     @property
     def needs(self) -> tuple[str, ...]:
         """What the attacker knows beside the concealed features."""
-        return needs_on(self.case.attack, self.case.subject.recipe) or ()
+        return self.attack.knows_on(self.subject.recipe) or ()
 
     @property
     def params(self) -> dict[str, Value]:
         """All that decides a result, but the seed and the photos."""
-        case, tools, kind = self.case, self.tools, self._extractor.name
-        lifting = case.subject.recipe.lifting
-        lifted = lifting is not None and lifting.decoy_count and case.subject.seed is not None
-        decoder = tools.decoder(kind, str(case.subject.recipe))
+        tools, kind, recipe = self.data.tools, self.data.extractor.name, self.subject.recipe
+        has_decoys = recipe.lifting is not None and recipe.lifting.decoy_count and self.subject.seed is not None
+        decoder = tools.decoder(kind, str(recipe))
         return {
-            "recipe": str(case.subject.recipe),
-            "attack": case.attack,
+            "recipe": str(recipe),
+            "attack": self.attack.label,
             "knows": ", ".join(self.needs),
-            "inverter": case.painter.title,
-            "inverter_digest": case.painter.digest,
-            "decoys": tools.decoys.checksum if lifted and tools.decoys is not None else None,
+            "inverter": self.inverter.title,
+            "inverter_digest": self.inverter.digest,
+            "decoys": tools.decoys.checksum if has_decoys and tools.decoys is not None else None,
             "public": tools.public_digest if "public" in self.needs else None,
             "decoder": decoder[0] if "decoder" in self.needs and decoder is not None else None,
             "pool": self._pool_name if {"pool", "told"} & set(self.needs) else None,
-            "draws": None if case.subject.seed is None else "evaluation seed",
-            **{**self._extractor.settings, "descriptor": kind},
+            "draws": None if self.subject.seed is None else "evaluation seed",
+            **{**self.data.extractor.settings, "descriptor": kind},
         }
-
-    def work_on(self, sample: Sample) -> None:
-        """Let go of the features of all other photos."""
-        self._clear.keep_only([self.photos[sample.key]])
 
     def predict(self, sample: Sample) -> Prediction:
         """Attack one photo: distances (N,) to the clear descriptors, confidence (N,), the picture as PNG bytes."""
-        features = self._clear[self.photos[sample.key]]
-        recovered, rows = self._attack(features)
-        size = features.image_size
-        if size is None:
+        features = self.data.clear[self.data.photos[sample.key]]
+        recovery, rows = self._attack(features)
+        if features.image_size is None:
             raise ImageError(f"{sample.key}: the size of the photo is not known")
-        painted = self.case.painter.paint(features.keypoints, rows, size)
+        picture = self.inverter.paint(features.keypoints, rows, features.image_size)
         distances = np.empty(0, np.float32)
-        if recovered is not None:
-            distances = np.linalg.norm(recovered.descriptors - features.descriptors, axis=1).astype(np.float32)
+        if recovery is not None:
+            distances = np.linalg.norm(recovery.descriptors - features.descriptors, axis=1).astype(np.float32)
         return {
             "distances": distances,
-            "confidence": np.empty(0, np.float32) if recovered is None else recovered.confidence,
+            "confidence": np.empty(0, np.float32) if recovery is None else recovery.confidence,
             "features": np.array([len(features)], np.int32),
-            "picture": encode_picture(painted),
+            "picture": encode_picture(picture),
         }
 
     def score(self, sample: Sample, prediction: Prediction) -> Figures:
         """Return how near the descriptors and the picture came to the clear ones."""
-        figures = picture_figures(self.photos[sample.key], prediction["picture"])
+        figures = picture_figures(self.data.photos[sample.key], prediction["picture"])
         return {**figures, **distance_scores(prediction["distances"]), "features": float(prediction["features"][0])}
 
     def summarise(self, figures: Mapping[str, Figures], scale: Scale) -> list[Score]:
         """Return the mean of each score over the photos, picture scores with deviation, and the leakage.
 
-        Of distances it is the mean over all features: a photo with few of them decides little.
+        Distances are averaged over all features: a photo with few of them decides little.
         """
         names = list(dict.fromkeys(name for row in figures.values() for name in row))
         scores = []
         for name in names:
             values = [row[name] for row in figures.values() if name in row]
             if name.endswith("_rgb") and len(values) < len(figures):
-                continue  # of grey photos there is none: a mean over others would not be beside that in grey
+                continue  # grey photos have none, and a mean over the others would not compare with that in grey
             weights = [row["features"] for row in figures.values() if name in row] if name in OF_FEATURES else None
-            scores.append(
-                Score(
-                    name, fmean(values, weights if weights and any(weights) else None), UNITS.get(name, ""), len(values)
-                )
-            )
+            mean = fmean(values, weights if weights and any(weights) else None)
+            scores.append(Score(name, mean, UNITS.get(name, ""), len(values)))
             if len(values) > 1 and name in ("ssim", "psnr", "mae", "ssim_rgb", "psnr_rgb", "mae_rgb"):
                 scores.append(Score(f"{name} deviation", stdev(values), UNITS.get(name, ""), len(values)))
-        similar = {key: row["ssim"] for key, row in figures.items() if "ssim" in row}
-        found = leakage_interval(similar, scale.get("clear", {}), scale.get("floor", {}))
-        if found is not None:
+        similarity = {key: row["ssim"] for key, row in figures.items() if "ssim" in row}
+        interval = leakage_interval(similarity, scale.get("clear", {}), scale.get("floor", {}))
+        if interval is not None:
             titles = ("leakage", "leakage low", "leakage high")
-            paired = len(similar.keys() & scale.get("clear", {}).keys() & scale.get("floor", {}).keys())
-            scores += [Score(name, value, "", paired) for name, value in zip(titles, found, strict=True)]
+            paired = len(similarity.keys() & scale.get("clear", {}).keys() & scale.get("floor", {}).keys())
+            scores += [Score(name, value, "", paired) for name, value in zip(titles, interval, strict=True)]
         return scores
 
-    def _attack(self, features: Features) -> tuple[Recovered | None, NDArray[np.float32]]:
-        """Return what was recovered, None for attacks that see no descriptor, and the rows to paint."""
-        case = self.case
-        if case.attack == "clear":
+    def _attack(self, features: Features) -> tuple[Recovery | None, NDArray[np.float32]]:
+        """Return what was recovered, None for attacks that recover no descriptor, and the rows to paint."""
+        name = self.attack.name
+        if name == "clear":
             return None, features.descriptors
-        if case.attack in ("floor", KEYPOINTS):
-            return None, np.broadcast_to(case.painter.floor, (len(features), len(case.painter.floor)))
+        if self.attack.role in (AttackRole.SCALE, AttackRole.KEYPOINTS):
+            return None, np.broadcast_to(self.inverter.floor, (len(features), len(self.inverter.floor)))
         concealed = self._concealed(features, 0)
-        if case.attack in VARIANTS:
-            recovered = run_attack(ATTACKS[VARIANTS[case.attack][0]], concealed, self._knowledge(features))
-            return recovered, self._painted_rows(recovered.descriptors)
-        frame = np.empty((0, 0)) if case.painter.frame is None else case.painter.frame
+        if name in ATTACKS:
+            recovery = run_attack(ATTACKS[name], concealed, self._knowledge(features))
+            return recovery, self._rows_to_paint(recovery.descriptors)
+        frame = np.empty((0, 0)) if self.inverter.frame is None else self.inverter.frame
         return None, canonical_input(concealed.subspaces, frame)
 
-    def _painted_rows(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _rows_to_paint(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return recovered descriptors as the inverter takes them."""
-        frame = self.case.painter.frame
-        return rows if frame is None else canonical_input(as_points(rows), frame)
+        return rows if self.inverter.frame is None else canonical_input(as_points(rows), self.inverter.frame)
 
     def _concealed(self, features: Features, further: int) -> ConcealedFeatures:
-        subject = self.case.subject
-        return self.tools.releases.of(features, subject.recipe, self.tools.decoys, (subject.seed or 0) + further)
+        tools, subject = self.data.tools, self.subject
+        return tools.concealed.conceal(features, subject.recipe, tools.decoys, (subject.seed or 0) + further)
+
+    # --- what the attacker knows
+
+    def _knowledge(self, features: Features) -> Knowledge:
+        """Return what this attack needs, and nothing else."""
+        tools, recipe, values = self.data.tools, self.subject.recipe, dict[str, Any]()
+        if "public" in self.needs:
+            values["public"] = tools.public_descriptors
+        if "decoys" in self.needs and tools.decoys is not None:
+            values["decoys"] = tools.decoys.descriptors
+        if "clear" in self.needs:
+            values["clear"] = features.descriptors
+        if "releases" in self.needs:
+            rows = np.arange(len(features), dtype=np.int32)
+            values["releases"] = Companions(rows=rows, subspaces=self._concealed(features, SECOND).subspaces)
+        decoder = tools.decoder(self.data.extractor.name, str(recipe))
+        if "decoder" in self.needs and decoder is not None:
+            values["decoder"] = decoder[1]
+        if recipe.is_sealed:
+            values["encoder"] = before_seal(recipe)  # the seal itself only a holder of the key may know
+        elif "encoder" in self.needs:
+            values["encoder"] = resolve(recipe)
+        if "pool" in self.needs:
+            values["pool"] = self._pool(recipe)
+        if "told" in self.needs:
+            clear = tools.codes.get(Recipe.of("raw"), self._pool_name, lambda: self._of_all_photos(_descriptors))
+            values["told"] = KnownPairs(descriptors=clear, codes=self._pool(recipe))
+        if "pairs" in self.needs and tools.public_descriptors is not None:
+            values["pairs"] = self._known_pairs(recipe, tools.public_descriptors)
+        return Knowledge(**values)
 
     @property
     def _pool_name(self) -> str:
-        """Which photos the pool is made of: all of this run, as all of an owner's are sealed under one key."""
-        return short_digest(*sorted(self.photos))
-
-    def _of_all_photos(self, rows_of: Callable[[Features], NDArray[np.float32]]) -> NDArray[np.float32]:
-        """Return rows of all photos of this run, one below the other; one that cannot be read is told in its turn."""
-        found = []
-        for path in self.photos.values():
-            try:
-                found.append(rows_of(self._clear[path]))
-            except ImageError:
-                continue
-            self._clear.keep_only([])
-        return np.concatenate(found)
+        """A digest of the photos in the pool: all of this run, as all photos of an owner are sealed under one key."""
+        return short_digest(*sorted(self.data.photos))
 
     def _pool(self, recipe: Recipe) -> NDArray[np.float32]:
         """Return the codes of all photos, made once."""
@@ -301,42 +313,24 @@ class Intruder:
         def codes() -> NDArray[np.float32]:
             return self._of_all_photos(lambda features: self._concealed(features, 0).subspaces.origin)
 
-        return self.tools.pools.of(recipe, self._pool_name, codes)
+        return self.data.tools.codes.get(recipe, self._pool_name, codes)
+
+    def _of_all_photos(self, rows_of: Callable[[Features], NDArray[np.float32]]) -> NDArray[np.float32]:
+        """Return rows of all photos of this run, one below the other; one that cannot be read is named in its turn."""
+        blocks = []
+        for path in self.data.photos.values():
+            try:
+                blocks.append(rows_of(self.data.clear[path]))
+            except ImageError:
+                continue
+            self.data.clear.keep_only([])
+        return np.concatenate(blocks)
 
     def _known_pairs(self, recipe: Recipe, public: NDArray[np.float32]) -> KnownPairs:
         """Return public descriptors with their codes, made once: attacks know them again, and learn once."""
-        pools, name = self.tools.pools, f"{KNOWN_PAIRS} known pairs"
-        rows = pools.of(Recipe.of("raw"), name, lambda: thinned(public, KNOWN_PAIRS).copy())
-        return KnownPairs(descriptors=rows, codes=pools.of(recipe, name, lambda: resolve(recipe)(rows)))
-
-    def _knowledge(self, features: Features) -> Knowledge:
-        """Return what this attack needs, and nothing else."""
-        tools, known = self.tools, dict[str, Any]()
-        if "public" in self.needs:
-            known["public"] = tools.public_descriptors
-        if "decoys" in self.needs and tools.decoys is not None:
-            known["decoys"] = tools.decoys.descriptors
-        if "clear" in self.needs:
-            known["clear"] = features.descriptors
-        if "releases" in self.needs:
-            rows = np.arange(len(features), dtype=np.int32)
-            known["releases"] = Companions(rows=rows, subspaces=self._concealed(features, SECOND).subspaces)
-        decoder = tools.decoder(self._extractor.name, str(self.case.subject.recipe))
-        if "decoder" in self.needs and decoder is not None:
-            known["decoder"] = decoder[1]
-        recipe = self.case.subject.recipe
-        if recipe.is_sealed:
-            known["encoder"] = before_seal(recipe)  # the seal itself only who has the key may know
-        elif "encoder" in self.needs:
-            known["encoder"] = resolve(recipe)
-        if "pool" in self.needs:
-            known["pool"] = self._pool(recipe)
-        if "told" in self.needs:
-            clear = tools.pools.of(Recipe.of("raw"), self._pool_name, lambda: self._of_all_photos(_descriptors))
-            known["told"] = KnownPairs(descriptors=clear, codes=self._pool(recipe))
-        if "pairs" in self.needs and tools.public_descriptors is not None:
-            known["pairs"] = self._known_pairs(recipe, tools.public_descriptors)
-        return Knowledge(**known)
+        codes, name = self.data.tools.codes, f"{KNOWN_PAIRS} known pairs"
+        rows = codes.get(Recipe.of("raw"), name, lambda: thinned(public, KNOWN_PAIRS).copy())
+        return KnownPairs(descriptors=rows, codes=codes.get(recipe, name, lambda: resolve(recipe)(rows)))
 
 
 def _descriptors(features: Features) -> NDArray[np.float32]:

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an attacker gets out of concealed features: descriptors, and the picture (Table 1 of the paper's supplement).
+"""Leakage evaluation: descriptors and pictures that attackers get out of concealed features (supplement, Table 1).
 
 Each photo is concealed under each recipe and attacked in every way the attacker's tools allow. What is recovered is
 compared with the clear descriptors, painted by an inverter, and the picture compared with the photo.
 
 *The floor*: the same inverter given the same keypoints and one constant descriptor. Structural similarity alone says
 little, a flat grey picture has 0.3 of it; leakage is (similarity - floor) / (clear - floor), over the same photos.
+
+On several processes the results are the same as on one. A worker is sent paths and settings, never arrays, and opens
+the attacker's tools itself. It attacks one photo under one recipe at a time, so that what the attacks on it share is
+made once. It writes the predictions, each in a file of its own; scores, which share a file, are written here.
 """
 
 import os
@@ -17,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.attacks.knowledge import MEANINGS
-from sfumato.attacks.registry import NEVER_NEGATIVE
-from sfumato.auditing.attack_task import SCORE_VERSION, VARIANTS, VERSION, Case, Intruder, Scale, needs_on
-from sfumato.auditing.runner import Measured, Results, measure, note, run
+from sfumato.attacks.registry import ATTACKS, AttackId, single_attacks, two_stage_attacks
+from sfumato.auditing.attack_task import AttackData, AttackTask, Scale
+from sfumato.auditing.runner import Results, SampleScores, note, run_task
 from sfumato.auditing.subjects import POINTS, ClearFeatures, Subject, choose_decoys, choose_subjects
 from sfumato.auditing.tables import Table, group_by_seed, make_table
-from sfumato.auditing.task import Sample, Task, digest_data
+from sfumato.auditing.task import Sample, digest_data
 from sfumato.auditing.toolbox import KEYPOINTS, Toolbox, Tools
-from sfumato.auditing.two_stage import STAGED, StagedIntruder, staged_cases
+from sfumato.auditing.two_stage import two_stage_tasks
 from sfumato.concealment.resolve import resolve
 from sfumato.errors import InputError, WorkerError, suggest
 from sfumato.features.local import LocalParams, extract, extractor_of
@@ -34,15 +38,10 @@ from sfumato.types.recipe import Recipe
 from sfumato.types.record import Record
 
 RECIPES = ("raw", "random-2", "sub-hybrid-2", "sub-hybrid-4")
-SCALE = ("clear", "floor")
-"""What leakage is measured on: the picture of the clear descriptors, and that of a mean one at each keypoint."""
 
-UNCOUNTED = ("oracle", "known-pairs", "key-recovery")
-"""Beginnings of the names of attacks that are shown and not counted: they know the answer, or had the key's holder seal
-for them."""
-
-DIRECT = "direct"
-"""The attack by an inverter that was trained on what this very recipe releases."""
+CLEAR, FLOOR, DIRECT, BARE = (AttackId(name) for name in ("clear", "floor", "direct", "keypoints"))
+"""Pictures of the clear descriptors and of a mean one, the two ends of the scale; by an inverter trained on what the
+recipe releases; by one that sees keypoints alone."""
 
 SHOWN = {"median distance": "median", "within 0.02": "within 0.02", "within 0.1": "within 0.1",
          "within 0.3": "within 0.3", "lifted within 0.1": "lifted within 0.1",
@@ -50,10 +49,20 @@ SHOWN = {"median distance": "median", "within 0.02": "within 0.02", "within 0.1"
          "leakage": "leakage", "from": "leakage low", "to": "leakage high"}  # fmt: skip
 """Titles of the table, and the scores behind them."""
 
+PLAIN_BYTES, COPIES = 500 << 20, 4
+"""Memory of a worker by itself, and how many times the descriptors it is given: as they are, and to search them."""
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+def measurable_attacks() -> dict[str, AttackId]:
+    """Return by label the attacks that a protocol may name."""
+    return {**single_attacks(), DIRECT.label: DIRECT, **two_stage_attacks()}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeakageProtocol:
-    """What is measured: every recipe with every attack and seed; no ``attacks`` means all that the tools allow."""
+    """Recipes, attacks by label and seeds to measure; no ``attacks`` means all that the tools allow."""
 
     recipes: tuple[str, ...] = RECIPES
     attacks: tuple[str, ...] = ()
@@ -61,87 +70,88 @@ class LeakageProtocol:
     local: LocalParams = field(default_factory=lambda: LocalParams(max_features=1000))
 
     def __post_init__(self) -> None:
-        known = (*VARIANTS, DIRECT, *STAGED)
-        unknown = [name for name in self.attacks if name not in known]
+        unknown = [name for name in self.attacks if name not in measurable_attacks()]
         if unknown:
-            hint = suggest(unknown[0], known)
-            told = ", ".join((*VARIANTS, DIRECT))
-            raise InputError(f"attacks: {unknown[0]!r:.80} is none of {told}, nor two of them in stages{hint}")
+            hint = suggest(unknown[0], measurable_attacks())
+            names = ", ".join((*single_attacks(), DIRECT.label))
+            raise InputError(f"attacks: {unknown[0]!r:.80} is none of {names}, nor a pair of stages{hint}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeakageJob:
+    """Leakage evaluation as paths and settings, which a worker can be sent."""
+
+    photos: tuple[tuple[str, Path], ...]
+    protocol: LeakageProtocol
+    toolbox: Toolbox
+
+    def plan(self) -> "LeakagePlan":
+        """Read the tools and return the tasks; raises as ``plan_leakage`` does."""
+        return replace(plan_leakage(dict(self.photos), self.protocol, self.toolbox.open()), job=self)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class LeakagePlan:
+    """All attack tasks of an evaluation, the scale first, and the job they come from, if workers are to do them."""
+
+    tasks: Sequence[AttackTask]
+    samples: Sequence[Sample]
+    job: LeakageJob | None = None
+
+    def only(self, is_included: Callable[[AttackTask], bool]) -> "LeakagePlan":
+        """Return the plan with some of the tasks."""
+        return replace(self, tasks=[task for task in self.tasks if is_included(task)])
+
+    def summarise(self, folder: str | Path) -> list[Record]:
+        """Score everything; leakage is on the scale of the inverter for clear descriptors of the same architecture."""
+        scales: dict[str, Scale] = {}
+        for task in self.tasks:
+            if task.is_scale:
+                run_task(task.task(), folder)
+                scores = Results(folder, task.task()).scores()
+                similarity = {sample.key: scores[sample][0]["ssim"] for sample in self.samples if sample in scores}
+                scale = scales.get(task.inverter.scale, {})
+                scales[task.inverter.scale] = {**scale, task.attack.name: similarity}
+        return [run_task(task.task(scales.get(task.inverter.scale)), folder) for task in self.tasks]
 
 
 def evaluate_leakage(
-    works: "Works",
+    plan: LeakagePlan,
     folder: str | Path,
     *,
+    workers: int | None = 1,
     progress: Callable[[Sequence[Any]], Iterable[Any]] = iter,
     overwrite: bool = False,
 ) -> list[Record]:
     """Attack every photo under every recipe; return one record for each recipe, attack and seed.
 
-    What was measured before is not measured again, unless ``overwrite`` forgets it. Photos are worked through one at a
-    time. What is kept of each are distances and the painted picture; no descriptor is written anywhere.
+    What was measured before is not measured again, unless ``overwrite`` forgets it. What is kept of each photo are
+    distances and the painted picture; no descriptor is written anywhere. ``workers``: processes, None for one per core
+    and photo as far as memory allows; more than one needs a plan that comes from a job.
 
-    Raises FileError if the folder cannot be written. A photo that cannot be measured is named in the records.
+    Raises FileError if the folder cannot be written, WorkerError if a worker dies; what was finished is kept. A photo
+    that cannot be measured is named in the records.
     """
-    if overwrite:
-        for work in works.made:
-            Results(folder, work.task()).forget(works.samples)
-    for sample, work in progress([(sample, work) for sample in works.samples for work in works.made]):
-        measured = work.measure(folder, sample)
-        if measured is not None:
-            note(work.task(), folder, sample, measured)
-    return works.summarise(folder)
+    for task in plan.tasks:
+        results = Results(folder, task.task())  # makes its folder: workers only add to it
+        if overwrite:
+            results.forget(plan.samples)
+    count = count_workers(workers, plan)
+    if count > 1:
+        _measure_on(count, plan, folder, progress)
+    else:
+        for sample, task in progress([(sample, task) for sample in plan.samples for task in plan.tasks]):
+            scores = task.measure(folder, sample)
+            if scores is not None:
+                note(task.task(), folder, sample, scores)
+    return plan.summarise(folder)
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Work:
-    """One intruder and the photos it works on."""
-
-    intruder: Intruder
-    samples: Sequence[Sample]
-
-    def measure(self, folder: str | Path, sample: Sample) -> Measured | None:
-        """Attack one photo, and keep what that gave; return the scores, if they are new."""
-        self.intruder.work_on(sample)
-        return measure(self.task(), folder, sample)
-
-    def task(self, scale: Scale | None = None) -> Task:
-        """Return the task; with a scale its record also tells the leakage."""
-        return Task(
-            name="leakage",
-            samples=self.samples,
-            predict=self.intruder.predict,
-            score=self.intruder.score,
-            summarise=lambda figures: self.intruder.summarise(figures, scale or {}),
-            params=self.intruder.params,
-            seed=self.intruder.case.subject.seed,
-            version=VERSION,
-            score_version=SCORE_VERSION,
-        )
+# --- the plan
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Works:
-    """All that is to be done, the scale first."""
-
-    made: Sequence[Work]
-    samples: Sequence[Sample]
-
-    def summarise(self, folder: str | Path) -> list[Record]:
-        """Score everything; leakage is on the scale of the inverter for clear descriptors of the same architecture."""
-        scales: dict[str, Scale] = {}
-        for work in self.made:
-            case = work.intruder.case
-            if case.attack in SCALE and case.painter.recipe == "raw":
-                run(work.task(), folder)
-                kept = Results(folder, work.task()).scores()
-                similar = {one.key: kept[one][0]["ssim"] for one in self.samples if one in kept}
-                scales[case.painter.scale] = {**scales.get(case.painter.scale, {}), case.attack: similar}
-        return [run(work.task(scales.get(work.intruder.case.painter.scale)), folder) for work in self.made]
-
-
-def plan_leakage(photos: Mapping[str, Path], protocol: LeakageProtocol, tools: Tools) -> Works:
-    """Return all that the protocol asks for and the tools allow; ``photos`` are paths by name.
+def plan_leakage(photos: Mapping[str, Path], protocol: LeakageProtocol, tools: Tools) -> LeakagePlan:
+    """Return all tasks that the protocol asks for and the tools allow; ``photos`` are paths by name.
 
     Raises InputError where there is nothing to measure or a tool is missing, DecoyError where decoys do not fit.
     """
@@ -149,91 +159,99 @@ def plan_leakage(photos: Mapping[str, Path], protocol: LeakageProtocol, tools: T
         raise InputError("there is no photo to attack")
     extractor = extractor_of(protocol.local)
     subjects = choose_subjects(protocol.recipes, ("p-to-s",), protocol.seeds)
-    given = replace(tools, decoys=choose_decoys(subjects, extractor, tools.decoys))
-    given.check_public(extractor)
+    tools = replace(tools, decoys=choose_decoys(subjects, extractor, tools.decoys))
+    tools.check_public(extractor)
     samples = [Sample(name, digest_data(path)) for name, path in photos.items()]
-    clear = ClearFeatures(lambda path: extract(path, protocol.local))
-    cases = choose_cases(subjects, protocol.attacks, extractor.name, given)
-    made = [
-        (StagedIntruder if case.attack in STAGED else Intruder)(case, photos, clear, given, extractor) for case in cases
-    ]
-    return Works([Work(intruder, samples) for intruder in made], samples)
+    data = AttackData(photos, samples, ClearFeatures(lambda path: extract(path, protocol.local)), tools, extractor)
+    return LeakagePlan(choose_tasks(subjects, protocol.attacks, data), samples)
 
 
-def choose_cases(subjects: Sequence[Subject], attacks: Sequence[str], kind: str, tools: Tools) -> list[Case]:
+def choose_tasks(subjects: Sequence[Subject], labels: Sequence[str], data: AttackData) -> list[AttackTask]:
     """Return every attack on every subject that the tools allow, after the scale and what keypoints alone show.
 
-    Raises InputError if nothing at hand inverts these descriptors, or an attack that was asked for needs a tool that is
-    missing.
+    Raises InputError if no inverter fits these descriptors, or an attack by name needs a tool that is missing.
     """
-    clear = [one for one in tools.painters_for(kind, "raw") if one.architecture != KEYPOINTS]
-    blind = [one for one in tools.painters_for(kind, "raw") if one.architecture == KEYPOINTS]
-    if tools.painter(kind, "raw") is None:
+    kind, tools = data.extractor.name, data.tools
+    if tools.inverter(kind, "raw") is None:
         raise InputError(
-            f"no inverter for clear {kind} is at hand: train one with sfumato train inverter --descriptor {kind}, and "
-            f"put it into the folder of models"
+            f"there is no inverter for clear {kind}: train one with sfumato train inverter --descriptor {kind} and put "
+            f"it into the folder of models"
         )
     raw = Subject(Recipe.of("raw"), POINTS, None)
-    cases = [Case(raw, attack, painter) for painter in clear for attack in SCALE]
-    cases += [Case(raw, KEYPOINTS, painter) for painter in blind]
+    inverters = tools.inverters_for(kind, "raw")
+    tasks = [
+        AttackTask(raw, end, inverter, data)
+        for inverter in inverters
+        if inverter.architecture != KEYPOINTS
+        for end in (CLEAR, FLOOR)
+    ]
+    tasks += [AttackTask(raw, BARE, inverter, data) for inverter in inverters if inverter.architecture == KEYPOINTS]
     for subject in subjects:
         if not subject.recipe.is_clear:
-            cases += cases_of(subject, attacks, kind, tools)
-    return cases
+            tasks += tasks_on(subject, labels, data)
+    return tasks
 
 
-def cases_of(subject: Subject, attacks: Sequence[str], kind: str, tools: Tools) -> list[Case]:
-    """Return the attacks on one subject: all that the tools allow, or those that were asked for."""
-    recipe, painter = str(subject.recipe), tools.painter(kind, "raw")
-    assert painter is not None
-    known = tools.knowledge_about(kind, recipe)
-    has_decoys = subject.recipe.lifting is not None and subject.recipe.lifting.decoy_count > 0
-    direct, readers = tools.painters_for(kind, recipe), tools.painters_of_readings(kind, recipe)
-    staged = staged_cases(subject, kind, tools)
-    cases = [case for case in staged if not attacks or case.attack in attacks]
-    unfit, foreign = unfit_for(subject.recipe, kind), set[str]()
-    for name in attacks or (*(one for one in VARIANTS if VARIANTS[one][0] not in unfit), DIRECT):
-        if name in STAGED:
-            if not any(case.attack == name for case in staged):
-                foreign.add(name)
+def tasks_on(subject: Subject, labels: Sequence[str], data: AttackData) -> list[AttackTask]:
+    """Return the attacks on one subject: all that fit and the tools allow, or those with these labels."""
+    kind, tools, recipe = data.extractor.name, data.tools, subject.recipe
+    inverter = tools.inverter(kind, "raw")
+    assert inverter is not None
+    two_stage = two_stage_tasks(subject, data)
+    tasks = [task for task in two_stage if not labels or task.attack.label in labels]
+    readers = tools.inverters_of_readings(kind, str(recipe))
+    unfit = set(labels) & set(two_stage_attacks()) - {task.attack.label for task in two_stage}
+    for label in labels or (*fitting_attacks(recipe, kind), DIRECT.label):
+        if label in two_stage_attacks():
             continue
-        if name == DIRECT:
-            if attacks and not direct:
-                raise InputError(
-                    f"the attack {DIRECT} needs an inverter for {recipe} of {kind} in the folder of models: "
-                    f"sfumato train inverter --recipe {recipe} makes one"
-                )
-            cases += [Case(subject, which, one) for one in direct for which in (DIRECT, "floor")]
+        if label == DIRECT.label:
+            tasks += _direct_tasks(subject, data, is_required=bool(labels))
             continue
-        needs = needs_on(name, subject.recipe)
-        if needs is None:
-            foreign.add(name)
-            continue  # it cannot be made on what went through an encoder, or only there
-        missing = [MEANINGS[need] for need in needs if need not in known]
-        if missing == [MEANINGS["decoys"]] and not has_decoys:
-            continue  # there are none to be known
-        if missing and attacks:
-            raise InputError(f"the attack {name} on {recipe} needs {' and '.join(missing)}")
-        if not missing:
-            cases += [Case(subject, name, one) for one in (painter, *readers)]
-    cases += [Case(subject, "floor", one) for one in readers]
-    if attacks and foreign == set(attacks):
-        raise InputError(f"of the attacks that were asked for, {', '.join(attacks)}, none is for {recipe}")
-    return cases
+        attack = single_attacks()[label]
+        if attack.knows_on(recipe) is None:
+            unfit.add(label)
+        elif _is_possible(attack, recipe, data, is_required=bool(labels)):
+            tasks += [AttackTask(subject, attack, one, data) for one in (inverter, *readers)]
+    tasks += [AttackTask(subject, FLOOR, one, data) for one in readers]
+    if labels and unfit == set(labels):
+        raise InputError(f"attacks: none of {', '.join(labels)} fits {recipe}")
+    return tasks
 
 
-def counts(attack: str) -> bool:
-    """Tell whether an attack takes part in the worst case: no scale, no oracle, no help of who has the key."""
-    return attack not in SCALE and not attack.startswith(UNCOUNTED)
-
-
-def unfit_for(recipe: Recipe, kind: str) -> set[str]:
-    """Return the attacks that make no sense on what a recipe releases of a kind of descriptor, unless asked for."""
-    unfit = {"bounded" if kind in NEVER_NEGATIVE else "vertex"}
+def fitting_attacks(recipe: Recipe, kind: str) -> list[str]:
+    """Return the labels of attacks in one stage that make sense on what a recipe releases of a kind of descriptor."""
     encoders = resolve(recipe).encoders
-    if encoders and encoders[0].input_dim != encoders[-1].output_dim:
-        unfit |= {"nearest-base", "oracle-base", "oracle-encoded"}
-    return unfit
+    same_dim = not encoders or encoders[0].input_dim == encoders[-1].output_dim
+    attacks = single_attacks().values()
+    return [one.label for one in attacks if ATTACKS[one.name].fits(recipe, kind, same_dim=same_dim)]
+
+
+def _is_possible(attack: AttackId, recipe: Recipe, data: AttackData, *, is_required: bool) -> bool:
+    """Tell whether the tools allow an attack; raise InputError if they do not and it was named."""
+    known = data.tools.known_fields(data.extractor.name, str(recipe))
+    missing = [need for need in attack.knows_on(recipe) or () if need not in known]
+    has_decoys = recipe.lifting is not None and recipe.lifting.decoy_count > 0
+    if missing == ["decoys"] and not has_decoys:
+        return False  # the recipe has none that could be known
+    if missing and is_required:
+        words = " and ".join(MEANINGS[need] for need in missing)
+        raise InputError(f"the attack {attack.label} on {recipe} needs {words}")
+    return not missing
+
+
+def _direct_tasks(subject: Subject, data: AttackData, *, is_required: bool) -> list[AttackTask]:
+    """Return direct inversion, and its own floor, with every inverter trained on what the recipe releases."""
+    kind, recipe = data.extractor.name, str(subject.recipe)
+    inverters = data.tools.inverters_for(kind, recipe)
+    if is_required and not inverters:
+        raise InputError(
+            f"the attack {DIRECT.label} needs an inverter for {recipe} of {kind} in the folder of models: train one "
+            f"with sfumato train inverter --recipe {recipe}"
+        )
+    return [AttackTask(subject, attack, one, data) for one in inverters for attack in (DIRECT, FLOOR)]
+
+
+# --- records
 
 
 def leakage_table(records: Iterable[Record]) -> Table:
@@ -243,110 +261,84 @@ def leakage_table(records: Iterable[Record]) -> Table:
     return make_table(groups, ("descriptor", "recipe", "attack", "inverter"), used)
 
 
-# ----------------------------------------------------------------
-# The leakage evaluation on several processes of this machine, with the same results as on one
-# A worker is sent paths and settings, never arrays, and opens the attacker's tools itself. It is given one photo under
-# one recipe at a time, so that what the attacks on it share is made once. It writes the predictions, each in a file of
-# its own; scores, which share a file, come back and are written here. Knows how work is shared out, not what it is.
+def with_facts(record: Record) -> Record:
+    """Return a record of an attack with what the registry says about it, which older versions did not write."""
+    if "attack" not in record.params or "counts" in record.params:
+        return record
+    return replace(record, params={**record.params, **AttackId.of(record.params).facts.params})
 
 
-PLAIN_BYTES, COPIES = 500 << 20, 4
-"""What a worker takes by itself, and how many times the descriptors it is given: as they are, and to search them."""
-
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+# --- several processes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """All that is to be measured, as paths and settings: what a worker can be sent."""
-
-    photos: tuple[tuple[str, Path], ...]
-    protocol: LeakageProtocol
-    toolbox: Toolbox
-
-    def plan(self) -> Works:
-        """Read the tools and return what there is to do; raises as ``plan_leakage`` does."""
-        return plan_leakage(dict(self.photos), self.protocol, self.toolbox.open())
-
-
-def count_workers(wanted: int | None, works: Works) -> int:
-    """Return how many processes to use: so many, or by default one a core, a photo, and a share of the memory.
+def count_workers(wanted: int | None, plan: LeakagePlan) -> int:
+    """Return the number of processes: this many, or by default one per core, per photo, and per share of the memory.
 
     Raises InputError for less than 1.
     """
-    if wanted is not None:
-        if wanted < 1:
-            raise InputError(f"workers: expected 1 or more, got {wanted}")
-        return wanted
-    held = works.made[0].intruder.tools.held_bytes
-    return max(1, min(thread_count(None), len(works.samples), free_bytes() // (PLAIN_BYTES + COPIES * held)))
+    if wanted is not None and wanted < 1:
+        raise InputError(f"workers: expected 1 or more, got {wanted}")
+    if wanted is not None or plan.job is None:
+        return wanted or 1
+    size = plan.tasks[0].data.tools.size_bytes if plan.tasks else 0
+    return max(1, min(thread_count(None), len(plan.samples), free_bytes() // (PLAIN_BYTES + COPIES * size)))
 
 
-def evaluate_on(
-    workers: int,
-    order: Order,
-    works: Works,
-    folder: str | Path,
-    *,
-    progress: Callable[[Sequence[Any]], Iterable[Any]] = iter,
-    overwrite: bool = False,
-) -> list[Record]:
-    """Do what ``evaluate_leakage`` does with ``works``, the plan of ``order``, on so many processes; 1 is this one.
-
-    Raises WorkerError if a worker dies; what was finished is kept.
-    """
-    if workers == 1:
-        return evaluate_leakage(works, folder, progress=progress, overwrite=overwrite)
-    by_digest = {work.task().settings_digest: work for work in works.made}
-    for work in works.made:
-        results = Results(folder, work.task())  # makes its folder: workers only add to it
-        if overwrite:
-            results.forget(works.samples)
+def _measure_on(
+    workers: int, plan: LeakagePlan, folder: str | Path, progress: Callable[[Sequence[Any]], Iterable[Any]]
+) -> None:
+    """Attack every photo on several processes, and keep the scores."""
+    if plan.job is None:
+        raise InputError("workers: several need a plan that comes from a job")
+    by_digest = {task.task().settings_digest: task for task in plan.tasks}
     threads = max(1, thread_count(None) // workers)
     try:
         with local_processes(workers) as pool:
-            tasks = {
-                pool.submit(measure_photo, order, str(folder), threads, (sample.key, sample.digest), digests): sample
-                for sample in works.samples
+            futures = {
+                pool.submit(
+                    _measure_photo, plan.job, str(folder), threads, (sample.key, sample.digest), digests
+                ): sample
+                for sample in plan.samples
                 for digests in _by_recipe(by_digest)
             }
-            for _ in progress(_Units(tasks, by_digest, folder)):  # type: ignore[arg-type]
+            for _ in progress(_Finished(futures, by_digest, folder)):  # type: ignore[arg-type]
                 pass
     except BrokenExecutor as cause:
         raise WorkerError(
-            "leakage: a worker died; what was finished is kept, run it again, with fewer --workers if memory is short"
+            "leakage: a worker died; what was finished is kept. Run it again, with fewer --workers if memory is short"
         ) from cause
-    return works.summarise(folder)
 
 
-class _Units:
-    """Every photo under every attack, as they are finished; as many as there are, for whoever shows progress."""
+class _Finished:
+    """Photos under attacks as workers finish them, and how many there will be, for a progress bar."""
 
-    def __init__(self, tasks: Mapping[Future[Any], Sample], works: Mapping[str, Work], folder: str | Path) -> None:
-        self._tasks, self._works, self._folder = tasks, works, folder
+    def __init__(
+        self, futures: Mapping[Future[Any], Sample], tasks: Mapping[str, AttackTask], folder: str | Path
+    ) -> None:
+        self._futures, self._tasks, self._folder = futures, tasks, folder
 
     def __len__(self) -> int:
-        return len(self._works) * len(set(self._tasks.values()))
+        return len(self._tasks) * len(set(self._futures.values()))
 
-    def __iter__(self) -> Generator[tuple[Sample, Work], None, None]:
-        for task in as_completed(self._tasks):
-            sample = self._tasks[task]
-            for digest, measured in task.result():
-                if measured is not None:
-                    note(self._works[digest].task(), self._folder, sample, measured)
-                yield sample, self._works[digest]
+    def __iter__(self) -> Generator[tuple[Sample, AttackTask], None, None]:
+        for future in as_completed(self._futures):
+            sample = self._futures[future]
+            for digest, scores in future.result():
+                if scores is not None:
+                    note(self._tasks[digest].task(), self._folder, sample, scores)
+                yield sample, self._tasks[digest]
 
 
-def _by_recipe(works: Mapping[str, Work]) -> list[tuple[str, ...]]:
-    """Return the digests of works, those on one recipe and seed together."""
+def _by_recipe(tasks: Mapping[str, AttackTask]) -> list[tuple[str, ...]]:
+    """Return the digests of tasks, those on one recipe and seed together."""
     groups: dict[str, list[str]] = {}
-    for digest, work in works.items():
-        groups.setdefault(str(work.intruder.case.subject), []).append(digest)
+    for digest, task in tasks.items():
+        groups.setdefault(str(task.subject), []).append(digest)
     return [tuple(group) for group in groups.values()]
 
 
 def free_bytes() -> int:
-    """Return how much memory could be had now, as far as the system tells."""
+    """Return how much memory is available now, as far as the system says."""
     try:
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
@@ -359,36 +351,26 @@ def free_bytes() -> int:
         return 4 << 30
 
 
-# ----------------------------------------------------------------
-# what runs in a worker
+def _measure_photo(
+    job: LeakageJob, folder: str, threads: int, sample_id: tuple[str, str], digests: tuple[str, ...]
+) -> list[tuple[str, SampleScores | None]]:
+    """Attack one photo in the ways with these digests, in a worker; return the new scores of each.
 
-
-def measure_photo(
-    order: Order, folder: str, threads: int, named: tuple[str, str], digests: tuple[str, ...]
-) -> list[tuple[str, Measured | None]]:
-    """Attack one photo in the ways with these digests; return the new scores of each.
-
-    Raises InputError if a file was changed since the work was planned.
+    Raises InputError if a file was changed since the job was planned.
     """
-    works, sample = _opened(order, threads), Sample(*named)
-    if sample not in works.samples or not all(digest in works.by_digest for digest in digests):
+    plan, sample = _plan_in_worker(job, threads), Sample(*sample_id)
+    by_digest = {task.task().settings_digest: task for task in plan.tasks}
+    if sample not in plan.samples or not set(digests) <= set(by_digest):
         raise InputError(f"{sample.key}: photos, decoys or models were changed while they were measured: run it again")
-    return [(digest, works.by_digest[digest].measure(folder, sample)) for digest in digests]
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class _Opened:
-    samples: frozenset[Sample]
-    by_digest: Mapping[str, Work]
+    return [(digest, by_digest[digest].measure(folder, sample)) for digest in digests]
 
 
 @lru_cache(maxsize=1)
-def _opened(order: Order, threads: int) -> _Opened:
-    """Plan the work in this process, once, and keep it to its share of the cores."""
+def _plan_in_worker(job: LeakageJob, threads: int) -> LeakagePlan:
+    """Plan the job in this process, once, and limit it to its share of the cores."""
     from threadpoolctl import threadpool_limits
 
     limit_threads(threads)
     os.environ.update(dict.fromkeys(THREADS, str(threads)))  # for libraries that are loaded later
     threadpool_limits(threads)
-    works = order.plan()
-    return _Opened(frozenset(works.samples), {work.task().settings_digest: work for work in works.made})
+    return job.plan()

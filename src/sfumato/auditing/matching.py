@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.auditing.runner import Results, predict, run
+from sfumato.auditing.runner import Results, predict, run_task
 from sfumato.auditing.subjects import (
     DISTANCES,
     PARTS,
@@ -33,7 +33,17 @@ from sfumato.auditing.subjects import (
     single_part,
     unlifted,
 )
-from sfumato.auditing.tables import Frame, Group, Line, Panel, Table, draw_lines, group_by_seed, make_table, raw_of
+from sfumato.auditing.tables import (
+    PlotFrame,
+    PlotLine,
+    PlotPanel,
+    SeedGroup,
+    Table,
+    draw_lines,
+    group_by_seed,
+    make_table,
+    raw_of,
+)
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
 from sfumato.concealment.decoys import Decoys
 from sfumato.errors import InputError, suggest
@@ -41,7 +51,7 @@ from sfumato.features.local import LocalParams, extract, extractor_of
 from sfumato.images.homography import HomographySequence, warp_points
 from sfumato.matching.mutual import MatchParams, Side, match_prepared, side_of, warn_if_void
 from sfumato.subspace.fast import prepare
-from sfumato.subspace.prepared import Prepared
+from sfumato.subspace.subspace_set import SubspaceSet
 from sfumato.types.clear import Features
 from sfumato.types.record import Record, Score, Value
 
@@ -129,7 +139,7 @@ class PairMatcher:
         self.subject, self.pairs = subject, pairs
         self._clear, self._protocol = clear, protocol
         self._decoys = decoys if link is not None and link.decoy_count else None
-        self._first: tuple[object, Prepared] | None = None
+        self._first: tuple[object, SubspaceSet] | None = None
 
     @property
     def shares(self) -> dict[str, float]:
@@ -199,14 +209,14 @@ class PairMatcher:
         own, other = draw_parts(self.subject.seed, pair.sequence, pair.key, self._decoys.parts)
         return own, own if case == "same" else other
 
-    def _prepared_first(self, pair: Pair, features: Features, part: int | None) -> Prepared:
+    def _prepared_first(self, pair: Pair, features: Features, part: int | None) -> SubspaceSet:
         """Prepare image 1 of a sequence once for all its pairs."""
         key = (pair.first, part)
         if self._first is None or self._first[0] != key:
             self._first = key, self._prepared(features, part, lifted=self.subject.distance == "s-to-s")
         return self._first[1]
 
-    def _prepared(self, features: Features, part: int | None, *, lifted: bool) -> Prepared:
+    def _prepared(self, features: Features, part: int | None, *, lifted: bool) -> SubspaceSet:
         if not lifted or self.subject.seed is None:
             side = side_of(unlifted(features, self.subject.recipe), "points")
         else:
@@ -278,7 +288,7 @@ def evaluate_homography(
     for sequence, task in progress([(sequence, task) for sequence in sequences for task in plan.tasks]):
         plan.clear.keep_only(sequence.paths)
         predict(task, folder, [plan.samples[pair.key] for pair in pairs_of(sequence)])
-    return [run(task, folder) for task in plan.tasks]
+    return [run_task(task, folder) for task in plan.tasks]
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -340,10 +350,10 @@ def draw_accuracy(records: Iterable[Record], stem: str | Path, title: str = "") 
     """
     groups = group_by_seed(records)
     panels = [
-        Panel(group, tuple(line for one in groups for line in [accuracy_line(one, group)] if line is not None))
+        PlotPanel(group, tuple(line for one in groups for line in [accuracy_line(one, group)] if line is not None))
         for group in GROUPS
     ]
-    frame = Frame(
+    frame = PlotFrame(
         title=title,
         x_label="threshold [px]",
         y_label="mean matching accuracy",
@@ -352,12 +362,12 @@ def draw_accuracy(records: Iterable[Record], stem: str | Path, title: str = "") 
     return draw_lines(stem, [panel for panel in panels if panel.lines], frame)
 
 
-def accuracy_line(group: Group, kind: str) -> Line | None:
+def accuracy_line(group: SeedGroup, kind: str) -> PlotLine | None:
     """Return the accuracy of one group of records over the threshold; None if it has none for this kind of pair."""
     values = [group.values(score_name(f"accuracy {px} px", kind)) for px in THRESHOLDS_PX]
     if not all(values):
         return None
-    return Line(
+    return PlotLine(
         series=str(group.params.get("recipe")),
         variant=STYLES.get(str(group.params.get("distance")), ""),
         x=THRESHOLDS_PX,

@@ -29,7 +29,7 @@ VIEW = HomographyParams()
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Ready:
+class PreparedPhotos:
     """Photos to audit by name, a pair of views of each, and what was ``left_out`` and why.
 
     ``reduced`` counts the photos that were larger than the audit works on.
@@ -45,7 +45,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadyParams:
+class PhotoParams:
     """``side`` is the longest a photo may have; ``seed`` draws the views; ``local`` finds the features."""
 
     side: int = 640
@@ -53,13 +53,13 @@ class ReadyParams:
     local: LocalParams = field(default_factory=lambda: LocalParams(max_features=1000))
 
 
-def make_ready(
+def prepare_photos(
     photos: Mapping[str, Path],
     folder: str | Path,
-    params: ReadyParams,
+    params: PhotoParams,
     *,
     progress: Callable[[Sequence[Any]], Iterable[Any]] = iter,
-) -> Ready:
+) -> PreparedPhotos:
     """Read and reduce photos given by name, and make their second views below ``folder``.
 
     Raises ImageError if none can be used, FileError if the folder cannot be written.
@@ -82,7 +82,7 @@ def make_ready(
     if not usable:
         reasons = "; ".join(f"{name}: {why}" for name, why in list(left_out.items())[:3]) or "there is none"
         raise ImageError(f"no photo can be audited: {reasons}")
-    return Ready(usable, pairs, left_out, reduced)
+    return PreparedPhotos(usable, pairs, left_out, reduced)
 
 
 def reduce_image(image: Image, side: int) -> Image:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of what an attack recovered: descriptors painted by an inverter, one file an image and attack.
+"""Pictures of an audit: photos, what every attack painted, matches drawn as lines, and a plot.
 
-Knows how recovered descriptors become an inverter's input; not how they were recovered.
+Reads what the evaluations kept; attacks nothing itself. Clear features are extracted once more only to know where the
+ends of the lines are.
 """
 
 import io
@@ -16,26 +17,20 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.knowledge import Recovered
+from sfumato.attacks.knowledge import Recovery
 from sfumato.auditing.attack_task import decode_picture
-from sfumato.auditing.leakage import SCALE, Works
+from sfumato.auditing.leakage import LeakagePlan
 from sfumato.auditing.matching import HomographyPlan, pairs_of
-from sfumato.auditing.photos import Ready, encode
+from sfumato.auditing.photos import PreparedPhotos, encode
 from sfumato.auditing.runner import Results
 from sfumato.auditing.tables import COLOURS, MARKERS
 from sfumato.errors import FileError, InputError
 from sfumato.files.atomic import write_file
 from sfumato.images.homography import HomographySequence
 from sfumato.images.read import read_image
-from sfumato.inversion.patches import Inverter, invert
+from sfumato.inversion.patches import Inverter, invert_rows
 from sfumato.types.concealed import ConcealedFeatures
-from sfumato.types.record import Picture
-
-# ----------------------------------------------------------------
-# The pictures of an audit: photos, what every attack painted, and matches drawn as lines; small enough for a page
-# Reads what the evaluations kept; attacks nothing itself. Clear features are extracted once more only to know where the
-# ends of the lines are.
-
+from sfumato.types.record import AttackRole, Picture
 
 Pixels = NDArray[np.uint8]
 Points = NDArray[np.floating[Any]]
@@ -54,38 +49,37 @@ MEDIA = "image/jpeg"
 """A browser that prints the page keeps JPEG as it is; other pictures grow tenfold in its PDF."""
 
 
-def collect_pictures(works: Works, plan: HomographyPlan, ready: Ready, folder: str | Path) -> list[Picture]:
+def collect_pictures(
+    attacks: LeakagePlan, matching: HomographyPlan, photos: PreparedPhotos, folder: str | Path
+) -> list[Picture]:
     """Return the first photos, what every attack painted of them, and the matches of the first pairs."""
-    names = list(ready.photos)[:SHOWN_PHOTOS]
-    found = [
-        Picture(shows="photo", content=small(read_image(ready.photos[name]).pixels), media=MEDIA, photo=name)
+    names = list(photos.photos)[:SHOWN_PHOTOS]
+    pictures = [
+        Picture(shows="photo", content=small(read_image(photos.photos[name]).pixels), media=MEDIA, photo=name)
         for name in names
     ]
-    found += seen_pictures(works, folder, names)
+    pictures += attack_pictures(attacks, folder, names)
     for name in names[:SHOWN_PAIRS]:
-        found += match_pictures(plan, ready.pairs[name], folder)
-    return found
+        pictures += match_pictures(matching, photos.pairs[name], folder)
+    return pictures
 
 
-def seen_pictures(works: Works, folder: str | Path, names: Sequence[str]) -> Iterator[Picture]:
+def attack_pictures(plan: LeakagePlan, folder: str | Path, names: Sequence[str]) -> Iterator[Picture]:
     """Yield what each attack painted of some photos; of floors, only that of the inverter for clear ones."""
-    for work in works.made:
-        case = work.intruder.case
-        if case.attack in SCALE and case.painter.recipe != "raw":
+    for task in plan.tasks:
+        if task.attack.role is AttackRole.SCALE and not task.is_scale:
             continue
-        results = Results(folder, work.task())
-        network = case.painter.title
-        attack = case.attack if network == "patch" else f"{case.attack}, {network}"
-        for sample in work.samples:
+        results, recipe = Results(folder, task.task()), str(task.subject.recipe)
+        for sample in plan.samples:
             if sample.key not in names:
                 continue
             try:
                 prediction = results.load_prediction(sample)[0]
-            except FileError:  # it was left out, which the record tells
+            except FileError:  # it was left out, and the record says so
                 continue
             if "picture" not in prediction:
                 continue  # an attack that ends in points of an encoder's space paints nothing
-            content, recipe = small(decode_picture(prediction["picture"])), str(case.subject.recipe)
+            content, attack = small(decode_picture(prediction["picture"])), task.attack.title
             yield Picture(shows="seen", content=content, media=MEDIA, photo=sample.key, recipe=recipe, attack=attack)
 
 
@@ -98,13 +92,13 @@ def match_pictures(plan: HomographyPlan, sequence: HomographySequence, folder: s
     for task in plan.tasks:
         try:
             prediction = Results(folder, task).load_prediction(plan.samples[pair.key])[0]
-        except FileError:  # it was left out, which the record tells
+        except FileError:  # it was left out, and the record says so
             continue
         case = next(name.removesuffix("indices") for name in prediction if name.endswith("indices"))
         rows, right = prediction[f"{case}indices"], prediction[f"{case}errors_px"] <= RIGHT_WITHIN_PX
-        chosen = np.linspace(0, len(rows) - 1, min(LINES, len(rows))).round().astype(int)
-        points = ends[0][rows[chosen, 0]], ends[1][rows[chosen, 1]]
-        drawn = draw_matches(pictures[0], pictures[1], *points, right[chosen])
+        shown = np.linspace(0, len(rows) - 1, min(LINES, len(rows))).round().astype(int)
+        points = ends[0][rows[shown, 0]], ends[1][rows[shown, 1]]
+        drawn = draw_matches(pictures[0], pictures[1], *points, right[shown])
         recipe = str(task.params["recipe"])
         content = small(drawn, 2 * SIDE)
         yield Picture(shows="matches", content=content, media=MEDIA, photo=sequence.name, recipe=recipe)
@@ -145,15 +139,13 @@ def small(pixels: Pixels, side: int = SIDE, quality: int = 70) -> bytes:
     return encode(".jpg", pixels, cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_OPTIMIZE, 1)
 
 
-# ----------------------------------------------------------------
-# Use against leakage as one picture for a page: the points of an audit, over those that were measured before
-# Knows figures and names. What is wanted lies at the upper left: little leaks, and matching stays.
+# --- the plot of use against leakage
 
 
 MOST_LEAKAGE, LEAST_USE = 0.3, 0.9
 """The corner that recipes aim at."""
-AIM = "the aim, of these\ntwo figures alone"
-"""Recovered descriptors and right matches kept have aims of their own, which are not drawn."""
+AIM = "the aim for these\ntwo figures"
+"""The aims for recovered descriptors and correct matches are not drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +179,9 @@ def draw_plot(points: Sequence[Point], reference: Sequence[Point] = ()) -> Pictu
         axes.add_patch(goal)
         height = free_height([*points, *reference], LEAST_USE + 0.03, top - 0.03)
         axes.text(-0.085, height, AIM, color="#00694d", va="center", ha="left", fontsize=9)
-        seen = [one for one in reference if one.use >= low]
+        shown = [one for one in reference if one.use >= low]
         axes.plot(
-            [one.leakage for one in seen], [one.use for one in seen], "o", color="#b8b4aa", markersize=5, zorder=1
+            [one.leakage for one in shown], [one.use for one in shown], "o", color="#b8b4aa", markersize=5, zorder=1
         )
         for number, one in enumerate(points):
             colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
@@ -198,8 +190,8 @@ def draw_plot(points: Sequence[Point], reference: Sequence[Point] = ()) -> Pictu
             axes.legend(loc="lower left", frameon=False)
         axes.set_xlim(-0.1, 1.1)
         axes.set_ylim(low, top)
-        axes.set_xlabel("what leaks to the strongest attack (0 mean descriptor, 1 clear)")
-        axes.set_ylabel("matching accuracy / clear features")
+        axes.set_xlabel("leakage, strongest attack (0 mean descriptor, 1 clear)")
+        axes.set_ylabel("matching accuracy, share of clear features")
         axes.grid(color="#eceae4")
         axes.set_axisbelow(True)
         axes.spines["right"].set_visible(False)
@@ -215,7 +207,10 @@ def free_height(points: Sequence[Point], low: float, high: float) -> float:
     return max(steps, key=lambda height: round(min((abs(height - one) for one in used), default=0.0), 6))
 
 
-def paint_recovered(inverter: Inverter, features: ConcealedFeatures, recovered: Recovered) -> NDArray[np.float32]:
+# --- pictures of single attacks
+
+
+def paint_recovery(inverter: Inverter, features: ConcealedFeatures, recovery: Recovery) -> NDArray[np.float32]:
     """Return the picture (H, W, 3), values 0 to 1, that an inverter of clear descriptors sees.
 
     RootSIFT is squared and scaled back to SIFT for an inverter of SIFT.
@@ -224,7 +219,7 @@ def paint_recovered(inverter: Inverter, features: ConcealedFeatures, recovered: 
     """
     if inverter.recipe != "raw" or features.image_size is None:
         raise InputError("a picture needs an inverter of clear descriptors, and the size of the image")
-    rows, kind = recovered.descriptors, features.extractor.name
+    rows, kind = recovery.descriptors, features.extractor.name
     if kind == "rootsift" and inverter.extractor_name == "sift":
         rows, kind = as_sift(rows), "sift"
     if kind != inverter.extractor_name or rows.shape[1] != inverter.input_dim:
@@ -232,7 +227,7 @@ def paint_recovered(inverter: Inverter, features: ConcealedFeatures, recovered: 
             f"the inverter is for {inverter.extractor_name}, these descriptors are {features.extractor.name}: train "
             f"one for them with sfumato train inverter"
         )
-    return invert(inverter, features.keypoints, rows, features.image_size)
+    return invert_rows(inverter, features.keypoints, rows, features.image_size)
 
 
 def as_sift(rows: NDArray[np.float32]) -> NDArray[np.float32]:

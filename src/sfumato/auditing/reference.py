@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the authors measured of sealed recipes, for an audit to hold its own figures against.
+"""Reference frontier: points in a file, and what the authors measured of sealed recipes.
 
-The attack on sealed features lives on how many of one key it has. A server has them all, an audit those of a few
-photos: what it finds there is too good. Knows the reference frontier of the package, and hands it on as records.
+A point says what a recipe keeps of matching and the worst that any attack does to it; ``sfumato evaluate frontier``
+measures them, and some come with the package. The attack on sealed features depends on how many of one key it has. A
+server has them all, an audit only those of a few photos, so its own figures are too good: the points of sealed recipes
+are handed to it as records.
 """
 
 import json
@@ -16,25 +18,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from sfumato.concealment.seal import keyless
+from sfumato.attacks.registry import AttackId
+from sfumato.concealment.seal import without_key
 from sfumato.errors import FileError, InputError
 from sfumato.files.atomic import write_text
 from sfumato.types.recipe import Recipe
 from sfumato.types.record import Record, Score, Value
 
-# ----------------------------------------------------------------
-# Points of the frontier in a file: what each recipe keeps of matching, and the worst that any attack does to it
-# Knows figures and how to check them; not how they were measured. Figures are those of ``sfumato evaluate frontier``;
-# the
-# reference frontier comes with the package, so that others can hold their own against it.
-
-
 FORMAT, VERSION = "sfumato frontier", 1
+NOBODY = "nothing"
+"""Stands for the attack where none gave a figure."""
 LARGEST_BYTES = 16 << 20
 
 MOST_LEAKAGE, MOST_RECOVERED = 0.3, 0.01
 LEAST_ACCURACY, LEAST_CORRECT = 0.9, 0.85
-"""What a recipe should reach: leakage and descriptors recovered within 0.1 at most, shares of raw at least."""
+"""Aims. What a recipe should reach: leakage and descriptors recovered within 0.1 at most, shares of raw at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +66,12 @@ class FrontierPoint:
         problems += [f"{name} must be a finite number" for name in NUMBERS if not _is_number(getattr(self, name))]
         shares = {name: getattr(self, name) for name in ("recovered_01", "recovered_03")}
         problems += [f"{name} is a share, 0 to 1" for name, v in shares.items() if _is_number(v) and not 0 <= v <= 1]
-        trained, missing, told = _untrusted(self.trained), _untrusted(self.missing), _untrusted(self.figures)
+        trained, missing, figures = _untrusted(self.trained), _untrusted(self.missing), _untrusted(self.figures)
         if not isinstance(trained, bool):
             problems.append("trained must be true or false")
         if not isinstance(missing, list | tuple) or not all(map(_is_text, missing)):
             problems.append("missing must be a list of texts")
-        if not isinstance(told, Mapping) or not all(_is_text(k) and _is_number(v) for k, v in told.items()):
+        if not isinstance(figures, Mapping) or not all(_is_text(k) and _is_number(v) for k, v in figures.items()):
             problems.append("figures must be finite numbers by name")
         if problems:
             raise InputError(f"point of a frontier: {'; '.join(problems)}")
@@ -142,28 +140,27 @@ def write_frontier(
     Raises FileError if it cannot be written.
     """
     rows = [_plain(point) for point in points]
-    told = {"format": FORMAT, "version": VERSION, "made": dict(made or {}), "points": rows}
-    write_text(path, json.dumps(told, indent=2, sort_keys=True, allow_nan=False) + "\n", with_folder=True)
+    content = {"format": FORMAT, "version": VERSION, "made": dict(made or {}), "points": rows}
+    write_text(path, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n", with_folder=True)
 
 
 def _parse(text: str, name: str) -> list[FrontierPoint]:
     try:
-        told: Any = json.loads(text)
+        content: Any = json.loads(text)
     except (ValueError, RecursionError) as cause:
         raise FileError(f"{name}: damaged, or no frontier: sfumato evaluate frontier makes one") from cause
-    if not isinstance(told, dict) or told.get("format") != FORMAT or not isinstance(told.get("points"), list):
+    if not isinstance(content, dict) or content.get("format") != FORMAT or not isinstance(content.get("points"), list):
         raise FileError(f"{name}: this is no frontier: sfumato evaluate frontier makes one")
-    if told.get("version") != VERSION:
-        raise FileError(f"{name}: a frontier of version {told.get('version')!r:.20}, this package reads {VERSION}")
+    if content.get("version") != VERSION:
+        raise FileError(f"{name}: a frontier of version {content.get('version')!r:.20}, this package reads {VERSION}")
     points = []
-    for number, row in enumerate(told["points"], 1):
+    for number, row in enumerate(content["points"], 1):
         try:
             points.append(FrontierPoint(**row))
         except (TypeError, InputError) as cause:
             raise FileError(f"{name}: point {number}: {cause}") from cause
-    twice = len({point.recipe for point in points}) < len(points)
-    if twice:
-        raise FileError(f"{name}: a recipe stands there twice")
+    if len({point.recipe for point in points}) < len(points):
+        raise FileError(f"{name}: it has two points of one recipe")
     return points
 
 
@@ -191,32 +188,32 @@ def _is_number(value: Any) -> bool:
 
 
 DESCRIPTOR = "sift"
-"""What the reference frontier was measured on."""
+"""The descriptor the reference frontier was measured with."""
 
 
 def references_for(recipes: Iterable[str]) -> list[Record]:
     """Return one record for each sealed recipe that the reference frontier has, by whatever key it was measured."""
     known = {
-        without_key(one.recipe): one
+        _keyless_name(one.recipe): one
         for one in reference_frontier()
         if one.leakage_by != NOBODY and Recipe.of(one.recipe).is_sealed
     }
     sealed = [name for name in dict.fromkeys(recipes) if name.split("+")[-1].startswith("sealed-")]
-    return [_record(name, known[without_key(name)]) for name in sealed if without_key(name) in known]
+    return [_record(name, known[_keyless_name(name)]) for name in sealed if _keyless_name(name) in known]
 
 
-def without_key(recipe: str) -> str:
+def _keyless_name(recipe: str) -> str:
     """Return a sealed recipe without the name of its key, with its bandwidth; those of its encoders stay.
 
-    >>> without_key("sealed-512:0.3@330fa2794d6c")
+    >>> _keyless_name("sealed-512:0.3@330fa2794d6c")
     'sealed-512:0.3'
     """
-    return str(keyless(Recipe.of(recipe)))
+    return str(without_key(Recipe.of(recipe)))
 
 
 def _record(recipe: str, point: FrontierPoint) -> Record:
     """Return a point of the frontier as a record of the recipe as the audit calls it."""
-    photos = _photos(point)
+    photos, facts = _photos(point), AttackId.of({"attack": point.leakage_by}).facts
     return Record(
         task="reference",
         scores=(
@@ -224,18 +221,15 @@ def _record(recipe: str, point: FrontierPoint) -> Record:
             Score("within 0.1", point.recovered_01, "", photos),
             Score("within 0.3", point.recovered_03, "", photos),
         ),
-        params={"recipe": recipe, "attack": point.leakage_by, "descriptor": DESCRIPTOR},
+        params={"recipe": recipe, "attack": point.leakage_by, "descriptor": DESCRIPTOR, **facts.params},
     )
 
 
 def _photos(point: FrontierPoint) -> int:
-    """Return of how many photos a point was measured; 0 where the file does not tell."""
-    told = point.figures.get("photos")
-    if told is None:
+    """Return the number of photos a point was measured on; 0 where the file does not say."""
+    count: Any = point.figures.get("photos")
+    if count is None:
         place = resources.files("sfumato.auditing") / "data" / "frontier.json"
         made: Any = json.loads(place.read_text(encoding="utf-8")).get("made")
-        told = made.get("photos") if isinstance(made, dict) else None
-    return int(told) if isinstance(told, int | float) and told > 0 else 0
-
-
-NOBODY = "nothing"
+        count = made.get("photos") if isinstance(made, dict) else None
+    return int(count) if isinstance(count, int | float) and count > 0 else 0

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, as_completed
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,7 +28,8 @@ from sfumato import __version__
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
 from sfumato.errors import FileError, InputError, MissingDependency, SfumatoError, WorkerError
 from sfumato.files.atomic import write_file, write_text
-from sfumato.types.record import Record, describe_machine
+from sfumato.types.progress import Progress
+from sfumato.types.record import Record, Score, describe_machine
 
 # ----------------------------------------------------------------
 # Where results are kept, so that what is finished is never done again
@@ -195,14 +197,13 @@ def _named(line: str) -> str | None:
 
 log = logging.getLogger(__name__)
 
-Progress = Callable[[Iterable[Any]], Iterable[Any]]
 Attempt = tuple[Prediction | str, float]
 """A prediction, or why there is none, and the seconds it took."""
-Measured = tuple[Figures | str, float]
+SampleScores = tuple[Figures | str, float]
 """The scores of a sample, or why there are none, and the seconds they and the prediction took."""
 
 
-def run(
+def run_task(
     task: Task,
     folder: str | os.PathLike[str],
     *,
@@ -228,7 +229,7 @@ def run(
     record = Record(
         task=task.name,
         scores=tuple(task.summarise(figures)),
-        params=task.params,
+        params={**task.params, **task.facts},
         seed=task.seed,
         data=task.data_digest,
         commit=code_version(),
@@ -239,7 +240,9 @@ def run(
     kept = results.record()
     is_new = any(sample not in before for sample in task.samples if sample.key not in dropped)
     if kept is not None and not is_new and (kept.scores, kept.dropped) == (record.scores, record.dropped):
-        return kept
+        if kept.params == record.params:
+            return kept
+        record = replace(kept, params=record.params)  # of a version that wrote fewer facts
     results.save_record(record)
     return record
 
@@ -270,7 +273,7 @@ def predict(
     return dropped
 
 
-def measure(task: Task, folder: str | os.PathLike[str], sample: Sample) -> Measured | None:
+def measure(task: Task, folder: str | os.PathLike[str], sample: Sample) -> SampleScores | None:
     """Predict and score one sample; None where it was scored before or cannot be predicted.
 
     For workers: the prediction is kept in a file of its own, but scores share one, so that they are only returned;
@@ -282,7 +285,7 @@ def measure(task: Task, folder: str | os.PathLike[str], sample: Sample) -> Measu
     return _scored(task, results, sample)
 
 
-def note(task: Task, folder: str | os.PathLike[str], sample: Sample, measured: Measured) -> None:
+def note(task: Task, folder: str | os.PathLike[str], sample: Sample, measured: SampleScores) -> None:
     """Keep what ``measure`` returned; why a sample failed is found out again, and told, by ``run``."""
     figures, seconds = measured
     if not isinstance(figures, str):
@@ -347,7 +350,7 @@ def _score_one(task: Task, results: Results, sample: Sample) -> tuple[dict[str, 
         return str(problem), seconds
 
 
-def _scored(task: Task, results: Results, sample: Sample) -> Measured:
+def _scored(task: Task, results: Results, sample: Sample) -> SampleScores:
     """Score one sample, or say why it cannot be; a damaged prediction is named and made anew."""
     try:
         prediction, seconds = results.load_prediction(sample)
@@ -392,3 +395,37 @@ def code_version() -> str:
 
 
 __all__ = ["Sample", "Task", "code_version", "digest_data", "load_records", "measure", "note", "predict", "run"]
+
+
+def run_tasks(
+    tasks: Sequence[Task],
+    folder: str | Path,
+    *,
+    progress: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+    overwrite: bool = False,
+) -> list[Record]:
+    """Run tasks one after the other; return their records, which are also kept below ``folder``.
+
+    What was measured before is not measured again, unless ``overwrite`` forgets it. Raises FileError if the folder
+    cannot be written.
+    """
+    if overwrite:
+        for task in tasks:
+            Results(folder, task).forget(task.samples)
+    for task in progress(tasks):
+        predict(task, folder)
+    return [run_task(task, folder) for task in tasks]
+
+
+def figure_by_figure(counted: str) -> Callable[[Mapping[str, Figures]], list[Score]]:
+    """Return a summary that makes every figure a score, but ``counted``, the number of samples behind them."""
+
+    def summarise(figures: Mapping[str, Figures]) -> list[Score]:
+        return [
+            Score(name, value, samples=int(row[counted]))
+            for row in figures.values()
+            for name, value in row.items()
+            if name != counted
+        ]
+
+    return summarise

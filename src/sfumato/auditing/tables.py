@@ -26,7 +26,7 @@ CONCEALMENT = frozenset({"recipe", "distance", "matching", "decoys", "draws", "p
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SeedGroup:
     """Records of one task on the same data with the same parameters: they differ in the seed alone."""
 
     params: Mapping[str, Value]
@@ -47,13 +47,13 @@ class Group:
         return statistics.stdev(values) if len(values) > 1 else None
 
 
-def group_by_seed(records: Iterable[Record]) -> list[Group]:
+def group_by_seed(records: Iterable[Record]) -> list[SeedGroup]:
     """Return groups of records that differ in the seed alone, in the order of their first records."""
     groups: dict[str, list[Record]] = {}
     for record in records:
         key = json.dumps([record.task, record.data, dict(record.params)], sort_keys=True)
         groups.setdefault(key, []).append(record)
-    return [Group(members[0].params, tuple(members)) for members in groups.values()]
+    return [SeedGroup(members[0].params, tuple(members)) for members in groups.values()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +109,12 @@ class Table:
 
 
 def make_table(
-    groups: Sequence[Group],
+    groups: Sequence[SeedGroup],
     params: Sequence[str],
     scores: Mapping[str, str],
     *,
     ratios: Mapping[str, str] | None = None,
-    baseline: Callable[[Group], Group | None] = lambda group: None,
+    baseline: Callable[[SeedGroup], SeedGroup | None] = lambda group: None,
 ) -> Table:
     """Return one row a group: its parameters, how many seeds, and mean scores; ``scores`` maps titles to their names.
 
@@ -134,10 +134,10 @@ def make_table(
     return Table(columns, tuple(rows))
 
 
-def raw_of(groups: Sequence[Group]) -> Callable[[Group], Group | None]:
+def raw_of(groups: Sequence[SeedGroup]) -> Callable[[SeedGroup], SeedGroup | None]:
     """Return a function that finds the group of raw descriptors measured on the same data in the same way, if any."""
 
-    def setting(group: Group) -> tuple[str, str, dict[str, Value]]:
+    def setting(group: SeedGroup) -> tuple[str, str, dict[str, Value]]:
         record = group.records[0]
         return record.task, record.data, {name: v for name, v in group.params.items() if name not in CONCEALMENT}
 
@@ -149,7 +149,7 @@ def _short(value: float, digits: int) -> str:
     return f"{value:.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
 
 
-def _ratio(group: Group, baseline: Group | None, score: str) -> float | None:
+def _ratio(group: SeedGroup, baseline: SeedGroup | None, score: str) -> float | None:
     own, base = group.mean(score), None if baseline is None else baseline.mean(score)
     return None if own is None or not base else own / base
 
@@ -170,7 +170,7 @@ STYLES = ("-", "--", ":", "-.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class PlotLine:
     """Points of one series in one variant; ``low`` and ``high`` shade what lies between, where they are given."""
 
     series: str
@@ -187,15 +187,15 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class PlotPanel:
     """One plot and its title."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[PlotLine, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class PlotFrame:
     """What all panels of a figure share. ``variants`` fixes which variant has which line style, solid first."""
 
     title: str = ""
@@ -205,7 +205,7 @@ class Frame:
     variants: tuple[str, ...] = field(default=())
 
 
-def draw_lines(stem: str | Path, panels: Sequence[Panel], frame: Frame) -> tuple[Path, Path]:
+def draw_lines(stem: str | Path, panels: Sequence[PlotPanel], frame: PlotFrame) -> tuple[Path, Path]:
     """Draw panels side by side to ``<stem>.png`` and ``<stem>.svg``; the same lines give the same SVG.
 
     Raises InputError where there is no panel, FileError if a file cannot be written.
@@ -250,7 +250,7 @@ def _look(number: int) -> dict[str, Any]:
     return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)], "markersize": 4}
 
 
-def _draw(axes: Any, line: Line, series: int, variant: int) -> None:
+def _draw(axes: Any, line: PlotLine, series: int, variant: int) -> None:
     look = _look(series)
     axes.plot(line.x, line.y, linestyle=STYLES[variant % len(STYLES)], linewidth=1.4, **look)
     if line.low is not None and line.high is not None:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured: a task, its samples, and the three steps predict, score and summarise.
-
-Knows functions and names; where results are kept is told in ``results``, who calls what in ``runner``.
-"""
+"""Tasks of evaluations: samples, and the three steps predict, score and summarise; digests that name them."""
 
 import hashlib
 import json
@@ -21,7 +18,7 @@ from sfumato.types.extractor import is_label
 from sfumato.types.record import Record, Score, Value
 
 Prediction = Mapping[str, NDArray[Any]]
-"""What a sample led to, as named arrays: matches, poses, decisions. Never a descriptor, and never a clear value."""
+"""Prediction for a sample, as named arrays: matches, poses, decisions. Never a descriptor or another clear value."""
 
 Figures = Mapping[str, float]
 """The scores of one sample."""
@@ -51,7 +48,8 @@ class Task:
     ``predict`` does the work on one sample and gives arrays; ``score`` turns them into figures; ``summarise`` turns the
     figures of all samples, by key, into the scores of the record. ``params`` and ``seed`` are all that decides a
     prediction beside the sample; ``version`` counts the changes of what ``predict`` does, ``score_version`` those of
-    ``score``: raise it, and what was kept of the older one is left aside.
+    ``score``: raise it, and older results are not used. ``facts`` also stand among the parameters of the record, for
+    its readers; no result depends on them.
     """
 
     name: str
@@ -63,14 +61,17 @@ class Task:
     seed: int | None = None
     version: int = 1
     score_version: int = 1
+    facts: Mapping[str, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not re.fullmatch("[a-z0-9][a-z0-9-]*", self.name):
             raise InputError(f"task: the name is made of small letters, digits and '-', got {self.name!r:.80}")
-        Record(task=self.name, scores=(), params=self.params, seed=self.seed)  # refuses what no record holds
+        Record(task=self.name, scores=(), params={**self.params, **self.facts}, seed=self.seed)  # checks them
         twice = [key for key, count in Counter(sample.key for sample in self.samples).items() if count > 1]
         if twice:
-            raise InputError(f"task {self.name}: {len(twice)} samples share their names, the first is {twice[0]!r:.80}")
+            raise InputError(
+                f"task {self.name}: {len(twice)} samples have the same name, the first is {twice[0]!r:.80}"
+            )
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where recipes stand, from records alone: what every attack got of each, and what matching it keeps.
+"""Verdict on a recipe, from records alone: what every attack got, and what matching it keeps.
 
-Reads the records of the evaluations ``leakage`` and ``homography`` and of the ``reference`` by their names. Knows no
-picture and no page.
+Reads the records of the evaluations ``leakage`` and ``homography`` and of the ``reference``. What an attack is, and
+whether it counts, each record says itself (``AttackFacts``).
 """
 
 import json
@@ -14,22 +14,14 @@ from statistics import fmean
 
 from sfumato.errors import InputError
 from sfumato.report.words import (
-    ALIGNMENT,
-    ENOUGH_CODES,
     FAILED,
-    KEY_HOLDER,
-    KEYPOINTS,
     LEVELS,
     NONE,
     NOTHING_RAN,
     OPEN,
     RECOVERED,
-    TRAINED,
-    TRAINED_ON_IT,
-    UNCOUNTED,
     UNREAD,
     Level,
-    attack_words,
     few_codes_words,
     leak_words,
     level_of,
@@ -37,44 +29,52 @@ from sfumato.report.words import (
     sealed_words,
     untested_words,
 )
-from sfumato.types.record import Record, Value
+from sfumato.types.record import ENOUGH_CODES, AttackFacts, AttackRole, Record
 
-# ----------------------------------------------------------------
-# What attacks got of a recipe, from records alone: in this run, and in the reference that comes with the package
-# Reads the records ``leakage`` and ``reference`` by their names. Knows no verdict and no page.
+BOTH_CONCEALED = ("p-to-p", "s-to-s")
+"""Distances with nothing clear on either side."""
+
+NEAR = 0.05
+"""Attacks this near to the strongest show about the same picture."""
 
 
-SCALE = ("clear", "floor")
+# --- attacks
 
 
 @dataclass(frozen=True, slots=True)
-class Attacked:
+class AttackResult:
     """What one attack got of one recipe: means over the photos and seeds, by the names of the scores."""
 
-    name: str
+    attack: AttackFacts
+    label: str
     knows: tuple[str, ...]
     scores: Mapping[str, float] = field(hash=False)
     photos: int = 0
 
     @property
-    def plain(self) -> str:
-        """The attack, without the inverter that painted what it gave."""
-        return self.name.partition(", ")[0]
+    def name(self) -> str:
+        """The attack, with its inverter where that is not the usual one."""
+        return self.attack.title
 
     @property
-    def network(self) -> str:
-        """The inverter, where it was not the usual one."""
-        return self.name.partition(", ")[2]
+    def about(self) -> str:
+        """What the attacker does and has, in words."""
+        return self.attack.about if self.counts else f"{self.attack.about} (shown, not counted)"
+
+    @property
+    def counts(self) -> bool:
+        """Whether it takes part in the worst case; the ends of the scale, of which raw is measured, do for raw."""
+        return self.attack.counts or self.is_scale
+
+    @property
+    def is_scale(self) -> bool:
+        """Whether it is one of the two ends that leakage is measured between."""
+        return self.attack.role is AttackRole.SCALE
 
     @property
     def is_bare(self) -> bool:
         """Whether it sees keypoints alone, which are the same under every recipe."""
-        return self.plain == KEYPOINTS
-
-    @property
-    def counts(self) -> bool:
-        """Whether a real attacker could do it: an oracle knows the answer, and a holder of the key has the key."""
-        return not self.name.startswith(UNCOUNTED)
+        return self.attack.role is AttackRole.KEYPOINTS
 
     @property
     def leakage(self) -> float | None:
@@ -92,35 +92,30 @@ class Attacked:
         return len(self.knows) + 2 * ("releases" in self.knows)
 
 
-def attacks_on(recipe: str, records: Iterable[Record]) -> tuple[Attacked, ...]:
-    """Return what every attack got of a recipe, the strongest first; of raw the picture of clear features is one."""
+def attacks_on(recipe: str, records: Iterable[Record]) -> tuple[AttackResult, ...]:
+    """Return what every attack got of a recipe, the strongest first; for raw the ends of the scale are among them."""
     groups: dict[str, list[Record]] = {}
     for record in records:
-        attack = str(record.params.get("attack"))
+        facts = AttackFacts.of(record.params)
         is_meant = record.task == "leakage" and record.params.get("recipe") == recipe and record.scores
-        if is_meant and (attack not in SCALE or recipe == "raw"):
-            groups.setdefault(title_of(attack, record.params.get("inverter")), []).append(record)
-    found = [Attacked(name, _knows(group[0]), means_of(group), _photos(group)) for name, group in groups.items()]
-    return tuple(sorted(found, key=lambda one: (not one.counts, -(one.leakage or 0.0))))
+        if is_meant and (facts.role is not AttackRole.SCALE or recipe == "raw"):
+            groups.setdefault(facts.title, []).append(record)
+    results = [_result(group) for group in groups.values()]
+    return tuple(sorted(results, key=lambda one: (not one.counts, -(one.leakage or 0.0))))
 
 
-def reference_on(recipe: str, records: Iterable[Record]) -> Attacked | None:
+def reference_on(recipe: str, records: Iterable[Record]) -> AttackResult | None:
     """Return what the strongest attack got of a recipe in the reference, of more photos than most runs have."""
     for record in records:
         if record.task == "reference" and record.params.get("recipe") == recipe and record.scores:
-            return Attacked(str(record.params.get("attack")), _knows(record), means_of([record]), _photos([record]))
+            return _result([record])
     return None
 
 
 def bare_leakage(records: Iterable[Record]) -> float | None:
-    """Return the most that keypoints alone show of the photos, under whatever recipe that was measured."""
-    found = [one for one in records if one.task == "leakage" and one.params.get("attack") == KEYPOINTS]
-    return max((score.value for one in found for score in one.scores if score.name == "leakage"), default=None)
-
-
-def title_of(attack: str, inverter: Value) -> str:
-    """Return the name of an attack, with its inverter where that is not the usual one."""
-    return attack if inverter in (None, "patch") else f"{attack}, {inverter}"
+    """Return the most that keypoints alone show of the photos, under any recipe that was measured."""
+    bare = [one for one in records if one.task == "leakage" and AttackFacts.of(one.params).role is AttackRole.KEYPOINTS]
+    return max((score.value for one in bare for score in one.scores if score.name == "leakage"), default=None)
 
 
 def means_of(records: Sequence[Record]) -> dict[str, float]:
@@ -129,22 +124,17 @@ def means_of(records: Sequence[Record]) -> dict[str, float]:
     for record in records:
         for score in record.scores:
             values.setdefault(score.name, []).append(score.value)
-    return {name: fmean(some) for name, some in values.items()}
+    return {name: fmean(numbers) for name, numbers in values.items()}
 
 
-def _photos(records: Sequence[Record]) -> int:
-    return max((score.samples for record in records for score in record.scores), default=0)
+def _result(records: Sequence[Record]) -> AttackResult:
+    params = records[0].params
+    knows = tuple(word.strip() for word in str(params.get("knows") or "").split(",") if word.strip())
+    photos = max((score.samples for record in records for score in record.scores), default=0)
+    return AttackResult(AttackFacts.of(params), str(params.get("attack")), knows, means_of(records), photos)
 
 
-def _knows(record: Record) -> tuple[str, ...]:
-    return tuple(word.strip() for word in str(record.params.get("knows") or "").split(",") if word.strip())
-
-
-# ----------------------------------------------------------------
-# What matching a recipe keeps, from records of the evaluation ``homography`` alone, and as shares of raw
-
-
-BOTH_CONCEALED = ("p-to-p", "s-to-s")
+# --- matching
 
 
 def matching_of(recipe: str, records: Iterable[Record]) -> dict[str, float]:
@@ -157,9 +147,9 @@ def matching_of(recipe: str, records: Iterable[Record]) -> dict[str, float]:
         and record.params.get("distance") in BOTH_CONCEALED
         and record.scores
     ]
-    wanted = ("accuracy 3 px", "correct 3 px", "matches")
+    names = ("accuracy 3 px", "correct 3 px", "matches")
     means = means_of(group) if group else {}
-    return {name: means[f"{name}, overall"] for name in wanted if f"{name}, overall" in means}
+    return {name: means[f"{name}, overall"] for name in names if f"{name}, overall" in means}
 
 
 def with_shares(own: Mapping[str, float], raw: Mapping[str, float]) -> dict[str, float]:
@@ -168,23 +158,22 @@ def with_shares(own: Mapping[str, float], raw: Mapping[str, float]) -> dict[str,
     return {**own, **shares}
 
 
-NEAR = 0.05
-"""Attacks this near to the strongest show about the same picture."""
+# --- the verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A recipe: its attacks, and what matching kept, in itself and as shares of raw.
+class RecipeVerdict:
+    """Verdict on a recipe: its attacks, and what matching kept, in itself and as shares of raw.
 
-    ``reference`` is what the authors measured of it with many photos under one key; of sealed recipes only. ``bare`` is
+    ``reference``: what the authors measured of it with many photos under one key, for sealed recipes only. ``bare``:
     what keypoints alone showed of these photos.
     """
 
     recipe: str
-    attacks: tuple[Attacked, ...]
+    attacks: tuple[AttackResult, ...]
     matching: Mapping[str, float] = field(hash=False)
     is_default: bool = False
-    reference: Attacked | None = None
+    reference: AttackResult | None = None
     bare: float | None = None
 
     @property
@@ -199,17 +188,17 @@ class Standing:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether it takes a key to conceal: then nobody without it can train a network on single codes of that key."""
+        """Whether concealing takes a key: nobody without it can train a network on single codes of that key."""
         return self.recipe.split("+")[-1].startswith("sealed-")
 
     @property
-    def worst(self) -> Attacked | None:
-        """The attack on descriptors that counts and shows most of the picture; of equal ones that which needs least."""
+    def worst(self) -> AttackResult | None:
+        """The attack on descriptors that counts and shows most of the picture; if equal, the one that needs least."""
         counted = [one for one in self.attacks if one.counts and one.leakage is not None and not one.is_bare]
         return max(counted, key=lambda one: (round(one.leakage or 0.0, 3), -one.needs), default=None)
 
     @property
-    def knowing_less(self) -> Attacked | None:
+    def knowing_less(self) -> AttackResult | None:
         """Of the attacks that show about as much as the worst, the one that needs least; None if that is the worst."""
         worst = self.worst
         if worst is None or worst.leakage is None:
@@ -232,8 +221,8 @@ class Standing:
     @property
     def reference_is_larger(self) -> bool:
         """Whether the reference shows more than anything in this run."""
-        known = [one for one in (self.leakage_here, self.bare) if one is not None]
-        return self._reference_leakage is not None and self._reference_leakage > max(known, default=-math.inf)
+        here = [one for one in (self.leakage_here, self.bare) if one is not None]
+        return self._reference_leakage is not None and self._reference_leakage > max(here, default=-math.inf)
 
     @property
     def is_of_keypoints(self) -> bool:
@@ -250,30 +239,31 @@ class Standing:
     def recovered(self, within: str = "within 0.1") -> float | None:
         """Return the largest share of descriptors that an attack recovered within a distance; of raw all.
 
-        Points of an encoder's space that were recovered from a lifting after it are told in the table and do not count
+        Points of an encoder's space that were recovered from a lifting after it stand in the table and do not count
         here: the encoder alone would release them as they are.
         """
-        known = [self.reference] if self.reference and self.worst else []
-        counted = [*(one for one in self.attacks if one.counts), *known]
-        found = [one.scores[within] for one in counted if within in one.scores]
-        return 1.0 if self.is_clear else max(found, default=None)
+        reference = [self.reference] if self.reference and self.worst else []
+        counted = [*(one for one in self.attacks if one.counts), *reference]
+        shares = [one.scores[within] for one in counted if within in one.scores]
+        return 1.0 if self.is_clear else max(shares, default=None)
 
     @property
     def has_enough(self) -> bool:
-        """Whether the strongest kind of attack was tried: a network trained on it, of sealed codes on enough of them.
+        """Whether the strongest kind of attack was tried: a network trained on it, for sealed codes on enough of them.
 
         What the authors measured with enough stands in for that where anything at all was measured here.
         """
         if not self.is_sealed:
-            return bool({one.plain for one in self.attacks} & set(TRAINED))
+            return any(one.attack.trained for one in self.attacks)
         if self.worst is None or self.reference is not None:
             return self.worst is not None
-        return self.codes >= ENOUGH_CODES and any(one.network == TRAINED_ON_IT for one in self.attacks if one.counts)
+        return self.codes >= ENOUGH_CODES and any(one.attack.trained for one in self.attacks if one.counts)
 
     @property
     def codes(self) -> int:
         """How many codes of one key an alignment had."""
-        return max((one.codes for one in self.attacks if one.plain.endswith(ALIGNMENT)), default=0)
+        roles = (AttackRole.ALIGNMENT, AttackRole.BOUND)
+        return max((one.codes for one in self.attacks if one.attack.role in roles), default=0)
 
     @property
     def level(self) -> Level:
@@ -297,14 +287,14 @@ class Standing:
         if self.is_sealed:
             why = few_codes_words(self.codes) if self.codes < ENOUGH_CODES else f"{UNREAD} This is no evidence."
             return f"{first if failed else LEVELS[0].says} {why}"
-        return f"{FAILED} None of them was trained against it: this is no evidence." if failed else first
+        return f"{FAILED} None of them was trained against this recipe: this is no evidence." if failed else first
 
     @property
     def rests_on(self) -> str:
         """Which figure decided, this run's, the reference's or that of keypoints; empty where there is one only."""
         worst, known = self.worst, self.reference
         there = "" if known is None else reference_words(known.leakage, known.name, known.photos, known.codes)
-        beside = f" Beside it stands {there}." if there else ""
+        beside = f" For comparison: {there}." if there else ""
         if worst is None or self.is_clear:
             return beside.strip()
         by = f", by {worst.name}" if (worst.leakage or 0.0) > max(0.0, self.bare or 0.0) else ""
@@ -320,26 +310,32 @@ class Standing:
         """What the attacker of the reference knew: as the same attack of this run, or in words."""
         if self.reference is None:
             return ""
-        same = (one.knows for one in self.attacks if one.plain == self.reference.plain and one.knows)
-        return ", ".join(self.reference.knows or next(same, ())) or attack_words(self.reference.name)
+        role = self.reference.attack.role
+        same = (one.knows for one in self.attacks if one.knows and role and one.attack.role is role)
+        return ", ".join(self.reference.knows or next(same, ())) or self.reference.about
 
     @property
     def untested(self) -> str:
         """What might do better and was not tried."""
-        if self.is_sealed:
-            with_key = [one.leakage for one in self.attacks if one.plain == KEY_HOLDER and one.leakage is not None]
-            return sealed_words({one.name for one in self.attacks}, max(with_key, default=None), self.bare)
-        return "" if self.is_clear else untested_words({one.plain for one in self.attacks})
+        if not self.is_sealed:
+            return "" if self.is_clear else untested_words({one.attack.role for one in self.attacks})
+        pairs = [one for one in self.attacks if one.attack.role is AttackRole.KNOWN_PAIRS]
+        return sealed_words(
+            max((one.leakage for one in pairs if one.leakage is not None), default=None),
+            self.bare,
+            is_read=any(one.attack.trained for one in self.attacks),
+            is_aligned=any(one.attack.role is AttackRole.ALIGNMENT for one in self.attacks),
+        )
 
 
-def standings_of(records: Sequence[Record]) -> list[Standing]:
+def verdicts_of(records: Sequence[Record]) -> list[RecipeVerdict]:
     """Join the records by recipe: the default first, then from the least leaking to the most, raw last.
 
     Raises InputError if there is nothing to report, or records of different descriptors, photos or settings are mixed.
     """
     measured = [one for one in records if one.task in ("leakage", "homography")]
     if not measured:
-        raise InputError("report: no record of an audit, of evaluate leakage or of evaluate homography is among them")
+        raise InputError("report: there is no record of an audit, of evaluate leakage or of evaluate homography")
     kinds = {str(one.params.get("descriptor")) for one in measured}
     if len(kinds) > 1:
         raise InputError(f"report: records of {' and '.join(sorted(kinds))} are mixed: make a page for each")
@@ -347,31 +343,31 @@ def standings_of(records: Sequence[Record]) -> list[Standing]:
     default = next((str(one.params.get("default")) for one in records if one.task == "audit"), "")
     recipes = list(dict.fromkeys(str(one.params.get("recipe")) for one in measured))
     raw, bare = matching_of("raw", measured), bare_leakage(measured)
-    found = [
-        Standing(
-            recipe=one,
-            attacks=attacks_on(one, measured),
-            matching=with_shares(matching_of(one, measured), raw),
-            is_default=one == default,
-            reference=reference_on(one, records),
+    verdicts = [
+        RecipeVerdict(
+            recipe=recipe,
+            attacks=attacks_on(recipe, measured),
+            matching=with_shares(matching_of(recipe, measured), raw),
+            is_default=recipe == default,
+            reference=reference_on(recipe, records),
             bare=bare,
         )
-        for one in recipes
+        for recipe in recipes
     ]
     return sorted(
-        found, key=lambda one: (one.is_clear, not one.is_default, 9.0 if one.leakage is None else one.leakage)
+        verdicts, key=lambda one: (one.is_clear, not one.is_default, 9.0 if one.leakage is None else one.leakage)
     )
 
 
 def refuse_mixed(records: Iterable[Record]) -> None:
     """Raise InputError if two records of one thing differ in more than the seed: their mean would be of nothing."""
-    known: dict[tuple[str, ...], str] = {}
+    settings: dict[tuple[str, ...], str] = {}
     for record in records:
-        told = record.params
-        what = (record.task, *(str(told.get(name)) for name in ("recipe", "attack", "inverter", "distance")))
-        how = json.dumps([record.data, dict(told)], sort_keys=True)
-        if known.setdefault(what, how) != how:
+        params = record.params
+        subject = (record.task, *(str(params.get(name)) for name in ("recipe", "attack", "inverter", "distance")))
+        setting = json.dumps([record.data, dict(params)], sort_keys=True)
+        if settings.setdefault(subject, setting) != setting:
             raise InputError(
-                f"report: two records of {record.task}, {told.get('recipe')} are of different photos or settings: "
+                f"report: two records of {record.task}, {params.get('recipe')} are of different photos or settings: "
                 f"measure them into folders of their own, and make a page for each"
             )

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sfumato.attacks.liftings import neighbours
-from sfumato.attacks.liftings.neighbours import forget_held, nearest_held
+from sfumato.attacks.liftings.neighbours import cached_nearest, clear_caches
 from sfumato.errors import InputError
 from sfumato.matching.mutual import nearest
 from sfumato.types.concealed import Subspaces
@@ -27,9 +27,9 @@ def make(seed, count=30, m=2, n=16):
 
 @pytest.fixture
 def public():
-    forget_held()
+    clear_caches()
     yield frozen(np.random.default_rng(0).normal(size=(400, 16)))
-    forget_held()
+    clear_caches()
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_one_search_and_one_preparation_serve_many(public, searches):
     for subspaces in (first, second):
         for count in (1, 7, 1, 500):
             found, wanted = (
-                nearest_held(subspaces, public, count, ahead=60),
+                cached_nearest(subspaces, public, count, ahead=60),
                 nearest(subspaces, public, min(count, 400)),
             )
             np.testing.assert_array_equal(found[0], wanted[0])
@@ -62,24 +62,24 @@ def test_others_are_not_mistaken_for_it(public, searches):
     subspaces = make(1)
     for seed in range(6):  # more than are kept, and memory that was let go of is used again
         other = frozen(np.random.default_rng(seed).normal(size=(400, 16)))
-        np.testing.assert_array_equal(nearest_held(subspaces, other, 3)[1], nearest(subspaces, other, 3)[1])
+        np.testing.assert_array_equal(cached_nearest(subspaces, other, 3)[1], nearest(subspaces, other, 3)[1])
         del other
     assert len(searches) == 6
     for seed in range(6):
         subspaces = make(seed)
-        np.testing.assert_array_equal(nearest_held(subspaces, public, 3)[1], nearest(subspaces, public, 3)[1])
+        np.testing.assert_array_equal(cached_nearest(subspaces, public, 3)[1], nearest(subspaces, public, 3)[1])
 
 
 def test_what_may_change_is_not_kept(public, searches):
     subspaces, entries = make(1), public.copy()
-    before = nearest_held(subspaces, entries, 1)[1]
+    before = cached_nearest(subspaces, entries, 1)[1]
     entries[before[0, 0]] = 100
-    assert nearest_held(subspaces, entries, 1)[1][0, 0] != before[0, 0]
+    assert cached_nearest(subspaces, entries, 1)[1][0, 0] != before[0, 0]
     assert len(searches) == 2
 
 
 def test_what_can_not_be_searched_is_told(public):
     with pytest.raises(InputError, match="no public descriptors"):
-        nearest_held(make(1), public[:0], 1)
+        cached_nearest(make(1), public[:0], 1)
     with pytest.raises(InputError, match="different spaces"):
-        nearest_held(make(1, n=8), public, 1)
+        cached_nearest(make(1, n=8), public, 1)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.attacks.knowledge import Knowledge, run_attack
+from sfumato.attacks.knowledge import Knowledge
 from sfumato.attacks.liftings.neighbours import (
     certainty,
     encode_public,
@@ -17,7 +17,7 @@ from sfumato.attacks.liftings.neighbours import (
     recover_nearest_sphere,
     row_blocks,
 )
-from sfumato.attacks.registry import ATTACKS
+from sfumato.attacks.registry import ATTACKS, run_attack
 from sfumato.attacks.run import recovery_distances, score_recovery
 from sfumato.concealment.resolve import remember, resolve
 from sfumato.errors import InputError

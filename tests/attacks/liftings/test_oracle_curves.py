@@ -9,15 +9,14 @@ import pytest
 import sfumato
 from sfumato.attacks.knowledge import Knowledge
 from sfumato.attacks.liftings.oracle_curves import (
-    Curve,
+    OracleCurve,
+    _best_by_rank,
     draw_curves,
     encoder_curves,
     grid_up_to,
     mean_curve,
     oracle_curve,
     paired_curves,
-    paired_oracle,
-    records,
 )
 from sfumato.errors import InputError
 from sfumato.subspace.reference import project, squared_distances
@@ -64,7 +63,7 @@ def test_a_set_that_holds_the_descriptors_ends_at_zero(rows):
 
 def test_only_what_is_better_than_all_nearer_ones_counts():
     scores, squared = np.array([0.3, 0.1, 0.2, 0.4], np.float32), np.array([0.5, 0.9, 1.0, 0.1], np.float32)
-    ranks, chosen = records(scores, squared)
+    ranks, chosen = _best_by_rank(scores, squared)
     assert ranks.tolist() == [1, 3, 4]
     assert chosen.tolist() == [1, 0, 3]
 
@@ -81,15 +80,6 @@ def test_pairs_of_an_encoded_database(rows):
     assert curves["encoded database"].plain[-1] > 1.1 * curves["paired"].plain[-1]
     wider = np.concatenate([encoded, encoded], axis=1)
     assert set(paired_curves(wider[:50], rows[:50], wider[50:], rows[50:])) == {"paired"}
-
-
-def test_the_paired_oracle_agrees_with_its_curve(rows):
-    encoded = unit(rows**2)
-    found = paired_oracle(encoded[:50], rows[:50], encoded[50:], rows[50:], neighbours=10)
-    curve = oracle_curve(encoded[:50], rows[:50], encoded[50:], rows[50:], grid=(10,))
-    assert np.linalg.norm(found.descriptors - rows[:50], axis=1).mean() == pytest.approx(curve.plain[0], abs=1e-5)
-    assert np.array_equal(paired_oracle(encoded, rows, encoded, rows, 1).descriptors, rows)  # it must win
-    assert len(paired_oracle(encoded[:0], rows[:0], encoded, rows)) == 0
 
 
 def test_grids():
@@ -130,8 +120,8 @@ def test_the_curves_of_figure_11(sift, encoder, decoys):
 
 
 def test_curves_of_several_images_are_weighed_by_their_rows():
-    one = Curve(neighbours=(1, 2), plain=(1.0, 0.5), projected=(0.4, 0.2), count=1)
-    three = Curve(neighbours=(1, 2), plain=(2.0, 1.5), projected=(0.8, 0.6), count=3)
+    one = OracleCurve(neighbours=(1, 2), plain=(1.0, 0.5), projected=(0.4, 0.2), count=1)
+    three = OracleCurve(neighbours=(1, 2), plain=(2.0, 1.5), projected=(0.8, 0.6), count=3)
     found = mean_curve([one, three])
     assert found.plain == pytest.approx((1.75, 1.25))
     assert found.projected == pytest.approx((0.7, 0.5))

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import sfumato
+from sfumato.attacks.companions import companions_from_matches
 from sfumato.attacks.knowledge import Companions, Knowledge
-from sfumato.attacks.liftings.releases import recover_reveal, reveal_pairs
-from sfumato.attacks.run import companions_from_matches, recovery_distances
-from sfumato.errors import EvaluationOnlyWarning, InputError
+from sfumato.attacks.liftings.releases import meet, recover_reveal
+from sfumato.attacks.run import recovery_distances
+from sfumato.errors import EvaluationOnlyWarning
 from sfumato.images.samples import sample_image
 from sfumato.subspace.reference import closest_points
 
@@ -56,14 +57,8 @@ def test_both_sides_of_a_pair_are_the_closest_points(stereo):
     _, hidden = stereo
     first, second = (one.subspaces[:50] for one in hidden)
     x, y = closest_points(first.origin, first.basis, second.origin, second.basis)
-    found = reveal_pairs(first, second)
-    assert np.allclose(found[0].descriptors, x, atol=1e-4)
-    assert np.allclose(found[1].descriptors, y, atol=1e-4)
-    on_sphere = reveal_pairs(first, second, 1.0)
-    assert np.allclose(np.linalg.norm(on_sphere[1].descriptors, axis=1), 1, atol=1e-4)
-
-
-def test_pairs_must_be_pairs(stereo):
-    _, hidden = stereo
-    with pytest.raises(InputError, match="one side"):
-        reveal_pairs(hidden[0].subspaces[:3], hidden[1].subspaces[:2])
+    rows = np.arange(50)
+    for own, other, points in ((first, second, x), (second, first, y)):
+        partners = Companions(rows=rows, subspaces=other)
+        assert np.allclose(meet(own, partners).descriptors, points, atol=1e-4)
+        assert np.allclose(np.linalg.norm(meet(own, partners, 1.0).descriptors, axis=1), 1, atol=1e-4)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sfumato.attacks.liftings.corners import FLOAT32, _search
-from sfumato.attacks.liftings.kernels import Search, search_rows
+from sfumato.attacks.liftings.kernels import CornerSearch, search_rows
 
 
 def planted(m, count=12, n=128, seed=0):
@@ -43,6 +43,6 @@ def test_what_is_noted_is_feasible_and_degenerate():
 
 def test_a_subspace_without_a_feasible_point_has_no_corner():
     origin, basis, _ = planted(3, count=2)
-    nothing = Search(np.zeros(256), 1e-5, 1e-4, np.ones((2, 4)), np.ones(2), 1, 1, 4)
+    nothing = CornerSearch(np.zeros(256), 1e-5, 1e-4, np.ones((2, 4)), np.ones(2), 1, 1, 4)
     _, counts = search_rows(-np.abs(origin) - 1, basis * 1e-3, nothing, 4)
     assert (counts == 0).all()

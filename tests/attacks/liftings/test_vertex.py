@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.attacks.knowledge import Knowledge, run_attack
+from sfumato.attacks.knowledge import Knowledge
 from sfumato.attacks.liftings.corners import FLOAT16, FLOAT32, Corners
 from sfumato.attacks.liftings.vertex import VertexParams, guess_precision, likeness, recover_vertex
-from sfumato.attacks.registry import ATTACKS
+from sfumato.attacks.registry import ATTACKS, run_attack
 from sfumato.attacks.run import score_recovery
 from sfumato.concealment.decoys import as_rootsift
 from sfumato.types.concealed import ConcealedFeatures, Subspaces

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.attacks.knowledge import Knowledge, KnownPairs, run_attack
-from sfumato.attacks.registry import ATTACKS
+from sfumato.attacks.knowledge import Knowledge, KnownPairs
+from sfumato.attacks.registry import ATTACKS, run_attack
 from sfumato.attacks.run import Materials, attack_archive, pool_of
 from sfumato.attacks.seals import attacks
 from sfumato.attacks.seals.alignment import AlignmentParams, learn_alignment
@@ -32,7 +32,7 @@ def quick(monkeypatch):
         )
 
     monkeypatch.setattr(attacks, "learn_alignment", learn)
-    monkeypatch.setattr(attacks, "_learned", [])
+    attacks._learned.clear()
     return begun
 
 
@@ -105,7 +105,7 @@ def test_mirrored_orders_are_those_of_mirrored_patches():
 
 
 def test_a_told_alignment_comes_nearer_than_a_guess_and_is_learned_once(sift, decoys, monkeypatch):
-    monkeypatch.setattr(attacks, "_learned", [])
+    attacks._learned.clear()
     hidden = conceal(sift, "sealed-512:0.45")
     told = KnownPairs(descriptors=sift.descriptors, codes=hidden.subspaces.origin)
     known = Knowledge(public=decoys.descriptors[:4000], told=told)

@@ -4,8 +4,8 @@
 import numpy as np
 import pytest
 
-from sfumato.attacks.knowledge import Knowledge, KnownPairs, run_attack
-from sfumato.attacks.registry import ATTACKS
+from sfumato.attacks.knowledge import Knowledge, KnownPairs
+from sfumato.attacks.registry import ATTACKS, run_attack
 from sfumato.attacks.seals.key import Waves, read_with_key, recover_key
 from sfumato.concealment.encoder import encode
 from sfumato.concealment.lifting import conceal

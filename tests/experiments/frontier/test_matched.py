@@ -11,7 +11,7 @@ from sfumato.auditing.two_stage import encoder_part
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.encoder import save_encoder
 from sfumato.experiments.data.folders import read_homography_folder
-from sfumato.experiments.frontier.matched import MatchedIntruder, evaluate_matched
+from sfumato.experiments.frontier.matched import MatchedTask, evaluate_matched
 from sfumato.features.local import LocalParams
 from sfumato.types.extractor import Extractor
 
@@ -38,7 +38,7 @@ def test_matches_reveal_liftings_and_more_dimensions_less(sequences, tmp_path, m
     assert score(two, "within 0.3") > 0.9, "the pictures differ in light only, and two liftings nearly meet"
     assert score(two, "within 0.3 of matched") >= score(two, "within 0.3")
     assert score(two, "lifted within 0.3") == score(two, "within 0.3")
-    monkeypatch.setattr(MatchedIntruder, "predict", lambda *_: pytest.fail("done again"))
+    monkeypatch.setattr(MatchedTask, "predict", lambda *_: pytest.fail("done again"))
     again = evaluate_matched(sequences, tmp_path, ["random-2", "random-4"], tools, local=LOCAL)
     assert [one.to_json() for one in again] == [one.to_json() for one in records]
 

@@ -7,7 +7,7 @@ import pytest
 
 from sfumato.auditing.matching import score_name
 from sfumato.errors import InputError
-from sfumato.experiments.frontier.points import Measured, attempts_on, frontier_table, locate, verdict
+from sfumato.experiments.frontier.points import FrontierRecords, attacks_on, frontier_table, locate, verdict
 from sfumato.types.record import Record, Score
 
 CHAIN = "ninja-x@0123456789ab+random-2"
@@ -31,7 +31,7 @@ def within(share, near=0.5, space="", **more):
     return {f"{space}within 0.1": share, f"{space}within 0.3": near, **more}
 
 
-MEASURED = Measured(
+MEASURED = FrontierRecords(
     pairs=[used("raw", 0.5, 400, "p-to-p"), used("sub-hybrid-2", 0.45, 300), used(CHAIN, 0.4, 200)],
     scenes={"room": [Record("map", (Score("registered images", 7.0),), {"recipe": "sub-hybrid-2"})]},
     leakage=[
@@ -87,7 +87,7 @@ def test_missing_attackers_look_missing():
     networks = locate(replace(MEASURED, missing={"sub-hybrid-2": ["public descriptors other than the decoys"]}))[1]
     assert networks.trained
     assert networks.missing
-    nobody = locate(Measured(pairs=MEASURED.pairs))[1]
+    nobody = locate(FrontierRecords(pairs=MEASURED.pairs))[1]
     assert nobody.missing == ("all that paint", "all that recover")
     assert not nobody.trained
     table = frontier_table(points)
@@ -98,9 +98,9 @@ def test_missing_attackers_look_missing():
 
 def test_shares_need_raw():
     with pytest.raises(InputError, match="shares"):
-        locate(Measured(pairs=MEASURED.pairs[1:]))
+        locate(FrontierRecords(pairs=MEASURED.pairs[1:]))
 
 
 def test_the_floor_is_no_attack():
-    names = [one.attack for one in attempts_on("sub-hybrid-2", MEASURED)]
+    names = [one.attack.title for one in attacks_on("sub-hybrid-2", MEASURED)]
     assert names == ["vertex", "oracle", "intersection", "direct, unet", "tracks"]

@@ -5,23 +5,23 @@ from dataclasses import replace
 
 import pytest
 
-from sfumato.auditing.attack_task import Intruder
+from sfumato.auditing.attack_task import AttackTask
 from sfumato.auditing.toolbox import Toolbox
 from sfumato.errors import InputError
 from sfumato.experiments.data.folders import read_homography_folder
 from sfumato.experiments.frontier import run
 from sfumato.experiments.frontier.points import locate
-from sfumato.experiments.frontier.run import ENOUGH_CODES, FrontierOrder, distinct, few_codes, measure_frontier
+from sfumato.experiments.frontier.run import FrontierJob, distinct, few_codes, measure_frontier
 from sfumato.features.local import LocalParams
 from sfumato.types.recipe import Recipe
-from sfumato.types.record import Record, Score
+from sfumato.types.record import ENOUGH_CODES, Record, Score
 
 LOCAL = LocalParams(max_features=40)
 
 
 @pytest.fixture
 def order(small_photos, small_sequences):
-    return FrontierOrder(
+    return FrontierJob(
         photos=tuple(small_photos.items())[:1],
         sequences=tuple(read_homography_folder(small_sequences))[:1],
         recipes=("random-2",),
@@ -51,7 +51,7 @@ def test_points_come_after_each_recipe_and_nothing_is_done_twice(order, tmp_path
         "public descriptors other than the decoys",
     )
     assert "random-2: attacking" in told
-    monkeypatch.setattr(Intruder, "predict", lambda *_: pytest.fail("done again"))
+    monkeypatch.setattr(AttackTask, "predict", lambda *_: pytest.fail("done again"))
     again = list(measure_frontier(order, tmp_path))[-1]
     assert locate(again) == [raw, lifted]
 
@@ -73,7 +73,7 @@ def test_nobody_learns_from_what_is_attacked(order, small_photos):
     photos = tuple(small_photos.values())
     with pytest.raises(InputError, match="--models"):
         replace(order, train_photos=photos[1:])
-    with pytest.raises(InputError, match="learned"):
+    with pytest.raises(InputError, match="trained on"):
         replace(order, train_photos=photos, toolbox=Toolbox(models=photos[0].parent))
 
 

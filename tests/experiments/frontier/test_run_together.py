@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-from sfumato.experiments.frontier.sheets import figure_by_figure, run_together
+from sfumato.auditing.runner import figure_by_figure, run_tasks
 from sfumato.types.record import Score
 
 
 def test_tasks_run_in_turn_and_are_found_again(counting, tmp_path):
     tasks = [counting.task("a", seed=seed) for seed in (0, 1)]
     seen = []
-    records = run_together(tasks, tmp_path, progress=lambda some: seen.extend(some) or some)
+    records = run_tasks(tasks, tmp_path, progress=lambda some: seen.extend(some) or some)
     assert [record.seed for record in records] == [0, 1]
     assert seen == tasks
     assert counting.calls() == ("aa", "aa")
-    assert run_together(tasks, tmp_path) == records
+    assert run_tasks(tasks, tmp_path) == records
     assert counting.calls() == ("", "")
-    run_together(tasks, tmp_path, overwrite=True)
+    run_tasks(tasks, tmp_path, overwrite=True)
     assert counting.calls() == ("aa", "aa")
 
 

@@ -12,7 +12,7 @@ from sfumato.experiments.frontier import training
 from sfumato.experiments.frontier.training import TrainingBudget, concealer_of, missing_for, networks_for, train_missing
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.samples import sample_paths
-from sfumato.training import photos as readback
+from sfumato.training import concealers
 from sfumato.types.recipe import Recipe
 
 LOCAL = LocalParams(max_features=300)
@@ -21,7 +21,7 @@ LEAST = TrainingBudget(patch_steps=2, refine_steps=1, refine_photos=2, max_photo
 
 def test_chains_need_networks_for_the_encoder_alone():
     chain = Recipe.of("ninja-x@0123456789ab+random-2")
-    told = [(one.what, str(one.recipe)) for one in networks_for(chain)]
+    told = [(one.kind, str(one.recipe)) for one in networks_for(chain)]
     alone = "ninja-x@0123456789ab"
     assert told == [(what, name) for name in (str(chain), alone) for what in ("decoder", "inverter")]
     assert not networks_for(Recipe.of("raw"))
@@ -30,7 +30,7 @@ def test_chains_need_networks_for_the_encoder_alone():
 
 def test_networks_are_found_by_what_a_recipe_is(make_painter):
     tools = Tools(
-        painters=[make_painter("ninja:mine@0123456789ab")], decoders={("sift", "ninja@0123456789ab"): ("d", None)}
+        inverters=[make_painter("ninja:mine@0123456789ab")], decoders={("sift", "ninja@0123456789ab"): ("d", None)}
     )
     assert not missing_for(Recipe.of("ninja-x@0123456789ab"), "sift", tools)
     assert len(missing_for(Recipe.of("ninja-x@0123456789ab"), "rootsift", tools)) == 2
@@ -71,13 +71,13 @@ def test_an_interrupted_training_leaves_no_network(tmp_path, monkeypatch):
 def test_a_seal_is_attacked_by_an_inverter_of_what_is_read_back_under_other_keys(make_painter):
     (wanted,) = missing_for(settled("sealed-64"), "sift", Tools())
     assert str(wanted) == f"inverter of sealed-64:{BANDWIDTH:g}"
-    there = Tools(painters=[make_painter(f"sealed-64:{BANDWIDTH:g}")])
+    there = Tools(inverters=[make_painter(f"sealed-64:{BANDWIDTH:g}")])
     assert not missing_for(settled("sealed-64"), "sift", there)
     assert missing_for(settled("sealed-64:0.3"), "sift", there), "another bandwidth has other errors"
 
 
 def test_a_seal_is_read_back_with_public_descriptors(monkeypatch):
-    monkeypatch.setattr(readback, "LARGEST_PUBLIC", 1500)
+    monkeypatch.setattr(concealers, "LARGEST_PUBLIC", 1500)
     features = extract(next(iter(sample_paths().values())), LOCAL)
     recipe = Recipe.of("sealed-64")
     with pytest.raises(InputError, match="--public"):

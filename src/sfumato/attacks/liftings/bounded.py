@@ -9,7 +9,7 @@ the circle of unit norm is scanned; beyond, many starts descend on the sphere. K
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.knowledge import Knowledge, Recovered, fallback
+from sfumato.attacks.knowledge import Knowledge, Recovery, fallback
 from sfumato.attacks.liftings.decoys import used_decoys
 from sfumato.attacks.liftings.sphere import known_radius, place, reach
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
@@ -26,7 +26,7 @@ APART = 0.2
 """Points of one subspace nearer than this are the same guess."""
 
 
-def recover_bounded(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+def recover_bounded(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
     """Return the point of least maximum norm of each subspace on the sphere; known decoys are passed over."""
     guess = fallback(features.subspaces)
     radius = known_radius(features, knowledge) or 1.0
@@ -43,7 +43,7 @@ def recover_bounded(features: ConcealedFeatures, knowledge: Knowledge) -> Recove
         points, sure = _choose(some, coefficients, values)
         keep = meets[block]
         descriptors[block][keep], confidence[block][keep] = points[keep], sure[keep]
-    return Recovered(descriptors, confidence)
+    return Recovery(descriptors, confidence)
 
 
 def local_minima(subspaces: Subspaces, lengths: Array) -> tuple[Array, Array]:
@@ -54,7 +54,7 @@ def local_minima(subspaces: Subspaces, lengths: Array) -> tuple[Array, Array]:
 
     from sfumato.attacks.liftings.kernels import least_in_planes, least_on_spheres
 
-    origin, basis = subspaces.origin.astype(np.float64), subspaces.basis.astype(np.float64)
+    origin, basis = (rows.astype(np.float64, order="C") for rows in (subspaces.origin, subspaces.basis))
     if subspaces.dim == 2:
         found: tuple[Array, Array] = least_in_planes(origin, basis, lengths, ROOM)
         return found

@@ -80,8 +80,8 @@ def unit_corners(subspaces: Subspaces, precision: Precision = FLOAT32, *, with_t
 
 
 def _block(subspaces: Subspaces, start: int, stop: int, precision: Precision, with_ties: bool) -> Corners:
-    origin = subspaces.origin[start:stop].astype(np.float64)
-    basis = subspaces.basis[start:stop].astype(np.float64)
+    origin = subspaces.origin[start:stop].astype(np.float64, order="C")
+    basis = subspaces.basis[start:stop].astype(np.float64, order="C")  # one layout, compiled once
     found, counts = _find(origin, basis, precision, with_ties)
     rows = np.repeat(np.arange(len(origin)), counts)
     coordinates = found[np.arange(found.shape[1]) < counts[:, None]]
@@ -109,14 +109,14 @@ def _find(origin: Array, basis: Array, precision: Precision, with_ties: bool) ->
 
 def _search(m: int, n: int, precision: Precision, loose: float) -> Any:
     """Return what to try: objectives at random, the maximum weighing more or less; corners multiply with m."""
-    from sfumato.attacks.liftings.kernels import Search
+    from sfumato.attacks.liftings.kernels import CornerSearch
 
     draw = np.random.default_rng(0)
     starts = min(STARTS * m, MOST_STARTS)
     ceilings = 0.3 * 10.0 ** (-2.5 * draw.random(starts))
     objectives = np.column_stack([draw.normal(size=(starts, m)), 0.1 * n * ceilings])
     relaxed = precision.relaxed * (1 + draw.random(2 * n))
-    return Search(relaxed, precision.near, loose, objectives, ceilings, 2, LEAST_STARTS, 4)
+    return CornerSearch(relaxed, precision.near, loose, objectives, ceilings, 2, LEAST_STARTS, 4)
 
 
 def sharpen(

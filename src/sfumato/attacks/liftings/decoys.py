@@ -11,8 +11,8 @@ where there is none. Never holds a matrix of all subspaces and all decoys.
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.knowledge import Knowledge, Recovered
-from sfumato.attacks.liftings.neighbours import AHEAD, certainty, nearest_held
+from sfumato.attacks.knowledge import Knowledge, Recovery
+from sfumato.attacks.liftings.neighbours import AHEAD, cached_nearest, certainty
 from sfumato.attacks.liftings.sphere import known_radius, nearest_on_sphere
 from sfumato.errors import InputError
 from sfumato.types.concealed import ConcealedFeatures, Subspaces, as_points
@@ -33,7 +33,7 @@ CANDIDATES = 64
 """So many public descriptors nearest to a subspace are looked at."""
 
 
-def recover_decoys(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+def recover_decoys(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
     """Strip the decoys, then take the point of each subspace nearest to a public descriptor far from all of them."""
     if knowledge.decoys is None:
         raise InputError("decoy removal needs the decoy database")
@@ -42,7 +42,7 @@ def recover_decoys(features: ConcealedFeatures, knowledge: Knowledge) -> Recover
     radius = known_radius(features, knowledge)
     descriptors = np.empty(features.subspaces.origin.shape, np.float32)
     confidence = np.empty(len(features), np.float32)
-    distances, rows = nearest_held(features.subspaces, public, CANDIDATES, ahead=AHEAD)
+    distances, rows = cached_nearest(features.subspaces, public, CANDIDATES, ahead=AHEAD)
     for start in range(0, len(features), 512):
         block = slice(start, start + 512)
         entries = knowledge.decoys[used[block]].astype(np.float64)
@@ -52,7 +52,7 @@ def recover_decoys(features: ConcealedFeatures, knowledge: Knowledge) -> Recover
         near = np.take_along_axis(distances[block], chosen[:, None], axis=1)[:, 0]
         descriptors[block] = nearest_on_sphere(features.subspaces[block], points, radius)
         confidence[block] = certainty(near)
-    return Recovered(descriptors, confidence)
+    return Recovery(descriptors, confidence)
 
 
 def used_decoys(
@@ -64,7 +64,7 @@ def used_decoys(
     """
     lifting = features.recipe.lifting
     count = max(1, lifting.decoy_count if lifting is not None else 0)
-    distances, rows = nearest_held(features.subspaces, database, count)
+    distances, rows = cached_nearest(features.subspaces, database, count)
     is_generated = lifting is not None and lifting.is_generated
     return rows, distances <= (NEARLY * usual_gap(database) if is_generated else INSIDE)
 
@@ -73,7 +73,7 @@ def usual_gap(database: NDArray[np.float32]) -> float:
     """Return how far entries of a database are from the next one, in the median of some."""
     some = database[:: max(1, len(database) // ENTRIES_ASKED)][:ENTRIES_ASKED]
     points = as_points(some)
-    distances, _ = nearest_held(points, database, 2)
+    distances, _ = cached_nearest(points, database, 2)
     return float(np.median(distances[:, -1]))
 
 
@@ -82,7 +82,7 @@ def share_found(features: ConcealedFeatures, database: NDArray[np.float32]) -> f
     lifting = features.recipe.lifting
     if lifting is None or lifting.decoy_count == 0 or len(features) == 0:
         return float("nan")
-    return float((nearest_held(features.subspaces, database, lifting.decoy_count)[0] <= INSIDE).mean())
+    return float((cached_nearest(features.subspaces, database, lifting.decoy_count)[0] <= INSIDE).mean())
 
 
 def _pick(subspaces: Subspaces, candidates: NDArray[np.float32], entries: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -123,7 +123,7 @@ WITNESSES = 5
 """The company of a group are the nearest groups of so many other features of the image."""
 
 
-def recover_clusters(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+def recover_clusters(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
     """Gather the public neighbours of each subspace in groups, and take the one least like the rest of the image."""
     if knowledge.public is None:
         raise InputError("the clusters attack needs public descriptors")
@@ -142,7 +142,7 @@ def recover_clusters(features: ConcealedFeatures, knowledge: Knowledge) -> Recov
     with np.errstate(invalid="ignore"):
         lead = np.nan_to_num(rest.min(axis=1) - score[rows, best], nan=0.0, posinf=1.0)
     confidence = np.clip(0.5 * (1 - np.exp(-8 * np.maximum(lead, 0))), 0, 1)
-    return Recovered(chosen.astype(np.float32), confidence.astype(np.float32))
+    return Recovery(chosen.astype(np.float32), confidence.astype(np.float32))
 
 
 def group_neighbours(subspaces: Subspaces, public: NDArray[np.float32], groups: int) -> tuple[Array, NDArray[np.int64]]:
@@ -151,7 +151,7 @@ def group_neighbours(subspaces: Subspaces, public: NDArray[np.float32], groups: 
     Lloyd's iterations in the coordinates of the subspace; the first centre is the nearest neighbour, each next one
     the neighbour farthest from all centres before it, weighed by nearness to the subspace.
     """
-    distances, rows = nearest_held(subspaces, public, NEIGHBOURS, ahead=AHEAD)
+    distances, rows = cached_nearest(subspaces, public, NEIGHBOURS, ahead=AHEAD)
     count, several = rows.shape
     basis = subspaces.basis.astype(np.float64)
     inside = np.empty((count, several, subspaces.dim))

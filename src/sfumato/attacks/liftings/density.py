@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.knowledge import Knowledge, Recovered
+from sfumato.attacks.knowledge import Knowledge, Recovery
 from sfumato.attacks.liftings.decoys import used_decoys
 from sfumato.attacks.liftings.sphere import known_radius, least_quadratic, place, reach
 from sfumato.concealment.decoy_clusters import build_decoys
@@ -214,13 +214,13 @@ class Densities:
         return f"Densities({self.descriptors!r}, {'with' if self.centroids else 'without'} centroids)"
 
 
-def recover_density(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+def recover_density(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
     """Take the most likely point of each subspace that is no decoy."""
     public = knowledge.public
     if public is None:
         raise InputError("the density attack needs public descriptors")
     if features.subspaces.dim == 0:
-        return Recovered(features.subspaces.origin, np.ones(len(features), np.float32))
+        return Recovery(features.subspaces.origin, np.ones(len(features), np.float32))
     lifting = features.recipe.lifting
     decoys = lifting.decoy_count if lifting is not None else 0
     is_generated = lifting is not None and lifting.is_generated
@@ -237,7 +237,7 @@ def recover_density(features: ConcealedFeatures, knowledge: Knowledge) -> Recove
         points, sure = _search(features.subspaces[block], densities, radius, decoys if guesswork else 0, known)
         found.append(points)
         confidence.append(sure)
-    return Recovered(np.concatenate(found).astype(np.float32), np.concatenate(confidence).astype(np.float32))
+    return Recovery(np.concatenate(found).astype(np.float32), np.concatenate(confidence).astype(np.float32))
 
 
 def learn_densities(

@@ -108,7 +108,7 @@ class Walk(NamedTuple):
     along: Any
 
 
-class Search(NamedTuple):
+class CornerSearch(NamedTuple):
     """How corners are searched.
 
     ``relaxed`` (2 n,): by how much each constraint is relaxed, differently, which parts corners where many meet;
@@ -129,7 +129,7 @@ class Search(NamedTuple):
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def search_rows(origin: Any, basis: Any, search: Search, room: Any) -> Any:
+def search_rows(origin: Any, basis: Any, search: CornerSearch, room: Any) -> Any:
     """Return coordinates (N, room, m) of corners near unit norm, and how many were found in each row (N,)."""
     count, m, _ = basis.shape
     found = np.zeros((count, room, m))
@@ -141,7 +141,7 @@ def search_rows(origin: Any, basis: Any, search: Search, room: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _search(origin: Any, basis: Any, search: Search, found: Any, tied: Any) -> Any:
+def _search(origin: Any, basis: Any, search: CornerSearch, found: Any, tied: Any) -> Any:
     """Fill ``found`` (room, m) and ``tied`` (room,) for one subspace; return how many corners there are."""
     m, n = basis.shape
     normals, offsets = _constraints(origin, basis, search.relaxed)
@@ -205,7 +205,7 @@ def _first_corner(normals: Any, offsets: Any, n: Any) -> Any:
     status = OPTIMAL
     if walk.point[k] > 0:
         empty = np.zeros((0, k))
-        nothing = Search(more, 0.0, 0.0, empty, more, 0, 0, 0)
+        nothing = CornerSearch(more, 0.0, 0.0, empty, more, 0, 0, 0)
         status = _descend(walk, objective, r, nothing, 0.0, empty, np.zeros(0, np.int64), 0)[0]
     rest = np.zeros(k, np.int64)
     at = 0
@@ -264,7 +264,7 @@ def _weigh(walk: Walk, n: Any, objective: Any, ceiling: Any, floor: Any) -> None
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _descend(
-    walk: Walk, objective: Any, goal: Any, search: Search, missing: Any, found: Any, tied: Any, count: Any
+    walk: Walk, objective: Any, goal: Any, search: CornerSearch, missing: Any, found: Any, tied: Any, count: Any
 ) -> Any:
     """Walk along falling edges to the least value; return why it ended, and the number of corners noted."""
     k = walk.point.shape[0]
@@ -327,7 +327,7 @@ def _move(walk: Walk, leaving: Any, entering: Any, step: Any) -> None:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _note(walk: Walk, search: Search, missing: Any, found: Any, tied: Any, count: Any) -> Any:
+def _note(walk: Walk, search: CornerSearch, missing: Any, found: Any, tied: Any, count: Any) -> Any:
     """Keep a corner of nearly unit norm in which more constraints meet than must; return how many are kept."""
     room, m = found.shape
     norm = 0.0

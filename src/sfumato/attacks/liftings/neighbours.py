@@ -3,108 +3,34 @@
 
 Section 4.1.4 of the embedding paper, and section 3 of its supplement. For encoded features section D of NinjaDesc: an
 attacker who has the encoder searches among encoded public descriptors and returns the clear ones behind them. The
-search is exact and never holds a matrix of all subspaces and all public descriptors. Knows what the attacker knows; the
-clear descriptors only as the oracle's.
+search is exact and never holds a matrix of all subspaces and all public descriptors. Clear descriptors are seen by the
+oracle alone.
 """
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.knowledge import Knowledge, Recovered
+from sfumato.attacks.cache import IdentityCache
+from sfumato.attacks.knowledge import Knowledge, Recovery
 from sfumato.attacks.liftings.sphere import known_radius, nearest_on_sphere
 from sfumato.errors import InputError
 from sfumato.matching.mutual import MatchParams, check_pair, nearest, nearest_prepared, side_of
 from sfumato.subspace.fast import prepare
-from sfumato.subspace.prepared import Prepared
 from sfumato.subspace.reference import project
+from sfumato.subspace.subspace_set import SubspaceSet
 from sfumato.types.arrays import frozen_array
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 
-# ----------------------------------------------------------------
-# The descriptors nearest to subspaces, where many attacks ask about the same subspaces and the same large set
-# A set of public descriptors is prepared for searching once, not at every question, and the last answers are kept: of
-# one
-# photo five attacks want its nearest neighbours. The search is exact, so that nothing depends on what was kept. Knows
-# arrays, no attack.
-
-
-Answer = tuple[NDArray[np.float32], NDArray[np.int64]]
-
-SETS, ANSWERS = 2, 4
-"""How many sets, and answers, are kept: public descriptors and the decoys; a photo's answers about both."""
+Neighbours = tuple[NDArray[np.float32], NDArray[np.int64]]
+Recover = Callable[[ConcealedFeatures, Knowledge], Recovery]
 
 AHEAD = 100
-"""Neighbours to search for at once where several attacks want some; no attack wants more unless told."""
-
-_lock = threading.Lock()
-_sets: "OrderedDict[Any, tuple[Any, Prepared]]" = OrderedDict()
-_answers: "OrderedDict[Any, tuple[Any, Subspaces, Answer]]" = OrderedDict()
-"""What is kept, and what it is about: as long as that is held, its place in memory is not another's."""
-
-
-def nearest_held(subspaces: Subspaces, entries: NDArray[np.float32], count: int, *, ahead: int = 0) -> Answer:
-    """Return distances and rows (N, K) of the K entries (V, n) nearest to each subspace, nearest first.
-
-    K is ``count``, or V if that is less. ``ahead`` are so many that others will want of the same; they cost little.
-    Arrays that may be changed are searched, not kept.
-
-    Raises InputError if there are no entries, or they live in another space.
-    """
-    if len(entries) == 0:
-        raise InputError("public: there are no public descriptors to choose from")
-    check_pair(side_of(subspaces, "subspaces"), side_of(entries[:1], "public"))
-    wanted = min(count, len(entries))
-    key = (_place(entries), _place(subspaces.origin), _place(subspaces.basis))
-    is_kept = not any(array.flags.writeable for array in (entries, subspaces.origin, subspaces.basis))
-    with _lock:  # one search uses all cores as it is
-        found = _answers[key][2] if is_kept and key in _answers else None
-        if found is None or found[1].shape[1] < wanted:
-            prepared = _prepared(entries) if is_kept else prepare(*_as_points(entries))
-            most = min(max(count, ahead), len(entries))
-            found = nearest_prepared(prepare(subspaces.origin, subspaces.basis), prepared, most, MatchParams())
-            if is_kept:
-                _keep(_answers, key, (entries, subspaces, found), ANSWERS)
-    return found[0][:, :wanted], found[1][:, :wanted]
-
-
-def forget_held() -> None:
-    """Let go of all sets and answers."""
-    with _lock:
-        _sets.clear()
-        _answers.clear()
-
-
-def _prepared(entries: NDArray[np.float32]) -> Prepared:
-    key = _place(entries)
-    if key not in _sets:
-        _keep(_sets, key, (entries, prepare(*_as_points(entries))), SETS)
-    _sets.move_to_end(key)
-    return _sets[key][1]
-
-
-def _as_points(entries: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    return entries, np.zeros((len(entries), 0, entries.shape[1]), np.float32)
-
-
-def _place(array: NDArray[np.float32]) -> tuple[int, tuple[int, ...]]:
-    """Return what tells an array apart for as long as it is held."""
-    return array.__array_interface__["data"][0], array.shape
-
-
-def _keep(kept: "OrderedDict[Any, Any]", key: Any, value: Any, most: int) -> None:
-    kept[key] = value
-    kept.move_to_end(key)
-    while len(kept) > most:
-        kept.popitem(last=False)
-
+"""Neighbours to search for at once where several attacks need some; by default no attack needs more."""
 
 NEIGHBOURS = 100
-"""How many neighbours the oracle is asked about, unless told."""
+"""Neighbours offered to the oracle by default."""
 
 NEAR = 0.3
 """A distance, of unit-norm descriptors, at which a guess is doubtful."""
@@ -112,9 +38,50 @@ NEAR = 0.3
 GATHERED = 2**24
 """How many numbers of public descriptors are copied at once."""
 
-Recover = Callable[[ConcealedFeatures, Knowledge], Recovered]
+_sets, _answers, _encodings = IdentityCache(2), IdentityCache(4), IdentityCache(1)
+"""Sets prepared for searching (public descriptors and decoys), the last neighbours (of one photo five attacks ask for
+them), and public descriptors encoded. The search is exact, so that no result depends on what is cached."""
 
-_encoded: tuple[Any, NDArray[np.float32], NDArray[np.float32]] | None = None  # an encoder, public descriptors, result
+
+def cached_nearest(subspaces: Subspaces, entries: NDArray[np.float32], count: int, *, ahead: int = 0) -> Neighbours:
+    """Return distances and rows (N, K) of the K entries (V, n) nearest to each subspace, nearest first.
+
+    K is ``count``, or V if that is less. ``ahead``: this many are searched at once, for attacks that follow. Arrays
+    that may be changed are searched without the cache.
+
+    Raises InputError if there are no entries, or they live in another space.
+    """
+    if len(entries) == 0:
+        raise InputError("public: there are no public descriptors to choose from")
+    check_pair(side_of(subspaces, "subspaces"), side_of(entries[:1], "public"))
+    size, most = min(count, len(entries)), min(max(count, ahead), len(entries))
+    about = (entries, subspaces.origin, subspaces.basis)
+
+    def search() -> Neighbours:
+        queries = prepare(subspaces.origin, subspaces.basis)
+        return nearest_prepared(queries, _prepared(entries), most, MatchParams())
+
+    if any(array.flags.writeable for array in about):
+        distances, rows = search()
+    else:
+        distances, rows = _answers.get(about, search)
+        if rows.shape[1] < size:
+            distances, rows = search()
+            _answers.replace(about, (distances, rows))
+    return distances[:, :size], rows[:, :size]
+
+
+def clear_caches() -> None:
+    """Forget all sets and answers."""
+    for cache in (_sets, _answers, _encodings):
+        cache.clear()
+
+
+def _prepared(entries: NDArray[np.float32]) -> SubspaceSet:
+    def make() -> SubspaceSet:
+        return prepare(entries, np.zeros((len(entries), 0, entries.shape[1]), np.float32))
+
+    return make() if entries.flags.writeable else _sets.get((entries,), make)
 
 
 def certainty(distances: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -130,30 +97,30 @@ def nearest_public(
 
     K is ``count``, or V if that is less.
     """
-    return nearest_held(subspaces, public, count, ahead=AHEAD)
+    return cached_nearest(subspaces, public, count, ahead=AHEAD)
 
 
-def recover_nearest(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+def recover_nearest(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
     """Take the public descriptor nearest to each subspace; of encoded features the one whose encoding is nearest."""
     return _take_nearest(features.subspaces, *_database(features, knowledge, "own"), projected=False)
 
 
-def recover_nearest_base(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+def recover_nearest_base(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
     """Take encoded descriptors for clear ones, and the public descriptor nearest to each (Figure 10 of NinjaDesc)."""
     return _take_nearest(features.subspaces, *_database(features, knowledge, "base"), projected=False)
 
 
-def recover_nearest_projected(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+def recover_nearest_projected(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
     """Take the point of each subspace that is nearest to a public descriptor."""
     return _take_nearest(features.subspaces, *_database(features, knowledge, "own"), projected=True)
 
 
-def recover_nearest_sphere(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+def recover_nearest_sphere(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
     """Take the point of known norm of each subspace that is nearest to its nearest public descriptor."""
     found = recover_nearest(features, knowledge)
     radius = known_radius(features, knowledge)
     guesses = nearest_on_sphere(features.subspaces, found.descriptors, radius)
-    return Recovered(guesses.astype(np.float32), found.confidence)
+    return Recovery(guesses.astype(np.float32), found.confidence)
 
 
 def oracle_sphere(neighbours: int = NEIGHBOURS) -> Recover:
@@ -164,8 +131,8 @@ def oracle_sphere(neighbours: int = NEIGHBOURS) -> Recover:
     """
     _refuse_none(neighbours)
 
-    def recover(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
-        (searched, answers), clear = _database(features, knowledge, "own"), _known(knowledge.clear, "clear")
+    def recover(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
+        (searched, answers), clear = _database(features, knowledge, "own"), _require(knowledge.clear, "clear")
         radius, subspaces = known_radius(features, knowledge), features.subspaces
         _, rows = nearest_public(subspaces, searched, neighbours)
         guesses, errors = np.empty(clear.shape, np.float32), np.full(len(clear), np.inf)
@@ -174,7 +141,7 @@ def oracle_sphere(neighbours: int = NEIGHBOURS) -> Recover:
             distances = np.linalg.norm(moved - clear, axis=1)
             better = distances < errors
             guesses[better], errors[better] = moved[better], distances[better]
-        return Recovered(guesses, certainty(errors))
+        return Recovery(guesses, certainty(errors))
 
     return recover
 
@@ -188,8 +155,8 @@ def oracle(neighbours: int = NEIGHBOURS, *, projected: bool = False, database: s
     """
     _refuse_none(neighbours)
 
-    def recover(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
-        (searched, answers), clear = _database(features, knowledge, database), _known(knowledge.clear, "clear")
+    def recover(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
+        (searched, answers), clear = _database(features, knowledge, database), _require(knowledge.clear, "clear")
         if answers.shape[1] != clear.shape[1]:
             raise InputError(
                 f"an oracle that answers with encoded descriptors needs an encoder of as many numbers: its answers "
@@ -209,23 +176,20 @@ def oracle(neighbours: int = NEIGHBOURS, *, projected: bool = False, database: s
 
 
 def encode_public(knowledge: Knowledge) -> NDArray[np.float32]:
-    """Return the public descriptors (V, n') as the known encoder makes them, kept for the next image."""
-    global _encoded
-    public = _known(knowledge.public, "public")
-    if knowledge.encoder is None:
+    """Return the public descriptors (V, n') as the known encoder makes them."""
+    public, encoder = _require(knowledge.public, "public"), knowledge.encoder
+    if encoder is None:
         raise InputError("this attack needs the encoder that was used (encoder)")
-    kept = _encoded
-    if kept is None or kept[0] != knowledge.encoder or kept[1] is not public:
-        found = frozen_array(knowledge.encoder(public), "encoded public descriptors", (len(public), None))
-        kept = _encoded = (knowledge.encoder, public, found)
-    return kept[2]
+    return _encodings.get(
+        (public,), lambda: frozen_array(encoder(public), "encoded public descriptors", (len(public), None)), key=encoder
+    )
 
 
 def _database(
     features: ConcealedFeatures, knowledge: Knowledge, database: str
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return what is searched, (V, n) in the space of the features, and what is answered, row by row."""
-    public = _known(knowledge.public, "public")
+    public = _require(knowledge.public, "public")
     if features.recipe.has_encoder and database == "base" and public.shape[1] != features.subspaces.ambient_dim:
         raise InputError(
             f"an attack that takes encoded descriptors for clear ones needs an encoder of as many numbers: these have "
@@ -263,20 +227,20 @@ def _ask(candidates: NDArray[np.float32], clear: NDArray[np.float32]) -> NDArray
 
 def _take_nearest(
     subspaces: Subspaces, searched: NDArray[np.float32], answers: NDArray[np.float32], *, projected: bool
-) -> Recovered:
+) -> Recovery:
     distances, rows = nearest_public(subspaces, searched, 1)
     return _finish(subspaces, answers[rows[:, 0]], distances[:, 0], projected)
 
 
 def _finish(
     subspaces: Subspaces, guesses: NDArray[np.float32], distances: NDArray[np.floating], projected: bool
-) -> Recovered:
+) -> Recovery:
     if projected:
         guesses = project(guesses, subspaces.origin, subspaces.basis).astype(np.float32)
-    return Recovered(guesses, certainty(distances))
+    return Recovery(guesses, certainty(distances))
 
 
-def _known(array: NDArray[np.float32] | None, name: str) -> NDArray[np.float32]:
+def _require(array: NDArray[np.float32] | None, name: str) -> NDArray[np.float32]:
     if array is None:
         raise InputError(f"this attack needs {name} descriptors")
     return array

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How near the oracle comes to the clear descriptor over the number K of neighbours it is asked about, up to all.
+"""Curves of oracles: how near the best of K neighbours comes to the clear descriptor, over K, up to all.
 
 Figures 2 and 5 of the embedding paper, Figure 1 of its supplement, Figure 11 of NinjaDesc. A row at a time only what
 changes the answer is kept: a public descriptor counts if no other one is both nearer to the subspace and to the clear
-descriptor. Holds distances of a few rows to all public descriptors, never of all rows.
+descriptor. Distances of a few rows to all public descriptors are held, never of all rows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.knowledge import Knowledge, Recovered
-from sfumato.attacks.liftings.neighbours import NEIGHBOURS, certainty, encode_public, nearest_public, row_blocks
+from sfumato.attacks.knowledge import Knowledge
+from sfumato.attacks.liftings.neighbours import encode_public, row_blocks
 from sfumato.errors import InputError
 from sfumato.files.atomic import write_file
 from sfumato.types.arrays import frozen_array
@@ -27,7 +27,7 @@ GRID_STEPS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class OracleCurve:
     """Mean distances to the clear descriptor over K; ``projected`` is None where there is nothing to project on."""
 
     neighbours: tuple[int, ...]
@@ -54,7 +54,7 @@ def oracle_curve(
     searched: Floats,
     returned: Floats | None = None,
     grid: tuple[int, ...] | None = None,
-) -> Curve:
+) -> OracleCurve:
     """Return the mean distance of the oracle's best answer to ``clear`` (N, n), over K.
 
     The K rows of ``searched`` (V, q) nearest to each of the N queries, subspaces or points in R^q, are looked up in
@@ -68,18 +68,18 @@ def oracle_curve(
     projects = hidden.dim > 0 and returned is None
     plain, projected = np.zeros(len(grid)), np.zeros(len(grid))
     for row, scores, squared in _rows_of_distances(hidden, truth, searched, answers):
-        ranks, chosen = records(scores, squared)
+        ranks, best = _best_by_rank(scores, squared)
         at = np.searchsorted(ranks, grid, side="right") - 1
-        plain += np.sqrt(np.maximum(squared[chosen], 0))[at]
+        plain += np.sqrt(np.maximum(squared[best], 0))[at]
         if projects:  # the clear descriptor is in the subspace: what is left is the part along the basis
-            offset = (answers[chosen] - truth[row]) @ hidden.basis[row].T
+            offset = (answers[best] - truth[row]) @ hidden.basis[row].T
             projected += np.linalg.norm(offset, axis=1)[at]
     count = max(1, len(hidden))
     means = tuple((projected / count).tolist()) if projects else None
-    return Curve(neighbours=grid, plain=tuple((plain / count).tolist()), projected=means, count=len(hidden))
+    return OracleCurve(neighbours=grid, plain=tuple((plain / count).tolist()), projected=means, count=len(hidden))
 
 
-def records(scores: Floats, squared: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _best_by_rank(scores: Floats, squared: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return ranks and rows of the answers that are better than all of lower rank, by ascending rank.
 
     ``scores`` (V,) order the rows, the least first; ``squared`` (V,) tell how good they are, the least the best. The
@@ -97,7 +97,7 @@ def records(scores: Floats, squared: Floats) -> tuple[NDArray[np.int64], NDArray
 
 def paired_curves(
     queries: Floats, clear: Floats, encoded: Floats, pairs: Floats, grid: tuple[int, ...] | None = None
-) -> dict[str, Curve]:
+) -> dict[str, OracleCurve]:
     """Return NinjaDesc's three oracles (section D.2) for encoded queries (N, q) of clear descriptors (N, n).
 
     The attacker has the same public descriptors encoded (V, q) and clear, ``pairs`` (V, n). "clear database" takes
@@ -113,7 +113,7 @@ def paired_curves(
 
 def encoder_curves(
     features: ConcealedFeatures, knowledge: Knowledge, grid: tuple[int, ...] | None = None
-) -> dict[str, Curve]:
+) -> dict[str, OracleCurve]:
     """Return the oracles of Figure 11 of NinjaDesc for encoded features of one image; of lifted ones "paired" alone.
 
     Raises InputError without public descriptors, the clear ones and the encoder, or for features of no encoder.
@@ -122,14 +122,14 @@ def encoder_curves(
         raise InputError(f"{features.recipe} has no encoder: oracle_curve draws its curve")
     if knowledge.public is None or knowledge.clear is None:
         raise InputError("the curves of an oracle need public and clear descriptors")
-    knowledge.fits(features)
+    knowledge.check(features)
     encoded, hidden = encode_public(knowledge), features.subspaces
     if hidden.dim:
         return {"paired": oracle_curve(hidden, knowledge.clear, encoded, knowledge.public, grid)}
     return paired_curves(hidden.origin, knowledge.clear, encoded, knowledge.public, grid)
 
 
-def mean_curve(curves: Sequence[Curve]) -> Curve:
+def mean_curve(curves: Sequence[OracleCurve]) -> OracleCurve:
     """Return the curve over all rows of several images that were asked about the same public descriptors."""
     if not curves or len({curve.neighbours for curve in curves}) != 1:
         raise InputError("curves: expected one or more, over the same numbers of neighbours")
@@ -139,27 +139,10 @@ def mean_curve(curves: Sequence[Curve]) -> Curve:
     means = tuple((weights @ np.array(own)).tolist()) if len(own) == len(curves) else None
     plain = tuple((weights @ np.array([curve.plain for curve in curves])).tolist())
     count = sum(curve.count for curve in curves)
-    return Curve(neighbours=curves[0].neighbours, plain=plain, projected=means, count=count)
+    return OracleCurve(neighbours=curves[0].neighbours, plain=plain, projected=means, count=count)
 
 
-def paired_oracle(
-    queries: Subspaces | Floats, clear: Floats, encoded: Floats, pairs: Floats, neighbours: int = NEIGHBOURS
-) -> Recovered:
-    """Return of the K nearest ``encoded`` (V, q) the clear pair (V, n) that is nearest to the clear descriptor."""
-    hidden = queries if isinstance(queries, Subspaces) else _as_subspaces(queries)
-    answers = frozen_array(pairs, "pairs", (len(encoded), None))
-    truth = frozen_array(clear, "clear", (len(hidden), answers.shape[1]))
-    if len(hidden) == 0:
-        return Recovered(np.zeros(truth.shape, np.float32), np.zeros(0, np.float32))
-    _, rows = nearest_public(hidden, encoded, neighbours)
-    best = np.empty(len(hidden), np.int64)
-    for block in row_blocks(len(rows), rows.shape[1] * answers.shape[1]):
-        chosen = np.linalg.norm(answers[rows[block]] - truth[block, None], axis=2).argmin(axis=1)
-        best[block] = np.take_along_axis(rows[block], chosen[:, None], axis=1)[:, 0]
-    return Recovered(answers[best], certainty(np.linalg.norm(answers[best] - truth, axis=1)))
-
-
-def draw_curves(path: str | PathLike[str], curves: Mapping[str, Curve], title: str) -> None:
+def draw_curves(path: str | PathLike[str], curves: Mapping[str, OracleCurve], title: str) -> None:
     """Draw curves over K, projected ones dashed, and dotted where each ends: the whole public set."""
     from matplotlib.figure import Figure
 
@@ -201,5 +184,5 @@ def _rows_of_distances(
 
 
 def _as_subspaces(points: Floats) -> Subspaces:
-    given = frozen_array(points, "queries", (None, None))
-    return Subspaces(given, np.zeros((len(given), 0, given.shape[1]), np.float32))
+    rows = frozen_array(points, "queries", (None, None))
+    return Subspaces(rows, np.zeros((len(rows), 0, rows.shape[1]), np.float32))

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where several subspaces of one descriptor meet: further releases, other views, matched partners.
+"""Intersection attacks: further releases, matched partners and tracks of one descriptor.
 
 Two independent liftings of one descriptor have it, and in general nothing else, in common. Liftings of nearly the same
 descriptor do not meet, but the point of the attacked subspace nearest to all others is close to its descriptor, and
-closer still where the norm is known. Knows subspaces only, of any recipe.
+closer still where the norm is known. Matches reveal one partner per feature, a map all observations of a point: the
+limitation that section 5 of the embedding paper states. The stationary scene comes back, what passed by does not.
 """
 
 from collections.abc import Iterable
@@ -12,10 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.knowledge import Companions, Knowledge, Recovered, fallback
+from sfumato.attacks.knowledge import Companions, Knowledge, Recovery, fallback
 from sfumato.attacks.liftings.neighbours import recover_nearest_projected
 from sfumato.attacks.liftings.sphere import known_radius, least_quadratic, nearest_on_sphere, place, reach
-from sfumato.errors import InputError
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 
 Array = NDArray[np.float64]
@@ -35,10 +35,16 @@ AT_ONCE = 2**22
 DOUBTFUL = 0.1
 """An expected error at which a guess is doubtful."""
 
+OUTSIDE = 0.05
+"""The most a guess counts of a feature that no other image shows."""
+
+SHARED_BY_TRACKS = 1e-5
+"""Curvature below which a direction counts as shared by all views: float32 leaves 1e-7 of it."""
+
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Pull:
-    """What M companions say about coefficients c in the subspaces they belong to: c' H c - 2 g' c + e, each.
+    """Squared distances of M companions as functions of coefficients c in their subspaces: c' H c - 2 g' c + e, each.
 
     That is the squared distance of the point with these coefficients to the companion. ``curvature`` H (M, m, m),
     ``toward`` g (M, m), ``offset`` e (M,), ``rows`` (M,).
@@ -63,12 +69,12 @@ class Pull:
         return positive
 
 
-def recover_intersection(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+def recover_intersection(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
     """Take the point where each subspace meets the further releases of its descriptor."""
     return meet(features.subspaces, knowledge.releases, known_radius(features, knowledge))
 
 
-def meet(subspaces: Subspaces, companions: Companions | None, radius: float | None = None) -> Recovered:
+def meet(subspaces: Subspaces, companions: Companions | None, radius: float | None = None) -> Recovery:
     """Return the point of each subspace, of norm ``radius`` if given, with the least squared distances to companions.
 
     Companions far from where the others meet lose weight. Confidence falls with the error that distance and angle of
@@ -76,7 +82,7 @@ def meet(subspaces: Subspaces, companions: Companions | None, radius: float | No
     """
     alone = fallback(subspaces)
     if companions is None or len(companions) == 0 or subspaces.dim == 0:
-        return alone if subspaces.dim else Recovered(subspaces.origin, np.ones(len(subspaces), np.float32))
+        return alone if subspaces.dim else Recovery(subspaces.origin, np.ones(len(subspaces), np.float32))
     pull = pull_of(subspaces, companions)
     count, met = len(subspaces), np.unique(companions.rows)
     lengths = None if radius is None else reach(subspaces, radius)
@@ -90,7 +96,7 @@ def meet(subspaces: Subspaces, companions: Companions | None, radius: float | No
     guesses[met] = place(subspaces, coefficients)[met]
     spread = _noise(squared, weights, companions.rows, subspaces)
     confidence[met] = _confidence(curvature[met], spread[met])
-    return Recovered(guesses, confidence)
+    return Recovery(guesses, confidence)
 
 
 def pull_of(subspaces: Subspaces, companions: Companions) -> Pull:
@@ -151,44 +157,15 @@ def _confidence(curvature: Array, noise: Array) -> NDArray[np.float32]:
     return sure
 
 
-# ----------------------------------------------------------------
-# What a match reveals: the closest points of two matched subspaces are near both clear descriptors
-# Section 5 of the embedding paper. Knows one partner for each feature, and the norm where there is one.
+# --- matches and maps
 
 
-def recover_reveal(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+def recover_reveal(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
     """Take the point of each subspace closest to its matched partner."""
     return meet(features.subspaces, knowledge.partners, known_radius(features, knowledge))
 
 
-def reveal_pairs(first: Subspaces, second: Subspaces, radius: float | None = None) -> tuple[Recovered, Recovered]:
-    """Return estimates of both clear descriptors of pairs of matched subspaces, row on row.
-
-    Without a radius these are the closest points of Eq. 3.
-    """
-    if len(first) != len(second):
-        raise InputError(f"pairs: there are {len(first)} subspaces on one side, {len(second)} on the other")
-    rows: NDArray[np.int32] = np.arange(len(first), dtype=np.int32)
-    return (
-        meet(first, Companions(rows=rows, subspaces=second), radius),
-        meet(second, Companions(rows=rows, subspaces=first), radius),
-    )
-
-
-# ----------------------------------------------------------------
-# What a map reveals: all observations of a mapped point are liftings of nearly the same descriptor
-# The limitation the embedding paper states in its section 5: the stationary scene comes back, what passed by does not.
-# Knows companions, wherever they come from (companions.py).
-
-
-OUTSIDE = 0.05
-"""The most a guess counts of a feature that no other image shows."""
-
-SHARED_BY_TRACKS = 1e-5
-"""Curvature below which a direction counts as shared by all views: float32 leaves 1e-7 of it."""
-
-
-def recover_tracks(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+def recover_tracks(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
     """Take the point of each subspace nearest to the other observations of its track.
 
     A feature outside any track keeps what one image alone gives: the point nearest to a public descriptor if some are
@@ -207,7 +184,7 @@ def recover_tracks(features: ConcealedFeatures, knowledge: Knowledge) -> Recover
     descriptors, confidence = met.descriptors.copy(), met.confidence.copy()
     descriptors[~tracked] = nearest_on_sphere(features.subspaces, alone.descriptors, radius)[~tracked]
     confidence[~tracked] = OUTSIDE * alone.confidence[~tracked]
-    return Recovered(descriptors, confidence)
+    return Recovery(descriptors, confidence)
 
 
 def scene_points(views: Iterable[Subspaces], radius: float | None = None) -> NDArray[np.float64]:
@@ -216,10 +193,10 @@ def scene_points(views: Iterable[Subspaces], radius: float | None = None) -> NDA
     The point minimises the sum of squared distances to all views: (k I - sum B'B) x = sum p, solved in the span of
     the bases, where it is small. Directions that all views share stay at 0. Scaled to norm ``radius`` if given.
     """
-    known = list(views)
-    count = len(known)
-    total = np.sum([view.origin.astype(np.float64) for view in known], axis=0)
-    bases = np.concatenate([view.basis.astype(np.float64) for view in known], axis=1)  # (N, k m, n)
+    subspaces = list(views)
+    count = len(subspaces)
+    total = np.sum([view.origin.astype(np.float64) for view in subspaces], axis=0)
+    bases = np.concatenate([view.basis.astype(np.float64) for view in subspaces], axis=1)  # (N, k m, n)
     gram = np.matmul(bases, bases.transpose(0, 2, 1))
     values, vectors = np.linalg.eigh(count * np.eye(gram.shape[1]) - gram)
     inverse = np.where(values > SHARED_BY_TRACKS, 1 / np.maximum(values, SHARED_BY_TRACKS), 0.0)

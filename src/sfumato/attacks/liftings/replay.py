@@ -15,7 +15,7 @@ from itertools import islice, permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.knowledge import Knowledge, Recovered, fallback
+from sfumato.attacks.knowledge import Knowledge, Recovery, fallback
 from sfumato.attacks.liftings.decoys import used_decoys
 from sfumato.attacks.liftings.sphere import known_radius
 from sfumato.concealment.randomness import normal, uniform
@@ -50,7 +50,7 @@ class GuessableDraws:
         return np.full(rows, np.random.default_rng(self._seed).integers(2**64, dtype=np.uint64), np.uint64)
 
 
-def recover_replay(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+def recover_replay(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
     """Try every seed; where one explains the subspaces, follow the first direction from the decoy to the descriptor."""
     if knowledge.decoys is None or not knowledge.seeds:
         raise InputError("replay needs seeds to try and the decoy database")
@@ -72,7 +72,7 @@ def recover_replay(features: ConcealedFeatures, knowledge: Knowledge) -> Recover
         good = (misfit < VERIFIED) & inside.all(axis=1)
         descriptors[good], confidence[good] = points[good], 1 - misfit[good] / (2 * VERIFIED)
         break
-    return Recovered(descriptors, confidence)
+    return Recovery(descriptors, confidence)
 
 
 def _replay(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.knowledge import Knowledge, Recovered, fallback
+from sfumato.attacks.knowledge import Knowledge, Recovery, fallback
 from sfumato.attacks.liftings.corners import FLOAT16, FLOAT32, Corners, Precision, unit_corners
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 
@@ -147,7 +147,7 @@ class VertexParams:
     with_ties: bool = True
 
 
-def recover_vertex(features: ConcealedFeatures, knowledge: Knowledge, params: VertexParams | None = None) -> Recovered:
+def recover_vertex(features: ConcealedFeatures, knowledge: Knowledge, params: VertexParams | None = None) -> Recovery:
     """Return the best corner of each subspace; confidence says how many more constraints meet in it than must.
 
     Works on archives in float32 and float16: the corners themselves tell how exact they are.
@@ -162,7 +162,7 @@ def recover_vertex(features: ConcealedFeatures, knowledge: Knowledge, params: Ve
     weights = GENERATED_LIKENESS if lifting is not None and lifting.is_generated else LIKENESS
     rows, points, sure = choose_corners(corners, known, features.subspaces.dim, features.extractor.name, weights)
     descriptors[rows], confidence[rows] = points, sure
-    return Recovered(descriptors, confidence)
+    return Recovery(descriptors, confidence)
 
 
 def guess_precision(subspaces: Subspaces) -> Precision:

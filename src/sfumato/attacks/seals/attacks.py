@@ -1,44 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attacks on sealed features, asked as all attacks are: alignment without the key, or what known pairs lead to.
+"""Attacks on sealed features: alignment without the key, and what known pairs lead to.
 
-Alignment looks at all codes of a key at once. What it learned from a pool of them is kept for the next image of the
-same pool. Knows recipes and knowledge, not how the attacks work; a key is no knowledge and is never looked for.
+Alignment looks at all codes of a key at once. What it learned from a pool of them is cached for the next image of the
+same pool. The key itself is never part of the attacker's knowledge.
 """
-
-import threading
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.encoded import carried_back
-from sfumato.attacks.knowledge import Knowledge, Recovered
+from sfumato.attacks.cache import IdentityCache
+from sfumato.attacks.encoded import carry_back
+from sfumato.attacks.knowledge import Knowledge, Recovery
 from sfumato.attacks.seals.alignment import BLOCK, Coding, learn_alignment, learn_told
 from sfumato.attacks.seals.key import read_with_key, recover_key
 from sfumato.attacks.seals.known_pairs import read_codes
 from sfumato.concealment.seal import BANDWIDTH
 from sfumato.errors import InputError
-from sfumato.features.hloc import UNTOLD
 from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.extractor import GENERIC_EXTRACTORS
 from sfumato.types.recipe import Recipe
 
 Floats = NDArray[np.float32]
 
 LARGEST_POOL, LARGEST_PUBLIC = 50_000, 60_000
 """More codes or public descriptors are thinned out evenly, for time and memory. What more codes would add was measured
-with a told alignment (docs/results.md): nothing that was seen, up to 80,000."""
+with told-alignment (docs/results.md): nothing visible, up to 80,000."""
 FEWEST_FOR_A_KEY = 500
-KEPT = 4
-"""Of how many recipes what was learned is kept, with the pools: photos are attacked one by one under all recipes."""
-HISTOGRAMS = (*UNTOLD, "sift", "rootsift")
+HISTOGRAMS = (*GENERIC_EXTRACTORS, "sift", "rootsift")
 SIFT_SHAPE = (4, 4, 8)
 
-_lock = threading.Lock()
-_learned: list[tuple[Any, Any, str, Coding]] = []
+_learned = IdentityCache(4)
+"""Readings learned for the last recipes: photos are attacked one by one under all recipes."""
 
 
-def recover_alignment(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+def recover_alignment(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
     """Read codes by the alignment of all codes in the pool with public descriptors, without the key.
 
     Raises InputError for features that are not sealed, or an unknown encoder before the seal.
@@ -48,34 +43,30 @@ def recover_alignment(features: ConcealedFeatures, knowledge: Knowledge) -> Reco
         raise InputError("alignment needs sealed features, a pool of codes of the same key and public descriptors")
     if len(recipe.encoders) > 1 and knowledge.encoder is None:
         raise InputError(f"alignment on {recipe} needs the encoder before the seal (encoder)")
-    found = _alignment(features, knowledge)(features.subspaces.origin)
-    sure = np.full(len(found), 0.5, np.float32)
-    inside = Recovered(found, sure)
-    return inside if len(recipe.encoders) == 1 else carried_back(inside, knowledge)
+    return _read(_alignment(features, knowledge), features, knowledge)
 
 
-def recover_told(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
-    """Read codes by the best alignment there is, which an oracle tells: a bound of ``recover_alignment``.
+def recover_told(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
+    """Read codes by the best alignment there is, given by an oracle: an upper bound of ``recover_alignment``.
 
     Raises InputError for features that are not sealed, or an unknown encoder before the seal.
     """
-    recipe, told, public = features.recipe, knowledge.told, knowledge.public
-    if not recipe.is_sealed or told is None or public is None:
-        raise InputError("a told alignment needs sealed features, public descriptors, and all codes with theirs (told)")
+    recipe, oracle, public = features.recipe, knowledge.told, knowledge.public
+    if not recipe.is_sealed or oracle is None or public is None:
+        raise InputError("told-alignment needs sealed features, public descriptors, and all codes with theirs (told)")
     if len(recipe.encoders) > 1 and knowledge.encoder is None:
-        raise InputError(f"a told alignment on {recipe} needs the encoder before the seal (encoder)")
+        raise InputError(f"told-alignment on {recipe} needs the encoder before the seal (encoder)")
     before = knowledge.encoder or (lambda rows: rows)
 
     def learn() -> Coding:
-        clear, codes = before(told.descriptors), told.codes
+        clear, codes = before(oracle.descriptors), oracle.codes
         return learn_told(codes, clear, before(thinned(public, LARGEST_PUBLIC)), bandwidth_of(recipe))
 
-    found = _kept((told.codes, public, f"told {recipe}"), learn)(features.subspaces.origin)
-    inside = Recovered(found, np.full(len(found), 0.5, np.float32))
-    return inside if len(recipe.encoders) == 1 else carried_back(inside, knowledge)
+    reading = _learned.get((oracle.codes, public), learn, key=f"oracle {recipe}")
+    return _read(reading, features, knowledge)
 
 
-def recover_pairs(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
+def recover_pairs(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
     """Read codes by known pairs of the same key.
 
     Raises InputError without pairs, or if their codes are not of the length of these.
@@ -88,20 +79,20 @@ def recover_pairs(features: ConcealedFeatures, knowledge: Knowledge) -> Recovere
     return read_codes(codes, pairs)
 
 
-def recover_by_key(features: ConcealedFeatures, knowledge: Knowledge) -> Recovered:
-    """Work out the key from known pairs, and read codes with it.
+def recover_by_key(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
+    """Recover the key from known pairs, and read codes with it.
 
     Raises InputError without pairs or public descriptors, or for features that are not sealed.
     """
     recipe, pairs, public = features.recipe, knowledge.pairs, knowledge.public
     if not recipe.is_sealed or pairs is None or public is None:
-        raise InputError("a key is worked out of known pairs (pairs) of sealed features, and public descriptors")
+        raise InputError("key-recovery needs sealed features, known pairs (pairs) and public descriptors (public)")
     if pairs.codes.shape[1] != features.subspaces.ambient_dim:
         raise InputError(
             f"the known codes have {pairs.codes.shape[1]} bits, the features {features.subspaces.ambient_dim}"
         )
     if len(pairs) < FEWEST_FOR_A_KEY:
-        raise InputError(f"a key is worked out of {FEWEST_FOR_A_KEY} known pairs or more, got {len(pairs)}")
+        raise InputError(f"key-recovery needs {FEWEST_FOR_A_KEY} known pairs or more, got {len(pairs)}")
     before = knowledge.encoder or (lambda rows: rows)
 
     def learn() -> Coding:
@@ -109,13 +100,19 @@ def recover_by_key(features: ConcealedFeatures, knowledge: Knowledge) -> Recover
         likely = before(thinned(public, LARGEST_PUBLIC))
         return lambda codes: read_with_key(codes, waves, likely)
 
-    found = _kept((pairs.codes, public, f"key of {recipe}"), learn)(features.subspaces.origin)
-    inside = Recovered(found, np.full(len(found), 0.5, np.float32))
-    return inside if len(recipe.encoders) == 1 else carried_back(inside, knowledge)
+    reading = _learned.get((pairs.codes, public), learn, key=f"key of {recipe}")
+    return _read(reading, features, knowledge)
+
+
+def _read(reading: Coding, features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
+    """Return what a reading makes of the codes, carried back if an encoder came before the seal."""
+    points = reading(features.subspaces.origin)
+    recovery = Recovery(points, np.full(len(points), 0.5, np.float32))
+    return recovery if len(features.recipe.encoders) == 1 else carry_back(recovery, knowledge)
 
 
 def thinned(rows: Floats, most: int) -> Floats:
-    """Return at most so many rows, evenly spread."""
+    """Return at most this many rows, evenly spread."""
     return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.intp)]
 
 
@@ -148,18 +145,7 @@ def _alignment(features: ConcealedFeatures, knowledge: Knowledge) -> Coding:
             rows, images = encoder(rows), [encoder(image) for image in images]
         return learn_alignment(thinned(pool, LARGEST_POOL), rows, bandwidth_of(features.recipe), mirrored=images)
 
-    return _kept((pool, public, str(features.recipe)), learn)
-
-
-def _kept(about: tuple[Any, Any, str], learn: Callable[[], Coding]) -> Coding:
-    """Return what was learned from the same codes and public descriptors, or learn it."""
-    with _lock:
-        for codes, public, name, learned in _learned:
-            if (codes is about[0], public is about[1], name) == (True, True, about[2]):
-                return learned
-        learned = learn()
-        _learned[:] = [*_learned[1 - KEPT :], (*about, learned)]
-    return learned
+    return _learned.get((pool, public), learn, key=str(features.recipe))
 
 
 def _orders(features: ConcealedFeatures, rows: Floats) -> list[NDArray[np.intp]]:

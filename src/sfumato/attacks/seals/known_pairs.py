@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.knowledge import KnownPairs, Recovered
+from sfumato.attacks.knowledge import KnownPairs, Recovery
 
 Floats = NDArray[np.float32]
 
@@ -45,13 +45,13 @@ class LinearMap:
         return f"LinearMap({self.matrix.shape[0]} bits to {self.matrix.shape[1]} numbers)"
 
 
-def read_codes(codes: Floats, pairs: KnownPairs) -> Recovered:
+def read_codes(codes: Floats, pairs: KnownPairs) -> Recovery:
     """Return descriptors for codes (N, B); the confidence is how much of the spread of held back ones was explained."""
     known, rows = pairs.codes, pairs.descriptors
     held = min(LARGEST_HELD_BACK, int(len(rows) * HELD_BACK))
     if held < 2:
         guesses = nearest_mean(codes, known, rows)[0]
-        return Recovered(unlike_none(guesses, rows), np.full(len(codes), 0.5, np.float32))
+        return Recovery(unlike_none(guesses, rows), np.full(len(codes), 0.5, np.float32))
     taught, truth = slice(held, None), rows[:held]
     by_maps = [one(known[:held]) for one in linear_maps(known[taught], rows[taught], RIDGES)]
     errors = [_errors(guess, truth, rows) for guess in by_maps]
@@ -65,7 +65,7 @@ def read_codes(codes: Floats, pairs: KnownPairs) -> Recovered:
     guesses = np.where(likeness[:, None] >= edge, guesses, mapped)
     spread = float(((rows.mean(axis=0) - truth) ** 2).sum())
     sure = float(np.clip(1 - left[edge] / max(spread, 1e-12), 0, 1))
-    return Recovered(unlike_none(guesses, rows), np.full(len(codes), sure, np.float32))
+    return Recovery(unlike_none(guesses, rows), np.full(len(codes), sure, np.float32))
 
 
 def _errors(guesses: Floats, truth: Floats, rows: Floats) -> Floats:

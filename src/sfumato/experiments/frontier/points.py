@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Use against the worst of all attacks, one point a recipe: joins what other evaluations measured.
+"""Points of the frontier: use against the worst of all attacks, one point per recipe, as table and figure.
 
-What counts: every attack by somebody who knows the recipe, the decoys, the encoder, public descriptors, all releases
-and all matches, and trains networks on the very recipe; not the secret, the seed or the descriptors. An oracle knows
-the answer: what it gets is told and does not count. Releases that are derived from a device key repeat themselves; then
-a second release adds nothing, and the attack by intersection is told and does not count.
+Joins what other evaluations measured. The attacker knows the recipe, the decoys, the encoder, public descriptors, all
+releases and all matches, and trains networks on the very recipe; he does not know the secret, the seed or the
+descriptors. Attacks that do not count, such as oracles, are shown beside the worst case. Releases that are derived from
+a device key repeat themselves: a second one adds nothing, and the attack by intersection does not count.
 
 An attacker that is missing is named: what was not tried is not private.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sfumato.auditing.leakage import SCALE, UNCOUNTED
+from sfumato.attacks.registry import AttackId
 from sfumato.auditing.matching import score_name
 from sfumato.auditing.reference import (
     LEAST_ACCURACY,
@@ -25,32 +25,30 @@ from sfumato.auditing.reference import (
     FrontierPoint,
     non_dominated,
 )
-from sfumato.auditing.tables import COLOURS, MARKERS, Cell, Group, Table, group_by_seed, save_figure
-from sfumato.auditing.toolbox import KEYPOINTS
+from sfumato.auditing.tables import COLOURS, MARKERS, Cell, SeedGroup, Table, group_by_seed, save_figure
 from sfumato.errors import InputError
-from sfumato.experiments.frontier.matched import WAYS
 from sfumato.experiments.frontier.tradeoff import BOTH_CONCEALED
 from sfumato.types.recipe import Recipe
-from sfumato.types.record import Record
+from sfumato.types.record import AttackRole, Record
 
 CLEAR = "clear"
 WITHIN = ("within 0.1", "within 0.3")
 NETWORKS = ("decoder of", "inverter of")
-"""How attackers begin that are trained on a recipe."""
+"""Beginnings of missing attackers that would be trained on a recipe."""
 
 SCENE_FIGURES = {
     "registered": "registered images",
     "position error [m]": "median position error",
     "rotation error [deg]": "median rotation error",
 }
-"""What is told of the map of a scene."""
+"""Figures of the map of a scene, by title."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """All records: matching of pairs, maps by scene, leakage of photos, and what matches revealed.
+class FrontierRecords:
+    """Records of a frontier: matching of pairs, maps by scene, leakage of photos, and what matches revealed.
 
-    ``missing`` names by the identity of a recipe the attackers that were not at hand.
+    ``missing``: the attackers that were not available, by the identity of a recipe.
     """
 
     pairs: Sequence[Record]
@@ -61,29 +59,24 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """What one attack came to: leakage, and the shares recovered within some distances in the clear space and in the
-    one that was lifted; None and nothing for what it does not give."""
+class AttackFigures:
+    """Figures of one attack: leakage, and the shares recovered within some distances in the clear space and in the one
+    that was lifted; None or nothing where it gives none."""
 
-    attack: str
+    attack: AttackId
     leakage: float | None
     clear: Mapping[str, float] = field(default_factory=dict)
     lifted: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def is_oracle(self) -> bool:
-        """Whether it is shown and not counted: it knows the answer, or had the holder of the key seal for it."""
-        return self.attack.startswith(UNCOUNTED)
-
-    @property
-    def is_repeated(self) -> bool:
+    def needs_release(self) -> bool:
         """Whether it needs a second, independent release."""
-        return self.attack.startswith("intersection")
+        return "releases" in self.attack.first_needs
 
     @property
-    def is_by_matches(self) -> bool:
+    def needs_matches(self) -> bool:
         """Whether it needs matches."""
-        return self.attack in WAYS
+        return bool({"partners", "tracks"} & set(self.attack.first_needs))
 
     def figure(self, name: str) -> float | None:
         """Return the leakage, or the share within a distance: of a space that is named, or the larger of both."""
@@ -94,54 +87,53 @@ class Attempt:
         return max((one[f"within{distance}"] for one in spaces if f"within{distance}" in one), default=None)
 
 
-def locate(measured: Measured, *, keyed: bool = False) -> list[FrontierPoint]:
+def locate(records: FrontierRecords, *, keyed: bool = False) -> list[FrontierPoint]:
     """Return a point for every recipe whose matching was measured, in their order.
 
     ``keyed``: releases are derived from a device key, so that intersection does not count.
 
     Raises InputError if raw was not measured, on which all shares rest.
     """
-    use = _use(measured.pairs)
+    use = _use(records.pairs)
     raw = use.get("raw")
     if raw is None or not all(raw[1:]):
-        raise InputError("the frontier is told in shares of raw: its pairs must be measured, and have correct matches")
+        raise InputError("the frontier has shares of raw: measure pairs of raw that have correct matches")
     points = []
     for identity, (recipe, accuracy, correct) in use.items():
-        attempts = attempts_on(identity, measured)
-        figures = {"accuracy 3 px": accuracy, "correct 3 px": correct, **_scene_figures(identity, measured)}
-        points.append(_point(recipe, (accuracy / raw[1], correct / raw[2]), attempts, figures, measured, keyed))
+        attacks = attacks_on(identity, records)
+        figures = {"accuracy 3 px": accuracy, "correct 3 px": correct, **_scene_figures(identity, records)}
+        points.append(_point(recipe, (accuracy / raw[1], correct / raw[2]), attacks, figures, records, keyed))
     return points
 
 
-def attempts_on(identity: str, measured: Measured) -> list[Attempt]:
+def attacks_on(identity: str, records: FrontierRecords) -> list[AttackFigures]:
     """Return all attacks on a recipe, by single photos and by matches; what keypoints show, every recipe does."""
-    found = []
-    for group in group_by_seed([*measured.leakage, *measured.matched]):
-        attack = str(group.params.get("attack"))
-        if (_identity(group) != identity and attack != KEYPOINTS) or attack in SCALE or identity == "raw":
+    attacks = []
+    for group in group_by_seed([*records.leakage, *records.matched]):
+        attack = AttackId.of(group.params)
+        is_bare = attack.role is AttackRole.KEYPOINTS
+        if (_identity(group) != identity and not is_bare) or attack.role is AttackRole.SCALE or identity == "raw":
             continue
-        inverter = group.params.get("inverter", "patch")
-        title = attack if inverter == "patch" else f"{attack}, {inverter}"
         clear, lifted = (_shares(group, space) for space in ("", "lifted "))
         encoded = Recipe.of(str(group.params.get("recipe"))).has_encoder
-        found.append(Attempt(title, group.mean("leakage"), clear, lifted if encoded else clear))
-    return found
+        attacks.append(AttackFigures(attack, group.mean("leakage"), clear, lifted if encoded else clear))
+    return attacks
 
 
-def worst(attempts: Iterable[Attempt], figure: str) -> tuple[float, str] | None:
+def worst(attacks: Iterable[AttackFigures], figure: str) -> tuple[float, str] | None:
     """Return the most that an attack reaches of a figure, and which attack; None where none gives that figure.
 
     A figure is "leakage", or a distance with the space: "within 0.1", "clear within 0.1", "lifted within 0.1".
     """
-    values = [(value, one) for one in attempts if (value := one.figure(figure)) is not None]
+    values = [(value, one) for one in attacks if (value := one.figure(figure)) is not None]
     if not values:
         return None
     most, by = max(values, key=lambda pair: (pair[0], pair[1].figure(WITHIN[-1]) or 0.0))
-    return most, by.attack
+    return most, by.attack.title
 
 
 def frontier_table(points: Sequence[FrontierPoint], *, short: bool = False) -> Table:
-    """Return one row a recipe: use, the worst cases with their attacks, who is missing, and (not short) all figures."""
+    """Return one row per recipe: use, worst cases with their attacks, who is missing, and all figures unless short."""
     further = [] if short else list(dict.fromkeys(name for point in points for name in point.figures))
     columns = (
         "recipe", "accuracy / raw", "correct / raw", "leakage", "leakage by", "within 0.1", "within 0.3",
@@ -171,16 +163,16 @@ def verdict(point: FrontierPoint) -> str:
 def _point(
     recipe: str,
     shares: tuple[float, float],
-    attempts: Sequence[Attempt],
+    attacks: Sequence[AttackFigures],
     figures: Mapping[str, float],
-    measured: Measured,
+    records: FrontierRecords,
     keyed: bool,
 ) -> FrontierPoint:
-    counted = [one for one in attempts if not one.is_oracle and not (keyed and one.is_repeated)]
+    counted = [one for one in attacks if one.attack.counts and not (keyed and one.needs_release)]
     nothing = (1.0, CLEAR) if recipe == "raw" else (0.0, NOBODY)
     leakage = worst(counted, "leakage") or nothing
     near, nearby = (worst(counted, name) or nothing for name in WITHIN)
-    missing = list(measured.missing.get(Recipe.of(recipe).identity, ()))
+    missing = list(records.missing.get(Recipe.of(recipe).identity, ()))
     if recipe != "raw":
         missing += [f"all that {verb}" for verb, one in (("paint", leakage), ("recover", near)) if one == nothing]
     return FrontierPoint(
@@ -194,22 +186,22 @@ def _point(
         recovered_by=near[1],
         trained=not any(name.startswith((*NETWORKS, "all that")) for name in missing),
         missing=tuple(missing),
-        figures={**figures, **_told(attempts, counted)},
+        figures={**figures, **_further_figures(attacks, counted)},
     )
 
 
-def _told(attempts: Sequence[Attempt], counted: Sequence[Attempt]) -> dict[str, float]:
+def _further_figures(attacks: Sequence[AttackFigures], counted: Sequence[AttackFigures]) -> dict[str, float]:
     """Return what stands beside the worst cases: by space, by knowledge, and what oracles get."""
-    once = [one for one in counted if not one.is_repeated]
-    matches, oracles = ([one for one in attempts if one.is_by_matches], [one for one in attempts if one.is_oracle])
-    twice = [one for one in attempts if one.is_repeated]
-    found = {
+    once = [one for one in counted if not one.needs_release]
+    twice = [one for one in attacks if one.needs_release]
+    matches, oracles = [one for one in attacks if one.needs_matches], [one for one in attacks if not one.attack.counts]
+    figures = {
         "leakage, one release": worst(once, "leakage"),
         "leakage, two releases": worst(twice, "leakage"),
         "leakage, oracle": worst(oracles, "leakage"),
     }
     for name in WITHIN:
-        found |= {
+        figures |= {
             f"{name}, clear space": worst(counted, f"clear {name}"),
             f"{name}, lifted space": worst(counted, f"lifted {name}"),
             f"{name}, one release": worst(once, name),
@@ -217,46 +209,41 @@ def _told(attempts: Sequence[Attempt], counted: Sequence[Attempt]) -> dict[str, 
             f"{name}, matches": worst(matches, name),
             f"{name}, oracle": worst(oracles, name),
         }
-    return {name: one[0] for name, one in found.items() if one is not None}
+    return {name: one[0] for name, one in figures.items() if one is not None}
 
 
 def _use(records: Iterable[Record]) -> dict[str, tuple[str, float, float]]:
     """Return recipe, accuracy and correct matches by the identity of the recipe, where nothing clear is compared."""
-    found: dict[str, tuple[str, float, float]] = {}
+    use: dict[str, tuple[str, float, float]] = {}
     for group in group_by_seed(records):
         accuracy, correct = (group.mean(score_name(f"{name} 3 px", "overall")) for name in ("accuracy", "correct"))
         if group.params.get("distance") in BOTH_CONCEALED and accuracy is not None and correct is not None:
-            found[_identity(group)] = str(group.params.get("recipe")), accuracy, correct
-    return found
+            use[_identity(group)] = str(group.params.get("recipe")), accuracy, correct
+    return use
 
 
-def _scene_figures(identity: str, measured: Measured) -> dict[str, float]:
-    found = {}
-    for scene, records in measured.scenes.items():
-        for group in group_by_seed(records):
+def _scene_figures(identity: str, records: FrontierRecords) -> dict[str, float]:
+    figures = {}
+    for scene, maps in records.scenes.items():
+        for group in group_by_seed(maps):
             for title, name in SCENE_FIGURES.items():
                 value = group.mean(name)
                 if _identity(group) == identity and value is not None:
-                    found[f"{title}, {scene}"] = value
-    return found
+                    figures[f"{title}, {scene}"] = value
+    return figures
 
 
-def _shares(group: Group, space: str) -> dict[str, float]:
+def _shares(group: SeedGroup, space: str) -> dict[str, float]:
     """Return the shares recovered within some distances in one space."""
     return {name: value for name in WITHIN if (value := group.mean(f"{space}{name}")) is not None}
 
 
-def _identity(group: Group) -> str:
+def _identity(group: SeedGroup) -> str:
     return Recipe.of(str(group.params.get("recipe"))).identity
 
 
-# ----------------------------------------------------------------
-# The frontier drawn: use over the worst leakage, a marker a recipe. Knows points, not how they were measured
-# The corner of what a recipe should reach is shaded. A full marker recovers little and keeps its correct matches, a
-# half
-# one does one of the two, an empty one neither; a crossed one lacks attackers, and says nothing yet. No recipe is
-# told by
-# its colour alone.
+# --- the figure. The corner that recipes aim at is shaded. A full marker recovers little and keeps its correct matches,
+# a half one does one of the two, an empty one neither; a crossed one lacks attackers, and says nothing yet.
 
 
 FILLS: dict[int, Any] = {2: "full", 1: "left", 0: "none"}
@@ -276,7 +263,7 @@ def draw_frontier(points: Sequence[FrontierPoint], stem: str | Path, title: str 
         axes.plot([p.leakage for p in best], [p.accuracy_share for p in best], color="#999999", linewidth=1, zorder=1)
         for number, point in enumerate(points):
             _draw_point(axes, point, number)
-        axes.set_xlabel("worst leakage of any attack: 0 a mean descriptor, 1 clear descriptors")
+        axes.set_xlabel("worst leakage of any attack (0 = keypoints with a mean descriptor, 1 = clear descriptors)")
         axes.set_ylabel("matching accuracy at 3 px, share of raw")
         axes.set_xlim(min(-0.05, *(p.leakage - 0.05 for p in points)), max(1.1, *(p.leakage + 0.05 for p in points)))
         axes.set_ylim(max(0.0, min(0.8, *(p.accuracy_share - 0.05 for p in points))),
@@ -332,13 +319,13 @@ def _explain(figure: Any, points: Sequence[FrontierPoint]) -> None:
 
     handles = [Line2D([], [], label=label_of(point), **_look(point, i)) for i, point in enumerate(points)]
     grey: dict[str, Any] = {"color": "#444444", "marker": "o", "markersize": 8, "linestyle": "none"}
-    told = {
+    labels = {
         2: f"under {MOST_RECOVERED:.0%} recovered, {LEAST_CORRECT:.0%} of correct kept",
         1: "one of the two",
         0: "neither",
     }
     handles += [
-        Line2D([], [], label=told[n], fillstyle=FILLS[n], markerfacecoloralt="white", **grey) for n in (2, 1, 0)
+        Line2D([], [], label=labels[n], fillstyle=FILLS[n], markerfacecoloralt="white", **grey) for n in (2, 1, 0)
     ]
     handles.append(
         Line2D([], [], label="attackers missing: leaks at least this", color="#000000", marker="x", linestyle="none")

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures side by side with their names, and leakage as dots with intervals, for people who would rather look.
+"""Sheets of pictures side by side with their names, leakage drawn as dots with intervals, and runs of many tasks.
 
-Knows arrays, names and records; not how a picture came about.
+For each recipe a sheet has photos, in rows, beside what every attack painted of them. For several recipes there is one
+more sheet, with the strongest attack on each (Figure 7 of NinjaDesc). The pictures are those the evaluation kept.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.auditing.attack_task import decode_picture
-from sfumato.auditing.leakage import SCALE, Work, Works, counts
-from sfumato.auditing.runner import Results, predict, run
+from sfumato.attacks.registry import POINTS, AttackId
+from sfumato.auditing.attack_task import AttackTask, decode_picture
+from sfumato.auditing.leakage import LeakagePlan
+from sfumato.auditing.runner import Results
 from sfumato.auditing.tables import COLOURS, MARKERS, save_figure
-from sfumato.auditing.task import Figures, Task
-from sfumato.auditing.two_stage import POINTS
 from sfumato.errors import FileError, ImageError, InputError
 from sfumato.files.atomic import write_file
 from sfumato.images.read import read_image
-from sfumato.types.record import Record, Score
+from sfumato.types.record import Record
 
 WIDTH = 240
 """Pixels of each picture of a sheet."""
@@ -67,7 +67,7 @@ def draw_sheet(path: str | Path, columns: Sequence[Column]) -> Path:
 
 
 def draw_leakage(records: Iterable[Record], stem: str | Path, title: str = "") -> tuple[Path, Path]:
-    """Draw the leakage of every attack with its interval, one line each, recipes told by colour and marker.
+    """Draw the leakage of every attack with its interval, one line each, one colour and marker per recipe.
 
     0 is what a mean descriptor at each keypoint shows, 1 what clear ones do. Returns the two files, PNG and SVG.
 
@@ -76,22 +76,26 @@ def draw_leakage(records: Iterable[Record], stem: str | Path, title: str = "") -
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    found = [(str(one.params["recipe"]), _name(one), *values) for one in records if (values := _leakage(one))]
-    if not found:
-        raise InputError("figure: no record tells a leakage")
-    recipes = list(dict.fromkeys(row[0] for row in found))
+    rows = [
+        (str(one.params["recipe"]), AttackId.of(one.params).title, *values)
+        for one in records
+        if (values := _leakage(one))
+    ]
+    if not rows:
+        raise InputError("figure: no record has a leakage")
+    recipes = list(dict.fromkeys(row[0] for row in rows))
     with mpl.rc_context({"svg.hashsalt": "sfumato", "font.size": 9}):
-        figure = Figure(figsize=(6.4, 1.0 + 0.24 * len(found)), layout="constrained")
+        figure = Figure(figsize=(6.4, 1.0 + 0.24 * len(rows)), layout="constrained")
         axes: Any = figure.subplots()
-        for place, (recipe, _, value, low, high) in enumerate(found):
+        for place, (recipe, _, value, low, high) in enumerate(rows):
             number = recipes.index(recipe)
             axes.plot([low, high], [place, place], color=COLOURS[number % len(COLOURS)], linewidth=1.2)
             axes.plot([value], [place], marker=MARKERS[number % len(MARKERS)], color=COLOURS[number % len(COLOURS)])
-        axes.set_yticks(range(len(found)), [f"{recipe}: {name}" for recipe, name, *_ in found])
+        axes.set_yticks(range(len(rows)), [f"{recipe}: {name}" for recipe, name, *_ in rows])
         axes.invert_yaxis()
         axes.axvline(0, color="#999999", linewidth=0.8)
         axes.axvline(1, color="#999999", linewidth=0.8)
-        axes.set_xlabel("leakage: 0 a mean descriptor, 1 clear descriptors")
+        axes.set_xlabel("leakage (0 = keypoints with a mean descriptor, 1 = clear descriptors)")
         axes.grid(axis="x", color="#e8e8e8")
         axes.set_axisbelow(True)
         if title:
@@ -103,11 +107,6 @@ def _leakage(record: Record) -> tuple[float, float, float] | None:
     scores = {score.name: score.value for score in record.scores}
     names = ("leakage", "leakage low", "leakage high")
     return tuple(scores[name] for name in names) if all(name in scores for name in names) else None  # type: ignore[return-value]
-
-
-def _name(record: Record) -> str:
-    attack, inverter = record.params.get("attack"), record.params.get("inverter")
-    return str(attack) if inverter in (None, "patch") else f"{attack}, {inverter}"
 
 
 def _row_height(pictures: Sequence[NDArray[np.uint8] | None]) -> int:
@@ -127,116 +126,67 @@ def _fit(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return coloured
 
 
-# ----------------------------------------------------------------
-# What a server could paint: for each recipe a sheet of photos, in rows, beside what every attack made of them
-# Of several recipes there is one more sheet, with the strongest attack on each (Figure 7 of NinjaDesc).
-#
-# Reads the pictures that the evaluation kept; paints none itself.
+# --- sheets of attacks
 
 
 PHOTOS = 6
 TITLES = {"clear": "from clear descriptors", "floor": "from a mean descriptor"}
 
 
-def draw_sheets(works: Works, folder: str | Path, descriptor: str, photos: int = PHOTOS) -> list[Path]:
+def draw_sheets(plan: LeakagePlan, folder: str | Path, descriptor: str, photos: int = PHOTOS) -> list[Path]:
     """Write ``leakage-<descriptor>-<recipe>.jpg`` for every recipe, with the first photos; return the files.
 
     For several recipes ``leakage-<descriptor>-strongest.jpg`` comes last.
     """
-    samples = works.samples[:photos]
-    of_scale = [work for work in works.made if work.intruder.case.attack in SCALE and _is_raw(work)]
-    recipes = dict.fromkeys(str(work.intruder.case.subject.recipe) for work in works.made)
-    originals = [_original(works.made[0].intruder.photos[sample.key]) for sample in samples]
-    of_all = [Column("photo", originals), *(_column(work, folder, len(samples)) for work in of_scale)]
+    samples = plan.samples[:photos]
+    scale = [task for task in plan.tasks if task.is_scale]
+    recipes = dict.fromkeys(str(task.subject.recipe) for task in plan.tasks)
+    originals = [_original(plan.tasks[0].data.photos[sample.key]) for sample in samples]
+    shared = [Column("photo", originals), *(_column(task, folder, len(samples)) for task in scale)]
     files, strongest = [], []
     for recipe in [name for name in recipes if name != "raw"] or ["raw"]:
-        own = [one for one in works.made if str(one.intruder.case.subject.recipe) == recipe and one not in of_scale]
-        attacks = [one for one in own if not one.intruder.case.attack.endswith(f"then {POINTS}")]  # they paint nothing
-        columns = [_column(work, folder, len(samples)) for work in attacks]
+        own = [one for one in plan.tasks if str(one.subject.recipe) == recipe and one not in scale]
+        attacks = [one for one in own if one.attack.then != POINTS]  # those paint nothing
+        columns = [_column(task, folder, len(samples)) for task in attacks]
         name = f"leakage-{descriptor}-{recipe.replace(':', '-')}.jpg"
-        files.append(draw_sheet(Path(folder) / name, [*of_all, *columns]))
+        files.append(draw_sheet(Path(folder) / name, [*shared, *columns]))
         best = max(range(len(attacks)), key=lambda one: _similarity(attacks[one], folder), default=None)
         if best is not None:
             title = f"{re.sub('@[0-9a-f]+', '', recipe)}, {columns[best].title}"
             strongest.append(Column(title, columns[best].pictures))
     if len(strongest) > 1:
         name = f"leakage-{descriptor}-strongest.jpg"
-        files.append(draw_sheet(Path(folder) / name, [*of_all, *strongest]))
+        files.append(draw_sheet(Path(folder) / name, [*shared, *strongest]))
     return files
 
 
-def _similarity(work: Work, folder: str | Path) -> float:
-    """Return the mean similarity of what an attack painted; that of an oracle, which knows the answer, is none."""
-    attack = work.intruder.case.attack
-    if not counts(attack):
+def _similarity(task: AttackTask, folder: str | Path) -> float:
+    """Return the mean similarity of what an attack painted; minus infinity for one that does not count."""
+    if not task.attack.counts:
         return -np.inf
-    kept = Results(folder, work.task()).scores()
-    values = [kept[sample][0]["ssim"] for sample in work.samples if sample in kept]
+    scores = Results(folder, task.task()).scores()
+    values = [scores[sample][0]["ssim"] for sample in task.data.samples if sample in scores]
     return float(np.mean(values)) if values else -np.inf
 
 
 def _original(path: Path) -> NDArray[np.uint8] | None:
     try:
         return read_image(path).pixels
-    except ImageError:  # the photo was left out, which the records tell
+    except ImageError:  # the photo was left out, and the records say so
         return None
 
 
-def _is_raw(work: Work) -> bool:
-    return work.intruder.case.painter.recipe == "raw"
+def _column(task: AttackTask, folder: str | Path, count: int) -> Column:
+    return Column(TITLES.get(task.attack.title, task.attack.title), list(_pictures(task, folder, count)))
 
 
-def _column(work: Work, folder: str | Path, count: int) -> Column:
-    case = work.intruder.case
-    title = TITLES.get(case.attack, case.attack)
-    if case.painter.architecture != "patch":
-        title = f"{title}, {case.painter.architecture}"
-    return Column(title, list(_pictures(work, folder, count)))
-
-
-def _pictures(work: Work, folder: str | Path, count: int) -> Iterable[NDArray[np.uint8] | None]:
-    results = Results(folder, work.task())
-    for sample in work.samples[:count]:
+def _pictures(task: AttackTask, folder: str | Path, count: int) -> Iterable[NDArray[np.uint8] | None]:
+    results = Results(folder, task.task())
+    for sample in task.data.samples[:count]:
         try:
             yield decode_picture(results.load_prediction(sample)[0]["picture"])
-        except FileError:  # the photo was left out, which the record tells
+        except FileError:  # the photo was left out, and the record says so
             yield None
 
 
-# ----------------------------------------------------------------
-# What evaluations share that run many tasks of one sample each: in turn, found again, summed up figure by figure
-# Knows tasks; not what they measure.
-
-
-def run_together(
-    tasks: Sequence[Task],
-    folder: str | Path,
-    *,
-    progress: Callable[[Sequence[Any]], Iterable[Any]] = iter,
-    overwrite: bool = False,
-) -> list[Record]:
-    """Run tasks one after the other; return their records, which are also kept below ``folder``.
-
-    What was measured before is not measured again, unless ``overwrite`` forgets it. Raises FileError if the folder can
-    not be written.
-    """
-    if overwrite:
-        for task in tasks:
-            Results(folder, task).forget(task.samples)
-    for task in progress(tasks):
-        predict(task, folder)
-    return [run(task, folder) for task in tasks]
-
-
-def figure_by_figure(counted: str) -> Callable[[Mapping[str, Figures]], list[Score]]:
-    """Return a summary that makes every figure a score, but ``counted``, which says of how many samples they are."""
-
-    def summarise(figures: Mapping[str, Figures]) -> list[Score]:
-        return [
-            Score(name, value, samples=int(row[counted]))
-            for row in figures.values()
-            for name, value in row.items()
-            if name != counted
-        ]
-
-    return summarise
+# --- many tasks of one sample each

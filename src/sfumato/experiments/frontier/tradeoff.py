@@ -1,61 +1,90 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Use against leakage, one point a recipe (Figure 8b of NinjaDesc): what matching keeps, and what attackers get.
+"""Trade-off of use and leakage, one point per recipe (Figure 8b of NinjaDesc).
 
 Joins records that other evaluations made. Use is the matching accuracy of homography pairs as a share of raw's; leakage
-is the most that any attack shows of the picture, on the scale of ``leakage.py``. An oracle knows the answer: what it
-gets is told in the table and does not count.
+is the most that any attack shows of the picture, on the scale of the leakage evaluation. Attacks that do not count,
+such as oracles, stand in the table only.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sfumato.auditing.leakage import SCALE, counts
-from sfumato.auditing.matching import score_name
+from sfumato.attacks.registry import AttackId
+from sfumato.auditing.leakage import LeakageJob, evaluate_leakage
+from sfumato.auditing.matching import HomographyProtocol, evaluate_homography, score_name
 from sfumato.auditing.subjects import POINTS
-from sfumato.auditing.tables import COLOURS, MARKERS, Cell, Group, Table, group_by_seed, save_figure
+from sfumato.auditing.tables import COLOURS, MARKERS, Cell, SeedGroup, Table, group_by_seed, save_figure
 from sfumato.errors import InputError
-from sfumato.types.record import Record
+from sfumato.images.homography import HomographySequence
+from sfumato.types.record import AttackRole, Record
 
 BOTH_CONCEALED = (POINTS, "s-to-s")
 """Distances with nothing clear on either side: points of an encoder, or two subspaces."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A recipe: ``accuracy`` at 3 px and ``correct`` matches of a pair, and the ``leakage`` by attack."""
+class TradeoffPoint:
+    """Trade-off of a recipe: ``accuracy`` at 3 px and ``correct`` matches per pair, and the ``leakage`` by attack."""
 
     recipe: str
     accuracy: float
     correct: float
-    leakage: Mapping[str, float]
+    leakage: Mapping[AttackId, float]
 
     @property
     def worst(self) -> tuple[float, str]:
-        """The most that an attack gets, and its name; nothing but the clear descriptors themselves for raw."""
-        counted = {name: value for name, value in self.leakage.items() if counts(name)}
+        """The most that an attack gets, and its title; for raw the clear descriptors themselves."""
+        counted = self.counted
         if not counted:
             return (1.0, "clear") if self.recipe == "raw" else (float("nan"), "none was run")
-        name = max(counted, key=lambda one: counted[one])
-        return counted[name], name
+        attack = max(counted, key=lambda one: counted[one])
+        return counted[attack], attack.title
+
+    @property
+    def counted(self) -> dict[AttackId, float]:
+        """The leakage by attacks that count."""
+        return {attack: value for attack, value in self.leakage.items() if attack.counts}
 
 
-def weigh(use: Iterable[Record], leakage: Iterable[Record]) -> list[Standing]:
+def evaluate_tradeoff(
+    sequences: Sequence[HomographySequence],
+    protocol: HomographyProtocol,
+    job: LeakageJob,
+    stem: Path,
+    *,
+    workers: int | None = None,
+    bar: Callable[[str], Callable[[Sequence[Any]], Iterable[Any]]] = lambda title: iter,
+    overwrite: bool = False,
+) -> tuple[list[TradeoffPoint], list[Record], tuple[Path, Path]]:
+    """Measure matching and leakage of the same recipes beside ``stem``, and draw them, named after it.
+
+    Returns the points, all records and the files of the figure.
+    """
+    folder, decoys = stem.parent, job.toolbox.open_decoys()
+    use = evaluate_homography(sequences, folder, protocol, decoys, progress=bar("matching"), overwrite=overwrite)
+    leakage = evaluate_leakage(job.plan(), folder, workers=workers, progress=bar("attacking"), overwrite=overwrite)
+    points = weigh(use, leakage)
+    figures = draw_tradeoff(points, stem, f"Use against leakage, {job.protocol.local.descriptor}")
+    return points, [*use, *leakage], figures
+
+
+def weigh(use: Iterable[Record], leakage: Iterable[Record]) -> list[TradeoffPoint]:
     """Join matching accuracy and leakage by recipe, in the order of the former.
 
     Raises InputError if no recipe was measured in both ways.
     """
     matched, attacked = list(use), list(leakage)
-    leaks: dict[str, dict[str, float]] = {}
+    leaks: dict[str, dict[AttackId, float]] = {}
     for group in group_by_seed(attacked):
-        attack, value = str(group.params.get("attack")), group.mean("leakage")
-        if value is not None and attack not in SCALE:
-            leaks.setdefault(_recipe(group), {})[_title(group)] = value
-    bare = leaks.pop("raw", {})  # what keypoints alone show, and every recipe with them
-    leaks = {recipe: {**found, **bare} for recipe, found in leaks.items()}
-    standings = []
+        attack, value = AttackId.of(group.params), group.mean("leakage")
+        if value is not None and attack.role is not AttackRole.SCALE:
+            leaks.setdefault(_recipe(group), {})[attack] = value
+    bare = leaks.pop("raw", {})  # what keypoints alone show, under every recipe
+    leaks = {recipe: {**by_attack, **bare} for recipe, by_attack in leaks.items()}
+    points = []
     for group in group_by_seed(matched):
         accuracy = group.mean(score_name("accuracy 3 px", "overall"))
         correct = group.mean(score_name("correct 3 px", "overall"))
@@ -63,29 +92,37 @@ def weigh(use: Iterable[Record], leakage: Iterable[Record]) -> list[Standing]:
         if group.params.get("distance") not in BOTH_CONCEALED or accuracy is None or correct is None:
             continue
         if recipe in leaks or recipe == "raw":
-            standings.append(Standing(recipe, accuracy, correct, leaks.get(recipe, {})))
-    if not any(one.leakage for one in standings):
+            points.append(TradeoffPoint(recipe, accuracy, correct, leaks.get(recipe, {})))
+    if not any(one.leakage for one in points):
         dropped = list(dict.fromkeys(line for record in (*matched, *attacked) for line in record.dropped))
-        said = f"; left out: {'; '.join(dropped[:5])}" if dropped else ""
-        raise InputError(f"tradeoff: no recipe has both a matching accuracy and a leakage{said}")
-    return standings
+        reasons = f"; left out: {'; '.join(dropped[:5])}" if dropped else ""
+        raise InputError(f"tradeoff: no recipe has both a matching accuracy and a leakage{reasons}")
+    return points
 
 
-def tradeoff_table(standings: Sequence[Standing]) -> Table:
-    """Return one row a recipe: use, the worst attack, and what every attack gets."""
-    raw = next((one for one in standings if one.recipe == "raw"), None)
-    attacks = list(dict.fromkeys(name for one in standings for name in one.leakage))
+def tradeoff_table(points: Sequence[TradeoffPoint]) -> Table:
+    """Return one row per recipe: use, the worst attack, and what every attack gets."""
+    raw = next((one for one in points if one.recipe == "raw"), None)
+    attacks = list(dict.fromkeys(attack for one in points for attack in one.leakage))
     rows = []
-    for one in standings:
+    for one in points:
         shares = (None, None) if raw is None else (_share(one.accuracy, raw.accuracy), _share(one.correct, raw.correct))
         leaked, by = one.worst
         use = (Cell(one.recipe), Cell(one.accuracy), Cell(shares[0]), Cell(shares[1]))
-        rows.append((*use, Cell(leaked), Cell(by), *(Cell(one.leakage.get(name)) for name in attacks)))
-    columns = ("recipe", "accuracy 3 px", "accuracy / raw", "correct / raw", "worst leakage", "by", *attacks)
+        rows.append((*use, Cell(leaked), Cell(by), *(Cell(one.leakage.get(attack)) for attack in attacks)))
+    columns = (
+        "recipe",
+        "accuracy 3 px",
+        "accuracy / raw",
+        "correct / raw",
+        "worst leakage",
+        "by",
+        *(one.title for one in attacks),
+    )
     return Table(columns, tuple(rows))
 
 
-def draw_tradeoff(standings: Sequence[Standing], stem: str | Path, title: str = "") -> tuple[Path, Path]:
+def draw_tradeoff(points: Sequence[TradeoffPoint], stem: str | Path, title: str = "") -> tuple[Path, Path]:
     """Draw use over leakage, a point for the worst attack of each recipe and a thin line to what the others get.
 
     Best is the corner at the upper left. Returns the two files, PNG and SVG.
@@ -96,13 +133,13 @@ def draw_tradeoff(standings: Sequence[Standing], stem: str | Path, title: str = 
     with mpl.rc_context({"svg.hashsalt": "sfumato", "font.size": 9}):
         figure = Figure(figsize=(6.4, 4.6), layout="constrained")
         axes: Any = figure.subplots()
-        for number, one in enumerate(standings):
+        for number, one in enumerate(points):
             colour, (leaked, by) = COLOURS[number % len(COLOURS)], one.worst
-            least = min((value for name, value in one.leakage.items() if counts(name)), default=leaked)
+            least = min(one.counted.values(), default=leaked)
             axes.plot([least, leaked], [one.accuracy] * 2, color=colour, linewidth=0.8)
             label = f"{re.sub('@[0-9a-f]+', '', one.recipe)} ({by})"
             axes.plot([leaked], [one.accuracy], MARKERS[number % len(MARKERS)], color=colour, label=label)
-        axes.set_xlabel("leakage: 0 a mean descriptor, 1 clear ones (worst attack; thin line: down to the least)")
+        axes.set_xlabel("leakage, worst attack (0 = mean descriptor, 1 = clear ones); thin line: down to the least")
         axes.set_ylabel("mean matching accuracy at 3 px")
         axes.grid(color="#e8e8e8")
         axes.set_axisbelow(True)
@@ -112,14 +149,9 @@ def draw_tradeoff(standings: Sequence[Standing], stem: str | Path, title: str = 
         return save_figure(figure, stem)
 
 
-def _recipe(group: Group) -> str:
+def _recipe(group: SeedGroup) -> str:
     return str(group.params.get("recipe"))
 
 
-def _title(group: Group) -> str:
-    attack, inverter = str(group.params.get("attack")), group.params.get("inverter")
-    return attack if inverter in (None, "patch") else f"{attack}, {inverter}"
-
-
-def _share(value: float, whole: float) -> float | None:
-    return value / whole if whole else None
+def _share(value: float, raw: float) -> float | None:
+    return value / raw if raw else None

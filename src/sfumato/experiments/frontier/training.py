@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The networks that attack a recipe: which there should be, which are missing, and training those, all alike.
+"""Networks that attack a recipe: which there should be, which are missing, and training those, all alike.
 
 An attacker that was not trained looks like privacy. So every recipe gets a patch inverter and a decoder trained on what
 it releases, with the same number of steps on the same photos; a recipe that encodes and then lifts also those of its
-encoder alone. A network is trained beside the folder of models and moved there when it is finished. Knows what is to be
-trained; ``learn`` knows how.
+encoder alone. A network is trained beside the folder of models and moved there when it is finished.
 """
 
 import logging
@@ -19,14 +18,15 @@ from sfumato.auditing.subjects import conceal_repeatably
 from sfumato.auditing.task import short_digest
 from sfumato.auditing.toolbox import Tools
 from sfumato.auditing.two_stage import encoder_part
-from sfumato.concealment.seal import keyless
+from sfumato.concealment.seal import without_key
 from sfumato.errors import FileError, InputError
 from sfumato.features.local import LocalParams
+from sfumato.inversion.load import Concealer
 from sfumato.inversion.patches import BUNDLED
+from sfumato.training.concealers import reader_of
 from sfumato.training.decoder import DecoderTrainParams, train_decoder
 from sfumato.training.inverter import InverterTrainParams, train_patch_inverter
 from sfumato.training.loop import part_of
-from sfumato.training.photos import Concealer, reader_of
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.recipe import Recipe
@@ -42,10 +42,10 @@ FIRST_DRAW = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """What every network gets. ``seed`` decides all that is random; with steps instead of minutes it is repeatable.
+class TrainingBudget:
+    """Training steps and photos of every network. ``seed`` decides all that is random.
 
-    ``decoder_form``: auto searches the subspaces of liftings, which is stronger and ten times as slow as direct. Behind
+    ``decoder_form``: auto searches the subspaces of liftings, which is stronger and ten times as slow as direct. After
     an encoder it is always direct: the clear descriptor is in no subspace there.
     """
 
@@ -60,53 +60,53 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A network there should be: an inverter or a decoder of what a recipe releases."""
+class AttackNetwork:
+    """Network that attacks a recipe: an inverter or a decoder of what it releases."""
 
-    what: str
+    kind: str
     recipe: Recipe
 
     @property
     def file_name(self) -> str:
         """A name for its file, the same for all names of one recipe."""
-        return f"{self.what}-{self.recipe.kind}-{short_digest(self.recipe.identity)}.safetensors"
+        return f"{self.kind}-{self.recipe.kind}-{short_digest(self.recipe.identity)}.safetensors"
 
     def __str__(self) -> str:
-        return f"{self.what} of {self.recipe}"
+        return f"{self.kind} of {self.recipe}"
 
 
-def wanted_for(recipe: Recipe) -> list[Wanted]:
+def networks_for(recipe: Recipe) -> list[AttackNetwork]:
     """Return the networks that attack a recipe, resolved; none for raw, which needs no attacker.
 
-    On what is sealed nothing can be trained without the key, but on what is read back of seals under other keys.
+    Without the key nothing can be trained on sealed features, but on what attacks read out of seals under other keys.
     """
     if recipe.is_clear:
         return []
     if recipe.is_sealed:
-        return [Wanted(INVERTER, keyless(recipe))]
+        return [AttackNetwork(INVERTER, without_key(recipe))]
     attacked = [recipe]
     if recipe.has_encoder and recipe.lifting is not None:
         attacked.append(encoder_part(recipe))
-    return [Wanted(what, one) for one in attacked for what in (DECODER, INVERTER)]
+    return [AttackNetwork(kind, one) for one in attacked for kind in (DECODER, INVERTER)]
 
 
-def missing_for(recipe: Recipe, kind: str, tools: Tools) -> list[Wanted]:
-    """Return the networks that attack a recipe of some kind of descriptor and are not at hand."""
+def missing_for(recipe: Recipe, kind: str, tools: Tools) -> list[AttackNetwork]:
+    """Return the networks that attack a recipe of some kind of descriptor and are missing."""
 
-    def is_there(one: Wanted) -> bool:
-        if one.what == DECODER:
+    def is_there(one: AttackNetwork) -> bool:
+        if one.kind == DECODER:
             return tools.decoder(kind, str(one.recipe)) is not None
-        return bool(tools.painters_for(kind, str(one.recipe)))
+        return bool(tools.inverters_for(kind, str(one.recipe)))
 
-    return [one for one in wanted_for(recipe) if not is_there(one)]
+    return [one for one in networks_for(recipe) if not is_there(one)]
 
 
 def train_missing(
-    missing: Iterable[Wanted],
+    missing: Iterable[AttackNetwork],
     photos: Sequence[Path],
     models: Path,
     tools: Tools,
-    budget: Budget,
+    budget: TrainingBudget,
     *,
     report: Callable[[str], None] = log.info,
 ) -> list[Path]:
@@ -125,7 +125,7 @@ def train_missing(
             raise FileError(f"{place.parent}: cannot be made: {cause.strerror or cause}") from cause
         report(f"training the {one}")
         concealer = concealer_of(one.recipe, tools)
-        if one.what == DECODER:
+        if one.kind == DECODER:
             form = "direct" if one.recipe.has_encoder else budget.decoder_form
             _train_decoder(photos, place, concealer, replace(budget, decoder_form=form))
         else:
@@ -145,7 +145,7 @@ def concealer_of(recipe: Recipe, tools: Tools) -> Concealer:
     """
     if recipe.is_sealed:
         if tools.public_descriptors is None:
-            raise InputError(f"an attacker of {recipe} learns from public descriptors: give some with --public")
+            raise InputError(f"an attacker of {recipe} learns from public descriptors: pass a file with --public")
         return reader_of(recipe, tools.public_descriptors)
     seeds = count(FIRST_DRAW)
 
@@ -155,7 +155,7 @@ def concealer_of(recipe: Recipe, tools: Tools) -> Concealer:
     return conceal_again
 
 
-def _train_inverter(photos: Sequence[Path], output: Path, concealer: Concealer, budget: Budget) -> None:
+def _train_inverter(photos: Sequence[Path], output: Path, concealer: Concealer, budget: TrainingBudget) -> None:
     """Train a patch inverter; for SIFT its refinement goes on from the bundled one's."""
     with resources.as_file(resources.files("sfumato.inversion") / "data" / BUNDLED) as start:
         params = InverterTrainParams(
@@ -170,9 +170,9 @@ def _train_inverter(photos: Sequence[Path], output: Path, concealer: Concealer, 
         train_patch_inverter(params, photos, output, concealer=concealer, resume=True)
 
 
-def _train_decoder(photos: Sequence[Path], output: Path, concealer: Concealer, budget: Budget) -> None:
+def _train_decoder(photos: Sequence[Path], output: Path, concealer: Concealer, budget: TrainingBudget) -> None:
     params = DecoderTrainParams(
         form=budget.decoder_form, steps=budget.decoder_steps, seed=budget.seed, local=budget.local
     )
-    chosen = list(photos)[:: max(1, len(photos) // budget.max_photos)][: budget.max_photos]
-    train_decoder(params, chosen, output, concealer=concealer, resume=part_of(output).is_file())
+    used = list(photos)[:: max(1, len(photos) // budget.max_photos)][: budget.max_photos]
+    train_decoder(params, used, output, concealer=concealer, resume=part_of(output).is_file())
