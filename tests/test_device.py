@@ -169,7 +169,7 @@ def test_a_new_key_is_made_when_something_is_to_be_sealed_and_not_for_what_is_se
 ):
     key = tmp_path / "keys" / "mine.key"
     monkeypatch.setenv("SFUMATO_KEY", str(key))
-    with pytest.raises(ArchiveError, match="there is no folder"):
+    with pytest.raises(ArchiveError, match="no folder"):
         conceal_photos(hloc_file, tmp_path / "none" / "p.sfm.h5")
     conceal_photos(hloc_file, tmp_path / "lifted.sfm.h5", recipe="random-2")
     with pytest.raises(ArchiveError, match="random-2"):
@@ -183,7 +183,7 @@ def test_a_new_key_is_made_when_something_is_to_be_sealed_and_not_for_what_is_se
     expected = conceal_photos(hloc_file, tmp_path / "t.sfm.h5", secret=key_for_place(key.read_bytes(), "town hall"))
     assert town.recipe == expected.recipe != made.recipe
     key.unlink()
-    with pytest.raises(ArchiveError, match="its device key is missing"):
+    with pytest.raises(ArchiveError, match="device key"):
         conceal_photos(hloc_file, tmp_path / "p.sfm.h5")
     assert not key.exists()
     for recipe in ("random-2", "sealed-64"):

@@ -85,7 +85,7 @@ def test_missing_directory_and_text_files(tmp_path, bytes_like):
         load_decoys(tmp_path / "text.npz")
     with pytest.raises(FileError):
         load_decoys(tmp_path)
-    with pytest.raises(FileError, match="cannot be written"):
+    with pytest.raises(FileError, match="written"):
         save_decoys(tmp_path / "nowhere" / "d.npz", bytes_like)
 
 
@@ -97,7 +97,7 @@ def test_failed_write_leaves_nothing_behind(tmp_path, bytes_like, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(FileError, match="No space left"):
+    with pytest.raises(FileError, match="space left"):
         save_decoys(tmp_path / "d.npz", bytes_like)
     assert [file.name for file in tmp_path.iterdir()] == ["d.npz"]
     assert (tmp_path / "d.npz").read_bytes() == before

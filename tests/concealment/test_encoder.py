@@ -156,7 +156,7 @@ def test_damaged_files_are_refused_at_every_length(make, tmp_path):
         path.write_bytes(bytes(broken))
         with suppress(FileError):
             load_encoder(path)
-    with pytest.raises(FileError, match="no such file"):
+    with pytest.raises(FileError, match="no such"):
         load_encoder(tmp_path / "none.safetensors")
     with pytest.raises(FileError):
         load_encoder(tmp_path)

@@ -82,9 +82,9 @@ def test_recipes(tmp_path):
     again = conceal(features, hidden.recipe, secret=KEY)
     assert np.array_equal(again.subspaces.origin, hidden.subspaces.origin)
     given = make_seal(OTHER, 128, 256).checksum[:12]
-    with pytest.raises(RecipeError, match=f"another device key than the given one, whose fingerprint is {given}"):
+    with pytest.raises(RecipeError, match=given):
         conceal(features, hidden.recipe, secret=OTHER)
-    with pytest.raises(RecipeError, match="needs the device key"):
+    with pytest.raises(RecipeError, match="device key"):
         conceal(features, "sealed-256")
     with pytest.warns(EvaluationOnlyWarning, match="seal"):
         assert conceal(features, "sealed-256", evaluation_seed=3).recipe.evaluation_seed == 3
@@ -132,11 +132,11 @@ def test_a_seal_of_this_process_is_of_no_use_without_its_key():
     hidden = conceal(some(), "sealed-64", secret=KEY)
     seal = make_seal(KEY, 128, 64)
     assert remember(seal) is seal  # and not kept
-    with pytest.raises(RecipeError, match="needs the device key it was made with"):
+    with pytest.raises(RecipeError, match="device key"):
         conceal(some(), str(hidden.recipe))
-    with pytest.raises(RecipeError, match="needs the device key it was made with"):
+    with pytest.raises(RecipeError, match="device key"):
         resolve(hidden.recipe)
-    with pytest.raises(RecipeError, match="another device key"):
+    with pytest.raises(RecipeError, match="device key"):
         conceal(some(), hidden.recipe, evaluation_seed=3)
     assert find_encoders(hidden.recipe) is None
     assert resolve(hidden.recipe, KEY).encoders[0].checksum == seal.checksum
@@ -150,7 +150,7 @@ def test_what_protects_nobody_is_sealed_for_anyone_who_says_that_it_is_an_evalua
     of_all = settled("sealed-64")
     assert resolve(of_all).recipe == of_all
     assert conceal(some(), of_all, evaluation_seed=0).recipe.space == of_all.space
-    with pytest.raises(RecipeError, match="needs the device key"):
+    with pytest.raises(RecipeError, match="device key"):
         conceal(some(), of_all)
 
 
@@ -208,7 +208,7 @@ def test_a_place_has_a_key_of_its_own():
     assert len({kitchen, key_for_place(KEY, "hall"), key_for_place(KEY[:-1] + b"x", "kitchen"), KEY}) == 4
     assert len(kitchen) == 32
     for wrong in ("", "  ", None):
-        with pytest.raises(InputError, match="needs a name"):
+        with pytest.raises(InputError, match="name"):
             key_for_place(KEY, wrong)
 
 

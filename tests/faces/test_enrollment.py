@@ -101,7 +101,7 @@ def test_faces_among_the_decoys_are_refused(photos, tmp_path):
         renew(Embeddings(decoys.descriptors[:1], ("p1_0",), kind), path, decoys=decoys)
     with pytest.raises(DecoyError, match="among"):
         calibrate(photos(range(500, 600)), path, decoys=decoys, rate=0.01)
-    with pytest.raises(InputError, match="not the ones the gallery was made with"):
+    with pytest.raises(InputError, match="gallery"):
         renew(photos(range(1)), path, decoys=build_face_decoys(photos(range(700, 740))))
 
 

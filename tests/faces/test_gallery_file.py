@@ -79,7 +79,7 @@ def test_an_error_leaves_the_file_as_it_was(path, monkeypatch):
         return len(data)
 
     monkeypatch.setattr(gallery_file.Sink, "write", full)
-    with pytest.raises(FileError, match="No space left on device"), change_gallery(path) as change:
+    with pytest.raises(FileError, match="space left"), change_gallery(path) as change:
         change.after = change.before.revoke(["p0_0"])
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == ["gallery.h5"]
@@ -223,7 +223,7 @@ def test_an_interrupt_leaves_the_file_as_it_was(path, monkeypatch, when):
 
 
 def test_a_folder_in_the_place_of_a_gallery_is_told(tmp_path):
-    with pytest.raises(FileError, match="is a folder: name the gallery's file"):
+    with pytest.raises(FileError, match="gallery's file"):
         load_gallery(tmp_path)
 
 
@@ -231,19 +231,19 @@ def test_a_folder_in_the_place_of_a_gallery_is_told(tmp_path):
 def test_a_folder_that_may_not_be_written_is_told(path):
     path.parent.chmod(0o500)
     try:
-        with pytest.raises(FileError, match="cannot be written"), change_gallery(path):
+        with pytest.raises(FileError, match="written"), change_gallery(path):
             pass
     finally:
         path.parent.chmod(0o700)
 
 
 def test_other_files_are_refused(path, tmp_path):
-    with pytest.raises(FileError, match="no such gallery"):
+    with pytest.raises(FileError, match="no such"):
         load_gallery(tmp_path / "gone.h5")
     copy = tmp_path / "copy.h5"
     shutil.copy(path, copy)
     rewrite(copy, header=None)
-    with pytest.raises(FileError, match="another kind of file"):
+    with pytest.raises(FileError, match="another kind"):
         load_gallery(copy)
     with h5py.File(copy, "w") as file:
         for name in ("header", "origin"):
@@ -257,5 +257,5 @@ def test_other_files_are_refused(path, tmp_path):
         file.create_dataset("basis", shape=(1, 1, 512), dtype="<f4")
     with pytest.raises(FileError, match=r"header declares|one piece"):
         load_gallery(copy)
-    with pytest.raises(FileError, match="cannot be written"), change_gallery(tmp_path / "no" / "folder.h5"):
+    with pytest.raises(FileError, match="written"), change_gallery(tmp_path / "no" / "folder.h5"):
         pass

@@ -24,7 +24,7 @@ def test_a_probe_is_clear_or_lifted_as_the_gallery_is(photos):
     assert len(lifted) == 1
     with pytest.raises(DecoyError, match="needs decoys"):
         make_probe(face, gallery, "s-to-s")
-    with pytest.raises(InputError, match="not the ones the gallery was made with"):
+    with pytest.raises(InputError, match="gallery"):
         make_probe(face, gallery, "s-to-s", others)
 
 

@@ -48,7 +48,7 @@ def test_pictures_without_a_face_are_named(pictures):
         assert read_faces(pictures).names == ("a.png", "c.png")
     assert len(caught) == 1
     assert read_faces(pictures / "a.png").names == ("a.png",)
-    with pytest.raises(ImageError, match="no face was found"):
+    with pytest.raises(ImageError, match="no face"):
         read_faces(pictures / "b.png")
     (pictures / "a.png").unlink()
     (pictures / "c.png").unlink()

@@ -289,7 +289,7 @@ def test_a_view_that_never_ends_is_not_asked(write_colmap, colmap_image):
 def test_files_that_are_no_database_are_named(tmp_path, write_colmap, colmap_image):
     with pytest.raises(SourceError, match=r"none\.db"):
         names_in_colmap(tmp_path / "none.db")
-    with pytest.raises(SourceError, match="cannot be read"):
+    with pytest.raises(SourceError, match="read"):
         names_in_colmap(tmp_path)
     for content in (b"", b"no database at all, only text", b"SQLite format 3\0"):
         (tmp_path / "text.db").write_bytes(content)
@@ -299,7 +299,7 @@ def test_files_that_are_no_database_are_named(tmp_path, write_colmap, colmap_ima
     data = path.read_bytes()
     for share in (0.05, 0.5, 0.99):
         path.write_bytes(data[: int(len(data) * share)])
-        with pytest.raises(SourceError, match="is cut off"):
+        with pytest.raises(SourceError, match="cut off"):
             read_colmap(path)
 
 

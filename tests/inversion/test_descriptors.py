@@ -96,7 +96,7 @@ def test_points_of_another_length():
 def test_something_else_is_refused():
     decoder = some_decoder(layout())
     for released in (some_subspaces(m=3), np.zeros((2, N)), np.zeros((2, 3 * N))):
-        with pytest.raises(InputError, match="this decoder takes"):
+        with pytest.raises(InputError, match="this decoder"):
             decoder(released)
 
 
@@ -111,5 +111,5 @@ def test_files_are_checked(tmp_path: Path):
         with pytest.raises(FileError, match="facts"):
             read_decoder(path)
     save_checkpoint(path, decoder.arrays, {**decoder.facts, "layout": {**asdict(decoder.layout), "hidden": 5}})
-    with pytest.raises(FileError, match="not the network"):
+    with pytest.raises(FileError, match="network"):
         read_decoder(path)

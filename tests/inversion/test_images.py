@@ -83,9 +83,9 @@ def test_other_files_are_told(tmp_path: Path):
     ):
         with pytest.raises(FileError, match="incomplete"):
             load_image_inverter(written(tmp_path / "n.safetensors", facts))
-    with pytest.raises(FileError, match="not the network"):
+    with pytest.raises(FileError, match="network"):
         load_image_inverter(written(tmp_path / "n.safetensors", FACTS, "uresnet"))
-    with pytest.raises(FileError, match="expected image inverter"):
+    with pytest.raises(FileError, match="expected image"):
         load_image_inverter(written(tmp_path / "n.safetensors", {**FACTS, "kind": "decoder"}))
     data = written(tmp_path / "n.safetensors").read_bytes()
     (tmp_path / "cut.safetensors").write_bytes(data[:-100])

@@ -77,7 +77,7 @@ def test_damaged_files(tensors, tmp_path):
         path.write_bytes(content)
         with pytest.raises(FileError):
             load_weights(path)
-    with pytest.raises(FileError, match="no such file"):
+    with pytest.raises(FileError, match="no such"):
         load_weights(tmp_path / "gone.safetensors")
 
 

@@ -78,7 +78,7 @@ def test_damaged_and_hostile_files_are_refused(tmp_path, pairs, changes, told):
 
 def test_other_files_are_refused(tmp_path, pairs):
     path = tmp_path / "pairs.npz"
-    with pytest.raises(FileError, match="no such file"):
+    with pytest.raises(FileError, match="no such"):
         load_pairs(path)
     path.write_bytes(b"nothing of the kind")
     with pytest.raises(FileError, match="usable"):
@@ -92,5 +92,5 @@ def test_other_files_are_refused(tmp_path, pairs):
             archive.writestr(f"{name}.npy", bytes(10_000))
     with pytest.raises(FileError, match="is compressed"):
         load_pairs(path)
-    with pytest.raises(FileError, match="cannot be written"):
+    with pytest.raises(FileError, match="written"):
         save_pairs(tmp_path / "gone" / "pairs.npz", pairs)

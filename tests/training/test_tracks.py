@@ -91,14 +91,14 @@ def test_what_is_wrong_is_told(mapped, tmp_path):
     place, _, features = mapped
     with pytest.raises(FileError, match="holds no COLMAP model"):
         pairs_from_tracks(tmp_path, place / "images")
-    with pytest.raises(FileError, match="is not there"):
+    with pytest.raises(FileError, match="not there"):
         pairs_from_tracks(place / "model", tmp_path / "gone")
-    with pytest.raises(FileError, match="3 photos of the model are not in it"):
+    with pytest.raises(FileError, match="3 photos"):
         pairs_from_tracks(place / "model", tmp_path)
     keypoints = {"a.png": features["a.png"].keypoints, "b.png": features["b.png"].keypoints}
     write_model(tmp_path / "lonely", keypoints, [[("a.png", 3)], [("b.png", 5)]])
-    with pytest.raises(InputError, match="found again in two"):
+    with pytest.raises(InputError, match="found again"):
         pairs_from_tracks(tmp_path / "lonely", place / "images", LOCAL)
     write_model(tmp_path / "hostile", {"../a.png": features["a.png"].keypoints}, [])
-    with pytest.raises(FileError, match="not in it"):
+    with pytest.raises(FileError, match="not in"):
         pairs_from_tracks(tmp_path / "hostile", place / "images", LOCAL)

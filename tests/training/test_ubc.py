@@ -93,9 +93,9 @@ def test_what_is_not_there_is_told(folder, tmp_path):
     assert is_ubc_folder(place)
     assert not is_ubc_folder(place / "gone")
     (place / "m50_2_2_0.txt").unlink()
-    with pytest.raises(FileError, match="no list of pairs"):
+    with pytest.raises(FileError, match="pairs"):
         read_ubc_pairs(place)
     with pytest.raises(FileError, match="row"):
         read_ubc(place, [300])
-    with pytest.raises(FileError, match="is not there"):
+    with pytest.raises(FileError, match="not there"):
         read_points(tmp_path / "nowhere")
