@@ -224,7 +224,7 @@ def squared_distances(a: Affine | ArrayLike, b: Affine | ArrayLike) -> Array:
 
 
 def _squared_distances(p: Array, basis0: Array, q: Array, basis1: Array) -> Array:
-    if basis0.shape[1] < basis1.shape[1]:  # the smaller basis is the one orthonormalised anew for each pair
+    if basis0.shape[1] < basis1.shape[1]:  # the smaller basis is orthonormalised for each pair
         return _squared_distances(q, basis1, p, basis0).T.copy()
 
     def evaluate(i: NDArray[np.intp], j: NDArray[np.intp]) -> Array:

@@ -11,70 +11,70 @@ from sfumato.search.inverted.kernels import encode_rows, fill_lists, nearest_cel
 
 
 @pytest.fixture
-def filed(lift_points):
-    given = lift_points(200, n=20).subspaces
-    axes = Axes.of(given.origin, linear=False)
+def lists_and_axes(lift_points):
+    entries = lift_points(200, n=20).subspaces
+    axes = Axes.of(entries.origin, linear=False)
     cells = np.stack([np.arange(200) % 4, np.arange(200) % 3 + 4], axis=1).astype(np.int32)
-    return given, axes, InvertedLists.of(0, cells, axes, given.origin, given.basis, 7)
+    return entries, axes, InvertedLists.of(0, cells, axes, entries.origin, entries.basis, 7)
 
 
-def run_scan(filed, queries, probes, kept, alive=None, linear=False):
-    _, axes, part = filed
+def run_scan(lists_and_axes, queries, probes, kept, alive=None, linear=False):
+    _, axes, part = lists_and_axes
     stacked, scales, norms = encode_queries(axes.heads(queries.origin, queries.basis))
     lows, rows = np.full((len(queries), kept), np.inf, np.float32), np.full((len(queries), kept), -1, np.int32)
-    seen = np.zeros(len(part) // 64 + 1, np.uint64)
+    marks = np.zeros(len(part) // 64 + 1, np.uint64)
     alive = np.ones(len(part), np.uint8) if alive is None else alive
     asked = np.tile(np.array(probes, np.int32), (len(queries), 1))
     m0 = queries.dim
-    looked = scan(part.compiled(), alive, stacked.reshape(-1), scales, m0, asked, linear, seen, lows, rows)
-    assert not seen.any()
-    return lows + norms[:, None], rows, looked
+    bounded = scan(part.compiled(), alive, stacked.reshape(-1), scales, m0, asked, linear, marks, lows, rows)
+    assert not marks.any()
+    return lows + norms[:, None], rows, bounded
 
 
 @pytest.mark.parametrize("m0", [0, 1, 2, 3])
-def test_on_all_axes_bounds_are_the_distances(filed, lift_points, m0):
+def test_on_all_axes_bounds_are_the_distances(lists_and_axes, lift_points, m0):
     """Of 20 dimensions nothing is projected away: only the rounding to bytes is left."""
     queries = lift_points(6, n=20, m=m0, seed=5).subspaces
-    lows, rows, looked = run_scan(filed, queries, range(7), 200)
-    assert looked == 6 * 200, "every entry once, though each is in two lists"
-    true = np.take_along_axis(sfumato.squared_distances(queries, filed[0]), rows.astype(int), axis=1)
+    lows, rows, bounded = run_scan(lists_and_axes, queries, range(7), 200)
+    assert bounded == 6 * 200, "every entry once, though each is in two lists"
+    true = np.take_along_axis(sfumato.squared_distances(queries, lists_and_axes[0]), rows.astype(int), axis=1)
     np.testing.assert_allclose(lows, true, atol=0.04)
 
 
-def test_only_probed_lists_are_looked_into_and_only_the_best_kept(filed, lift_points):
+def test_only_probed_lists_are_looked_into_and_only_the_best_kept(lists_and_axes, lift_points):
     queries = lift_points(3, n=20, m=0, seed=6).subspaces
-    lows, rows, looked = run_scan(filed, queries, [1], 10)
-    assert looked == 3 * 50
+    lows, rows, bounded = run_scan(lists_and_axes, queries, [1], 10)
+    assert bounded == 3 * 50
     assert (rows % 4 == 1).all()
-    every = run_scan(filed, queries, [1], 50)[0]
+    every = run_scan(lists_and_axes, queries, [1], 50)[0]
     np.testing.assert_allclose(np.sort(lows), np.sort(every)[:, :10])
 
 
-def test_removed_entries_are_not_kept(filed, lift_points):
+def test_removed_entries_are_not_kept(lists_and_axes, lift_points):
     alive = np.ones(200, np.uint8)
     alive[::2] = 0
-    rows = run_scan(filed, lift_points(3, n=20, m=0).subspaces, range(7), 200, alive)[1]
+    rows = run_scan(lists_and_axes, lift_points(3, n=20, m=0).subspaces, range(7), 200, alive)[1]
     assert set(rows[0]) == {-1, *range(1, 200, 2)}
 
 
-def test_settling_gives_the_nearest_in_order(filed, lift_points):
-    given, queries = filed[0], lift_points(4, n=20, m=1, seed=8).subspaces
-    lows, rows, _ = run_scan(filed, queries, range(7), 200)
+def test_settling_gives_the_nearest_in_order(lists_and_axes, lift_points):
+    entries, queries = lists_and_axes[0], lift_points(4, n=20, m=1, seed=8).subspaces
+    lows, rows, _ = run_scan(lists_and_axes, queries, range(7), 200)
     best, where = np.full((4, 5), np.inf), np.full((4, 5), -1, np.int64)
     sides = ((queries.origin.reshape(-1), queries.basis.reshape(-1), 1),
-             (given.origin.reshape(-1), given.basis.reshape(-1), 2))  # fmt: skip
+             (entries.origin.reshape(-1), entries.basis.reshape(-1), 2))  # fmt: skip
     shift, zeros = np.zeros(4, np.float32), np.zeros((4, 2))
     evaluated = settle(*sides, 20, lows, rows, shift, 0.2, zeros, best, where)
-    true = sfumato.squared_distances(queries, given)
+    true = sfumato.squared_distances(queries, entries)
     np.testing.assert_array_equal(where, np.argsort(true, axis=1)[:, :5])
     np.testing.assert_allclose(best, np.sort(true, axis=1)[:, :5], atol=1e-9)
     assert 20 <= evaluated < 4 * 200, "bounds must save something"
 
 
-def test_the_best_cosines_are_kept_for_angles(filed, lift_points):
+def test_the_best_cosines_are_kept_for_angles(lists_and_axes, lift_points):
     queries = lift_points(3, n=20, m=1, seed=2).subspaces
-    rows = run_scan(filed, queries, range(7), 20, linear=True)[1]
-    cosines = (np.einsum("qi,nmi->qnm", queries.basis[:, 0], filed[0].basis) ** 2).sum(axis=2)
+    rows = run_scan(lists_and_axes, queries, range(7), 20, linear=True)[1]
+    cosines = (np.einsum("qi,nmi->qnm", queries.basis[:, 0], lists_and_axes[0].basis) ** 2).sum(axis=2)
     for mine, line in zip(rows, cosines, strict=True):
         assert np.argmax(line) in mine
 

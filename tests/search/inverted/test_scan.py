@@ -18,7 +18,7 @@ def test_all_votes_together_fit_a_byte(voters):
 
 
 @pytest.fixture
-def filed(lift_points):
+def lists_and_axes(lift_points):
     given = lift_points(300, n=20).subspaces
     axes = Axes.of(given.origin, linear=False)
     cells = np.stack([np.arange(300) % 5, np.arange(300) % 7 + 5], axis=1).astype(np.int32)
@@ -26,8 +26,8 @@ def filed(lift_points):
 
 
 @pytest.mark.parametrize("m0", [0, 2])
-def test_looking_everywhere_and_settling_finds_the_nearest(filed, lift_points, m0):
-    given, axes, part = filed
+def test_looking_everywhere_and_settling_finds_the_nearest(lists_and_axes, lift_points, m0):
+    given, axes, part = lists_and_axes
     queries = lift_points(5, n=20, m=m0, seed=5).subspaces
     block = read_blocks(queries, "queries").blocks[0]
     probes = np.tile(np.arange(12, dtype=np.int32), (5, 1))
@@ -37,7 +37,7 @@ def test_looking_everywhere_and_settling_finds_the_nearest(filed, lift_points, m
     true = sfumato.squared_distances(queries, given)
     rows = np.arange(5)[:, None]
     np.testing.assert_allclose(best, true[rows, where], atol=1e-9)
-    if m0 == 0:  # every list is looked into; of subspaces only those with many votes are
+    if m0 == 0:  # every list is bounded into; of subspaces only those with many votes are
         np.testing.assert_array_equal(where, np.argsort(true, axis=1)[:, :3])
         assert likely.looked_at == 5 * 300
     else:

@@ -36,10 +36,10 @@ def test_entries_that_are_all_alike(votes, wanted, least):
 
 @pytest.mark.parametrize(("m0", "m1"), [(2, 2), (1, 2), (2, 3)])
 def test_on_all_axes_bounds_are_the_distances(lift_points, m0, m1):
-    given, queries = lift_points(200, n=20, m=m1).subspaces, lift_points(6, n=20, m=m0, seed=5).subspaces
-    axes = Axes.of(given.origin, linear=False)
+    entries, queries = lift_points(200, n=20, m=m1).subspaces, lift_points(6, n=20, m=m0, seed=5).subspaces
+    axes = Axes.of(entries.origin, linear=False)
     cells = np.stack([np.arange(200) % 4, np.arange(200) % 3 + 4], axis=1).astype(np.int32)
-    part = InvertedLists.of(0, cells, axes, given.origin, given.basis, 7)
+    part = InvertedLists.of(0, cells, axes, entries.origin, entries.basis, 7)
     heads = axes.heads(queries.origin, queries.basis)
     (stacked, scales, norms), (first, first_scales, _) = encode_queries(heads), encode_queries(heads, COARSE)
     lows, rows = np.full((6, 200), np.inf, np.float32), np.full((6, 200), -1, np.int32)
@@ -49,14 +49,14 @@ def test_on_all_axes_bounds_are_the_distances(lift_points, m0, m1):
     probes = np.tile(np.array([0, 1, 4], np.int32), (6, 1))
     weights = np.array([3, 2, 1], np.uint8)
     fine, coarse = (stacked.reshape(-1), scales), (first.reshape(-1), first_scales)
-    looked = scan_voted(part.compiled(), alive, fine, coarse, m0, probes, weights, 1.0, room, 200, lows, rows)
+    bounded = scan_voted(part.compiled(), alive, fine, coarse, m0, probes, weights, 1.0, room, 200, lows, rows)
     asked = (np.arange(200) % 4 < 2) | (np.arange(200) % 3 == 0)
-    assert looked == 6 * asked.sum()
+    assert bounded == 6 * asked.sum()
     assert not room[0].any()
     asked[5] = False
     assert set(rows[0]) == {-1, *np.flatnonzero(asked)}
     filled = rows[0] >= 0
-    true = sfumato.squared_distances(queries, given)
+    true = sfumato.squared_distances(queries, entries)
     for i in range(6):
         filled = rows[i] >= 0
         np.testing.assert_allclose(lows[i, filled] + norms[i], true[i, rows[i, filled]], atol=0.05)

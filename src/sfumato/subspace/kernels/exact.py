@@ -160,7 +160,7 @@ def exact(
             if c < r:
                 work[row + c] = total / work[other + c]
             elif total < SHARED:
-                if m0 > m1:  # the smaller basis is the one orthonormalised anew
+                if m0 > m1:  # the smaller basis is orthonormalised again
                     return _eliminate(origin1, basis1, j, m1, origin0, basis0, i, m0, n, work)
                 return _eliminate(origin0, basis0, i, m0, origin1, basis1, j, m1, n, work)
             else:

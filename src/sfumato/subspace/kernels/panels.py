@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Subspaces rounded to 16-bit integers, projected on a few axes or in full, laid out for the compiled products.
+"""Panels: subspaces rounded to 16-bit integers, on a few axes or on all, in the layout of the compiled products.
 
-Projecting on orthonormal axes shortens every offset, so the distance of projected subspaces is a lower bound of the
-true one. The projected basis is no longer orthonormal and the projected origin no longer orthogonal to it: both are
-made so again, without which the formula bounds nothing. How far rounding moved a vector is measured and kept.
+A projection on orthonormal axes shortens every offset, so the distance of projected subspaces is a lower bound of the
+true one. The projected basis is no longer orthonormal and the projected origin no longer orthogonal to it; both are
+made so again, because the formula of the distance needs it. A panel records how far rounding moved its vectors.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,13 +21,13 @@ UNIT = 32000
 """The integer that stands for a length of 1: the square of a unit vector still fits 32 bits."""
 
 VOID = 0.02
-"""A direction of which less than this is left in the projection says nothing: its subspace gets no bound."""
+"""If the projection leaves less than this of a direction, its subspace gets no bound."""
 
 NO_BOUND = np.float32(-1e30)
 """The squared norm given to such an origin: every bound with it is below 0."""
 
 PROJECTING = 2e-6
-"""How far float32 moves a unit vector at most: one that is projected, or one of a basis stored as orthonormal."""
+"""The farthest that float32 moves a unit vector which is projected, or is a row of a stored orthonormal basis."""
 
 AT_ONCE = 512
 LINE_BYTES = 64
@@ -48,7 +48,7 @@ class Panel:
     basis_error: float
 
     def of(self, rows: NDArray[np.int64]) -> "Panel":
-        """Return the panel of some of the subspaces."""
+        """Return the panel of these rows."""
         return replace(self, values=np.ascontiguousarray(self.values[rows]), norms=self.norms[rows])
 
 
@@ -64,7 +64,7 @@ def make_panel(
     dual: bool = False,
     run: Callable[..., Iterable[Any]] = map,
 ) -> Panel:
-    """Round subspaces about ``mean`` (n,), projected on ``axes`` (n, k) or, with None, whole.
+    """Round subspaces about ``mean`` (n,), projected on ``axes`` (n, k) or, with None, on all coordinates.
 
     The number of coordinates is padded to a multiple of ``round_to``, the number of subspaces to one of ``pad_rows``.
     In the ``dual`` form the basis spans the complement, and the origin is orthogonal to the subspace, not to the basis.
@@ -161,19 +161,19 @@ def _orthonormalise(work: Any, m: Any, k: Any) -> Any:
 
 
 def group_size(m: int) -> int:
-    """Return how many subspaces of dimension m a group of columns holds."""
+    """Return the number of subspaces of dimension m in a group of columns."""
     return LANES if m else BLOCK * LANES
 
 
 def row_layout(panel: Panel) -> NDArray[np.int32]:
-    """Return the panel for the side whose rows pass by: flat, two coordinates a number."""
+    """Return the panel for the side whose rows pass by: flat, two coordinates per number."""
     return panel.values.reshape(-1).view(np.int32)
 
 
 def column_layout(panel: Panel) -> NDArray[np.int32]:
-    """Return the panel for the side whose columns stay: flat (groups, k / 2, stack, 8), two coordinates a number.
+    """Return the panel for the side whose columns stay: flat (groups, k / 2, stack, 8), two coordinates per number.
 
-    A group holds eight subspaces; of points, which stack nothing on their origin, three times eight.
+    A group holds eight subspaces, or three times eight points, which have no directions stacked on them.
     """
     count, stack, k = panel.values.shape
     pairs = panel.values.view(np.int32)
@@ -187,7 +187,7 @@ def column_layout(panel: Panel) -> NDArray[np.int32]:
 
 
 def _at_line(count: int) -> NDArray[np.int32]:
-    """Return room for ``count`` numbers that begins with a cache line, so that no load of eight touches two."""
+    """Return an array of ``count`` numbers that begins with a cache line, so no load of eight touches two."""
     room = np.empty(count + LINE_BYTES // 4, np.int32)
     first = -room.ctypes.data % LINE_BYTES // 4
     return room[first : first + count]
@@ -204,7 +204,7 @@ def _spread(pairs: Any, result: Any) -> None:
 
 
 def scales_of(a: Panel, b: Panel, m0: int, m1: int, *, dual: bool = False) -> tuple[np.float32, ...]:
-    """Return what turns sums of integers into squared distances, and what rounding may have added to them.
+    """Return the factors that turn sums of integers into squared distances, and bounds of the rounding error.
 
     The last two: the error is at most the first plus the second times the squared length of S^-1 u. With E for the
     errors of each quantity, that of u' S^-1 u is at most 2 |y| E_u + |y|^2 E_S, y the true S^-1 u, which differs from
