@@ -403,17 +403,23 @@ def run_tasks(
     *,
     progress: Callable[[Sequence[Any]], Iterable[Any]] = iter,
     overwrite: bool = False,
+    by_sample: bool = False,
 ) -> list[Record]:
     """Run tasks one after the other; return their records, which are also kept below ``folder``.
 
-    What was measured before is not measured again, unless ``overwrite`` forgets it. Raises FileError if the folder
-    cannot be written.
+    What was measured before is not measured again, unless ``overwrite`` forgets it. With ``by_sample`` all tasks, of
+    equally many samples, predict one sample before the next, so that its data is read once. Raises FileError if the
+    folder cannot be written.
     """
     if overwrite:
         for task in tasks:
             Results(folder, task).forget(task.samples)
-    for task in progress(tasks):
-        predict(task, folder)
+    if by_sample and tasks:
+        for number, task in progress([(number, task) for number in range(len(tasks[0].samples)) for task in tasks]):
+            predict(task, folder, [task.samples[number]])
+    else:
+        for task in progress(tasks):
+            predict(task, folder)
     return [run_task(task, folder) for task in tasks]
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from sfumato.errors import FileError, InputError
 from sfumato.experiments.data.face_benchmarks import FacePairs, read_face_pairs, read_labelled_faces, read_pair_list
-from sfumato.experiments.faces.attributes import AttributeProtocol, deal_faces
+from sfumato.experiments.faces.attributes import AttributeProtocol, split_faces
 from sfumato.types.clear import Embeddings
 
 NAMES = ["Ann_0001", "Ann_0002", "Bob_0001", "Bob_0003"]
@@ -122,7 +122,7 @@ def test_labels_as_fairface_has_them(tmp_path):
     source = read_labelled_faces(tmp_path / "faces.npz", ("gender", "race"), table)
     assert source.labels["gender"].tolist() == [1, 0, 1]
     assert source.labels["race"].tolist() == [0, 1, 0]
-    deal = deal_faces(
+    deal = split_faces(
         source.faces.names, AttributeProtocol(decoys=1, attacker=1, attacked=1, attacked_prefix="val/"), 0
     )
     assert deal.attacked.tolist() == [2]

@@ -60,7 +60,7 @@ def test_a_folder_must_be_one(tmp_path):
 
 def test_lines_of_a_file(tmp_path, monkeypatch):
     path = tmp_path / "list.txt"
-    for content, message in ((None, "missing"), (b"\xff\xfe\x00", "no text")):
+    for content, message in ((None, "missing"), (b"\xff\xfe\x00", "UTF-8")):
         if content is not None:
             path.write_bytes(content)
         with pytest.raises(FileError, match=message):

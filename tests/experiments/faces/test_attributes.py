@@ -4,7 +4,7 @@ import pytest
 
 from sfumato.errors import InputError
 from sfumato.experiments.data.face_benchmarks import LabelledFaces
-from sfumato.experiments.faces.attributes import AttributeProtocol, attribute_table, deal_faces, evaluate_attributes
+from sfumato.experiments.faces.attributes import AttributeProtocol, attribute_table, split_faces, evaluate_attributes
 from sfumato.types.clear import Embeddings
 
 SMALL = {"decoys": 80, "attacker": 300, "attacked": 100, "attributes": ("kind",)}
@@ -22,23 +22,23 @@ def scores_of(record):
 
 def test_no_face_is_dealt_twice():
     names = [str(number) for number in range(500)]
-    deal = deal_faces(names, AttributeProtocol(**SMALL), 0)
+    deal = split_faces(names, AttributeProtocol(**SMALL), 0)
     rows = np.concatenate([deal.decoys, deal.attacker, deal.attacked])
     assert len(set(rows.tolist())) == 480
-    other = deal_faces(names, AttributeProtocol(**SMALL), 1)
+    other = split_faces(names, AttributeProtocol(**SMALL), 1)
     assert not np.array_equal(deal.attacked, other.attacked)
     with pytest.raises(InputError, match="479"):
-        deal_faces(names[:479], AttributeProtocol(**SMALL), 0)
+        split_faces(names[:479], AttributeProtocol(**SMALL), 0)
 
 
 def test_names_may_decide_who_is_attacked():
     names = [f"{'val' if number % 3 else 'train'}/{number}" for number in range(900)]
     protocol = AttributeProtocol(**{**SMALL, "attacker": 200}, attacked_prefix="val/")
-    deal = deal_faces(names, protocol, 0)
+    deal = split_faces(names, protocol, 0)
     assert all(names[row].startswith("val/") for row in deal.attacked)
     assert all(names[row].startswith("train/") for row in (*deal.decoys, *deal.attacker))
     with pytest.raises(InputError, match="'test/'"):
-        deal_faces(names, AttributeProtocol(**SMALL, attacked_prefix="test/"), 0)
+        split_faces(names, AttributeProtocol(**SMALL, attacked_prefix="test/"), 0)
 
 
 def test_clear_faces_tell_and_an_attribute_that_is_not_in_them_does_not(source, tmp_path):

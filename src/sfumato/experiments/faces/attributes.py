@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What templates tell about gender, race and the like (section 4.2.2 and Figure 4 of the paper).
+"""Attribute attacks on templates: gender, race and the like (section 4.2.2 and Figure 4 of the paper).
 
-Faces are dealt to three sides that share none: decoys, the attacker, and the attacked. Reported is what each attack
-gets right, beside the majority; leakage is the most that any of them gets. What is kept are tables of guesses and
-truths, no face and nobody's label.
+Faces are split into decoys, those of the attacker, and the attacked ones. The attacker knows templates, the recipe,
+faces of other people with their labels, and the public decoy database. Each attack's share of right guesses stands
+beside the majority; leakage is that of the strongest attack. Files hold tables of guesses and truths, no face and
+nobody's label.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -47,7 +48,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttributeProtocol:
-    """Recipes, attributes, and how many faces each side is dealt; a seed decides the deal and the liftings.
+    """Recipes, attributes, and the number of faces of each side; a seed decides the split and the liftings.
 
     With ``attacked_prefix`` the attacked are faces whose names begin with it, and all others go to decoys and attacker:
     "val/" for the split of FairFace.
@@ -70,12 +71,12 @@ class AttributeProtocol:
         sizes = (self.decoys, self.attacker, self.attacked)
         if min(sizes) < 1 or not self.recipes or not self.attributes or not self.seeds:
             raise InputError(
-                f"nothing to evaluate: name recipes, attributes and seeds, and deal faces to all, not {sizes}"
+                f"nothing to evaluate: name recipes, attributes and seeds, and numbers of faces above 0, got {sizes}"
             )
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Deal:
+class FaceSplit:
     """Rows of the faces: those of the ``decoys``, of the ``attacker``, and the ``attacked`` ones; none twice."""
 
     decoys: NDArray[np.int64]
@@ -83,19 +84,20 @@ class Deal:
     attacked: NDArray[np.int64]
 
 
-def deal_faces(names: Sequence[str], protocol: AttributeProtocol, seed: int) -> Deal:
-    """Deal faces at random, by their names if the protocol says so; raises InputError if there are too few."""
+def split_faces(names: Sequence[str], protocol: AttributeProtocol, seed: int) -> FaceSplit:
+    """Split faces at random, by their names if the protocol says so; raises InputError if there are too few."""
     prefix, count = protocol.attacked_prefix, len(names)
     drawn = np.random.default_rng([seed, count]).permutation(count)
-    chosen = np.array([bool(prefix) and name.startswith(prefix) for name in names], bool)[drawn]
+    has_prefix = np.array([bool(prefix) and name.startswith(prefix) for name in names], bool)[drawn]
     before = protocol.decoys + protocol.attacker
-    ours, theirs = (drawn[chosen], drawn[~chosen]) if prefix else (drawn[before:], drawn[:before])
+    ours, theirs = (drawn[has_prefix], drawn[~has_prefix]) if prefix else (drawn[before:], drawn[:before])
     if len(ours) < protocol.attacked or len(theirs) < before:
+        own = f", {len(ours)} of them {prefix!r:.80}" if prefix else ""
         raise InputError(
-            f"{protocol.decoys} faces wanted for decoys, {protocol.attacker} to attack with, {protocol.attacked} to "
-            f"attack, but there are {count}{f', {len(ours)} of them {prefix!r:.80}' if prefix else ''}"
+            f"the protocol needs {protocol.decoys} faces for decoys, {protocol.attacker} to attack with and "
+            f"{protocol.attacked} to attack, but there are {count}{own}"
         )
-    return Deal(theirs[: protocol.decoys], theirs[protocol.decoys : before], ours[: protocol.attacked])
+    return FaceSplit(theirs[: protocol.decoys], theirs[protocol.decoys : before], ours[: protocol.attacked])
 
 
 def evaluate_attributes(
@@ -118,7 +120,7 @@ def evaluate_attributes(
     wrong = [name for name in protocol.attributes if source.labels[name].min(initial=0) < 0]
     if wrong:
         raise InputError(f"{wrong[0]}: labels are numbers from 0 on")
-    deal_faces(source.faces.names, protocol, 0)
+    split_faces(source.faces.names, protocol, 0)  # refuses too few faces before anything is measured
     tasks = [
         _task(source, protocol, Recipe.of(recipe), attribute, seed)
         for attribute in dict.fromkeys(protocol.attributes)
@@ -154,12 +156,12 @@ def _predict(
     source: LabelledFaces, protocol: AttributeProtocol, recipe: Recipe, attribute: str, seed: int, sample: Sample
 ) -> Prediction:
     """Conceal the attacked faces, attack them in every way, and return a table of guesses and truths for each."""
-    deal, labels = deal_faces(source.faces.names, protocol, seed), source.labels[attribute]
-    decoys = Decoys(source.faces.values[deal.decoys], labels=labels[deal.decoys])
-    others, known = source.faces[deal.attacker], labels[deal.attacker]
-    attacked, truth = source.faces[deal.attacked], labels[deal.attacked]
+    split, labels = split_faces(source.faces.names, protocol, seed), source.labels[attribute]
+    decoys = Decoys(source.faces.values[split.decoys], labels=labels[split.decoys])
+    others, known = source.faces[split.attacker], labels[split.attacker]
+    attacked, truth = source.faces[split.attacked], labels[split.attacked]
     templates = _lift(attacked, truth, recipe, decoys, 2 * seed)
-    own = _lift(others, known, recipe, decoys, 2 * seed + 1)  # what the attacker trains on: other draws
+    own = _lift(others, known, recipe, decoys, 2 * seed + 1)  # templates that the attacker trains on: other draws
     count = 0 if recipe.lifting is None else recipe.lifting.decoy_count
     guesses = {
         "neighbours": neighbour_guesses(templates, others.values, known),
@@ -169,7 +171,7 @@ def _predict(
         ),
     }
     classes = int(labels.max()) + 1
-    return {name: confusion(guessed, truth, classes) for name, guessed in guesses.items()}
+    return {name: confusion(guess, truth, classes) for name, guess in guesses.items()}
 
 
 def _lift(faces: Embeddings, labels: NDArray[np.int64], recipe: Recipe, decoys: Decoys, seed: int) -> Subspaces:
@@ -181,7 +183,7 @@ def _lift(faces: Embeddings, labels: NDArray[np.int64], recipe: Recipe, decoys: 
 
 
 def score_tables(sample: Sample, prediction: Prediction) -> Figures:
-    """Return what every attack gets right, as it is and relabelled, the majority, and the most of all: leakage."""
+    """Return the accuracy of every attack, as it is and relabelled, the majority, and the leakage: the highest."""
     tables = {name: prediction[name] for name in ATTACKS}
     figures = {"majority": majority(tables["neighbours"]), "faces": float(tables["neighbours"].sum())}
     for name, table in tables.items():
@@ -191,15 +193,11 @@ def score_tables(sample: Sample, prediction: Prediction) -> Figures:
 
 
 def attribute_table(records: Iterable[Record]) -> Table:
-    """Return one row an attribute and recipe: the majority, every attack, and the leakage."""
+    """Return one row per attribute and recipe: the majority, every attack, and the leakage."""
     return make_table(group_by_seed(records), ("attribute", "recipe"), SCORES)
 
 
-# ----------------------------------------------------------------
-# Ways to guess what kind of person a template stands for: neighbours, a trained classifier, decoys taken away
-# The attacker knows templates, the recipe, faces of other people with their labels, and (to take decoys away) the
-# public
-# decoy database. Knows subspaces and class numbers; not which faces are attacked.
+# --- the attacks: neighbours, a trained classifier, removal of decoys
 
 
 Floats = NDArray[np.float32]
@@ -235,9 +233,9 @@ def neighbour_guesses(
     Raises InputError if there are fewer faces than neighbours.
     """
     if len(points) < neighbours:
-        raise InputError(f"{neighbours} neighbours wanted, but there are only {len(points)} faces to compare with")
+        raise InputError(f"{neighbours} neighbours need as many faces to compare with, got {len(points)}")
     count = int(labels.max(initial=0)) + 1
-    found = np.empty(len(subspaces), np.int64)
+    guesses = np.empty(len(subspaces), np.int64)
     for start in range(0, len(subspaces), AT_ONCE):
         block = slice(start, start + AT_ONCE)
         squared = squared_distances_to(points, subspaces[block])
@@ -246,8 +244,8 @@ def neighbour_guesses(
         votes = np.zeros((len(ranked), count))
         for rank in range(neighbours):  # a vote less one rank's worth of a thousandth: the nearer settles ties
             votes[np.arange(len(ranked)), labels[ranked[:, rank]]] += 1 - 1e-3 * rank / neighbours
-        found[block] = votes.argmax(axis=1)
-    return found
+        guesses[block] = votes.argmax(axis=1)
+    return guesses
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -258,18 +256,18 @@ class LinearGuess:
 
     def guess(self, features: NDArray[Any]) -> Classes:
         """Return the class (N,) of each row of features (N, d)."""
-        told: Classes = (features @ self.weights[:-1] + self.weights[-1]).argmax(axis=1)
-        return told
+        guesses: Classes = (features @ self.weights[:-1] + self.weights[-1]).argmax(axis=1)
+        return guesses
 
 
-def train_guess(features: NDArray[Any], labels: Classes, held: float = 0.2) -> LinearGuess:
-    """Fit one-of-C targets by least squares, with the penalty that is best on the last ``held`` of the rows.
+def train_guess(features: NDArray[Any], labels: Classes, held_out: float = 0.2) -> LinearGuess:
+    """Fit one-of-C targets by least squares, with the penalty that is best on the last ``held_out`` of the rows.
 
     Raises InputError without rows.
     """
     if len(features) < 2 or len(features) != len(labels):
         raise InputError(f"{len(features)} rows with {len(labels)} labels: nothing to learn from")
-    edge = max(1, round(len(features) * (1 - held)))
+    edge = max(1, round(len(features) * (1 - held_out)))
     scored = []
     for ridge in RIDGES:
         model = _fit(features[:edge], labels[:edge], ridge, int(labels.max()) + 1)
@@ -289,7 +287,7 @@ def _fit(features: NDArray[Any], labels: Classes, ridge: float, count: int) -> L
 
 
 def template_features(subspaces: Subspaces) -> Floats:
-    """Return what a template shows at once (N, n): its origin, a function of the subspace alone.
+    """Return the plain features of a template (N, n): its origin, a function of the subspace alone.
 
     Faces and decoys are nearly orthogonal to each other, so that the point nearest to 0 is nearly their mean.
     """
@@ -299,26 +297,26 @@ def template_features(subspaces: Subspaces) -> Floats:
 def stripped_features(subspaces: Subspaces, decoys: Decoys | None, count: int) -> Floats:
     """Return, for each template, its unit point that is orthogonal to the decoys in it, and their labels (N, n + L).
 
-    Decoys lie in the subspace exactly (section 3.2 of the paper): whoever has the database sees them. Other people's
+    Decoys lie in the subspace exactly (section 3.2 of the paper): anyone with the database sees them. Other people's
     embeddings are nearly orthogonal to the face: the point of the subspace with no part along any of them is near it.
-    Where decoys have labels the last L columns count those found, which tells much if decoys were chosen by label.
+    Where decoys have labels the last L columns count those found, which reveals much if decoys were chosen by label.
     """
     if decoys is None or count == 0:
         return _unit(subspaces.origin)
     names = np.unique(decoys.labels) if decoys.labels is not None else np.zeros(0)
     features = np.zeros((len(subspaces), subspaces.ambient_dim + len(names)), np.float32)
     for start in range(0, len(subspaces), AT_ONCE):
-        some = subspaces[start : start + AT_ONCE]
-        entries, inside = found_decoys(some, decoys, count)
-        points = orthogonal_points(some, decoys.descriptors[entries] * inside[:, :, None])
+        block = subspaces[start : start + AT_ONCE]
+        entries, inside = nearest_decoys(block, decoys, count)
+        points = orthogonal_points(block, decoys.descriptors[entries] * inside[:, :, None])
         features[start : start + AT_ONCE, : subspaces.ambient_dim] = points
         if decoys.labels is not None:
-            told = (decoys.labels[entries][:, :, None] == names) & inside[:, :, None]
-            features[start : start + AT_ONCE, subspaces.ambient_dim :] = told.sum(axis=1)
+            matches = (decoys.labels[entries][:, :, None] == names) & inside[:, :, None]
+            features[start : start + AT_ONCE, subspaces.ambient_dim :] = matches.sum(axis=1)
     return features
 
 
-def found_decoys(subspaces: Subspaces, decoys: Decoys, count: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+def nearest_decoys(subspaces: Subspaces, decoys: Decoys, count: int) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Return the ``count`` decoys (N, count) nearest to each subspace, and which of them lie in it."""
     squared = squared_distances_to(decoys.descriptors, subspaces)
     entries = np.argpartition(squared, count - 1, axis=1)[:, :count]
@@ -336,16 +334,16 @@ def exact_distances(points: Floats, subspaces: Subspaces) -> NDArray[np.float64]
 def orthogonal_points(subspaces: Subspaces, others: Floats) -> Floats:
     """Return the point (N, n) of each subspace least along ``others`` (N, k, n), zeros left aside, at unit norm."""
     along = np.einsum("nki,nji->nkj", others, subspaces.basis)
-    wanted = -np.einsum("nki,ni->nk", others, subspaces.origin)
+    targets = -np.einsum("nki,ni->nk", others, subspaces.origin)
     inverse = np.linalg.pinv(along.astype(np.float64), rcond=1e-3)
-    coefficients = np.einsum("njk,nk->nj", inverse, wanted)
+    coefficients = np.einsum("njk,nk->nj", inverse, targets)
     return _unit(subspaces.origin + np.einsum("nj,nji->ni", coefficients, subspaces.basis))
 
 
-def confusion(guessed: Classes, truth: Classes, count: int) -> NDArray[np.int64]:
+def confusion(guesses: Classes, truth: Classes, count: int) -> NDArray[np.int64]:
     """Return how often (C, C) each guess, a row, met each truth, a column."""
     table = np.zeros((count, count), np.int64)
-    np.add.at(table, (guessed, truth), 1)
+    np.add.at(table, (guesses, truth), 1)
     return table
 
 
@@ -357,7 +355,7 @@ def accuracy(table: NDArray[np.int64]) -> float:
 def relabelled_accuracy(table: NDArray[np.int64]) -> float:
     """Return the share that is right when every guess is read as the truth it meets most often.
 
-    A classifier that is nearly always wrong tells as much as one that is nearly always right. The relabelling is the
+    A classifier that is nearly always wrong reveals as much as one that is nearly always right. The relabelling is the
     best on the faces attacked themselves, hence never below the majority, and a little more than an attacker has.
 
     >>> relabelled_accuracy(np.array([[1, 9], [8, 2]]))
@@ -367,7 +365,7 @@ def relabelled_accuracy(table: NDArray[np.int64]) -> float:
 
 
 def majority(table: NDArray[np.int64]) -> float:
-    """Return what someone gets right who always names the commonest class."""
+    """Return the accuracy of always naming the commonest class."""
     return float(table.sum(axis=0).max() / max(1, table.sum()))
 
 

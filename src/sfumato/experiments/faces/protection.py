@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unlinkability, renewability and revocation of templates, in the sense of ISO/IEC 24745, measured.
 
-    unlinkability  can someone who holds two databases tell that two templates are of one person
-    renewability   does a template that is drawn anew serve as well as the one it replaces
-    revocation     is a template that was replaced of no use any more
+    unlinkability  nobody who has two databases can tell that two templates are of one person
+    renewability   a new template serves as well as the one it replaces
+    revocation     a replaced template is of no use any more
 
-Affine subspaces are compared without any key: whoever can verify can also link, and an old template of a face stays a
-template of that face. The figures say how much. Knows embeddings for the time of a measurement.
+Affine subspaces are compared without any key: anyone who can verify can also link, and an old template of a face stays
+a template of that face. The figures say how much.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +34,7 @@ from sfumato.types.record import Record
 
 BINS = 20
 SHIFTS = 10
-"""So many other people each template is compared with."""
+"""Number of other people that each template is compared with."""
 
 FALSE_ACCEPTS = 1e-2
 
@@ -43,7 +43,7 @@ VERSION = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protection:
-    """``linkable`` is 0 where templates of one person look like those of two, 1 where they always give themselves away.
+    """Figures of protection. ``linkable`` is 0 if templates of one person look like those of two, 1 if they never do.
 
     Everyone has three photos: one enrolled, one to renew it with, independently, and one to probe with. ``linkable``
     compares templates of the first and the last, ``linkable_renewed`` of the first and the second. ``error_before`` and
@@ -122,7 +122,7 @@ def _score(sample: Sample, prediction: Prediction) -> Figures:
 
 
 def protection_table(records: Iterable[Record]) -> Table:
-    """Return one row a recipe."""
+    """Return one row per recipe."""
     groups = group_by_seed(records)
     names = dict.fromkeys(score.name for group in groups for record in group.records for score in record.scores)
     return make_table(groups, ("recipe",), {name: name for name in names})

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many releases of one face reveal it, and what helps (the limitation in section 5 of the paper).
+"""Repeated releases of one face, and policies against what they reveal (the limitation in section 5 of the paper).
 
-Several photos of a person are lifted and released one after the other. The attacker, who keeps them, looks for the
-point where they nearly meet, and is then compared with yet another photo of the person. Policies are what a device may
-do about it. Knows embeddings for the time of a measurement; what is kept are distances.
+Several photos of a person are lifted and released one after the other. The attacker keeps them and guesses the point
+where they nearly meet, or removes the decoys of a public database first; the guess is compared with yet another photo
+of the person. A policy is what a device does at each release. Files hold distances, no embedding.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,21 +20,15 @@ from sfumato.auditing.tables import Table, group_by_seed, make_table
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
 from sfumato.concealment.decoys import Decoys
 from sfumato.errors import InputError
-from sfumato.experiments.faces.attributes import found_decoys, stripped_features
+from sfumato.experiments.faces.attributes import nearest_decoys, stripped_features
 from sfumato.experiments.faces.lifting import lift_faces, need_decoys
 from sfumato.types.clear import Embeddings, people_of
 from sfumato.types.concealed import Subspaces
 from sfumato.types.recipe import Recipe
 from sfumato.types.record import Record, Value
 
-# ----------------------------------------------------------------
-# Where several templates of one face nearly meet: what someone guesses who kept them all
-# Two guesses: one needs nothing but the templates, the other takes away the decoys of a public database first. Knows
-# subspaces; neither faces nor who they belong to.
-
-
 PRIOR = 0.5
-"""Noise of a photo over the spread of faces, a dimension: how much a guess is drawn to 0 where releases say little."""
+"""Noise of a photo over the spread of faces, per dimension: it draws a guess to 0 where releases say little."""
 
 
 def meeting_points(releases: Sequence[Subspaces], prior: float = PRIOR) -> NDArray[np.float64]:
@@ -47,31 +41,33 @@ def meeting_points(releases: Sequence[Subspaces], prior: float = PRIOR) -> NDArr
     if not releases:
         return np.zeros((0, 0))
     count = len(releases)
-    pulled = np.sum([one.origin.astype(np.float64) for one in releases], axis=0)
-    stacked = np.concatenate([one.basis.astype(np.float64) for one in releases], axis=1)
+    pulled = np.sum([release.origin.astype(np.float64) for release in releases], axis=0)
+    stacked = np.concatenate([release.basis.astype(np.float64) for release in releases], axis=1)
     strength, axes = np.linalg.eigh(np.matmul(stacked, stacked.transpose(0, 2, 1)))
     solid = strength > 1e-9
     scale = np.where(solid, 1 / np.sqrt(np.where(solid, strength, 1)), 0)
     directions = np.einsum("nkj,nki,nj->nji", axes, stacked, scale)  # orthonormal, or 0
     gain = 1 / (count - strength + prior) - 1 / (count + prior)
     along = np.einsum("nji,ni->nj", directions, pulled)
-    met: NDArray[np.float64] = pulled / (count + prior) + np.einsum("nj,nj,nji->ni", gain, along, directions)
-    return met
+    points: NDArray[np.float64] = pulled / (count + prior) + np.einsum("nj,nj,nji->ni", gain, along, directions)
+    return points
 
 
 def stripped_points(releases: Sequence[Subspaces], decoys: Decoys | None, count: int) -> NDArray[np.float64]:
-    """Return the mean (N, n) of what releases show once their public decoys are taken away.
+    """Return the mean (N, n) of the points of releases once their public decoys are removed.
 
-    Releases whose decoys are not found, such as those parallel to an earlier one, count only where there is no other.
+    A release without recognised decoys, such as one parallel to an earlier one, counts only if there is no other.
     """
     if not releases:
         return np.zeros((0, 0))
     people, n = releases[0].origin.shape
     total, weight = np.zeros((people, n)), np.zeros((people, 1))
-    for one in releases:
-        whole = np.ones(len(one)) if decoys is None or not count else found_decoys(one, decoys, count)[1].all(axis=1)
-        share = np.where(whole, 1.0, 1e-6)[:, None]
-        total += share * stripped_features(one, decoys, count)[:, :n]
+    for release in releases:
+        complete = np.ones(len(release), bool)
+        if decoys is not None and count:
+            complete = nearest_decoys(release, decoys, count)[1].all(axis=1)
+        share = np.where(complete, 1.0, 1e-6)[:, None]
+        total += share * stripped_features(release, decoys, count)[:, :n]
         weight += share
     return total / weight
 
@@ -87,10 +83,10 @@ POLICIES = {
     "near-parallel": "every photo is lifted along the directions of the first, turned a little",
     "parallel": "every photo is lifted along the directions of the first",
     "remembered": "the first template is released again",
-    "third party": "templates go to someone who tells the decision and keeps nothing",
+    "third party": "templates go to someone who reports the decision and keeps nothing",
 }
 TILT = 0.1
-"""How far directions of near-parallel subspaces are turned, as the length of a random vector added to a unit one."""
+"""Turn of the directions of near-parallel subspaces: the length of a random vector added to a unit one."""
 
 FALSE_ACCEPTS = 1e-3
 VERSION = 2
@@ -113,7 +109,7 @@ class ReleaseProtocol:
             raise InputError("nothing to evaluate: name recipes, policies, seeds, and numbers of releases above 0")
         for recipe in self.recipes:
             if Recipe.of(recipe).lifting is None:
-                raise InputError(f"{recipe}: what is not lifted is revealed by its first release")
+                raise InputError(f"{recipe}: without a lifting the first release reveals the face")
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -132,10 +128,10 @@ def collect_albums(faces: Embeddings, photos: int) -> Albums:
     rows: dict[str, list[int]] = {}
     for row, person in enumerate(people_of(faces.names)):
         rows.setdefault(person, []).append(row)
-    chosen = [some[:photos] for some in rows.values() if len(some) >= photos]
-    if len(chosen) < 2:
-        raise InputError(f"{len(chosen)} people have {photos} photos; at least two are needed, or fewer releases")
-    return Albums(faces, np.array(chosen, np.int64))
+    albums = [own[:photos] for own in rows.values() if len(own) >= photos]
+    if len(albums) < 2:
+        raise InputError(f"{len(albums)} people have {photos} photos; at least two are needed, or fewer releases")
+    return Albums(faces, np.array(albums, np.int64))
 
 
 def evaluate_releases(
@@ -192,40 +188,40 @@ def _task(albums: Albums, sample: Sample, protocol: ReleaseProtocol, case: Case,
 
 
 def _predict(albums: Albums, releases: Sequence[int], case: Case, decoys: Decoys | None, sample: Sample) -> Prediction:
-    """Release photos, guess after each number, and return distances to the released photos and to the one kept back.
+    """Release photos, guess after each number, and return distances to the released photos and to the unreleased one.
 
-    Of several photos their mean counts: what they have in common is the person.
+    Several photos count as their mean: what they have in common is the person.
     """
     recipe, policy, seed = case
     values = albums.faces.values
-    first, kept = values[albums.photos[:, 0]], values[albums.photos[:, -1]]
-    shown = release(albums, recipe, decoys, policy=policy, seed=seed)
+    first, unreleased = values[albums.photos[:, 0]], values[albums.photos[:, -1]]
+    templates = release(albums, recipe, decoys, policy=policy, seed=seed)
     count = recipe.lifting.decoy_count if recipe.lifting is not None else 0
     prior = (values if decoys is None else decoys.descriptors).mean(axis=0)
-    found: dict[str, NDArray[Any]] = {"threshold": np.array(clear_threshold(albums))}
-    found["genuine"] = np.linalg.norm(first - kept, axis=1)
+    prediction: dict[str, NDArray[Any]] = {"threshold": np.array(clear_threshold(albums))}
+    prediction["genuine"] = np.linalg.norm(first - unreleased, axis=1)
     for number in releases:
-        some = shown[:number]
-        seen = 1 if policy == "remembered" else number
-        released = unit_length(values[albums.photos[:, :seen]].mean(axis=1))
+        own = templates[:number]
+        photos = 1 if policy == "remembered" else number
+        released = unit_length(values[albums.photos[:, :photos]].mean(axis=1))
         for name, guesses in (
-            ("meeting", meeting_points(some)),
-            ("stripped", stripped_points(some, decoys, count)),
+            ("meeting", meeting_points(own)),
+            ("stripped", stripped_points(own, decoys, count)),
         ):
-            unit = unit_length(guesses if some else np.broadcast_to(prior, first.shape))
-            found[f"{name} {number} released"] = np.linalg.norm(unit - released, axis=1)
-            found[f"{name} {number} kept"] = np.linalg.norm(unit - kept, axis=1)
-    return found
+            unit = unit_length(guesses if own else np.broadcast_to(prior, first.shape))
+            prediction[f"{name} {number} released"] = np.linalg.norm(unit - released, axis=1)
+            prediction[f"{name} {number} kept"] = np.linalg.norm(unit - unreleased, axis=1)
+    return prediction
 
 
 def release(albums: Albums, recipe: Recipe, decoys: Decoys | None, *, policy: str, seed: int) -> list[Subspaces]:
-    """Return what an attacker gets to see of every person, one set of templates a release; nothing of a third party."""
+    """Return the templates of every person that an attacker sees, one set per release; none with a third party."""
     rows = albums.photos[:, :-1].T
     if policy == "third party":
         return []
     templates = [
-        lift_faces(albums.faces[some], recipe, decoys, seed=seed)
-        for some in rows[: None if policy == "independent" else 1]
+        lift_faces(albums.faces[photos], recipe, decoys, seed=seed)
+        for photos in rows[: None if policy == "independent" else 1]
     ]
     if policy == "independent":
         return templates
@@ -234,9 +230,9 @@ def release(albums: Albums, recipe: Recipe, decoys: Decoys | None, *, policy: st
     tilt = TILT if policy == "near-parallel" else 0.0
     rng = np.random.default_rng([seed, 1])
     shape, n = templates[0].basis.shape, templates[0].ambient_dim
-    for some in rows[1:]:
+    for photos in rows[1:]:
         turned = templates[0].basis + tilt * rng.normal(size=shape) / np.sqrt(n)
-        templates.append(Subspaces(albums.faces.values[some], turned))
+        templates.append(Subspaces(albums.faces.values[photos], turned))
     return templates
 
 
@@ -249,7 +245,7 @@ def clear_threshold(albums: Albums) -> float:
 
 
 def score_guesses(sample: Sample, prediction: Prediction) -> Figures:
-    """Return after each number of releases how far guesses are off, and how many pass for the person."""
+    """Return, for each number of releases, the distance of guesses and the share that pass for the person."""
     threshold = float(prediction["threshold"])
     genuine = float((prediction["genuine"] <= threshold).mean())
     figures = {"genuine accepted": genuine, "people": float(len(prediction["genuine"]))}
@@ -258,15 +254,15 @@ def score_guesses(sample: Sample, prediction: Prediction) -> Figures:
         if not name.endswith((" released", " kept")):
             continue
         attack, number, which = name.split()
-        told, value = (
-            ("distance", np.median(values)) if which == "released" else ("accepted", (values <= threshold).mean())
-        )
-        figures[f"{attack} after {number}, {told}"] = float(value)
+        if which == "released":
+            figures[f"{attack} after {number}, distance"] = float(np.median(values))
+        else:
+            figures[f"{attack} after {number}, accepted"] = float((values <= threshold).mean())
     return figures
 
 
 def release_table(records: Iterable[Record]) -> Table:
-    """Return one row a recipe and policy: how many guesses pass for the person, and how far they are off."""
+    """Return one row per recipe and policy: shares of guesses that pass for the person, and their distances."""
     groups = group_by_seed(records)
     names = dict.fromkeys(score.name for group in groups for record in group.records for score in record.scores)
     return make_table(groups, ("recipe", "policy"), {name: name for name in names})

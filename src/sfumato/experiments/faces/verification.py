@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How well distances tell pairs of one face from pairs of two: folds, receiver operating curve, error rates.
+"""Verification of concealed faces: folds, receiver operating curve and error rates (section 4.2.1 of the paper).
 
-Knows distances and truths; not what was compared. A pair is accepted where its distance is at most a threshold.
+A pair is accepted if its distance is at most a threshold. The same code for clear and lifted embeddings: each face is
+lifted once, and files hold the distance of each pair. The pairs of a benchmark are too few to resolve low false-accept
+rates: if names say who is who, strangers are paired at will, and the scores of these pairs have names of their own.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -46,7 +48,7 @@ class ReceiverCurve:
     genuine: int
 
     def __repr__(self) -> str:
-        return f"Curve({len(self.threshold)} thresholds, {self.genuine} genuine, {self.impostors} impostors)"
+        return f"ReceiverCurve({len(self.threshold)} thresholds, {self.genuine} genuine, {self.impostors} impostors)"
 
 
 def receiver_curve(distances: ArrayLike, same: ArrayLike) -> ReceiverCurve:
@@ -95,18 +97,18 @@ def fold_accuracies(distances: ArrayLike, same: ArrayLike, fold: ArrayLike) -> F
     names = np.unique(folds)
     if len(names) < 2:
         raise InputError(f"folds: need at least two, got {len(names)}")
-    found = []
+    accuracies = []
     for name in names:
-        held = folds == name
-        threshold = best_threshold(values[~held], truths[~held])
-        found.append(float(((values[held] <= threshold) == truths[held]).mean()))
-    return np.array(found)
+        held_out = folds == name
+        threshold = best_threshold(values[~held_out], truths[~held_out])
+        accuracies.append(float(((values[held_out] <= threshold) == truths[held_out]).mean()))
+    return np.array(accuracies)
 
 
 def true_accepts_at(curve: ReceiverCurve, rate: float) -> float | None:
     """Return the share of genuine pairs accepted where at most ``rate`` of the impostors are.
 
-    None where there are too few impostors to tell such a rate: one of them alone would be more.
+    None if there are too few impostors to resolve such a rate: one of them alone would be more.
     """
     if rate * curve.impostors < 1:
         return None
@@ -141,18 +143,14 @@ def _last_within(curve: ReceiverCurve, rate: float) -> int:
     return int(np.flatnonzero(curve.false_accept <= rate)[-1])
 
 
-# ----------------------------------------------------------------
-# How well concealed faces are verified: folds, receiver operating curve and error rates (section 4.2.1 of the paper)
-# The same code for clear and lifted embeddings. Each face is lifted once; what is kept of a pair is its distance. The
-# pairs of a benchmark are too few to tell low false-accept rates: where names say who is who, strangers are paired at
-# will, and what these pairs tell has names of its own.
+# --- the evaluation
 
 
 RATES = (1e-2, 1e-3, 1e-4)
-"""False-accept rates at which true accepts are told."""
+"""False-accept rates at which true accepts are reported."""
 
 STRANGERS = "strangers"
-"""What the distances of strangers beyond the pairs of a benchmark are kept as."""
+"""Name of the distances of strangers beyond the pairs of a benchmark."""
 
 SCORES = {
     "accuracy": "accuracy",
@@ -167,9 +165,9 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationProtocol:
-    """What is compared: recipes, distances and seeds of the liftings.
+    """Recipes, distances and seeds of the liftings to compare.
 
-    ``strangers``: so many pairs of different people beyond those of the benchmark, for low false-accept rates.
+    ``strangers``: this many pairs of different people beyond those of the benchmark, for low false-accept rates.
     ``halves``: probes and templates draw from different halves of the decoys, as those of a gallery do; the paper's
     draw from one.
     """
@@ -219,7 +217,7 @@ def evaluate_verification(
 
 
 def refuse_unknown_people(pairs: FacePairs) -> None:
-    """Raise InputError unless the names of faces tell who is who as the pairs do."""
+    """Raise InputError unless the names of faces and the pairs agree about who is who."""
     who = np.unique(people_of(pairs.faces.names), return_inverse=True)[1]
     if not np.array_equal(who[pairs.left] == who[pairs.right], pairs.same):
         raise InputError(
@@ -266,16 +264,16 @@ def _predict(
     left = right if other is decoys else lift_faces(pairs.faces, subject.recipe, other, seed=seed)
     if subject.distance == POINT:
         left = lift_faces(pairs.faces, "raw", None, seed=0)
-    found = row_distances(left, pairs.left, right, pairs.right)
-    kept = {"distance": found.astype(np.float32), "same": pairs.same, "fold": pairs.fold}
+    distances = row_distances(left, pairs.left, right, pairs.right)
+    prediction: Prediction = {"distance": distances.astype(np.float32), "same": pairs.same, "fold": pairs.fold}
     if protocol.strangers:
         rows = stranger_pairs(people_of(pairs.faces.names), protocol.strangers, np.random.default_rng(0))
-        kept[STRANGERS] = pair_distances(left, right, *rows).astype(np.float32)
-    return kept
+        prediction[STRANGERS] = pair_distances(left, right, *rows).astype(np.float32)
+    return prediction
 
 
 def score_pairs(sample: Sample, prediction: Prediction) -> Figures:
-    """Return accuracy by folds, equal error rate, and true accepts at the rates that so many impostors can tell."""
+    """Return accuracy by folds, equal error rate, and true accepts at rates that this many impostors can resolve."""
     distance, same, fold = (prediction[name] for name in ("distance", "same", "fold"))
     curve = receiver_curve(distance, same)
     figures = {"equal error rate": equal_error_rate(curve), "pairs": float(len(distance))}
@@ -291,23 +289,23 @@ def score_pairs(sample: Sample, prediction: Prediction) -> Figures:
 
 
 def _rates(curve: ReceiverCurve, of: str) -> Figures:
-    """Return the true accepts at every rate that so many impostors can tell."""
-    told = {f"true accepts at {rate:g}{of}": true_accepts_at(curve, rate) for rate in RATES}
-    return {name: value for name, value in told.items() if value is not None}
+    """Return the true accepts at every rate that this many impostors can resolve."""
+    rates = {f"true accepts at {rate:g}{of}": true_accepts_at(curve, rate) for rate in RATES}
+    return {name: value for name, value in rates.items() if value is not None}
 
 
 def read_distances(record: Record, folder: str | Path) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """Return the distances and truths behind a record of ``evaluate_faces``, where they are still kept."""
+    """Return the distances and truths behind a record of ``evaluate_faces``, if they still exist."""
     for path in sorted(Path(folder, "faces").glob("*/records/*.json")):
         if Record.from_json(path.read_text(encoding="utf-8")) == record:
-            for kept in sorted((path.parent.parent / "predictions").glob("*.npz")):
-                with np.load(kept, allow_pickle=False) as members:
+            for prediction in sorted((path.parent.parent / "predictions").glob("*.npz")):
+                with np.load(prediction, allow_pickle=False) as members:
                     return members["distance"], members["same"]
     return None
 
 
 def verification_table(records: Iterable[Record]) -> Table:
-    """Return one row a recipe and distance; rates that no record tells have no column."""
+    """Return one row per recipe and distance; rates that no record has get no column."""
     groups = group_by_seed(records)
-    told = {score.name for group in groups for record in group.records for score in record.scores}
-    return make_table(groups, ("recipe", "distance"), {title: name for title, name in SCORES.items() if name in told})
+    names = {score.name for group in groups for record in group.records for score in record.scores}
+    return make_table(groups, ("recipe", "distance"), {title: name for title, name in SCORES.items() if name in names})

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How well concealed descriptors of patches are told apart, matched and retrieved: the tasks of HPatches, and FPR@95.
+"""Patch benchmarks of concealed descriptors: the three tasks of HPatches, and FPR@95.
 
 The same code for clear, lifted and encoded descriptors, on UBC's PhotoTour, HPatches, or patches generated from photos.
+Patches are concealed picture by picture. Point-to-subspace leaves the first patch of every comparison clear (or
+encoded, if the recipe encodes before it lifts) and conceals the second; subspace-to-subspace conceals both, each patch
+once. An encoder alone makes points, compared as points. Each picture draws its own part of the decoys, so that two
+share one as often as by chance. Files hold distances and figures, never a descriptor.
 """
 
 import re
@@ -14,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.auditing.runner import Results, predict, run_task
+from sfumato.auditing.runner import run_tasks
 from sfumato.auditing.subjects import DISTANCES, Subject, choose_decoys, choose_subjects, conceal_repeatably
 from sfumato.auditing.tables import COLOURS, SeedGroup, Table, group_by_seed, make_table, save_figure
 from sfumato.auditing.task import Figures, Prediction, Sample, Task
@@ -38,28 +42,20 @@ from sfumato.types.clear import Features
 from sfumato.types.concealed import Subspaces
 from sfumato.types.record import Record, Score, Value
 
-# ----------------------------------------------------------------
-# The patch tasks for one subject: its patches are concealed picture by picture, compared, and the results counted
-# Point-to-subspace leaves the first patch of every comparison clear (or encoded, where the recipe encodes before it
-# lifts) and conceals the second; subspace-to-subspace conceals both, each patch once. What an encoder alone makes are
-# points, compared as points. Each picture draws its own part of the decoys, so that two share one as often as chance
-# says. What is kept are distances and figures, never a descriptor.
-
-
 RECIPES = ("raw", "random-2", "sub-hybrid-2")
 VERSION, SCORE_VERSION = 1, 1
-"""Of ``PatchJudge.predict`` and ``PatchJudge.score``: raise them with every change of what they return."""
+"""Of ``PatchJudge.predict`` and ``PatchJudge.score``: raise them with every change of their results."""
 
 LISTS_SEED = 0
-"""Which pairs, queries and distractors are drawn: the same for all recipes, as HPatches' lists are."""
+"""Seed of pairs, queries and distractors: the same for all recipes, as HPatches' lists are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchProtocol:
-    """What is measured: every recipe with every distance and seed.
+    """Settings: every recipe is measured with every distance and seed.
 
     ``pairs`` true pairs and as many false ones of either kind for verification; at most ``queries`` and ``distractors``
-    for retrieval. Of ``local`` only the descriptor counts; where the points are is the data's business.
+    for retrieval. Of ``local`` only the descriptor counts; the data says where the points are.
     """
 
     recipes: tuple[str, ...] = RECIPES
@@ -110,11 +106,11 @@ class PatchJudge:
     def predict(self, sample: Sample) -> Prediction:
         """Return distances of pairs to tell apart, and the average precision of every matched pair and query."""
         described = self._patches[sample.key]
-        labels, listed = described.labels, described.pairs
+        labels, pair_list = described.labels, described.pairs
         distance = distance_between(*self._sides(described))
-        if listed is not None:
-            found = distance(listed.rows[:, 0], listed.rows[:, 1]).astype(np.float32)
-            return {"true": found[listed.same], "listed": found[~listed.same]}
+        if pair_list is not None:
+            distances = distance(pair_list.rows[:, 0], pair_list.rows[:, 1]).astype(np.float32)
+            return {"true": distances[pair_list.same], "listed": distances[~pair_list.same]}
         rng = np.random.default_rng(LISTS_SEED)
         pairs = pair_distances(distance, draw_pairs(labels, self._protocol.pairs, rng))
         queries, distractors = self._protocol.queries, self._protocol.distractors
@@ -127,8 +123,8 @@ class PatchJudge:
     def score(self, sample: Sample, prediction: Prediction) -> Figures:
         """Return the figures of one sample: FPR@95, verification, and mean average precisions."""
         means = {name: float(np.mean(prediction[name])) for name in ("matching", "retrieval") if name in prediction}
-        told = verification({name: values for name, values in prediction.items() if name not in means})
-        return {**told, **means}
+        rates = verification({name: values for name, values in prediction.items() if name not in means})
+        return {**rates, **means}
 
     def summarise(self, figures: Mapping[str, Figures]) -> list[Score]:
         """Return every figure of every sample, and its mean over the samples."""
@@ -161,9 +157,10 @@ class PatchJudge:
         starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
         for rows in np.split(order, starts[1:]):
             own = Features(np.zeros((len(rows), 4), np.float32), clear[rows], self._extractor)
-            made = conceal_repeatably(own, self.subject.recipe, self._decoys, seed=self.subject.seed or 0).subspaces
-            origin.append(made.origin)
-            basis.append(made.basis)
+            seed = self.subject.seed or 0
+            subspaces = conceal_repeatably(own, self.subject.recipe, self._decoys, seed=seed).subspaces
+            origin.append(subspaces.origin)
+            basis.append(subspaces.basis)
         back = np.argsort(order)
         return Subspaces(np.concatenate(origin)[back], np.concatenate(basis)[back])
 
@@ -197,12 +194,7 @@ def evaluate_patches(
     patches = PatchReader(source, protocol.local)
     judges = [PatchJudge(subject, source.kind, patches, protocol, decoys) for subject in subjects]
     tasks = [make_task(judge, source) for judge in judges]
-    if overwrite:
-        for task in tasks:
-            Results(folder, task).forget(task.samples)
-    for sample, task in progress([(sample, task) for sample in source.samples for task in tasks]):
-        predict(task, folder, [sample])
-    return [run_task(task, folder) for task in tasks]
+    return run_tasks(tasks, folder, progress=progress, overwrite=overwrite, by_sample=True)
 
 
 def make_task(judge: PatchJudge, source: PatchSource) -> Task:
@@ -224,16 +216,14 @@ def patch_table(records: Iterable[Record]) -> Table:
     """Return the mean of every task, and the figures by level or subset."""
     groups = group_by_seed(records)
     names = dict.fromkeys(score.name for group in groups for record in group.records for score in record.scores)
-    found = [name.split(", ", 1)[1] for name in names if name.startswith("fpr95, ")]
-    samples = sorted(found, key=lambda key: (LEVELS.index(key) if key in LEVELS else len(LEVELS), key))
+    keys = [name.split(", ", 1)[1] for name in names if name.startswith("fpr95, ")]
+    samples = sorted(keys, key=lambda key: (LEVELS.index(key) if key in LEVELS else len(LEVELS), key))
     scores = {title: name for title, name in TASKS.items() if name in names}
     scores |= {f"{t} {key}": f"{name}, {key}" for t, name in list(scores.items()) for key in samples}
     return make_table(groups, ("descriptor", "recipe", "distance"), scores)
 
 
-# ----------------------------------------------------------------
-# Bars of the patch tasks: a panel a task, a cluster a level or subset, a bar a recipe and distance
-# Knows records; bars are told apart by colour and hatching.
+# --- bars: one panel per task, one cluster per level or subset, one bar per recipe and distance
 
 
 HATCHES = ("", "//", "..", "xx", "--", "\\\\", "++", "oo")
@@ -249,7 +239,7 @@ def draw_bars(records: Iterable[Record], stem: str | Path, title: str = "") -> t
 
     groups = [group for group in group_by_seed(records) if group.values("fpr95")]
     if not groups:
-        raise InputError("figure: no record tells how patches are told apart")
+        raise InputError("figure: no record has figures of patches")
     tasks = {title: name for title, name in TASKS.items() if any(group.values(name) for group in groups)}
     samples = _samples(groups)
     with mpl.rc_context({"svg.hashsalt": "sfumato", "font.size": 9}):
@@ -279,11 +269,11 @@ def _draw(axes: Any, group: SeedGroup, scores: list[str], number: int, count: in
     """Draw the bars of one recipe and distance, beside those of the others."""
     width = 0.8 / count
     values = [group.values(name) for name in scores]
-    heights = [sum(some) / len(some) if some else 0.0 for some in values]
+    heights = [fmean(seeds) if seeds else 0.0 for seeds in values]
     places = [place - 0.4 + width * (number + 0.5) for place in range(len(scores))]
     recipe, distance = group.params.get("recipe"), group.params.get("distance")
     look = {"color": COLOURS[number % len(COLOURS)], "hatch": HATCHES[number % len(HATCHES)], "edgecolor": "#ffffff"}
     axes.bar(places, heights, width, label=f"{re.sub('@[0-9a-f]+', '', str(recipe))} {distance}", linewidth=0.4, **look)
-    for place, some in zip(places, values, strict=True):
-        if len(some) > 1:
-            axes.plot([place, place], [min(some), max(some)], color="#444444", linewidth=1)
+    for place, seeds in zip(places, values, strict=True):
+        if len(seeds) > 1:
+            axes.plot([place, place], [min(seeds), max(seeds)], color="#444444", linewidth=1)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How well patches are told apart, matched and retrieved: the three tasks of HPatches.
+"""Tasks of HPatches: verification, matching and retrieval of patches.
 
-Every task gets a function that returns the distances of listed pairs of rows, and never asks what is compared: clear,
-lifted or encoded descriptors. No matrix of all distances is held. Knows labels and numbers only.
+Every task gets a function that returns the distances of pairs of rows, so that clear, lifted and encoded descriptors
+are treated alike. No matrix of all distances is made.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,8 +37,8 @@ def distance_between(first: Subspaces | ArrayLike, second: Subspaces | ArrayLike
     def distances(i: Rows, j: Rows) -> NDArray[np.float64]:
         result = np.empty(len(i))
         for start in range(0, len(i), PAIRS_AT_ONCE):
-            some = slice(start, start + PAIRS_AT_ONCE)
-            result[some] = np.sqrt(exact(np.asarray(i[some], np.int64), np.asarray(j[some], np.int64)))
+            block = slice(start, start + PAIRS_AT_ONCE)
+            result[block] = np.sqrt(exact(np.asarray(i[block], np.int64), np.asarray(j[block], np.int64)))
         return result
 
     return distances
@@ -59,7 +59,7 @@ SKEW = 5
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Labels:
-    """What is known of P patches: ``points``, ``groups`` and ``views`` (P,), as in PatchSet."""
+    """Labels of P patches: ``points``, ``groups`` and ``views`` (P,), as in PatchSet."""
 
     points: NDArray[np.int64]
     groups: NDArray[np.int32]
@@ -113,7 +113,7 @@ def draw_pairs(labels: Labels, count: int, rng: np.random.Generator) -> PatchPai
 def pair_distances(distance: Distance, pairs: PatchPairRows) -> dict[str, NDArray[np.float64]]:
     """Return the distances (N,) of true pairs and of the false ones of either kind, by name."""
     rows = {"true": pairs.true, "same group": pairs.same_group, "other group": pairs.other_group}
-    return {name: distance(some[:, 0], some[:, 1]) for name, some in rows.items() if len(some)}
+    return {name: distance(pair[:, 0], pair[:, 1]) for name, pair in rows.items() if len(pair)}
 
 
 def verification(found: Mapping[str, NDArray[np.floating[Any]]]) -> dict[str, float]:

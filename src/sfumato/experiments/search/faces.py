@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.auditing.runner import run_tasks
 from sfumato.auditing.tables import PlotFrame, PlotLine, PlotPanel, Table, draw_lines, group_by_seed, make_table
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
 from sfumato.errors import FileError, InputError
-from sfumato.experiments.search.methods import LINEAR, Method, choose_methods, run_by_sample
+from sfumato.experiments.search.methods import LINEAR, Method, choose_methods
 from sfumato.images.read import list_images, read_image, to_grey
 from sfumato.search.index import Index
 from sfumato.types.concealed import Subspaces
@@ -265,7 +266,7 @@ def evaluate_face_search(
         for count in ((None,) if method.is_exact else protocol.candidates)
     ]
     tasks = [searcher.task(samples) for searcher in searchers]
-    return run_by_sample(tasks, folder, progress=progress, overwrite=overwrite)
+    return run_tasks(tasks, folder, progress=progress, overwrite=overwrite, by_sample=True)
 
 
 def face_search_table(records: Iterable[Record]) -> Table:

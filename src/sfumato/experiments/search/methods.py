@@ -2,21 +2,18 @@
 """Search methods that are compared with each other: those of the papers, and ours, by name."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.auditing.runner import Results, predict, run_task
-from sfumato.auditing.task import Task
 from sfumato.errors import InputError, suggest
 from sfumato.search.grassmann.index import GrassmannParams
 from sfumato.search.index import Index
 from sfumato.search.projector.index import ProjectorParams
-from sfumato.types.record import Record, Value
+from sfumato.types.record import Value
 
 SHARES = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 """Efforts of kinds whose effort is a share of the entries."""
@@ -104,23 +101,3 @@ def choose_methods(names: Iterable[str], known: Mapping[str, Method]) -> list[Me
     if not unique:
         raise InputError(f"name at least one method of {', '.join(known)}")
     return [known[name] for name in unique]
-
-
-def run_by_sample(
-    tasks: Sequence[Task],
-    folder: str | Path,
-    *,
-    progress: Callable[[Sequence[Any]], Iterable[Any]] = iter,
-    overwrite: bool = False,
-) -> list[Record]:
-    """Run tasks of the same number of samples, sample by sample, so that what a sample needs is read once.
-
-    What was measured before is not measured again, unless ``overwrite`` forgets it.
-    """
-    if overwrite:
-        for task in tasks:
-            Results(folder, task).forget(task.samples)
-    steps = [(number, task) for number in range(len(tasks[0].samples)) for task in tasks] if tasks else []
-    for number, task in progress(steps):
-        predict(task, folder, [task.samples[number]])
-    return [run_task(task, folder) for task in tasks]

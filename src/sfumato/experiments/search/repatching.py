@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.auditing.runner import Results
+from sfumato.auditing.runner import Results, run_tasks
 from sfumato.auditing.tables import PlotFrame, PlotLine, PlotPanel, Table, draw_lines, group_by_seed, make_table
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
 from sfumato.errors import ImageError, InputError
 from sfumato.experiments.frontier.sheets import Column, draw_sheet
-from sfumato.experiments.search.methods import LINEAR, Method, choose_methods, run_by_sample
+from sfumato.experiments.search.methods import LINEAR, Method, choose_methods
 from sfumato.images.read import list_images, read_image, to_grey
 from sfumato.inversion.metrics import picture_scores
 from sfumato.search.index import Index, SearchStats
@@ -254,7 +254,7 @@ def evaluate_repatch(
 ) -> list[Record]:
     """Make every photo again by every method; return a record for each, also kept below ``folder``."""
     tasks = [repatcher.task() for repatcher in repatchers]
-    return run_by_sample(tasks, folder, progress=progress, overwrite=overwrite)
+    return run_tasks(tasks, folder, progress=progress, overwrite=overwrite, by_sample=True)
 
 
 def repatching_table(records: Iterable[Record]) -> Table:
