@@ -182,8 +182,8 @@ def select_commands(arguments: Sequence[str]) -> tuple[Command, ...]:
     return COMMANDS
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_set: bool) -> None:
+    if is_set:
         print(f"sfumato {__version__}")
         raise typer.Exit
 

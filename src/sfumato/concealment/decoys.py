@@ -47,8 +47,8 @@ class Decoys:
             raise DecoyError(f"decoys: need at least one entry of one dimension, got {descriptors.shape}")
         if isinstance(self.parts, bool) or not isinstance(self.parts, int) or self.parts < 1:
             raise DecoyError(f"decoys: parts must be a positive integer, got {self.parts!r:.80}")
-        given = np.arange(count) if self.permutation is None else self.permutation
-        permutation = frozen_array(given, "permutation", (count,), np.int32)
+        order = np.arange(count) if self.permutation is None else self.permutation
+        permutation = frozen_array(order, "permutation", (count,), np.int32)
         if not np.array_equal(np.sort(permutation), np.arange(count)):
             raise DecoyError(f"permutation: every number from 0 to {count - 1} must stand in it once")
         object.__setattr__(self, "made", Extractor("decoys", self.made).settings)  # the same rules, the same copy

@@ -101,8 +101,8 @@ def as_descriptors(rows: NDArray[np.float64], like: Decoys, ties: NDArray[np.int
         flat = _histograms(flat, ties, rooted=kind == "rootsift")
     elif norm is not None:
         flat = flat * (norm / np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), 1e-12))
-    found: Floats = flat.astype(np.float32)
-    return found
+    descriptors: Floats = flat.astype(np.float32)
+    return descriptors
 
 
 def _histograms(rows: NDArray[np.float64], ties: NDArray[np.int64], *, rooted: bool) -> NDArray[np.floating]:

@@ -95,9 +95,9 @@ def seal_link(link: Link, recipe: Recipe, key: bytes | None, width: int) -> tupl
         if _name(_seed(candidate, width, bits, bandwidth)).startswith(link.checksum):
             seal = make_seal(candidate, width, bits, bandwidth)
             return seal, replace(link, variant=f"{without_key_name(link).variant}@{seal.checksum[:CHECKSUM_DIGITS]}")
-    given = fingerprint(recipe, checked_key(recipe, key), width)
+    name = fingerprint(recipe, checked_key(recipe, key), width)
     raise RecipeError(
-        f"recipe {recipe} was made with another device key than the given one, whose fingerprint is {given}, or for "
+        f"recipe {recipe} was made with another device key than the given one, whose fingerprint is {name}, or for "
         f"descriptors of other than {width} numbers: give the key it was made with, or leave out what follows the @"
     )
 

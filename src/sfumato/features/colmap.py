@@ -63,12 +63,12 @@ def features_in_colmap(
 
 
 def _read_image(database: sqlite3.Connection, name: str, extractor: str | None) -> Features:
-    found = database.execute(
+    row = database.execute(
         "SELECT image_id, width, height FROM images LEFT JOIN cameras USING (camera_id) WHERE name = ?", (name,)
     ).fetchone()
-    if found is None:
+    if row is None:
         raise SourceError("there is no such image")
-    image_id, width, height = found
+    image_id, width, height = row
     points = _table(database, "keypoints", image_id)
     rows = _table(database, "descriptors", image_id)
     keypoints = _keypoints(np.empty((0, 2), np.float32) if points is None else _matrix(points, np.float32))
@@ -88,8 +88,8 @@ def _table(database: sqlite3.Connection, table: str, image_id: int) -> tuple[Any
     columns = _columns(database, table)
     kind = "type" if "type" in columns else "0"
     query = f"SELECT {kind}, rows, cols, data FROM {table} WHERE image_id = ?"
-    found: tuple[Any, ...] | None = database.execute(query, (image_id,)).fetchone()
-    return found
+    entry: tuple[Any, ...] | None = database.execute(query, (image_id,)).fetchone()
+    return entry
 
 
 def _matrix(entry: tuple[Any, ...], dtype: type[np.generic]) -> NDArray[Any]:
@@ -98,9 +98,9 @@ def _matrix(entry: tuple[Any, ...], dtype: type[np.generic]) -> NDArray[Any]:
     data = b"" if data is None else data
     if not (isinstance(rows, int) and isinstance(cols, int) and isinstance(data, bytes) and rows >= 0 and cols > 0):
         raise SourceError("a matrix is not stored as COLMAP stores it")
-    wanted = rows * cols * np.dtype(dtype).itemsize
-    if len(data) != wanted:
-        raise SourceError(f"a matrix of {rows} x {cols} needs {wanted} bytes, there are {len(data)}")
+    expected = rows * cols * np.dtype(dtype).itemsize
+    if len(data) != expected:
+        raise SourceError(f"a matrix of {rows} x {cols} needs {expected} bytes, there are {len(data)}")
     return np.frombuffer(data, dtype).reshape(rows, cols)
 
 

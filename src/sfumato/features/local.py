@@ -74,7 +74,7 @@ class LocalParams:
         }
         for name, known in words.items():
             word = getattr(self, name)
-            if not any(word is one or (isinstance(word, str) and word == one) for one in known):
+            if not any(word is choice or (isinstance(word, str) and word == choice) for choice in known):
                 hint = suggest(str(word), map(str, known))
                 problems.append(f"{name} must be one of {', '.join(map(str, known))}, got {word!r:.80}{hint}")
         problems += self._settle_weights()

@@ -28,19 +28,19 @@ def frozen_array(
     """
     expected = "(" + ", ".join("any" if length is None else str(length) for length in shape) + ")"
     try:
-        given = np.asarray(value)
+        array = np.asarray(value)
     except (TypeError, ValueError) as cause:
         raise InputError(f"{name}: expected numbers of shape {expected}, got rows of different lengths") from cause
-    if given.dtype.kind not in "fiub":
-        raise InputError(f"{name}: expected numbers of shape {expected}, got dtype {given.dtype}")
-    if given.ndim != len(shape) or any(w is not None and w != g for w, g in zip(shape, given.shape, strict=True)):
-        raise InputError(f"{name}: expected shape {expected}, got {given.shape}")
-    if np.dtype(dtype).kind in "iu" and given.size:
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{name}: expected numbers of shape {expected}, got dtype {array.dtype}")
+    if array.ndim != len(shape) or any(w is not None and w != g for w, g in zip(shape, array.shape, strict=True)):
+        raise InputError(f"{name}: expected shape {expected}, got {array.shape}")
+    if np.dtype(dtype).kind in "iu" and array.size:
         limits = np.iinfo(dtype)  # type: ignore[type-var]
-        if given.dtype.kind not in "iu" or given.min() < limits.min or given.max() > limits.max:
-            raise InputError(f"{name}: expected integers from {limits.min} to {limits.max}, got dtype {given.dtype}")
+        if array.dtype.kind not in "iu" or array.min() < limits.min or array.max() > limits.max:
+            raise InputError(f"{name}: expected integers from {limits.min} to {limits.max}, got dtype {array.dtype}")
     with np.errstate(over="ignore", invalid="ignore"):
-        result = np.ascontiguousarray(given, dtype=dtype)
+        result = np.ascontiguousarray(array, dtype=dtype)
     if result.dtype.kind == "f":
         finite = np.isfinite(result)
         if not finite.all():
@@ -49,7 +49,7 @@ def frozen_array(
                 f"{name}: {rows.size} of {len(result) if result.ndim else 1} rows are not finite "
                 f"in {result.dtype} (NaN, infinite or too large), the first is row {rows[0]}"
             )
-    if np.may_share_memory(result, given) and not _is_frozen(given):
+    if np.may_share_memory(result, array) and not _is_frozen(array):
         result = result.copy()
     result.setflags(write=False)
     return result

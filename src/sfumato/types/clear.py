@@ -31,15 +31,15 @@ class Image:
     name: str = ""
 
     def __post_init__(self) -> None:
-        given = np.asarray(self.pixels)
-        if given.dtype != np.uint8 or given.ndim not in (2, 3) or (given.ndim == 3 and given.shape[2] != 3):
+        pixels = np.asarray(self.pixels)
+        if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] != 3):
             raise InputError(
                 f"pixels of {self.name or 'an image'}: expected uint8 (H, W) or (H, W, 3), "
-                f"got {given.dtype} {given.shape}"
+                f"got {pixels.dtype} {pixels.shape}"
             )
-        if given.size == 0:
-            raise InputError(f"{self.name or 'an image'} has no pixels: shape {given.shape}")
-        object.__setattr__(self, "pixels", frozen_array(given, "pixels", given.shape, np.uint8))
+        if pixels.size == 0:
+            raise InputError(f"{self.name or 'an image'} has no pixels: shape {pixels.shape}")
+        object.__setattr__(self, "pixels", frozen_array(pixels, "pixels", pixels.shape, np.uint8))
 
     @property
     def size(self) -> tuple[int, int]:
@@ -136,13 +136,13 @@ class Embeddings:
 
 def unit_rows(values: ArrayLike) -> NDArray[np.float32]:
     """Return rows (N, n) scaled to unit norm; raise InputError for a row without a direction."""
-    given = frozen_array(values, "embeddings", (None, None), np.float64)
-    lengths = np.linalg.norm(given, axis=1)
+    array = frozen_array(values, "embeddings", (None, None), np.float64)
+    lengths = np.linalg.norm(array, axis=1)
     short = np.flatnonzero(~(lengths > SHORTEST) | ~np.isfinite(lengths))
     if short.size:
         raise InputError(f"embeddings: {short.size} rows have no direction, the first is row {short[0]}")
     scale = np.where(np.abs(lengths - 1) <= UNIT, 1.0, lengths)
-    rows: NDArray[np.float32] = (given / scale[:, None]).astype(np.float32)
+    rows: NDArray[np.float32] = (array / scale[:, None]).astype(np.float32)
     return rows
 
 

@@ -102,9 +102,9 @@ class Landmarks:
     def __post_init__(self) -> None:
         positions = frozen_array(self.positions, "positions", (None, 3), np.float64)
         observations = frozen_array(self.observations, "observations", (None, 3), np.int64)
-        given: Any = self.images
-        images = tuple(given)
-        if isinstance(given, str) or not all(isinstance(name, str) for name in images):
+        names: Any = self.images
+        images = tuple(names)
+        if isinstance(names, str) or not all(isinstance(name, str) for name in images):
             raise InputError("images: expected a list of names")
         limits = np.array([len(positions), len(images), 2**31])
         if observations.size and (observations.min() < 0 or (observations >= limits).any()):
