@@ -109,9 +109,9 @@ def test_features_it_was_not_made_for_are_refused(trained: Path, tmp_path: Path)
     decoder = load_decoder(trained)
     with pytest.raises(InputError, match="dimension 2"):
         recover_decoder(hidden(positive_rows(3, 0), "random-4"), Knowledge(decoder=decoder))
-    with pytest.raises(InputError, match="needs a decoder"):
+    with pytest.raises(InputError, match="a decoder"):
         recover_decoder(hidden(positive_rows(3, 0), "random-2"), Knowledge())
-    with pytest.raises(FileError, match="no such file"):
+    with pytest.raises(FileError, match="no such"):
         load_decoder(tmp_path / "gone.safetensors")
     decoder.facts["extractor"] = "sift"
     with pytest.raises(InputError, match="sift"):
@@ -146,5 +146,5 @@ def test_a_decoder_of_another_encoder_is_refused(sift, encoder):
     assert len(run_attack(ATTACKS["decoder"], hidden, Knowledge(decoder=own))) == len(sift)
     for recipe in ("ninja:x@0123456789ab", "raw"):
         other = Decoder(layout, arrays, {"recipe": recipe, "extractor": "sift"})
-        with pytest.raises(InputError, match=f"trained for {recipe}, the features were made by ninja:made@"):
+        with pytest.raises(InputError, match=recipe):
             run_attack(ATTACKS["decoder"], hidden, Knowledge(decoder=other))

@@ -106,7 +106,7 @@ def test_a_damaged_image_is_named(archive):
 def test_names_are_checked_and_needs_told(archive):
     with pytest.raises(InputError, match="'vertex'"):
         choose_attacks(["vertexx"])
-    with pytest.raises(InputError, match="at least one"):
+    with pytest.raises(InputError, match="at least"):
         choose_attacks([])
     with pytest.raises(InputError, match="decoy"):
         attack_archive(archive, ["decoys"], Materials())
@@ -130,7 +130,7 @@ def test_encoded_features_are_attacked_with_their_encoder(clear, decoys, encoder
     assert "not by the known encoder" in left_out["0.jpg"]
     with pytest.raises(InputError, match="vertex"):
         attack_archive(archive, ["vertex"], Materials())
-    with pytest.raises(InputError, match="public and clear"):
+    with pytest.raises(InputError, match="clear"):
         archive_curves(archive, Materials())
     plain = {name: conceal(features, "random-2") for name, features in clear.items()}
     assert set(archive_curves(plain, Materials(general=Knowledge(public=general.public), clear=clear))) == {"oracle"}

@@ -37,7 +37,7 @@ def test_rootsift_is_turned_back(sift, rootsift):
 
 
 def test_what_does_not_fit_is_refused(sift, gaussian, inverter):
-    with pytest.raises(InputError, match="size of the image"):
+    with pytest.raises(InputError, match="the image"):
         paint_recovery(inverter, conceal(gaussian, "random-2"), Recovery(gaussian.descriptors, np.ones(60)))
     other = sfumato.Features(sift.keypoints, sift.descriptors, sfumato.Extractor("hardnet"), sift.image_size)
     with pytest.raises(InputError, match="sift"):
@@ -49,5 +49,5 @@ def test_no_name_leads_out_of_the_folder(tmp_path):
     assert path.parent == tmp_path / "out"
     assert read_image(path).size == (7, 5)
     assert len(list(path.parent.iterdir())) == 1
-    with pytest.raises(FileError, match="cannot be written"):
+    with pytest.raises(FileError, match="written"):
         save_picture(path, "a", "vertex", np.zeros((2, 2, 3), np.float32))

@@ -122,7 +122,7 @@ def test_the_attacker_always_has_public_descriptors(tmp_path):
 
 
 def test_what_is_wrong_is_told_before_anything_is_measured(small_photos, tmp_path):
-    with pytest.raises(RecipeError, match="did you mean"):
+    with pytest.raises(RecipeError, match="you mean"):
         run_audit(small_photos, tmp_path, AuditProtocol(recipes=("sub-hybird-2",)))
     with pytest.raises(InputError, match="audit"):
         run_audit(small_photos, tmp_path, AuditProtocol(recipes=()))

@@ -204,7 +204,7 @@ class DeadExecutor(Executor):
 
 
 def test_a_dead_worker_is_told_and_the_rest_kept(counting, tmp_path):
-    with pytest.raises(WorkerError, match="run it again"):
+    with pytest.raises(WorkerError, match="it again"):
         run_task(counting.task(), tmp_path, executor=DeadExecutor())
     counting.calls()
     assert run_task(counting.task(), tmp_path).scores[0].value == MEAN

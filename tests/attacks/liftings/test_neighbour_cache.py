@@ -79,7 +79,7 @@ def test_what_may_change_is_not_kept(public, searches):
 
 
 def test_what_can_not_be_searched_is_told(public):
-    with pytest.raises(InputError, match="no public descriptors"):
+    with pytest.raises(InputError, match="public descriptors"):
         cached_nearest(make(1), public[:0], 1)
     with pytest.raises(InputError, match="different spaces"):
         cached_nearest(make(1, n=8), public, 1)

@@ -224,7 +224,7 @@ def test_public_descriptors_are_encoded_once(encoder, others):
     known = Knowledge(public=others, encoder=counted)
     assert encode_public(known) is encode_public(Knowledge(public=known.public, encoder=counted))
     assert calls == [len(others)]
-    with pytest.raises(InputError, match="needs the encoder"):
+    with pytest.raises(InputError, match="the encoder"):
         encode_public(Knowledge(public=others))
 
 
@@ -234,5 +234,5 @@ def test_a_database_of_another_dimension_is_refused(sift, make_encoder, others):
     own = resolve(hidden.recipe)
     assert attack("nearest", hidden, others, sift.descriptors, own).descriptors.shape == (150, 128)
     for name in ("nearest-base", "oracle-base", "oracle-encoded"):
-        with pytest.raises(InputError, match=f"as many numbers.*leave out.*{name}"):
+        with pytest.raises(InputError, match=name):
             attack(name, hidden, others, sift.descriptors, own)

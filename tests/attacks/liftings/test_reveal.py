@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.attacks.companions import companions_from_matches
 from sfumato.attacks.knowledge import Companions, Knowledge
 from sfumato.attacks.liftings.releases import meet, recover_reveal
-from sfumato.attacks.run import recovery_distances
+from sfumato.attacks.run import companions_from_matches, recovery_distances
 from sfumato.errors import EvaluationOnlyWarning
 from sfumato.images.samples import sample_image
 from sfumato.subspace.reference import closest_points

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.attacks.companions import companions_from_model
 from sfumato.attacks.knowledge import Knowledge
 from sfumato.attacks.liftings.releases import OUTSIDE, recover_tracks, scene_points
-from sfumato.attacks.run import recovery_distances
+from sfumato.attacks.run import companions_from_model, recovery_distances
 from sfumato.errors import EvaluationOnlyWarning
 from sfumato.experiments.data.room import make_room
 from sfumato.geometry.mappers import MapParams

@@ -11,7 +11,7 @@ from sfumato.errors import InputError
 from sfumato.experiments.data.folders import read_homography_folder
 from sfumato.experiments.frontier import run
 from sfumato.experiments.frontier.points import locate
-from sfumato.experiments.frontier.run import FrontierJob, distinct, few_codes, measure_frontier
+from sfumato.experiments.frontier.run import FrontierJob, distinct, measure_frontier, missing_codes
 from sfumato.features.local import LocalParams
 from sfumato.types.recipe import Recipe
 from sfumato.types.record import ENOUGH_CODES, Record, Score
@@ -82,8 +82,8 @@ def test_a_seal_that_was_attacked_with_few_codes_lacks_an_attacker():
         return Record("leakage", (Score("features", features, "per image", 20),), {"attack": attack})
 
     sealed = Recipe.of("sealed-512@0123456789ab")
-    (told,) = few_codes(sealed, [attacked(5.0), attacked(9000.0, "known-pairs")])
+    (told,) = missing_codes(sealed, [attacked(5.0), attacked(9000.0, "known-pairs")])
     assert told.endswith("these photos have 100")
-    assert few_codes(sealed, [])
-    assert not few_codes(sealed, [attacked(ENOUGH_CODES / 20)])
-    assert not few_codes(Recipe.of("sub-hybrid-2"), [])
+    assert missing_codes(sealed, [])
+    assert not missing_codes(sealed, [attacked(ENOUGH_CODES / 20)])
+    assert not missing_codes(Recipe.of("sub-hybrid-2"), [])
