@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Inner products of codes, row by row and eight at once, are exact."""
+
 import numpy as np
 import pytest
 from numba import njit

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Codes of entries and queries: projection, rounding, layout."""
+
 import numpy as np
 import pytest
 

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Searches of the kind inverted: recall, work, memory, adding, saving, limits."""
+
 import numpy as np
 import pytest
 

@@ -66,8 +66,7 @@ def scan_lists(
     """
     load_kernels()
     from sfumato.search.inverted.kernels import scan
-    from sfumato.search.inverted.point_kernels import scan_points
-    from sfumato.search.inverted.vote_kernels import scan_voted
+    from sfumato.search.inverted.scan_kernels import scan_points, scan_voted
 
     alive = read_only(alive)
     stacked, scales, norms = encode_queries(heads)

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled scan for points: coarse codes of all entries in the probed lists, fine codes of the best of them.
+"""Compiled scans of inverted lists: for points all entries of few lists, for subspaces the entries with most votes.
 
-A coarse code of a plane is one cache line, half the memory and half the products of a fine one. Planes, the usual
-entries, are bounded eight at a time.
+Coarse codes of the entries come first, fine codes of the best of them second: a coarse code of a plane is one cache
+line, half the memory and half the products of a fine one. Planes, the usual entries, are bounded eight at a time.
+
+Every cell that a subspace probes votes for the entries in its list. Two subspaces through neighbouring points share
+many cells; others share few. A vote costs one byte in a table that stays in the cache, a bound costs a code from
+memory: many cells vote, and only entries with many votes are bounded.
 """
 
 from typing import Any
@@ -11,10 +15,11 @@ import numpy as np
 from numba import njit
 
 from sfumato.search.inverted.byte_products import COARSE_STEPS, FINE_STEPS, byte_dot, group_dots
-from sfumato.search.inverted.kernels import AHEAD, LEAST_PIVOT, sift_down
-from sfumato.subspace.kernels.simd import fetch
+from sfumato.search.inverted.codes import HEAD, MOST_DIRECTIONS
+from sfumato.search.inverted.kernels import AHEAD, LEAST_PIVOT, low_subspace, sift_down
+from sfumato.subspace.kernels.simd import SCAN_WIDTH, at_most, fetch, lowest_bit
 
-SAMPLE = 1024
+BOUND_SAMPLE = 1024
 """About this many bounds are sorted to find the cut between low and high ones."""
 
 POINT, PLANE = (), (1, 1)
@@ -22,6 +27,14 @@ POINT, PLANE = (), (1, 1)
 
 BLOCK = 64
 """This many entries are bounded at once, while the next are fetched."""
+
+VOTE_SAMPLE = 8192
+"""The votes of about this many entries give the number of votes that counts as many."""
+
+MOST_VOTES = 255
+
+
+# --- bounds of planes, and scans for points
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -114,7 +127,7 @@ def take_lowest(lows: Any, rows: Any, count: Any, keep: Any) -> Any:
     """
     if count <= keep:
         return count
-    step = max(1, count // SAMPLE)
+    step = max(1, count // BOUND_SAMPLE)
     sample = lows[:count:step].copy()
     sample.sort()
     cut = sample[min(len(sample) - 1, keep // step)]
@@ -183,3 +196,98 @@ def bound_entries(codes: Any, m: Any, queries: Any, i: Any, rows: Any, steps: An
             fetch(data, np.int64(rows[np.uintp(place + AHEAD)]) * stride)
         at = np.int64(rows[np.uintp(place)]) * stride
         near[np.uintp(place)] = low_point(data, at, meta, m, query, i * 16 * len(steps), scales[i, 0], steps)
+
+
+# --- votes, and scans for subspaces
+
+
+@njit(nogil=True, cache=True)
+def count_votes(offsets: Any, members: Any, cells: Any, weights: Any, votes: Any) -> Any:
+    """Add the weight of each cell (P,) to the votes of the entries in its list; return how many were cast."""
+    cast = np.int64(0)
+    for p in range(len(cells)):
+        first, stop, weight = np.uintp(offsets[cells[p]]), np.uintp(offsets[cells[p] + 1]), weights[p]
+        for at in range(first, stop):
+            votes[np.uintp(members[at])] += weight
+        cast += np.int64(stop) - np.int64(first)
+    return cast
+
+
+@njit(nogil=True, cache=True)
+def least_votes(votes: Any, count: Any, keep: Any) -> Any:
+    """Return how many votes an entry must have, so that about ``keep`` of ``count`` have them: at least 1."""
+    step = max(1, count // VOTE_SAMPLE)
+    having = np.zeros(MOST_VOTES + 1, np.int64)
+    for row in range(0, count, step):
+        having[votes[row]] += step
+    least, above = MOST_VOTES, 0
+    while least > 1:
+        above += having[least]
+        if above > keep:
+            return least if above == having[least] else least + 1  # the best are taken even if they are too many
+        least -= 1
+    return 1
+
+
+@njit(nogil=True, cache=True)
+def rows_with_votes(votes: Any, count: Any, least: Any, rows: Any) -> Any:
+    """Fill ``rows`` with those that have at least ``least`` votes, ascending, and return how many."""
+    cuts = np.full(SCAN_WIDTH, np.uint8(least - 1), np.uint8)
+    listed = 0
+    for first in range(0, count, SCAN_WIDTH):
+        mask = ~at_most(votes, first, cuts)
+        while mask:
+            rows[np.uintp(listed)] = first + lowest_bit(mask)
+            listed += 1
+            mask &= mask - np.uint64(1)
+    return listed
+
+
+@njit(nogil=True, cache=True)
+def scan_voted(
+    part: Any, alive: Any, fine: Any, coarse: Any, m0: Any, probes: Any, weights: Any, share: Any, room: Any,
+    keep: Any, lows: Any, rows: Any,
+) -> Any:  # fmt: skip
+    """Fill ``lows`` and ``rows`` (Q, R) like ``scan_points``, for subspaces that the probed cells vote for.
+
+    ``fine`` and ``coarse``: rows (Q, m0 + 1, width) int16 flat and scales (Q, 2). ``weights`` (P,) uint8, 255 in all at
+    most; ``share``: bounds per vote cast. ``room``: votes (N + 64,) uint8, all 0, and 0 again
+    afterwards, rows (N,) int32 and bounds (N,) float32. ``keep``: about how many planes the coarse codes pass on.
+    """
+    offsets, members, coarse_codes, fine_codes, m = part
+    votes, candidates, near = room
+    total, bounded = len(candidates), 0
+    for i in range(len(probes)):
+        cast = count_votes(offsets, members, probes[i], weights, votes)
+        candidate_count = rows_with_votes(votes, total, least_votes(votes, total, np.int64(share * cast)), candidates)
+        votes[:] = 0
+        bounded += candidate_count
+        if m0 == 2 and m == 2:
+            if candidate_count > keep:
+                bound_planes(coarse_codes, coarse, i, PLANE, candidates[:candidate_count], COARSE_STEPS, near)
+                candidate_count = take_lowest(near, candidates, candidate_count, keep)
+            bound_planes(fine_codes, fine, i, PLANE, candidates[:candidate_count], FINE_STEPS, near)
+        else:
+            bound_subspaces(fine_codes, m, fine, m0, i, candidates[:candidate_count], near)
+        for place in range(candidate_count):
+            if near[place] < lows[i, 0] and alive[candidates[place]]:
+                sift_down(lows[i], rows[i], 0, rows.shape[1], near[place], candidates[place])
+    return bounded
+
+
+@njit(nogil=True, cache=True)
+def bound_subspaces(codes: Any, m: Any, fine: Any, m0: Any, i: Any, rows: Any, near: Any) -> None:
+    """Fill ``near`` with the bounds of the entries ``rows`` of any dimension to query i, by their fine codes."""
+    data, meta, stride = codes
+    query, scales = fine
+    work = np.empty((m + 1, MOST_DIRECTIONS + 1 + m), np.float32)
+    for place in range(len(rows)):
+        if place + AHEAD < len(rows):
+            later = np.int64(rows[np.uintp(place + AHEAD)]) * stride
+            fetch(data, later)
+            fetch(data, later + 64)
+        at = np.int64(rows[np.uintp(place)]) * stride
+        query_at = i * (m0 + 1) * HEAD
+        near[np.uintp(place)] = low_subspace(
+            data, at + 12, meta, at >> 2, m, query, query_at, scales, i, m0, work
+        )  # fmt: skip
