@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 
 from sfumato.codebooks import codebook_of
-from sfumato.concealment.decoy_file import load_decoys
-from sfumato.concealment.decoys import as_rootsift
+from sfumato.concealment.decoys import as_rootsift, load_decoys
 from sfumato.matching.codebook import SIZE, save_codebook
 
 FOLDER = Path(__file__).resolve().parent.parent / "src" / "sfumato" / "matching" / "data"

@@ -47,7 +47,7 @@ _HOMES = {
     "invert": "inversion.load",
     "key_for_place": "concealment.keys",
     "load": "store.archive",
-    "load_decoys": "concealment.decoy_file",
+    "load_decoys": "concealment.decoys",
     "load_encoder": "concealment.encoder",
     "localize": "geometry.queries",
     "match": "matching.mutual",
@@ -58,7 +58,7 @@ _HOMES = {
     "renew": "faces.enrollment",
     "revoke": "faces.enrollment",
     "save": "store.writer",
-    "save_decoys": "concealment.decoy_file",
+    "save_decoys": "concealment.decoys",
     "squared_distances": "subspace.reference",
     "verify": "faces.probe",
 }

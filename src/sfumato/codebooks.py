@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.concealment.decoy_file import bundled_decoys, load_decoys
-from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.decoys import Decoys, bundled_decoys, load_decoys
 from sfumato.concealment.encoder import load_encoder
 from sfumato.concealment.resolve import encode_decoys, find_encoders
 from sfumato.errors import ArchiveError, DecoyError, InputError

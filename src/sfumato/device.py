@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
-from sfumato.concealment.decoy_file import as_decoys, bundled_decoys
-from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.decoys import Decoys, as_decoys, bundled_decoys
 from sfumato.concealment.keys import device_key, device_key_path, key_for_place, sealing_key
 from sfumato.concealment.lifting import conceal_features, resolve_for
 from sfumato.concealment.resolve import ResolvedRecipe, before_seal, resolve_ahead

@@ -9,7 +9,7 @@ from sfumato.auditing.attack_task import KNOWN_PAIRS, AttackData, AttackTask, de
 from sfumato.auditing.subjects import ClearFeatures, Subject, settled
 from sfumato.auditing.task import Sample
 from sfumato.auditing.toolbox import Tools
-from sfumato.concealment.decoy_file import load_decoys
+from sfumato.concealment.decoys import load_decoys
 from sfumato.features.local import LocalParams, extract, extractor_of
 from sfumato.types.recipe import Recipe
 

@@ -14,8 +14,7 @@ from sfumato.auditing import leakage
 from sfumato.auditing.leakage import LeakageJob, LeakageProtocol, count_workers, evaluate_leakage, free_bytes
 from sfumato.auditing.runner import Results
 from sfumato.auditing.toolbox import Toolbox
-from sfumato.concealment.decoy_file import save_decoys
-from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.decoys import Decoys, save_decoys
 from sfumato.errors import InputError, WorkerError
 from sfumato.features.local import LocalParams, extract
 from sfumato.subspace.fast import limit_threads, thread_count

@@ -7,7 +7,7 @@ from sfumato.auditing.leakage import LeakageProtocol, plan_leakage
 from sfumato.auditing.run import Audit, AuditProtocol, points_of, quick_plan, run_audit, with_public
 from sfumato.auditing.runner import load_records
 from sfumato.auditing.toolbox import Toolbox, Tools
-from sfumato.concealment.decoy_file import load_decoys
+from sfumato.concealment.decoys import load_decoys
 from sfumato.errors import ImageError, InputError, RecipeError
 from sfumato.features.local import LocalParams
 from sfumato.types.record import Record, Score

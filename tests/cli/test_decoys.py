@@ -4,7 +4,7 @@ import json
 import numpy as np
 
 import sfumato
-from sfumato.concealment.decoy_file import load_decoys
+from sfumato.concealment.decoys import load_decoys
 
 LIFTED = ("--recipe", "sub-hybrid-2")
 

@@ -6,7 +6,7 @@ import numpy as np
 
 import sfumato
 from sfumato.cli.inspect import describe_archive
-from sfumato.concealment.decoy_file import save_decoys
+from sfumato.concealment.decoys import save_decoys
 from sfumato.concealment.seal import BANDWIDTH
 
 

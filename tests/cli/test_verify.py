@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from sfumato.concealment.decoy_file import save_decoys
+from sfumato.concealment.decoys import save_decoys
 from sfumato.concealment.faces import build_face_decoys
 from sfumato.faces.calibration import calibrate
 from sfumato.faces.enrollment import enroll

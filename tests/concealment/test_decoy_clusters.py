@@ -5,7 +5,7 @@ import pytest
 import sfumato
 from sfumato.concealment import decoy_clusters
 from sfumato.concealment.decoy_clusters import draw_descriptors
-from sfumato.concealment.decoy_file import encode_bytes
+from sfumato.concealment.decoys import encode_bytes
 from sfumato.errors import DecoyError
 from sfumato.types.clear import Features
 from sfumato.types.extractor import Extractor

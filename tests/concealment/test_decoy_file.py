@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.concealment.decoy_file import decode_bytes, encode_bytes, load_decoys, round_to_bytes, save_decoys
-from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.decoys import Decoys, decode_bytes, encode_bytes, load_decoys, round_to_bytes, save_decoys
 from sfumato.errors import FileError
 from sfumato.types.extractor import Extractor
 

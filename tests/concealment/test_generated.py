@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.attacks.liftings.decoys import share_found
-from sfumato.concealment.decoy_file import encode_bytes
-from sfumato.concealment.decoys import Decoys, as_rootsift, whole_pool
+from sfumato.attacks.liftings.decoys import decoy_share
+from sfumato.concealment.decoys import Decoys, as_rootsift, encode_bytes, full_pool
 from sfumato.concealment.draw_decoys import bytes_each, generate
 from sfumato.errors import DecoyError
 from sfumato.types.extractor import Extractor
@@ -18,7 +17,7 @@ SECRET = bytes(range(11, 43))
 def made(decoys, count=200, each=1, seed=0):
     """Generate decoys from a seed."""
     drawn = np.random.default_rng(seed).bytes(count * each * bytes_each(decoys.descriptors.shape[1]))
-    return generate(decoys, whole_pool(decoys, count), np.arange(count), np.frombuffer(drawn, "u1").reshape(count, -1))
+    return generate(decoys, full_pool(decoys, count), np.arange(count), np.frombuffer(drawn, "u1").reshape(count, -1))
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +67,8 @@ def test_a_lifting_with_them_holds_the_descriptor_and_no_entry(sift_decoys):
     hidden = sfumato.conceal(clear, "sub-hybrid-2-generated", sift_decoys)
     assert str(hidden.recipe) == "sub-hybrid-2-generated"
     assert sfumato.match(hidden.subspaces, clear.descriptors).indices.tolist() == [[i, i] for i in range(50)]
-    assert share_found(plain, sift_decoys.descriptors) == 1
-    assert share_found(hidden, sift_decoys.descriptors) == 0
+    assert decoy_share(plain, sift_decoys.descriptors) == 1
+    assert decoy_share(hidden, sift_decoys.descriptors) == 0
     again = [sfumato.conceal(clear, "sub-hybrid-2-generated", sift_decoys, secret=SECRET).subspaces for _ in range(2)]
     assert np.array_equal(again[0].basis, again[1].basis)
     one = sfumato.conceal(clear.descriptors[7:9], "sub-hybrid-2-generated", sift_decoys, secret=SECRET)

@@ -13,8 +13,7 @@ from sfumato.attacks.liftings.neighbours import NEIGHBOURS
 from sfumato.attacks.registry import ATTACKS
 from sfumato.attacks.run import AttackSummary, Materials, attack_archive, refuse_other_kinds
 from sfumato.codebooks import first_header
-from sfumato.concealment.decoy_file import bundled_decoys, load_decoys
-from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.decoys import Decoys, bundled_decoys, load_decoys
 from sfumato.concealment.encoder import load_encoder
 from sfumato.concealment.resolve import ResolvedRecipe, before_seal, find_encoders
 from sfumato.errors import DecoyError, InputError

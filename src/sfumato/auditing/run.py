@@ -27,7 +27,7 @@ from sfumato.auditing.runner import code_version, load_records
 from sfumato.auditing.subjects import settled
 from sfumato.auditing.task import digest_data, short_digest
 from sfumato.auditing.toolbox import Toolbox
-from sfumato.concealment.decoy_file import BUNDLED as BUNDLED_DECOYS
+from sfumato.concealment.decoys import BUNDLED as BUNDLED_DECOYS
 from sfumato.errors import FileError, InputError
 from sfumato.features.local import LocalParams
 from sfumato.files.atomic import write_text

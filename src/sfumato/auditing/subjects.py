@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is compared in an evaluation: recipes, distances and seeds; decoys and their parts; clear features, in memory.
+"""Subjects of evaluations: recipes, distances and seeds; decoys and their parts; clear features, in memory.
 
-Liftings are drawn from an evaluation seed, so that figures can be made again. They protect nobody and are never
-archived. Clear features are extracted when they are needed and never written anywhere.
+Liftings are drawn from an evaluation seed, so that figures can be repeated. They protect nobody and are never archived.
+Clear features are extracted when they are needed and never written anywhere.
 """
 
 import warnings
@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.auditing.task import short_digest
-from sfumato.concealment.decoy_file import bundled_decoys
-from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.decoys import Decoys, bundled_decoys
 from sfumato.concealment.keys import EVALUATION_KEY
 from sfumato.concealment.lifting import conceal
 from sfumato.concealment.resolve import encode_points, resolve
@@ -30,12 +29,12 @@ POINTS = "p-to-p"
 """The distance of what is not lifted: raw descriptors, and points of an encoder's space."""
 
 PARTS = ("expected", "different", "same")
-"""Which parts of the decoys two images draw from: both cases in their shares, or one of them."""
+"""Parts of the decoys that two images draw from: both cases in their shares, or one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One thing to be measured: a recipe, what is compared with what, and the seed of the liftings, if any."""
+    """Subject of a measurement: a recipe, the distance that is compared, and the seed of the liftings, if any."""
 
     recipe: Recipe
     distance: str
@@ -48,7 +47,7 @@ class Subject:
 
     @property
     def matching(self) -> str:
-        """What counts as a match, as records tell it."""
+        """What counts as a match, in the words of records."""
         return f"mutual nearest{', nearer than chance' if self.recipe.is_sealed else ''}"
 
     def __str__(self) -> str:
@@ -76,7 +75,7 @@ def choose_subjects(recipes: Iterable[str | Recipe], distances: Iterable[str], s
     wrong = [seed for seed in numbers if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63]
     if wrong:
         raise InputError(f"seeds: expected whole numbers of 0 or more, got {wrong[0]!r:.80}")
-    found = [
+    subjects = [
         subject
         for recipe in chain
         for subject in (
@@ -85,32 +84,32 @@ def choose_subjects(recipes: Iterable[str | Recipe], distances: Iterable[str], s
             else [Subject(recipe, measure, seed) for measure in measures for seed in numbers]
         )
     ]
-    if not found:
+    if not subjects:
         raise InputError("nothing to evaluate: name at least one recipe, distance and seed")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(subjects))
 
 
-def choose_decoys(subjects: Sequence[Subject], extractor: Extractor, given: Decoys | None) -> Decoys | None:
-    """Return the decoys these subjects need: the given ones, or those that come with the package; None for none.
+def choose_decoys(subjects: Sequence[Subject], extractor: Extractor, own: Decoys | None) -> Decoys | None:
+    """Return the decoys these subjects need: one's own, or those that come with the package; None for none.
 
     Raises DecoyError or RecipeError where a recipe cannot work with them, before anything costly has begun.
     """
     needed = any(link.decoy_count for one in subjects for link in [one.recipe.lifting] if link is not None)
     if not needed:
         decoys = None
-    elif given is None:
+    elif own is None:
         decoys = bundled_decoys(extractor)
-    elif given.extractor.matches(extractor):
-        decoys = given
+    elif own.extractor.matches(extractor):
+        decoys = own
     else:
         raise DecoyError(
-            f"these decoys are {given.extractor.name}, the features are {extractor.name}: build decoys of the same "
+            f"these decoys are {own.extractor.name}, the features are {extractor.name}: build decoys of the same "
             f"kind with sfumato decoys build and pass them with --decoys"
         )
     for recipe in dict.fromkeys(one.recipe for one in subjects):
-        taken = [encoder.input_dim for encoder in resolve(recipe).encoders[:1]]
+        dims = [encoder.input_dim for encoder in resolve(recipe).encoders[:1]]
         width = 128 if decoys is None else decoys.descriptors.shape[1]
-        row = np.eye(1, *(taken or [width]), dtype=np.float32)
+        row = np.eye(1, *(dims or [width]), dtype=np.float32)
         conceal_repeatably(Features(np.zeros((1, 4), np.float32), row, extractor), recipe, decoys, seed=0)
     return decoys
 
@@ -144,21 +143,21 @@ def draw_parts(seed: int, first: str, second: str, parts: int) -> tuple[int, int
 
 
 class ClearFeatures:
-    """Clear features of the images worked on now, extracted once; held in memory, never on disk."""
+    """Clear features of the images in work, extracted once; in memory, never on disk."""
 
     def __init__(self, extract: Callable[[Path], Features]) -> None:
         self._extract = extract
-        self._held: dict[Path, Features] = {}
+        self._features: dict[Path, Features] = {}
 
     def __getitem__(self, path: Path) -> Features:
-        if path not in self._held:
-            self._held[path] = self._extract(path)
-        return self._held[path]
+        if path not in self._features:
+            self._features[path] = self._extract(path)
+        return self._features[path]
 
     def keep_only(self, paths: Iterable[Path]) -> None:
-        """Let go of the features of all other images."""
-        wanted = set(paths)
-        self._held = {path: features for path, features in self._held.items() if path in wanted}
+        """Drop the features of all other images."""
+        names = set(paths)
+        self._features = {path: features for path, features in self._features.items() if path in names}
 
     def __repr__(self) -> str:
-        return f"ClearFeatures({len(self._held)} images)"
+        return f"ClearFeatures({len(self._features)} images)"

@@ -19,8 +19,7 @@ from sfumato.attacks.encoded import load_decoder
 from sfumato.attacks.registry import PATCH, TRAINED_INVERTER
 from sfumato.auditing.subjects import conceal_repeatably
 from sfumato.auditing.task import digest_data
-from sfumato.concealment.decoy_file import load_decoys
-from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.decoys import Decoys, load_decoys
 from sfumato.concealment.encoder import is_encoder_file
 from sfumato.concealment.seal import without_key
 from sfumato.errors import FileError, InputError

@@ -23,8 +23,7 @@ from sfumato.cli.options import (
     warn_about,
 )
 from sfumato.concealment.decoy_clusters import DEFAULT_SIZE, build_decoys, draw_descriptors
-from sfumato.concealment.decoy_file import save_decoys
-from sfumato.concealment.decoys import DEFAULT_PARTS, Decoys
+from sfumato.concealment.decoys import DEFAULT_PARTS, Decoys, save_decoys
 from sfumato.concealment.faces import FaceDecoysParams, build_face_decoys
 from sfumato.device import ConcealOutcome, open_source, read_features
 from sfumato.errors import FileError

@@ -24,8 +24,7 @@ from sfumato.cli.options import (
     show_table,
     split_names,
 )
-from sfumato.concealment.decoy_file import load_decoys
-from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.decoys import Decoys, load_decoys
 from sfumato.errors import InputError
 from sfumato.experiments.data.generated import open_posed_images, open_sequences
 from sfumato.experiments.maps.localization import LocalizeProtocol, evaluate_localization, localization_table

@@ -14,8 +14,7 @@ import typer
 from rich.filesize import decimal
 
 from sfumato.cli.options import AsJson, printable, tell
-from sfumato.concealment.decoy_file import load_decoys
-from sfumato.concealment.decoys import collision_probability
+from sfumato.concealment.decoys import collision_probability, load_decoys
 from sfumato.concealment.encoder import Encoder, load_encoder
 from sfumato.concealment.resolve import resolve
 from sfumato.concealment.seal import bandwidth_of, without_key

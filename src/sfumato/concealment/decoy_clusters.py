@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sfumato.concealment.decoy_file import decode_bytes, round_to_bytes
-from sfumato.concealment.decoys import DEFAULT_PARTS, Decoys, checked_labels
+from sfumato.concealment.decoys import DEFAULT_PARTS, Decoys, checked_labels, decode_bytes, round_to_bytes
 from sfumato.errors import DecoyError
 from sfumato.types.arrays import frozen_array
 from sfumato.types.clear import Features

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.concealment.decoy_file import decode_bytes, round_to_bytes
-from sfumato.concealment.decoys import Decoys, Pool
+from sfumato.concealment.decoys import Decoys, Pool, decode_bytes, round_to_bytes
 from sfumato.concealment.randomness import distinct_integers, normal
 from sfumato.concealment.resolve import ResolvedRecipe, encode_decoys, encode_points
 from sfumato.errors import DecoyError

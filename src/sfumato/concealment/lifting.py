@@ -18,7 +18,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sfumato.concealment.decoys import Decoys, checked_labels, label_pool, part_pool, whole_pool
+from sfumato.concealment.decoys import Decoys, checked_labels, full_pool, label_pool, part_pool
 from sfumato.concealment.draw_decoys import Supply, decoys_for
 from sfumato.concealment.keys import sealing_key
 from sfumato.concealment.randomness import Draws, KeyedDraws, SeededDraws, SystemDraws, normal, uniform
@@ -242,7 +242,7 @@ def _choose_supply(
             raise InputError(f"{link} needs labels, one for each of the {len(points)} descriptors")
         pool = label_pool(decoys, checked_labels(labels, len(points)))
     else:
-        pool = whole_pool(decoys, len(points)) if mode == "whole" else part_pool(decoys, len(points), draws)
+        pool = full_pool(decoys, len(points)) if mode == "whole" else part_pool(decoys, len(points), draws)
     return Supply(link, decoys, pool, resolved)
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sfumato.concealment.decoy_file import as_decoys
-from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.decoys import Decoys, as_decoys
 from sfumato.concealment.faces import conceal_embeddings, split_decoys
 from sfumato.errors import FileError, InputError
 from sfumato.faces.compare import POINT, SUBSPACE, Threshold, checked_comparison, choose_threshold, pair_distances

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sfumato.concealment.decoy_file import as_decoys
-from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.decoys import Decoys, as_decoys
 from sfumato.concealment.faces import conceal_embeddings, conceal_parallel, split_decoys
 from sfumato.errors import DecoyError, FileError, InputError
 from sfumato.faces.compare import POINT, Threshold, pair_distances

@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sfumato.concealment.decoy_file import as_decoys
-from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.decoys import Decoys, as_decoys
 from sfumato.concealment.faces import conceal_embeddings, split_decoys
 from sfumato.errors import DecoyError, FileError, ImageError, InputError, SkippedWarning, suggest
 from sfumato.faces.compare import POINT, checked_comparison

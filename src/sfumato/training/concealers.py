@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.attacks.knowledge import Knowledge, KnownPairs
-from sfumato.attacks.seals.attacks import LARGEST_PUBLIC, recover_told, thinned
-from sfumato.concealment.decoy_file import bundled_decoys, load_decoys
+from sfumato.attacks.seals.attacks import LARGEST_PUBLIC, recover_with_oracle, thinned
+from sfumato.concealment.decoys import bundled_decoys, load_decoys
 from sfumato.concealment.lifting import conceal
 from sfumato.concealment.resolve import before_seal, resolve
 from sfumato.concealment.seal import without_key
@@ -103,7 +103,7 @@ def _reading(recipe: Recipe, public: Floats, key: int, number: int) -> Callable[
             sealed = _sealed(Features(np.ones((len(rows), 4), np.float32), rows, features.extractor), recipe, key)
             told = KnownPairs(descriptors=rows, codes=sealed.subspaces.origin)
             knowledge = Knowledge(public=public, told=told, encoder=before_seal(sealed.recipe))
-        return recover_told(_sealed(features, recipe, key), knowledge).descriptors
+        return recover_with_oracle(_sealed(features, recipe, key), knowledge).descriptors
 
     return read
 

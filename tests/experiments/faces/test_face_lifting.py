@@ -4,8 +4,7 @@ import warnings
 import numpy as np
 import pytest
 
-from sfumato.concealment.decoy_file import save_decoys
-from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.decoys import Decoys, save_decoys
 from sfumato.errors import DecoyError, FileError
 from sfumato.experiments.faces.lifting import lift_faces, need_decoys, read_face_decoys, row_distances
 from sfumato.subspace.reference import point_squared_distances, squared_distances

@@ -6,7 +6,7 @@ import cv2
 from sfumato.auditing.leakage import LeakageProtocol, evaluate_leakage, plan_leakage
 from sfumato.auditing.runner import Results
 from sfumato.auditing.toolbox import Tools
-from sfumato.concealment.decoy_file import load_decoys
+from sfumato.concealment.decoys import load_decoys
 from sfumato.experiments.frontier.sheets import GAP, TITLE, WIDTH, draw_sheets
 from sfumato.features.local import LocalParams
 

@@ -5,7 +5,7 @@ import pytest
 
 from sfumato.auditing.subjects import settled
 from sfumato.auditing.toolbox import Toolbox, Tools
-from sfumato.concealment.decoy_file import load_decoys
+from sfumato.concealment.decoys import load_decoys
 from sfumato.concealment.seal import BANDWIDTH
 from sfumato.errors import InputError
 from sfumato.experiments.frontier import training

@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.auditing.subjects import single_part
 from sfumato.concealment.decoy_clusters import draw_descriptors
-from sfumato.concealment.decoy_file import load_decoys
-from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.decoys import Decoys, load_decoys
 from sfumato.concealment.lifting import conceal
 from sfumato.errors import DecoyError, EvaluationOnlyWarning, FileError
 from sfumato.faces.enrollment import refuse_decoys
