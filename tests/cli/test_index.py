@@ -97,7 +97,7 @@ def test_mistakes(run, folder):
         (("build", archive, "-o", folder / "y", "--kind", "exact", "--points", archive), "--points"),
         (("build", folder / "none.h5", "-o", folder / "y"), "none.h5"),
         (("search", folder / "bad.index", archive), "cut short"),
-        (("search", archive, archive), "this is no index"),
+        (("search", archive, archive), "index build"),
         (("search", index, folder / "query.sfm.h5", "-k", 0), "k: expected"),
         (("search", index, folder / "query.sfm.h5", "--effort", 3), "effort"),
         (("add", index, archive), "is in the index already"),

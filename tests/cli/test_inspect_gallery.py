@@ -58,7 +58,7 @@ def test_damaged_galleries_are_told_as_such(run_sfumato, path, tmp_path):
     (tmp_path / "cut.h5").write_bytes(data[:1500])
     (tmp_path / "flipped.h5").write_bytes(data[:-100] + bytes([data[-100] ^ 1]) + data[-99:])
     for name, told in (
-        ("cut-gallery.h5", "not a complete gallery"),
+        ("cut-gallery.h5", "not a complete HDF5 file; "),
         ("cut.h5", "cannot open"),
         ("flipped.h5", "checksum"),
     ):

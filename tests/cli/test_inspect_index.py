@@ -63,7 +63,7 @@ def test_an_index_is_known_by_its_beginning_or_its_name(run_sfumato, path, tmp_p
     assert holds_index(tmp_path / "short.index")
     assert not holds_index(tmp_path)
     assert not holds_index(tmp_path / "none.index")
-    for bad, told in (("cut", "cut short"), ("short.index", "this is no index")):
+    for bad, told in (("cut", "cut short"), ("short.index", "index build")):
         errors = run_sfumato("inspect", tmp_path / bad, code=1).stderr
         assert told in errors
         assert len(errors.strip().splitlines()) == 1

@@ -77,7 +77,7 @@ def test_lists_and_settings(run_sfumato, archive, tmp_path):
         assert list(file) == [("db/3.jpg", "db/1.jpg")]
         assert file.provenance.parameters["ratio"] == 0.9
     assert (
-        "begun with ratio 0.9, not ratio None"
+        "ratio 0.9, not ratio None"
         in run_sfumato("match", archive, "--sequential", 1, "-o", path, code=1).stderr
     )
     done = run_sfumato("match", archive, "--sequential", 1, "-o", path, "--overwrite", "--one-way", "--max-distance", 2)

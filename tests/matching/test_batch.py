@@ -271,7 +271,7 @@ def test_distances_that_say_nothing_are_warned_about_once(tmp_path, archive_at):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         list(sfumato.match_pairs(path, exhaustive(NAMES), Directly()))
-    ours = [entry for entry in caught if "say nothing" in str(entry.message)]
+    ours = [entry for entry in caught if "meaningless" in str(entry.message)]
     assert len(ours) == 1
     assert ours[0].category is VoidDistanceWarning
 

@@ -122,12 +122,12 @@ def test_a_pair_added_twice_is_written_once(path, archive):
 @pytest.mark.parametrize("changed", [{"mutual": False}, {"ratio": 0.8}, {"max_distance": 1.0}])
 def test_other_parameters_are_refused(path, part, archive, changed):
     fill(path, archive, PAIRS[:3])
-    with pytest.raises(FileError, match=f"begun with {next(iter(changed))} .*--overwrite"):
+    with pytest.raises(FileError, match=f"started with {next(iter(changed))} .*--overwrite"):
         fill(path, archive, PAIRS, MatchParams(**changed))
     assert not part.exists()
     stop_after(path, archive, PAIRS[:4])
     path.unlink()
-    with pytest.raises(FileError, match="begun"):
+    with pytest.raises(FileError, match="--overwrite"):
         fill(path, archive, PAIRS, MatchParams(**changed))
     assert fill(path, archive, PAIRS[:4], MatchParams(threads=1)) == 3  # how fast does not matter
     assert fill(path, archive, PAIRS, MatchParams(**changed), overwrite=True) == 15
@@ -139,7 +139,7 @@ def test_other_features_are_refused_and_more_images_are_not(path, part, archive,
         with pytest.raises(FileError, match="features: 4"):
             fill(path, other, PAIRS)
         stop_after(tmp_path / "n.h5", archive, PAIRS[:3])
-        with pytest.raises(FileError, match="begun"):
+        with pytest.raises(FileError, match="--overwrite"):
             fill(tmp_path / "n.h5", other, PAIRS)
     with sfumato.load(archive_at(tmp_path / "c.sfm.h5", count=9)) as more:
         last = ("db/0.jpg", "db/7.jpg")
@@ -323,8 +323,8 @@ def test_a_purpose_without_a_bottom(path, part, archive):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"threads": 3}, "begun with threads 3, not no threads:"),
-        ({"ratio": 0.5, "threads": 3}, "begun with ratio 0.5, threads 3, not ratio None, no threads:"),
+        ({"threads": 3}, "started with threads 3, not no threads:"),
+        ({"ratio": 0.5, "threads": 3}, "started with ratio 0.5, threads 3, not ratio None, no threads:"),
     ],
 )
 def test_parameters_of_another_version_are_named(path, archive, change, message):

@@ -26,9 +26,9 @@ from sfumato.publish import export_clear, publish_points
 from sfumato.store.archive import load
 
 WARNING = (
-    "this publishes clear descriptors: from them and the map, pictures of the place can be reconstructed by anyone who "
-    "has the file, and what was published cannot be taken back. Concealed landmarks of the same points protect nothing"
-    " any more. Say --yes if this is meant"
+    "this publishes clear descriptors: anyone who has the file can reconstruct pictures of the place from them and the "
+    "map, and a publication cannot be taken back. Concealed landmarks of the same points then protect nothing. Add "
+    "--yes to publish"
 )
 
 

@@ -147,7 +147,7 @@ def match(
     work: WorkerOptions = WorkerOptions(),
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Start anew instead of adding what is missing; replaces a match file only."),
+        typer.Option("--overwrite", help="Start over instead of adding what is missing; replaces a match file only."),
     ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,

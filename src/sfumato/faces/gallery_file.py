@@ -74,7 +74,7 @@ def load_gallery(path: str | os.PathLike[str]) -> Gallery:
     if not source.is_file():
         raise FileError(f"{source}: no such gallery; sfumato enroll makes one")
     with explain_damage(source, ADVICE):
-        with open_hdf5(source) as file:
+        with open_hdf5(source, ADVICE) as file:
             data = find_plain_arrays(file, KINDS, source.stat().st_size)
             if data[HEADER].size > LARGEST_HEADER:
                 raise InputError("its header is too large")

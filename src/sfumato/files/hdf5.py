@@ -22,14 +22,14 @@ DAMAGE = (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeEr
 """Errors of h5py on a damaged file."""
 
 
-def open_hdf5(path: Path) -> Any:
+def open_hdf5(path: Path, advice: str = "check where it comes from") -> Any:
     """Open a file to read; raises FileError if it is not a complete HDF5 file."""
     import h5py
 
     try:
         return h5py.File(path, "r", locking="best-effort")
     except (OSError, RuntimeError, ValueError) as cause:
-        raise FileError(f"{path} is not a complete HDF5 file") from cause
+        raise FileError(f"{path} is not a complete HDF5 file; {advice}") from cause
 
 
 def is_member(group: Any, key: str) -> bool:
@@ -111,10 +111,7 @@ class Hdf5File:
         self._what, self._advice = what, advice
         if not self.path.is_file():
             raise FileError(f"{self.path}: no such {what}; check the path")
-        try:
-            self._file = open_hdf5(self.path)
-        except FileError as cause:
-            raise FileError(f"{cause}: {advice}") from cause
+        self._file = open_hdf5(self.path, advice)
 
     def close(self) -> None:
         """Close the file."""

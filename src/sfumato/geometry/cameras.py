@@ -129,10 +129,10 @@ def numbers(words: Iterable[str], what: str) -> tuple[float, ...]:
 def _text(path: Path, what: str) -> str:
     try:
         if path.stat().st_size > LARGEST:
-            raise FileError(f"{path} has more than {LARGEST} bytes: this is no list of {what}")
+            raise FileError(f"{path} has more than {LARGEST} bytes: not a list of {what}")
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as cause:
-        raise FileError(f"{path} is not a text in UTF-8: this is no list of {what}") from cause
+        raise FileError(f"{path} is not a text in UTF-8: not a list of {what}") from cause
     except FileError:
         raise
     except OSError as cause:

@@ -116,7 +116,7 @@ def refuse_names(names: Iterable[str]) -> None:
     """Raise InputError naming the images that no features.h5 can hold under their names."""
     wrong = [name for name in names if name_fault(name) or not all(part not in ("", ".") for part in name.split("/"))]
     if wrong:
-        why = name_fault(wrong[0]) or "an empty part is no name"
+        why = name_fault(wrong[0]) or "a part of it is empty"
         raise InputError(f"hloc's files cannot hold {name_list(wrong)} ({why}): {NAME_EARLIER}")
 
 

@@ -26,7 +26,7 @@ SAME_PLACE_PX = 0.01
 
 IMAGES, POINTS = "images.bin", "points3D.bin"
 COUNT, IMAGE, POINT = struct.Struct("<Q"), struct.Struct("<I7dI"), struct.Struct("<Q3d3BdQ")
-"""How many follow; an image: number, quaternion, translation, camera; a point: number, xyz, colour, error, track."""
+"""A count; an image: number, quaternion, translation, camera; a point: number, xyz, colour, error, track length."""
 KEYPOINT = np.dtype([("place", "<f8", 2), ("point", "<i8")])
 TRACK_BYTES = 8
 NO_POINT = -1

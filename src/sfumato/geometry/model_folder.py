@@ -21,7 +21,7 @@ MODEL_FILES = ("cameras.bin", "images.bin", "points3D.bin", "rigs.bin", "frames.
 """A reconstruction on disk, since COLMAP 3.12; older ones have the first three."""
 LANDMARKS, PUBLIC_POINTS = "landmarks.sfm.h5", "public-points.h5"
 MAP_FILES = frozenset((*MODEL_FILES, LANDMARKS, PUBLIC_POINTS))
-"""All that a folder of a map holds; a folder with anything else is nobody's to delete."""
+"""All that a folder of a map holds; a folder with anything else is never deleted."""
 
 WORK, MODEL, OLD = "work", "model", "old"
 YOUNG_SECONDS = 60
@@ -119,8 +119,8 @@ def refuse_taken(output: str | os.PathLike[str], *, overwrite: bool = False) -> 
     foreign = [name for name in names if name not in MAP_FILES]
     if foreign:
         raise FileError(
-            f"{target} holds {foreign[0]!r:.80}, which is no part of a map: choose another folder, this one is left "
-            f"alone"
+            f"{target} holds {foreign[0]!r:.80}, which is not part of a map: choose another folder; this one is left "
+            f"unchanged"
         )
     if names and not overwrite:
         raise FileError(f"{target} holds a map already: choose another folder, or --overwrite to replace it")

@@ -81,11 +81,11 @@ MOST_TRIALS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyParams:
-    """When a match counts, in pixels of reprojection, and when a pair of images does.
+    """Conditions for a match, in pixels of reprojection, and for a pair of images.
 
     ``min_inlier_ratio``: inliers among the matches; 0.1 is the paper's. ``max_false_alarms``: how many of the
     geometries drawn may be expected to fit as well if all matches were wrong; inf does not ask. ``threads``: None means
-    the cores there are.
+    all cores.
     """
 
     max_error_px: float = 4.0

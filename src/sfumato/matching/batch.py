@@ -255,7 +255,7 @@ def _warn_once(images: ArchiveImages, pairs: Iterable[Pair]) -> Iterator[Pair]:
                 if warned:
                     warnings.warn(
                         f"subspaces of dimension {first.dim} and {second.dim} meet in R^{first.ambient_dim}: matches "
-                        f"of {pair[0]!r:.80} and {pair[1]!r:.80}, and of all such pairs, say nothing",
+                        f"of {pair[0]!r:.80} and {pair[1]!r:.80}, and of all such pairs, are meaningless",
                         VoidDistanceWarning,
                         stacklevel=2,
                     )

@@ -121,7 +121,7 @@ class Journal(LockedFile):
             yield address, entry
         size = os.fstat(self.fd).st_size
         if size > self.end:
-            log.warning("%s: dropped %d bytes at its end that are no whole pair", self.path, size - self.end)
+            log.warning("%s: dropped %d bytes at its end that are not a complete pair", self.path, size - self.end)
             with explain_errors(f"cannot write {self.path}", "check its permissions"):
                 os.ftruncate(self.fd, self.end)
 

@@ -58,7 +58,7 @@ def scores_of(distances: NDArray[np.float32]) -> NDArray[np.float16]:
 
 
 def load_matches(path: str | os.PathLike[str]) -> "MatchFile":
-    """Open a match file; matches are read when they are asked for.
+    """Open a match file; matches are read on access.
 
     Raises FileError for a file that is missing, damaged, hostile or of another kind or version.
     """

@@ -144,7 +144,7 @@ class MatchWriter:
         if other:
             raise FileError(
                 f"{self.path} holds matches of other features: {len(other)} of its images, such as {other[0]!r:.80}, "
-                f"are not the ones in {self.images.archive.path}; choose another file, or --overwrite to start anew"
+                f"are not the ones in {self.images.archive.path}; choose another file, or --overwrite to start over"
             )
         for name in base.provenance.images:
             self._spell(name)
@@ -158,7 +158,7 @@ class MatchWriter:
                 for side in sides
             )
             raise FileError(
-                f"{path} was begun with {then}, not {now}: choose another file, or --overwrite to start anew"
+                f"{path} was started with {then}, not {now}: choose another file, or --overwrite to start over"
             )
 
     def _is_other(self, name: str, checksum: str) -> bool:
@@ -178,7 +178,7 @@ class MatchWriter:
             self._check_parameters(journal.path, purpose["parameters"])
             return purpose["overwrite"] is True
         except (TypeError, ValueError, AttributeError, LookupError, RecursionError) as cause:
-            raise FileError(f"{journal.path} is damaged: delete it, or --overwrite to start anew") from cause
+            raise FileError(f"{journal.path} is damaged: delete it, or --overwrite to start over") from cause
 
     def _salvage(self, journal: Journal) -> None:
         """Take over the pairs of an interrupted run; what the images cannot have is matched again."""
@@ -187,8 +187,8 @@ class MatchWriter:
             for name, checksum in zip(entry.names, entry.checksums, strict=True):
                 if name not in self.images.archive or self._is_other(name, checksum):
                     raise FileError(
-                        f"{journal.path} was begun with other features: image {name!r:.80} is not the one in "
-                        f"{self.images.archive.path}; delete it, or --overwrite to start anew"
+                        f"{journal.path} was started with other features: image {name!r:.80} is not the one in "
+                        f"{self.images.archive.path}; delete it, or --overwrite to start over"
                     )
             try:
                 self._refuse_impossible(entry)

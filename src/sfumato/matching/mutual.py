@@ -115,7 +115,7 @@ class MatchParams:
     """Conditions of a match. ``ratio`` and ``max_distance`` apply to distances, not to their squares.
 
     With ``mutual``, each of two matched rows is the nearest of the other, and a ratio is asked of both directions;
-    without, every row of the first side is matched with its nearest. ``threads``: None means the cores there are.
+    without, every row of the first side is matched with its nearest. ``threads``: None means all cores.
     """
 
     mutual: bool = True

@@ -230,7 +230,7 @@ def _either_way(rows: NDArray[np.int64]) -> Iterable[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class _Answers:
-    """References ready to be asked: the ``rows`` (R,) of those that voted, and their cleaned ``votes`` (R, K).
+    """References ready to be compared with: the ``rows`` (R,) of those that voted, and their cleaned ``votes`` (R, K).
 
     What is taken off the square roots of shares: their ``mean`` (K,) and the orthonormal directions ``noise`` (B, K).
     """

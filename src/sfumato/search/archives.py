@@ -30,7 +30,7 @@ FEATURES = 32
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ImageAnswer:
-    """The nearest entries of every feature of an image: ``distances`` (F, k), ``ids`` (F, k); inf and -1 where none."""
+    """The nearest entries of each feature of an image: ``distances`` and ``ids`` (F, k), inf and -1 for none."""
 
     name: str
     distances: NDArray[np.float32]

@@ -422,7 +422,7 @@ class Entries:
         return named
 
     def settings(self) -> dict[str, Any]:
-        """Return what is no array, for the header of a file."""
+        """Return what is not an array, for the header of a file."""
         source = None if self.source is None else [self.source.extractor.to_json(), self.source.space]
         return {"dim": self.dim, "segments": len(self.segments), "next_id": self.next_id, "source": source,
                 "names": self.names}  # fmt: skip
@@ -441,7 +441,7 @@ class Entries:
             if not kinds or origin.shape != (count, dim) or basis.shape != (count, m, dim) or not 0 <= m <= dim:
                 raise FileError(f"segment {number} has arrays of other shapes than it must")
             if ids.min(initial=0) < 0 or ids.max(initial=0) >= LARGEST_ID:
-                raise FileError(f"segment {number} has ids that are none")
+                raise FileError(f"segment {number} has invalid ids")
             start = entries.segments[-1].stop if entries.segments else 0
             entries.segments.append(Segment(start, read_only(origin), read_only(basis), ids))
         alive, total = arrays["alive"], entries.segments[-1].stop if entries.segments else 0
@@ -449,7 +449,7 @@ class Entries:
             raise FileError("the list of removed entries does not fit the entries")
         names = settings.get("names", [])
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise FileError("the names of images are no names")
+            raise FileError("the names of images are not texts")
         entries.names = names
         entries.alive, entries.next_id = alive.view(bool), int(settings["next_id"])
         largest = max((int(segment.ids.max(initial=-1)) for segment in entries.segments), default=-1)
@@ -465,7 +465,7 @@ class Entries:
                 origin, basis = segment.origin[part], segment.basis[part]
                 products = np.matmul(basis, basis.transpose(0, 2, 1))
                 if not (np.isfinite(origin).all() and np.abs(products - np.eye(segment.dim)).max(initial=0) < SKEWED):
-                    raise FileError(f"segment {number} holds numbers that are no subspaces")
+                    raise FileError(f"segment {number} holds arrays that are not subspaces")
         ids = self.alive_ids()
         if len(np.unique(ids)) != len(ids):
             raise FileError("some ids stand for several entries")

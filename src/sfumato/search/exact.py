@@ -27,7 +27,7 @@ SLACK = 2e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactParams:
-    """``threads``: None means the cores there are."""
+    """``threads``: None means all cores."""
 
     threads: int | None = None
 

@@ -26,7 +26,7 @@ MAGIC, VERSION = b"sfumato-index\0\0", 2
 ALIGNMENT, LARGEST_HEADER, CHUNK = 64, 2**24, 2**24
 PREFIX = len(MAGIC) + 1 + 16
 TYPES = {"|u1", "|i1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f4", "<f8"}
-ADVICE = "copy it again, or build it anew"
+ADVICE = "copy it again, or build it again"
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -87,7 +87,7 @@ def read_arrays(path: str | os.PathLike[str], *, verify: bool = True) -> tuple[d
             size = os.fstat(file.fileno()).st_size
             arrays, end = _map(place, file, header.pop("arrays"), data_at, size)
     except FileNotFoundError as cause:
-        raise FileError(f"{place}: there is no such index") from cause
+        raise FileError(f"{place}: no such index") from cause
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as cause:
         raise FileError(f"{place}: the header of this index is damaged ({type(cause).__name__}); {ADVICE}") from cause
     except OSError as cause:
@@ -108,10 +108,10 @@ def read_arrays(path: str | os.PathLike[str], *, verify: bool = True) -> tuple[d
 def _read_header(place: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
     start = file.read(PREFIX)
     if len(start) < PREFIX or start[: len(MAGIC)] != MAGIC:
-        raise FileError(f"{place}: this is no index; make one with: sfumato index build")
+        raise FileError(f"{place}: this is not an index; make one with: sfumato index build")
     if start[len(MAGIC)] != VERSION:
         raise FileError(
-            f"{place}: an index of version {start[len(MAGIC)]}, this program reads {VERSION}; build it anew"
+            f"{place}: an index of version {start[len(MAGIC)]}, this program reads {VERSION}; build it again"
         )
     length, checksum = (int(number) for number in np.frombuffer(start[len(MAGIC) + 1 :], "<u8"))
     if length > LARGEST_HEADER:

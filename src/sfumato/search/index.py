@@ -54,7 +54,7 @@ class Candidates:
 
 
 class Index(ABC):
-    """Subspaces of R^n that can be asked for the nearest of points or subspaces of any dimension.
+    """Subspaces of R^n, searched for the nearest of points or subspaces of any dimension.
 
     Distances are true ones in the ``metric`` of the index, to float32. Searches may run at the same time; adding and
     removing may not.
@@ -218,7 +218,7 @@ class Index(ABC):
         return asdict(self.params)
 
     def settings(self) -> dict[str, Any]:
-        """Return what is no array and not in the params, as values that JSON knows."""
+        """Return what is not an array and not in the params, as values that JSON knows."""
         return {}
 
     @classmethod

@@ -339,7 +339,7 @@ class Archive(Mapping[str, ConcealedFeatures]):
         if not self._close.alive:
             raise ArchiveError(f"the archive {self.path} is closed; load it again")
         where = f"cannot read image {name!r:.80} of the archive {self.path}"
-        advice = "the other images can still be read; restore the archive from a copy, or make it anew"
+        advice = "the other images can still be read; restore the archive from a copy, or make it again"
         with archive_errors(where, advice):
             yield
 

@@ -58,7 +58,7 @@ def header_text(extractor: Extractor, entries: list[ImageRows]) -> bytes:
 
 
 def load_public(path: str | os.PathLike[str]) -> "PublicPointsFile":
-    """Open a file of public points; images are read when they are asked for.
+    """Open a file of public points; images are read on access.
 
     Raises FileError for a file that is missing, damaged, hostile, or of another kind or version.
     """

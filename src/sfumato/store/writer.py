@@ -79,7 +79,7 @@ class Part(LockedFile):
             except InputError:
                 following = _next_block(source, address + hdf5.ALIGNMENT)
                 dropped = (following or source.size) - address
-                log.warning("%s: dropped %d bytes at byte %d that are no intact image", self.path, dropped, address)
+                log.warning("%s: dropped %d bytes at byte %d that are not an intact image", self.path, dropped, address)
                 if following is None:
                     break
                 self._blank(address, following)  # a second lifting beside a broken first one would reveal both
@@ -330,7 +330,7 @@ class ArchiveWriter:
         other = {header.dtype for header in part.salvage()} - {self._dtype, BITS}
         if other:
             raise ArchiveError(
-                f"{part.path} was begun with dtype={other.pop()!r}; continue with that, or start afresh with "
+                f"{part.path} was started with dtype={other.pop()!r}; continue with that, or start afresh with "
                 "resume=False"
             )
         for name in [name for name in part.addresses if self._base is not None and name in self._base]:
