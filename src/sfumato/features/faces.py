@@ -8,6 +8,7 @@ Faces are found by dlib in both cases.
 import hashlib
 import importlib.util
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -161,7 +162,7 @@ class FaceParams:
     smaller for that. ``mean`` and ``scale``: what an ONNX network wants of pixels, (pixel - mean) / scale.
     """
 
-    network: Path | None = None
+    network: str | os.PathLike[str] | None = None
     largest: bool = False
     min_width_px: int = 48
     min_sharpness: float = 15.0
@@ -280,8 +281,8 @@ class OnnxNetwork:
     """
 
     def __init__(self, params: FaceParams) -> None:
-        runtime, path = need("onnxruntime", extra="face"), params.network
-        assert path is not None
+        assert params.network is not None
+        runtime, path = need("onnxruntime", extra="face"), Path(params.network)
         try:
             content = path.read_bytes()
         except OSError as cause:
