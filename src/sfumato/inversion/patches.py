@@ -148,8 +148,8 @@ def load_weights(path: str | os.PathLike[str]) -> tuple[InverterHeader, dict[str
 
 def _checked(facts: Mapping[str, Any], path: object) -> InverterHeader:
     problems = [f"{name} must be a short text" for name in ("extractor", "recipe") if not is_label(facts.get(name))]
-    problems += _wrong_whole(facts, "input_dim", 1, 65_536) + _wrong_whole(facts, "hidden", 1, 65_536)
-    problems += _wrong_whole(facts, "frame", 0, 8192)
+    problems += _integer_problems(facts, "input_dim", 1, 65_536) + _integer_problems(facts, "hidden", 1, 65_536)
+    problems += _integer_problems(facts, "frame", 0, 8192)
     levels, paint, made = facts.get("refine"), facts.get("paint"), facts.get("made")
     if not isinstance(levels, list) or len(levels) > 6 or any(type(n) is not int or not 0 < n <= 4096 for n in levels):
         problems.append("refine must list up to 6 numbers of channels")
@@ -173,7 +173,7 @@ def _checked(facts: Mapping[str, Any], path: object) -> InverterHeader:
     return InverterHeader(**settled, refine=tuple(levels or ()), paint=PaintParams(**paint or {}), made=made or {})
 
 
-def _wrong_whole(facts: Mapping[str, Any], name: str, low: int, high: int) -> list[str]:
+def _integer_problems(facts: Mapping[str, Any], name: str, low: int, high: int) -> list[str]:
     value = facts.get(name)
     fits = type(value) is int and low <= value <= high
     return [] if fits else [f"{name} must be a whole number from {low} to {high}"]

@@ -4,7 +4,7 @@ import pytest
 
 from sfumato.errors import InputError
 from sfumato.experiments.data.face_benchmarks import LabelledFaces
-from sfumato.experiments.faces.attributes import AttributeProtocol, attribute_table, split_faces, evaluate_attributes
+from sfumato.experiments.faces.attributes import AttributeProtocol, attribute_table, evaluate_attributes, split_faces
 from sfumato.types.clear import Embeddings
 
 SMALL = {"decoys": 80, "attacker": 300, "attacked": 100, "attributes": ("kind",)}

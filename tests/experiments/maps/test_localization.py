@@ -51,7 +51,7 @@ def test_every_view_of_a_room_is_localized_in_a_map_of_the_others(measured):
 
 
 def test_queries_are_not_localized_twice(measured, small_room, monkeypatch):
-    monkeypatch.setattr(localization, "localize", None)
+    monkeypatch.setattr(localization, "localize_query", None)
     monkeypatch.setattr(scene, "extract", None)
     protocol = LocalizeProtocol(recipes=("sub-hybrid-2",), distances=("s-to-s",), local=LOCAL)
     assert evaluate_localization(read_posed_folder(small_room), measured[0], protocol) == measured[1][2:]
@@ -67,14 +67,14 @@ def test_a_query_without_a_map_is_not_localized(small_room, tmp_path):
 
 def test_the_query_is_not_in_its_map(small_room, tmp_path, monkeypatch):
     asked = []
-    real = localization.localize
+    real = localization.localize_query
 
     def watched(query, camera, map_, candidates, params):
         asked.append(set(candidates))
         assert set(map_.model.names) == set(candidates)
         return real(query, camera, map_, candidates, params)
 
-    monkeypatch.setattr(localization, "localize", watched)
+    monkeypatch.setattr(localization, "localize_query", watched)
     images = read_posed_folder(small_room)
     evaluate_localization(images, tmp_path, LocalizeProtocol(recipes=("raw",), local=LOCAL))
     assert len(asked) == 5

@@ -63,7 +63,7 @@ def test_what_is_kept_holds_no_descriptor(room: PosedScene):
 
 def test_little_memory_changes_nothing(room: PosedScene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     first = room.matches(HYBRID)
-    monkeypatch.setattr(module, "KEPT_BYTES", 1)
+    monkeypatch.setattr(module, "CACHE_BYTES", 1)
     other = PosedScene(room.images, tmp_path / "other", room.local, sfumato.load_decoys(), threads=1)
     again = other.matches(HYBRID)
     assert all(np.array_equal(again[pair].indices, first[pair].indices) for pair in first)

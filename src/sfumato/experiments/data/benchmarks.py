@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aachen Day-Night, versions 1 and 1.1: a mapped town, and photos of it by day and by night to be localized.
+"""Public benchmarks of localization and mapping: Aachen Day-Night, and the local-feature evaluation benchmark.
 
-The layout is that of visuallocalization.net and of hloc's pipelines: ``images_upright/`` or ``images/images_upright/``
-with ``db/`` and ``query/``, ``queries/*_time_queries_with_intrinsics.txt``, and ``3D-models/`` with an NVM model
-(version 1) or a COLMAP model in ``aachen_v_1_1/``. The poses of the queries are not published: results are sent in as
-a file. Thresholds as used there: day and night (0.25 m, 2 deg), (0.5 m, 5 deg), (5 m, 10 deg); until the poses of the
-night photos were improved in June 2020, night had (0.5, 2), (1, 5), (5, 10) (Sattler et al., CVPR 2018;
+Aachen Day-Night, versions 1 and 1.1, is a mapped town with photos by day and by night to be localized. The layout is
+that of visuallocalization.net and of hloc's pipelines: ``images_upright/`` or ``images/images_upright/`` with ``db/``
+and ``query/``, ``queries/*_time_queries_with_intrinsics.txt``, and ``3D-models/`` with an NVM model (version 1) or a
+COLMAP model in ``aachen_v_1_1/``. The poses of the queries are not published: results are sent in as a file. Thresholds
+as used there: day and night (0.25 m, 2 deg), (0.5 m, 5 deg), (5 m, 10 deg); until the poses of the night photos were
+improved in June 2020, night had (0.5, 2), (1, 5), (5, 10) (Sattler et al., CVPR 2018;
 github.com/tsattler/visuallocalizationbenchmark, issues 3 and 34). The paper's Table 2 is from before.
+
+The local-feature evaluation benchmark (Schoenberger et al., CVPR 2017) has internet photos of landmarks. A scene is a
+folder with ``images/`` and a COLMAP ``database.db``, which lists the images of the benchmark and their cameras
+(github.com/ahojnnes/local-feature-evaluation, INSTRUCTIONS.md). Its keypoints/, descriptors/, matches/ and sparse/ are
+not read. There is no ground truth: results are statistics of the reconstruction.
 """
 
 import os
@@ -203,11 +209,7 @@ def _read_nvm(models: Path) -> PosedImages:
     return PosedImages({}, cameras, poses)
 
 
-# ----------------------------------------------------------------
-# The local-feature evaluation benchmark (Schoenberger et al., CVPR 2017): internet photos of landmarks
-# A scene is a folder with ``images/`` and a COLMAP ``database.db``, which says which images belong to the benchmark and
-# what their cameras are (github.com/ahojnnes/local-feature-evaluation, INSTRUCTIONS.md). Its keypoints/, descriptors/,
-# matches/ and sparse/ are not read. There is no ground truth: results are statistics of the reconstruction.
+# --- the local-feature evaluation benchmark
 
 
 LANDMARK_PUBLISHED = {
@@ -221,7 +223,7 @@ LANDMARK_PUBLISHED = {
     "Roman_Forum": 2364,
     "ArtsQuad_dataset": 6514,
 }
-"""Scenes by the name of their folder, and how many images the benchmark's table counts in each."""
+"""Scenes by the name of their folder, and the number of images in the benchmark's table."""
 
 MODEL_NAMES = tuple(CAMERA_MODELS)
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cameras and poses of a COLMAP model: its cameras and images, as .bin or .txt, of any version.
+"""Cameras and poses of COLMAP models (.bin or .txt, of any version), and poses of NVM models (VisualSFM, version 3).
 
-Takes what is known of the images, not keypoints nor points, and reads the two files itself: COLMAP's own reader hangs
-or ends the process on damaged ones, and would load every point of the map.
+Keypoints and points are not read. COLMAP's own reader hangs or ends the process on damaged files, and would load every
+point of the map, so the two files are read here. A line of an image in an NVM model is ``name focal qw qx qy qz cx cy
+cz distortion 0``: the quaternion of cam_from_world's rotation, and the camera's centre in the world; it is read line by
+line, since the points that follow can be gigabytes.
 """
 
 import os
@@ -21,7 +23,7 @@ from sfumato.images.folders import check_image, need_folder, numbers, read_lines
 from sfumato.types.scene import CAMERA_MODELS, Camera, Pose, unit_rotation
 
 COUNT, CAMERA, IMAGE = struct.Struct("<Q"), struct.Struct("<IiQQ"), struct.Struct("<I7dI")
-"""How many follow; a camera's number, model, width and height; an image's number, quaternion, translation, camera."""
+"""A count; a camera's number, model, width and height; an image's number, quaternion, translation, camera."""
 KEYPOINT_BYTES = 24
 LONGEST_NAME = 4096
 MODEL_NAMES = tuple(CAMERA_MODELS)
@@ -173,11 +175,7 @@ def _lines(path: Path, *, every_second: bool = False) -> Iterator[tuple[int, lis
                 next(lines, None)
 
 
-# ----------------------------------------------------------------
-# The poses of an NVM model (VisualSFM's format, version 3): its images, not its points
-# A line of an image is ``name focal qw qx qy qz cx cy cz distortion 0``: the quaternion of cam_from_world's rotation,
-# and
-# the camera's centre in the world. Read line by line, since the points that follow can be gigabytes.
+# --- NVM models
 
 
 LONGEST_LINE = 10_000

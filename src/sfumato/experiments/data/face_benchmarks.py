@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark files of face recognition (lfw.bin, cfp_ff.bin, cfp_fp.bin, agedb_30.bin): pickles, read as data.
+"""Faces to measure on: pairs to verify and labels to guess, as files of embeddings or benchmark files.
 
-Such a file is a pickled pair: pictures, as they lie in image files, and whether the pictures 2 i and 2 i + 1 show one
-person. Loading a pickle runs whatever it names. Here its instructions are read by a machine of our own that knows
-numbers, bytes, lists and tuples, and has no way to name, import or call anything: any other instruction ends it.
+    pairs      npz with embedding (N, n), left, right (P,) rows, same (P,), fold (P,), and perhaps name (N,)
+    pairs.txt  the list of Labeled Faces in the Wild, with embeddings that have names such as Aaron_Sorkin_0002
+    labels     npz with embedding (N, n) and lists of N integers or texts; or any file of embeddings with a csv table of
+               labels, whose first line names its columns and whose first column names the faces, as FairFace's do
+    .bin       benchmarks of face recognition (lfw.bin, cfp_ff.bin, cfp_fp.bin, agedb_30.bin), which are pickles
+
+A .bin file is a pickled pair: encoded pictures, and whether the pictures 2 i and 2 i + 1 show one person. Loading a
+pickle runs whatever it names. Here its instructions are read by a machine of our own that has numbers, bytes, lists and
+tuples, and no way to name, import or call anything: any other instruction ends it. Clear embeddings stay in memory.
 """
 
 import csv
@@ -25,18 +31,6 @@ from sfumato.images.read import image_format
 from sfumato.types.arrays import frozen_array
 from sfumato.types.clear import Embeddings
 from sfumato.types.progress import Progress, identity
-
-# ----------------------------------------------------------------
-# Faces to measure on, as files of embeddings: pairs to verify, and labels to guess
-#     pairs      npz with embedding (N, n), left, right (P,) rows, same (P,), fold (P,), and perhaps name (N,)
-#     pairs.txt  the list of Labeled Faces in the Wild, with a file of embeddings that has names such as
-# Aaron_Sorkin_0002
-#     labels     npz with embedding (N, n) and lists of N integers or texts; or any file of embeddings with a csv
-# table of
-#                labels, whose first line names its columns and whose first column names the faces, as FairFace's do
-#
-# Clear embeddings stay in memory.
-
 
 PAIR_ARRAYS = ("left", "right", "same", "fold")
 PAIR_ADVICE = (

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a folder with ground truth holds, and the checks that all such folders share.
+"""Folders of pictures with ground truth: posed photos, and sequences with homographies.
 
-Knows pictures by name, path and size; never opens their pixels. Cameras are in COLMAP's convention, homographies in
-that of keypoints (``sfumato.types.clear``). Whatever is wrong with a folder is told at once, in one error.
+A folder of posed photos has ``images/`` and ``cameras.json``, which maps each image name to ``K`` (3, 3) with the
+centre of the first pixel at (0, 0), ``world_from_cam_rotation`` R (3, 3), ``center_in_world`` C (3,) in metres and
+``size`` [width, height]. The camera is returned in COLMAP's convention: half a pixel is added to the principal point,
+and the pose is (R', -R' C). A sequence is a folder with ``1.ppm ... 6.ppm`` and ``H_1_2 ... H_1_6`` (HPatches), or with
+``img1.ppm ...`` and ``H1to2p ...`` (Oxford); ``i_`` in front of its name is illumination, ``v_`` viewpoint. H_1_k takes
+pixels of picture 1 to picture k, with the centre of the first pixel at (0, 0), as keypoints have it
+(``sfumato.types.clear``). Pixels are not read, and one error names everything that is wrong with a folder.
 """
 
 import json
@@ -29,7 +34,7 @@ from sfumato.types.scene import CAMERA_MODELS, Camera, Pose
 class PosedImages:
     """Pictures whose cameras are known: files, intrinsics and poses under the same names.
 
-    ``paths`` is empty where only cameras are known. ``names`` are sorted.
+    ``paths`` is empty if only cameras are known. ``names`` are sorted.
     """
 
     paths: Mapping[str, Path]
@@ -55,7 +60,7 @@ class PosedImages:
 
 
 def parse_camera(words: list[str]) -> Camera | str:
-    """Read ``MODEL width height parameters...`` as COLMAP and hloc write it; return what is wrong with it as a text."""
+    """Read ``MODEL width height parameters...`` as COLMAP and hloc write it; a text says what is wrong with it."""
     if len(words) < 4:
         return "expected MODEL width height parameters..."
     model, sizes, params = words[0], numbers(words[1:3]), numbers(words[3:])
@@ -81,12 +86,7 @@ def nearest_rotation(matrix: Any) -> NDArray[np.float64] | None:
     return rotation
 
 
-# ----------------------------------------------------------------
-# Photos with surveyed cameras: ``images/`` and ``cameras.json`` side by side
-# cameras.json maps each image name to ``K`` (3, 3) with the centre of the first pixel at (0, 0),
-# ``world_from_cam_rotation`` R (3, 3), ``center_in_world`` C (3,) in metres and ``size`` [width, height]. The camera
-# that
-# comes out is COLMAP's: half a pixel is added to the principal point, and the pose is (R', -R' C).
+# --- photos with cameras.json
 
 
 KEYS = ("K", "world_from_cam_rotation", "center_in_world", "size")
@@ -160,11 +160,7 @@ def _parse(entry: Any) -> tuple[Camera, Pose]:
     return camera, Pose(rotation.T, -rotation.T @ center)
 
 
-# ----------------------------------------------------------------
-# Sequences of pictures of flat scenes with homographies, as HPatches and Oxford's affine set are laid out
-# A sequence is a folder: ``1.ppm ... 6.ppm`` with ``H_1_2 ... H_1_6`` (HPatches), or ``img1.ppm ...`` with
-# ``H1to2p ...`` (Oxford). ``i_`` in front of its name is illumination, ``v_`` viewpoint. H_1_k takes pixels of picture
-# 1 to picture k, with the centre of the first pixel at (0, 0).
+# --- sequences with homographies
 
 
 PICTURE = re.compile(r"(?:img)?(\d{1,4})$")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of textured rectangles through an exact pinhole camera: where a ray ends, what it meets, how it looks.
+"""Renderer of textured rectangles through an exact pinhole camera: depth along a ray, and its colour.
 
-Knows rectangles, cameras and poses; not what a room is. Points are in COLMAP's convention here: the centre of the first
+Points are in COLMAP's convention here: the centre of the first
 pixel is (0.5, 0.5). Distances are in the unit of the world, metres by habit.
 """
 
@@ -187,13 +187,13 @@ def _box(surface: Surface, camera: Camera, pose: Pose, samples: int) -> Box | No
     return (slice(low[1], high[1]), slice(low[0], high[0])) if (low < high).all() else None
 
 
-def _around(owner: NDArray[np.int32], number: int, whole: Box) -> Box | None:
-    """Return the smallest box of samples with all that show a surface, of which none lies outside ``whole``."""
-    shown = owner[whole] == number
+def _around(owner: NDArray[np.int32], number: int, limits: Box) -> Box | None:
+    """Return the smallest box of samples with all that show a surface, of which none lies outside ``limits``."""
+    shown = owner[limits] == number
     rows, columns = (np.flatnonzero(shown.any(axis=axis)) for axis in (1, 0))
     if not len(rows):
         return None
-    top, left = whole[0].start, whole[1].start
+    top, left = limits[0].start, limits[1].start
     return slice(top + rows[0], top + rows[-1] + 1), slice(left + columns[0], left + columns[-1] + 1)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small made-up room with exact ground truth: views of it, their cameras and poses, depth, and what corresponds.
+"""Rendered room with exact ground truth: walls hung with photos, boards and boxes, and views with cameras and poses.
 
-For tests, demonstrations and evaluations without data: all that is drawn comes from the caller's generator. Metres;
-poses are cam_from_world, cameras in COLMAP's convention; points are those of keypoints (``sfumato.types.clear``): the
-centre of the first pixel is (0, 0).
+For tests, demonstrations and evaluations without data: random numbers come from the caller's generator. The photos are
+those of scikit-image. The world is in metres: x and y along the floor, whose middle is the origin, z up. Poses are
+cam_from_world, cameras in COLMAP's convention.
 """
 
 import json
@@ -17,29 +17,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import InputError
-from sfumato.experiments.data.render import Array, Colours, Surface, cast, intrinsics, project, render, unproject
+from sfumato.experiments.data.render import Array, Colours, Surface, intrinsics, render
 from sfumato.files.atomic import new_folder
 from sfumato.images.samples import sample_image, sample_names
-from sfumato.types.arrays import Range, frozen_array, refuse_unknown, settle_numbers, whole_number
+from sfumato.types.arrays import Range, frozen_array, refuse_unknown, settle_numbers
 from sfumato.types.clear import Image
 from sfumato.types.scene import Camera, Pose
-
-# ----------------------------------------------------------------
-# What stands in a made-up room: walls hung with photos, and boards and boxes that hide some of them
-# Knows where things are and what is printed on them; not how they are seen. Photos are those scikit-image carries. The
-# world is in metres: x and y along the floor, whose middle is the origin, z up.
-
 
 PHOTOS = {
     "astronaut": 1, "camera": 1, "chelsea": 1, "coffee": 1, "coins": 1, "hubble": 2, "moon": 1, "motorcycle-left": 2,
     "page": 1, "retina": 1, "rocket": 1,
 }  # fmt: skip
-"""What hangs on the walls, in how many pieces. Of the two motorcycles only one: they show the same."""
+"""Photos on the walls, and their number of pieces. Only one of the two motorcycles: they show the same."""
 
 LARGEST_PHOTO = 640
 TEXELS_PER_METRE = 200
 OVERLAP = 0.02
-"""Walls reach so far beyond their corners, in metres, and pictures hang so far before them."""
+"""Metres that walls reach beyond their corners, and that pictures hang before them."""
 UP = np.array([0.0, 0.0, 1.0])
 
 
@@ -219,10 +213,6 @@ def _paint(size: tuple[float, float], photo: str, mirrored: bool, colour: Array,
     return painted
 
 
-HIDDEN = 1e-3
-"""A point is hidden by what is nearer by more than this share of its depth."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomParams:
     """How many views there are, and how they are taken.
@@ -331,29 +321,6 @@ def look_at(position: ArrayLike, target: ArrayLike, roll: float = 0.0) -> Pose:
     return Pose(rotation, -rotation @ place)
 
 
-def correspondences(room: Room, i: int, j: int, points: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
-    """Return where view j sees what view i shows at ``points`` (N, 2), and which of it is really to be seen there.
-
-    Hidden is what lies outside the picture, behind the camera, or behind something else; it has a place all the same,
-    NaN where there is none.
-    """
-    given = frozen_array(points, "points", (None, 2), np.float64)
-    first, second = (room.views[_view(room, number)] for number in (i, j))
-    depth = cast(room.surfaces, first.camera, first.pose, given + 0.5)
-    met = np.isfinite(depth)
-    world = np.full((len(given), 3), np.nan)
-    world[met] = unproject(first.camera, first.pose, given[met] + 0.5, depth[met])
-    seen, visible = np.full(given.shape, np.nan), np.zeros(len(given), bool)
-    seen[met], away = project(second.camera, second.pose, world[met])
-    size = second.image.size
-    inside = met.copy()
-    inside[met] = (away > 0) & (seen[met] >= 0).all(axis=1) & (seen[met] <= size).all(axis=1)
-    inside[met] &= (given[met] >= -0.5).all(axis=1) & (given[met] <= np.array(first.image.size) - 0.5).all(axis=1)
-    nearest = cast(room.surfaces, second.camera, second.pose, seen[inside])
-    visible[inside] = nearest >= (1 - HIDDEN) * away[inside[met]]
-    return seen - 0.5, visible
-
-
 def save_room(room: Room, folder: str | os.PathLike[str]) -> None:
     """Write a folder of posed images: images/*.png, and cameras.json with what is known of each camera.
 
@@ -399,10 +366,3 @@ def _take(
     pixels = np.clip(np.rint(colours), 0, 255).astype(np.uint8)
     depth.setflags(write=False)
     return RoomView(Image(pixels, name), camera, pose, depth)
-
-
-def _view(room: Room, number: int) -> int:
-    index = whole_number(number, "view")
-    if not 0 <= index < len(room.views):
-        raise InputError(f"view: expected a number from 0 to {len(room.views) - 1}, got {index}")
-    return index

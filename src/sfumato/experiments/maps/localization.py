@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What concealing costs localization (appendix C of the paper): each posed photo is localized in a map of the others.
+"""Evaluation of localization: each posed photo is localized in a map of the others (appendix C of the paper).
 
 The map is triangulated from the true poses of the other photos. Point-to-subspace: the map is made of clear descriptors
-that their owner published, the query is concealed. Subspace-to-subspace: map and query are both concealed. Reported are
-the shares of queries within (0.25 m, 2 deg), (0.5 m, 5 deg) and (5 m, 10 deg), and median errors.
+that their owner published, the query is concealed. Subspace-to-subspace: map and query are both concealed. The scores
+are the shares of queries within (0.25 m, 2 deg), (0.5 m, 5 deg) and (5 m, 10 deg), and median errors.
 """
 
 import logging
@@ -15,7 +15,7 @@ from statistics import fmean
 
 import numpy as np
 
-from sfumato.auditing.runner import Results, predict, run_task
+from sfumato.auditing.runner import Results, run_tasks
 from sfumato.auditing.subjects import POINTS, Subject, choose_decoys, choose_subjects
 from sfumato.auditing.tables import Table, group_by_seed, make_table
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, short_digest
@@ -38,14 +38,14 @@ from sfumato.types.record import Record, Score, Value
 log = logging.getLogger(__name__)
 
 VERSION, SCORE_VERSION = 1, 1
-"""Of what is predicted and scored here: raise them with every change."""
+"""Of predictions and scores: raise them with every change."""
 
 RAW = Subject(Recipe("raw"), POINTS, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalizeProtocol:
-    """What is measured: every recipe with every distance and seed."""
+    """Settings: every recipe is measured with every distance and seed."""
 
     recipes: tuple[str, ...] = ("raw", "sub-hybrid-2", "sub-hybrid-16")
     distances: tuple[str, ...] = ("p-to-s",)
@@ -55,20 +55,20 @@ class LocalizeProtocol:
 
 
 class LeftOutMaps:
-    """Maps of a scene without one of its images, made when first asked for; those of one image are kept."""
+    """Maps of a scene without one of its images, made at first use; those of the last image stay in memory."""
 
     def __init__(self, scene: PosedScene, progress: StageProgress) -> None:
         self._scene, self._progress = scene, progress
-        self._held: dict[tuple[str, Subject], Map | str] = {}
+        self._maps: dict[tuple[str, Subject], Map | str] = {}
 
     def get(self, query: str, subject: Subject) -> Map | str:
         """Return the map for a query of this subject, or why there is none."""
         owner = owner_of(subject)
         key = (query, owner)
-        if key not in self._held:
-            self._held = {other: kept for other, kept in self._held.items() if other[0] == query}
-            self._held[key] = self._make(query, owner)
-        return self._held[key]
+        if key not in self._maps:
+            self._maps = {other: made for other, made in self._maps.items() if other[0] == query}
+            self._maps[key] = self._make(query, owner)
+        return self._maps[key]
 
     def _make(self, query: str, owner: Subject) -> Map | str:
         scene = self._scene
@@ -93,7 +93,7 @@ class LeftOutMaps:
 
 
 def owner_of(subject: Subject) -> Subject:
-    """Return what the map of a subject is made of: the same, or, for queries against points, what is not lifted."""
+    """Return the subject that a map is made of: the same, or, for queries against points, the one without a lifting."""
     if subject.distance != "p-to-s":
         return subject
     encoders = subject.recipe.encoders
@@ -119,13 +119,13 @@ def evaluate_localization(
     scene = PosedScene(images, folder, protocol.local, decoys, threads=protocol.params.threads)
     maps = LeftOutMaps(scene, progress)
     tasks = [make_task(scene, subject, maps, protocol) for subject in subjects]
-    if overwrite:
-        for task in tasks:
-            Results(folder, task).forget(task.samples)
-    for query in progress("localizing", scene.names, len(scene.names)):
-        for task in tasks:
-            predict(task, folder, [sample for sample in task.samples if sample.key == query])
-    records = [run_task(task, folder) for task in tasks]
+    records = run_tasks(
+        tasks,
+        folder,
+        progress=lambda items: progress("localizing", items, len(items)),
+        overwrite=overwrite,
+        by_sample=True,
+    )
     for task, subject in zip(tasks, subjects, strict=True):
         for name, reason in failures(task, folder).items():
             log.warning("%s: %s is not localized: %s", subject, name, reason)
@@ -134,15 +134,15 @@ def evaluate_localization(
 
 def failures(task: Task, folder: str | Path) -> dict[str, str]:
     """Return the queries of a task that were not localized, and why."""
-    results, found = Results(folder, task), {}
-    known = results.scores()
+    results, reasons = Results(folder, task), {}
+    scores = results.scores()
     for sample in task.samples:
-        if sample in known and not known[sample][0].get("localized"):
+        if sample in scores and not scores[sample][0].get("localized"):
             try:
-                found[sample.key] = str(results.load_prediction(sample)[0].get("reason", "")) or "unknown"
+                reasons[sample.key] = str(results.load_prediction(sample)[0].get("reason", "")) or "unknown"
             except FileError:
-                found[sample.key] = "the prediction is no longer there"
-    return found
+                reasons[sample.key] = "the prediction is no longer there"
+    return reasons
 
 
 def make_task(scene: PosedScene, subject: Subject, maps: LeftOutMaps, protocol: LocalizeProtocol) -> Task:
@@ -168,7 +168,7 @@ def make_task(scene: PosedScene, subject: Subject, maps: LeftOutMaps, protocol: 
 def localize_one(
     scene: PosedScene, subject: Subject, maps: LeftOutMaps, protocol: LocalizeProtocol, query: str
 ) -> Prediction:
-    """Localize one image in a map of the others; return how far off it is, never where it is."""
+    """Localize one image in a map of the others; return its error, never its position."""
     map_ = maps.get(query, subject)
     if isinstance(map_, str):
         return _prediction(None, (0, 0), map_)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What concealing costs a map (section 4.1.3 of the paper): posed photos are mapped from what each recipe releases.
+"""Evaluation of maps: posed photos are mapped from the released features of each recipe (section 4.1.3 of the paper).
 
 Every image is concealed, every pair matched (subspace to subspace; raw descriptors as points), and a map built with the
-true intrinsics and nothing else. Reported are the figures of the paper's Table 1, verified matches, and how far the
-cameras are from the truth. A map that fails is a result.
+true intrinsics and nothing else. The scores are the figures of the paper's Table 1, verified matches, and the errors of
+the cameras. A map that fails is a result.
 """
 
 import tempfile
@@ -30,7 +30,7 @@ from sfumato.types.progress import StageProgress
 from sfumato.types.record import Record, Score
 
 VERSION, SCORE_VERSION = 2, 1
-"""Of what is predicted and scored here: raise them with every change."""
+"""Of predictions and scores: raise them with every change."""
 
 UNITS = {
     "reprojection error": "px",
@@ -43,7 +43,7 @@ UNITS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapProtocol:
-    """What is measured: a map from every recipe and seed. ``threads`` are COLMAP's; one makes it repeatable."""
+    """Settings: a map is made from every recipe and seed. ``threads`` are COLMAP's; one makes it repeatable."""
 
     recipes: tuple[str, ...] = ("raw", "sub-hybrid-2", "sub-hybrid-4")
     seeds: tuple[int, ...] = (0,)
@@ -70,7 +70,7 @@ def evaluate_map(
     progress: StageProgress = lambda stage, items, total: items,
     overwrite: bool = False,
 ) -> list[MapResult]:
-    """Build a map for every recipe and seed and hold it against the truth; records are kept below ``folder``.
+    """Build a map for every recipe and seed and compare it with the truth; records are stored below ``folder``.
 
     Matches and maps that were made before are not made again, unless ``overwrite`` forgets the maps.
     """
@@ -78,7 +78,7 @@ def evaluate_map(
     subjects = choose_subjects(protocol.recipes, ["s-to-s"], protocol.seeds)
     decoys = choose_decoys(subjects, extractor_of(protocol.local), decoys)
     scene = PosedScene(images, folder, protocol.local, decoys)
-    MapParams(mapper=protocol.mapper, threads=protocol.threads)  # tells what is wrong before anything is matched
+    MapParams(mapper=protocol.mapper, threads=protocol.threads)  # refuses wrong settings before anything is matched
     return [_evaluate(scene, subject, protocol, progress, overwrite) for subject in subjects]
 
 
@@ -104,15 +104,15 @@ def _evaluate(
     )
     record = run_task(task, scene.folder, overwrite=overwrite)
     if not record.dropped:
-        kept, record = _prediction_of(task, scene.folder, record)
+        prediction, record = _prediction_of(task, scene.folder, record)
     else:
-        kept = {}
-    missing, reason = kept.get("unregistered", np.array([])), kept.get("reason", np.array(""))
+        prediction = {}
+    missing, reason = prediction.get("unregistered", np.array([])), prediction.get("reason", np.array(""))
     return MapResult(record, tuple(map(str, missing)), str(reason))
 
 
 def _prediction_of(task: Task, folder: str | Path, record: Record) -> tuple[Prediction, Record]:
-    """Return the kept prediction; one that was removed or damaged is made anew, with its record."""
+    """Return the stored prediction; one that was removed or damaged is made anew, with its record."""
     (sample,) = task.samples
     try:
         return Results(folder, task).load_prediction(sample)[0], record
@@ -122,7 +122,7 @@ def _prediction_of(task: Task, folder: str | Path, record: Record) -> tuple[Pred
 
 
 def make_map(scene: PosedScene, subject: Subject, protocol: MapProtocol, progress: StageProgress) -> Prediction:
-    """Match and map; return figures of the map and of its cameras against the truth, never where they stood."""
+    """Match and map; return figures of the map and the errors of its cameras, never their positions."""
     matches = scene.matches(subject, progress)
     keypoints = {name: scene.clear(name).keypoints for name in scene.names}
     params = MapParams(mapper=protocol.mapper, seed=subject.seed or 0, threads=protocol.threads)
@@ -174,12 +174,12 @@ def score_map(_sample: Sample, prediction: Prediction) -> Figures:
 
 
 def summarise_map(figures: Mapping[str, Figures]) -> list[Score]:
-    """Return the figures of the one map there is."""
+    """Return the figures of the only map."""
     return [Score(name, value, UNITS.get(name, "")) for row in figures.values() for name, value in row.items()]
 
 
 def map_table(records: Iterable[Record]) -> Table:
-    """Return the figures people compare, and their shares of raw."""
+    """Return the main figures, and their ratios to raw."""
     groups = group_by_seed(records)
     raw = raw_of(groups)
     scores = {

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scene of posed images, as maps and localizations are evaluated on: clear and concealed features, and matches.
+"""Scene of posed images, for evaluations of maps and localization: clear and concealed features, and matches.
 
-Features are in memory only. Matches are kept on disk pair by pair, as rows and distances, so that a map made in another
-way does not ask for them again.
+Features are in memory only. Matches are stored pair by pair, as rows and distances, so that maps made in other ways use
+them again.
 """
 
 import logging
@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 
 
 VERSION = 1
-"""Of the matches that are kept: raise it with every change of what is matched."""
-KEPT_BYTES = 2 * 2**30
+"""Of the stored matches: raise it with every change of matching."""
+CACHE_BYTES = 2 * 2**30
 READY_SHARE = 4
-"""How many times its arrays an image takes once it is ready to be matched, about."""
+"""Memory of an image that is ready to be matched, about this many times its arrays."""
 
 
 class PosedScene:
-    """Posed images with what an evaluation needs of them; ``folder`` is where matches are kept."""
+    """Posed images with their features and matches; matches are stored in ``folder``."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class PosedScene:
         return self._prepared(name, subject)[0]
 
     def params(self, subject: Subject) -> dict[str, Value]:
-        """Return what decides how features are found, concealed and matched, but the seed and the images."""
+        """Return the settings of extraction, concealment and matching, without the seed and the images."""
         link, extractor = subject.recipe.lifting, extractor_of(self.local)
         used = self._decoys if link is not None and link.decoy_count else None
         return {
@@ -94,17 +94,17 @@ class PosedScene:
     @cached_property
     def digest(self) -> str:
         """A digest of all pictures, cameras and poses."""
-        known = []
+        facts = []
         for name in self.names:
             camera, pose = self.images.cameras[name], self.images.poses[name]
             true = digest_data(pose.rotation, pose.translation)
-            known.append([name, self.digests[name], camera.model, camera.width, camera.height, camera.params, true])
-        return short_digest(known)
+            facts.append([name, self.digests[name], camera.model, camera.width, camera.height, camera.params, true])
+        return short_digest(facts)
 
     def matches(
         self, subject: Subject, progress: StageProgress = lambda stage, items, total: items
     ) -> dict[Pair, Matches]:
-        """Return the matches of every image with every other, for one subject; found before, they are read."""
+        """Return the matches of every image with every other, for one subject; stored ones are read."""
         if subject not in self._matches:
             task = self._matching(subject)
             results = Results(self.folder, task)
@@ -114,9 +114,9 @@ class PosedScene:
             )
             if dropped:
                 raise InputError(f"{subject}: {len(dropped)} pairs cannot be matched: {next(iter(dropped.values()))}")
-            kept = [results.load_prediction(sample)[0] for sample in task.samples]
-            found = (Matches(one["indices"], one["distances"]) for one in kept)
-            self._matches[subject] = dict(zip(self._pairs, found, strict=True))
+            stored = [results.load_prediction(sample)[0] for sample in task.samples]
+            matches = (Matches(arrays["indices"], arrays["distances"]) for arrays in stored)
+            self._matches[subject] = dict(zip(self._pairs, matches, strict=True))
         return self._matches[subject]
 
     @cached_property
@@ -152,7 +152,7 @@ class PosedScene:
             ready = prepare(side.origin, side.basis)
             ready.frame = next((old.frame for (other, _), (_, old) in self._ready.items() if other == subject), None)
             self._ready[key] = features, ready
-            while len(self._ready) > 2 and sum(map(_bytes, self._ready.values())) > KEPT_BYTES:
+            while len(self._ready) > 2 and sum(map(_bytes, self._ready.values())) > CACHE_BYTES:
                 self._ready.popitem(last=False)
         self._ready.move_to_end(key)
         return self._ready[key]
@@ -182,6 +182,6 @@ def _no_score(_figures: object) -> list[Score]:
 
 
 def verification_params() -> dict[str, Value]:
-    """Return when a match and a pair of images count in a map, as parameters of a record."""
+    """Return the settings of verification as parameters of a record."""
     fixed = asdict(VerifyParams())
     return {f"verification_{name}": fixed[name] for name in sorted(fixed) if name not in ("seed", "threads")}

@@ -116,13 +116,13 @@ def pair_distances(distance: Distance, pairs: PatchPairRows) -> dict[str, NDArra
     return {name: distance(pair[:, 0], pair[:, 1]) for name, pair in rows.items() if len(pair)}
 
 
-def verification(found: Mapping[str, NDArray[np.floating[Any]]]) -> dict[str, float]:
+def verification(distances: Mapping[str, NDArray[np.floating[Any]]]) -> dict[str, float]:
     """Return FPR@95, area and average precision of telling true from false pairs, by where the false come from.
 
-    ``found`` are distances as ``pair_distances`` gives them, the true ones called "true". ``balanced`` lists have as
+    ``distances`` are as ``pair_distances`` gives them, the true ones called "true". ``balanced`` lists have as
     many false as true pairs; those of ``verification``, HPatches' figure, five times as many.
     """
-    true, false = found.get("true"), {name: values for name, values in found.items() if name != "true"}
+    true, false = distances.get("true"), {name: values for name, values in distances.items() if name != "true"}
     if true is None or not false:
         return {}
     figures = {}
