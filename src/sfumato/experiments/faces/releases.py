@@ -63,7 +63,7 @@ def stripped_points(releases: Sequence[Subspaces], decoys: Decoys | None, count:
     people, n = releases[0].origin.shape
     total, weight = np.zeros((people, n)), np.zeros((people, 1))
     for release in releases:
-        complete = np.ones(len(release), bool)
+        complete: Any = np.ones(len(release), bool)
         if decoys is not None and count:
             complete = nearest_decoys(release, decoys, count)[1].all(axis=1)
         share = np.where(complete, 1.0, 1e-6)[:, None]

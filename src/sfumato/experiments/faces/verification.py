@@ -265,7 +265,7 @@ def _predict(
     if subject.distance == POINT:
         left = lift_faces(pairs.faces, "raw", None, seed=0)
     distances = row_distances(left, pairs.left, right, pairs.right)
-    prediction: Prediction = {"distance": distances.astype(np.float32), "same": pairs.same, "fold": pairs.fold}
+    prediction = {"distance": distances.astype(np.float32), "same": pairs.same, "fold": pairs.fold}
     if protocol.strangers:
         rows = stranger_pairs(people_of(pairs.faces.names), protocol.strangers, np.random.default_rng(0))
         prediction[STRANGERS] = pair_distances(left, right, *rows).astype(np.float32)
