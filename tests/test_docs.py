@@ -148,6 +148,21 @@ def test_links_between_documents_lead_somewhere():
     assert not lost
 
 
+IMPORT = re.compile(r"^\s*(?:>>> )?(?:from|import) (sfumato(?:\.\w+)+)", re.MULTILINE)
+
+
+def deep_imports(text: str) -> list[str]:
+    """Modules that a text imports and that lie within a package; a package offers its names itself."""
+    names = IMPORT.findall(text)
+    return [name for name in names if name.count(".") > 1 and not (ROOT / "src" / name.replace(".", "/")).is_dir()]
+
+
+def test_documents_import_from_packages():
+    paths = [*DOCUMENTS, *sorted((ROOT / "examples").glob("*.py"))]
+    deep = [f"{path.relative_to(ROOT)}: {name}" for path in paths for name in deep_imports(path.read_text())]
+    assert not deep, "\n".join(deep)
+
+
 # ---------------------------------------------------------------- the checks can fail
 
 
@@ -193,6 +208,17 @@ def test_a_wrong_block_is_seen(text: str, error: type[Exception], tmp_path: Path
     (tmp_path / "page.md").write_text(text, encoding="utf-8")
     with pytest.raises(error):
         run_document(tmp_path / "page.md", run_sfumato)
+
+
+def test_a_deep_import_is_seen():
+    for line in (
+        "from sfumato.types.clear import Features",
+        "    >>> from sfumato.a.b.c import d",
+        "import sfumato.a.b",
+    ):
+        assert deep_imports(f"text\n{line}\n")
+    for line in ("from sfumato.types import Features", "from sfumato.search.grassmann import advise", "sfumato.a.b"):
+        assert not deep_imports(f"text\n{line}\n")
 
 
 def test_commands_are_read_as_a_shell_would():
