@@ -32,7 +32,7 @@ from sfumato.experiments.frontier.sheets import Column, draw_sheet
 from sfumato.images.read import list_images, read_image
 from sfumato.images.samples import sample_image
 from sfumato.inversion.metrics import as_grey
-from sfumato.inversion.patches import Inverter, floor_input, invert, load_inverter
+from sfumato.inversion.patches import Inverter, floor_input, invert_rows, load_inverter
 
 RECIPES = ("sub-hybrid-2", "sub-hybrid-4", "sub-hybrid-8")
 SAMPLES = ("chelsea", "astronaut", "coffee", "rocket", "clock")
@@ -132,9 +132,9 @@ def attack_image(
     size = (width, height)
     floor = np.broadcast_to(floor_input(inverter), clear.descriptors.shape)
     pictures = {
-        "clear": invert(inverter, clear.keypoints, clear.descriptors, size),
-        "floor": invert(inverter, clear.keypoints, floor, size),
-        "tracks": invert(inverter, clear.keypoints[tracked], recovered.descriptors[tracked], size),
+        "clear": invert_rows(inverter, clear.keypoints, clear.descriptors, size),
+        "floor": invert_rows(inverter, clear.keypoints, floor, size),
+        "tracks": invert_rows(inverter, clear.keypoints[tracked], recovered.descriptors[tracked], size),
     }
     x, y = np.clip(np.rint(clear.keypoints[:, :2]).astype(int), 0, [width - 1, height - 1]).T
     on_passer = crowd.passer[name][y, x]

@@ -19,17 +19,17 @@ import numpy as np
 from common import arguments, data_folder, finish, note, photo_descriptors, pinned_threads
 from sealinverter import bundled_reader, similarity
 
-from sfumato.attacks.seals.alignment import learn_told
+from sfumato.attacks.seals.alignment import learn_with_oracle
 from sfumato.concealment.encoder import encode
 from sfumato.concealment.seal import BANDWIDTH, make_seal
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.read import list_images, read_image
 from sfumato.images.samples import sample_paths
-from sfumato.inversion.load import load_blind, without_descriptors
+from sfumato.inversion.load import load_keypoint_inverter, without_descriptors
 from sfumato.inversion.patches import load_inverter
 from sfumato.training import photos as patchdata
+from sfumato.training.concealers import reader_of
 from sfumato.training.inverter import InverterTrainParams, train_patch_inverter
-from sfumato.training.photos import reader_of
 from sfumato.types.clear import Features
 from sfumato.types.recipe import Recipe
 
@@ -81,11 +81,11 @@ def main() -> int:
         clear = np.concatenate([features.descriptors for features, _ in photos])
         public = photo_descriptors(others, args.public, each=100 if args.small else 1000)
         seal = make_seal(b"benchmark key %d" % args.seed, clear.shape[1], args.bits, args.bandwidth)
-        read = learn_told(encode(seal, clear), clear, public, args.bandwidth)(encode(seal, clear))
+        read = learn_with_oracle(encode(seal, clear), clear, public, args.bandwidth)(encode(seal, clear))
         usual = load_inverter()
         best, floor = similarity(usual, clear, photos), similarity(usual, None, photos)
         made = {
-            "nothing": (without_descriptors, None, load_blind()),
+            "nothing": (without_descriptors, None, load_keypoint_inverter()),
             "told alignment": (reader_of(Recipe.of("default"), public), read, bundled_reader(args)),
             "clear descriptors": (None, clear, usual),
         }

@@ -17,10 +17,10 @@ import numpy as np
 from common import arguments, data_folder, finish, note, pinned_threads, sift_like
 
 from sfumato.attacks.knowledge import KnownPairs
-from sfumato.attacks.seals.alignment import AlignmentParams, learn_alignment, learn_told
+from sfumato.attacks.seals.alignment import AlignmentParams, learn_alignment, learn_with_oracle
 from sfumato.attacks.seals.attacks import mirror_orders
 from sfumato.attacks.seals.known_pairs import read_codes
-from sfumato.auditing.toolbox import bundled_painter
+from sfumato.auditing.toolbox import bundled_inverter
 from sfumato.concealment.encoder import encode
 from sfumato.concealment.seal import BANDWIDTH, make_seal
 from sfumato.features.local import LocalParams, extract
@@ -38,7 +38,7 @@ def attacks(bits: int, bandwidth: float, clear: Floats, public: Floats, seed: in
     codes = encode(seal, clear)
     mirrored = [public[:8192][:, order] for order in mirror_orders()]
     yield "alignment", learn_alignment(codes, public, bandwidth, AlignmentParams(seed=seed), mirrored)(codes)
-    yield "told alignment", learn_told(codes, clear, public, bandwidth)(codes)
+    yield "told alignment", learn_with_oracle(codes, clear, public, bandwidth)(codes)
     for count in PAIRS:
         known = public[:count]
         yield (
@@ -51,7 +51,7 @@ class Pictures:
     """Photos to paint, and the scale that leakage is measured on."""
 
     def __init__(self, photos: list[tuple[Any, Any]]) -> None:
-        self._painter, self._photos = bundled_painter(), photos
+        self._painter, self._photos = bundled_inverter(), photos
         self._clear = self.similarity(np.concatenate([f.descriptors for f, _ in photos])) if photos else 1.0
         self._floor = self.similarity(np.tile(self._painter.floor, (self.rows, 1))) if photos else 0.0
 

@@ -24,7 +24,7 @@ import numpy as np
 from common import arguments, data_folder, finish, note, pinned_threads
 
 from sfumato.attacks.knowledge import KnownPairs
-from sfumato.attacks.seals.alignment import AlignmentParams, learn_alignment, learn_told
+from sfumato.attacks.seals.alignment import AlignmentParams, learn_alignment, learn_with_oracle
 from sfumato.attacks.seals.attacks import mirror_orders
 from sfumato.attacks.seals.known_pairs import read_codes
 from sfumato.concealment.encoder import encode
@@ -34,9 +34,9 @@ from sfumato.images.read import list_images, read_image
 from sfumato.images.samples import sample_paths
 from sfumato.inversion.canonical import canonical_input
 from sfumato.inversion.metrics import picture_scores
-from sfumato.inversion.patches import floor_input, invert, load_inverter
+from sfumato.inversion.patches import floor_input, invert_rows, load_inverter
+from sfumato.training.concealers import reader_of
 from sfumato.training.inverter import InverterTrainParams, train_patch_inverter
-from sfumato.training.photos import reader_of
 from sfumato.types.clear import Features
 from sfumato.types.concealed import as_points
 from sfumato.types.recipe import Recipe
@@ -70,7 +70,7 @@ def guesses_of(clear: Floats, painted: int, public: Floats, args: Any) -> Iterat
     mirrored = [public[:8192][:, order] for order in mirror_orders()]
     tries = AlignmentParams(seed=args.seed, starts=2, hops=3) if args.small else AlignmentParams(seed=args.seed)
     yield "alignment", learn_alignment(codes, public, args.bandwidth, tries, mirrored)(codes[:painted])
-    yield "told alignment", learn_told(codes, clear, public, args.bandwidth)(codes[:painted])
+    yield "told alignment", learn_with_oracle(codes, clear, public, args.bandwidth)(codes[:painted])
     known = KnownPairs(descriptors=public[:10_000], codes=encode(seal, public[:10_000]))
     yield "known pairs 10000", read_codes(codes[:painted], known).descriptors
 
@@ -84,7 +84,7 @@ def similarity(inverter: Any, rows: Floats | None, photos: list[tuple[Features, 
         else:
             part = np.ascontiguousarray(rows[start : start + len(features)], np.float32)
             inputs = part if inverter.frame is None else canonical_input(as_points(part), inverter.frame)
-        painted = invert(inverter, features.keypoints, inputs, features.image_size)
+        painted = invert_rows(inverter, features.keypoints, inputs, features.image_size)
         found.append(picture_scores(painted, pixels)["ssim"])
         start += len(features)
     return float(np.mean(found))

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 import sfumato
-from sfumato.attacks.companions import companions_from_matches, companions_from_model
 from sfumato.attacks.knowledge import Knowledge
 from sfumato.attacks.liftings.releases import recover_reveal, recover_tracks
+from sfumato.attacks.run import companions_from_matches, companions_from_model
 from sfumato.errors import EvaluationOnlyWarning
 from sfumato.experiments.data.folders import read_posed_folder
 from sfumato.experiments.data.room import make_room

@@ -15,7 +15,7 @@ from sfumato.report.words import (
     REMAINS,
     SEALED,
     UNREAD,
-    few_codes_words,
+    codes_words,
     leak_words,
     level_of,
     percent,
@@ -75,12 +75,12 @@ def test_of_sealed_features_the_gap_and_what_a_key_is_worth_are_told():
     nothing = sealed_words(None, is_read=False, is_aligned=False)
     assert "was not measured" in nothing
     assert "No alignment" in nothing
-    assert "1,234 codes" in few_codes_words(1234)
+    assert "1,234 codes" in codes_words(1234)
 
 
 def test_enough_is_what_the_reference_has():
     assert 1000 < ENOUGH_CODES <= 16_251, "more than the reference was measured with"
-    assert "fewer than 16,000" in few_codes_words(1234)
+    assert "fewer than 16,000" in codes_words(1234)
 
 
 def test_a_failed_attack_is_no_measured_figure():

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.cache import IdentityCache
-from sfumato.attacks.knowledge import Knowledge, Recovery, fallback
+from sfumato.attacks.knowledge import IdentityCache, Knowledge, Recovery, fallback
 from sfumato.errors import InputError
 from sfumato.inversion.descriptors import Decoder, read_decoder
 from sfumato.types.arrays import frozen_array

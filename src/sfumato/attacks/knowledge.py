@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Knowledge of an attacker, and the recovery an attack returns.
+"""Knowledge of an attacker, the recovery an attack returns, and a cache of what is made of knowledge.
 
 A clear descriptor appears here as an oracle's answer (``Knowledge.clear``) or as a guess (``Recovery``); neither is
 ever shown: a repr has shapes only.
 """
 
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
@@ -205,3 +208,42 @@ def fallback(subspaces: Subspaces) -> Recovery:
     norms = np.linalg.norm(subspaces.origin.astype(np.float64), axis=1, keepdims=True)
     guesses = subspaces.origin / np.where(norms > 0, norms, 1)
     return Recovery(guesses.astype(np.float32), np.zeros(len(subspaces), np.float32))
+
+
+Value = TypeVar("Value")
+
+
+class IdentityCache:
+    """Results for the last ``size`` questions.
+
+    What a question is about is kept alive, so that its place in memory is not taken by something else.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._results: LRUCache[Hashable, tuple[tuple[Any, ...], Any]] = LRUCache(size)
+        self._lock = threading.RLock()
+
+    def get(self, about: tuple[Any, ...], make: Callable[[], Value], *, key: Hashable = None) -> Value:
+        """Return what was made for these objects and this key, or make it; one thread at a time makes something."""
+        full_key = (key, *map(_identity, about))
+        with self._lock:
+            if full_key not in self._results:
+                self._results[full_key] = about, make()
+            value: Value = self._results[full_key][1]
+            return value
+
+    def replace(self, about: tuple[Any, ...], value: object, *, key: Hashable = None) -> None:
+        """Put a better result in place of the one there is."""
+        with self._lock:
+            self._results[(key, *map(_identity, about))] = about, value
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._results.clear()
+
+
+def _identity(thing: Any) -> Hashable:
+    if isinstance(thing, np.ndarray):
+        return thing.__array_interface__["data"][0], thing.shape, thing.strides
+    return id(thing)

@@ -28,7 +28,7 @@ from sfumato.attacks.liftings.neighbours import (
 from sfumato.attacks.liftings.releases import recover_intersection, recover_reveal, recover_tracks
 from sfumato.attacks.liftings.replay import recover_replay
 from sfumato.attacks.liftings.vertex import recover_vertex
-from sfumato.attacks.seals.attacks import recover_alignment, recover_by_key, recover_pairs, recover_told
+from sfumato.attacks.seals.attacks import recover_alignment, recover_by_key, recover_pairs, recover_with_oracle
 from sfumato.errors import InputError, suggest
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.extractor import GENERIC_EXTRACTORS
@@ -287,7 +287,7 @@ ATTACKS: dict[str, Attack] = {
         replace(
             _on_seal("told-alignment", ("public", "told"),
                      "descriptors of other photos, many codes of one key, and how they lie to descriptors: a bound of "
-                     "alignment", recover_told,
+                     "alignment", recover_with_oracle,
                      about="is given the correct alignment by an oracle: no real attacker has it, but it counts, as an "
                      "upper bound"),
             role=AttackRole.BOUND,

@@ -271,15 +271,15 @@ def with_facts(record: Record) -> Record:
 # --- several processes
 
 
-def count_workers(wanted: int | None, plan: LeakagePlan) -> int:
+def count_workers(workers: int | None, plan: LeakagePlan) -> int:
     """Return the number of processes: this many, or by default one per core, per photo, and per share of the memory.
 
     Raises InputError for less than 1.
     """
-    if wanted is not None and wanted < 1:
-        raise InputError(f"workers: expected 1 or more, got {wanted}")
-    if wanted is not None or plan.job is None:
-        return wanted or 1
+    if workers is not None and workers < 1:
+        raise InputError(f"workers: expected 1 or more, got {workers}")
+    if workers is not None or plan.job is None:
+        return workers or 1
     size = plan.tasks[0].data.tools.size_bytes if plan.tasks else 0
     return max(1, min(thread_count(None), len(plan.samples), free_bytes() // (PLAIN_BYTES + COPIES * size)))
 

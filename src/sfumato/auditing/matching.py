@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How well concealed features are matched between images related by a homography (section 4.1.2 of the paper).
+"""Matching evaluation: concealed features of images related by a homography (section 4.1.2 of the paper).
 
 Image 1 of each sequence is matched with each other one: mutual nearest, no threshold of distance but that of chance for
 seals. The accuracy of a pair is the share of its matches that are correct, 0 without matches; what is reported is the
@@ -55,11 +55,11 @@ from sfumato.subspace.subspace_set import SubspaceSet
 from sfumato.types.clear import Features
 from sfumato.types.record import Record, Score, Value
 
-# ----------------------------------------------------------------
-# Pairs of images related by a homography: matched for one subject, and counted
-# A match is correct at t pixels if its keypoint of image 1, taken through the homography, is at most t pixels from its
-# keypoint of image k, measured in image k; the centre of the first pixel is (0, 0) in both. What is kept of a pair are
-# row numbers, distances and errors in pixels, never a descriptor.
+# --- pairs of images related by a homography: matched for one subject, and counted
+#
+# A match is correct at t pixels if its keypoint of image 1, taken through the homography, is at most t pixels from
+# its keypoint of image k, measured in image k; the centre of the first pixel is (0, 0) in both. What is kept of a
+# pair are row numbers, distances and errors in pixels, never a descriptor.
 
 
 THRESHOLDS_PX = tuple(range(1, 11))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Photos made ready for an audit: read, reduced, and each seen a second time through a known homography.
+"""Photos of an audit: read, downscaled, and each with a second view through a known homography.
 
-What cannot be used is named with the reason. The reduced photos and the generated views are kept in a folder on the
-user's machine; the same photos give the same files, so that what was measured on them is found again.
+What cannot be used is named with the reason. The downscaled photos and the generated views are kept in a folder on the
+user's machine; the same photos give the same files, so that what was measured on them is used again.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,12 +41,12 @@ class PreparedPhotos:
     reduced: int = 0
 
     def __repr__(self) -> str:
-        return f"Ready({len(self.photos)} photos, {len(self.left_out)} left out)"
+        return f"PreparedPhotos({len(self.photos)} photos, {len(self.left_out)} left out)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhotoParams:
-    """``side`` is the longest a photo may have; ``seed`` draws the views; ``local`` finds the features."""
+    """Settings of preparing photos: the longest ``side``, the ``seed`` of the views, ``local`` features."""
 
     side: int = 640
     seed: int = 0
@@ -65,13 +65,15 @@ def prepare_photos(
     Raises ImageError if none can be used, FileError if the folder cannot be written.
     """
     usable, pairs, left_out, reduced = dict[str, Path](), dict[str, HomographySequence](), dict[str, str](), 0
-    for given, path in progress(list(photos.items())):
-        name = short_name(given)
+    for full_name, path in progress(list(photos.items())):
+        name = short_name(full_name)
         try:
             image = read_image(path, name)
             small = reduce_image(image, params.side)
             if min(small.size) < SMALLEST_SIDE:
-                raise ImageError(f"a photo must have {SMALLEST_SIDE} pixels or more a side, it has {min(small.size)}")
+                raise ImageError(
+                    f"a photo needs {SMALLEST_SIDE} pixels or more per side, it has {min(small.size)}"
+                )
             if not len(extract(small, params.local)):
                 raise ImageError("no feature was found in it: there is nothing to send, and nothing to attack")
         except ImageError as problem:

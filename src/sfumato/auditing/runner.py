@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predict, score, summarise: runs a task on its samples and returns a Record; every later benchmark uses it.
+"""Runner of tasks: predict, score and summarise their samples, keep the results on disk, return a Record.
 
-What was finished is found again on disk (``results``): after Ctrl-C, a kill or a full disk the same call goes on where
+What was finished is used again: after Ctrl-C, a kill or a full disk the same call goes on where
 it stopped, and only samples that changed are done again. A sample that fails is named in the record.
 """
 
@@ -25,22 +25,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato import __version__
-from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
+from sfumato.auditing.task import Figures, Prediction, Sample, Task
 from sfumato.errors import FileError, InputError, MissingDependency, SfumatoError, WorkerError
 from sfumato.files.atomic import write_file, write_text
 from sfumato.types.progress import Progress
 from sfumato.types.record import Record, Score, describe_machine
 
-# ----------------------------------------------------------------
-# Where results are kept, so that what is finished is never done again
+# --- where results are kept, so that what is finished is never done again
 #     <folder>/<task>/<digest of the settings>/task.json          the settings: parameters, seed, version
-#                                              predictions/*.npz  one file a sample, named by its key and digest
-#                                              scores.jsonl       one line a sample
+#                                              predictions/*.npz  one file per sample, named by its key and digest
+#                                              scores.jsonl       one line per sample
 #                                              records/*.json     one Record for each set of samples
 #
 # Every file but ``scores.jsonl`` is written beside its place and then moved there; lines are only ever appended.
 # Nothing
-# is pickled. What is damaged is told by a FileError, or, of lines, left out; the runner makes it anew.
+# is pickled. Damage raises a FileError; damaged lines are skipped; the runner makes them anew.
 
 
 DAMAGE = (OSError, ValueError, KeyError, TypeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
@@ -94,16 +93,16 @@ class Results:
             raise FileError(f"{path}: this prediction is missing or damaged") from cause
 
     def scores(self) -> dict[Sample, tuple[dict[str, float], float]]:
-        """Return the scores of every sample that has some of the present version, and the seconds they took."""
+        """Return the scores of every sample that has scores of the present version, and the seconds they took."""
         known: dict[Sample, tuple[dict[str, float], float]] = {}
         for line in _read_lines(self.folder / "scores.jsonl"):
             try:
-                told: Any = json.loads(line)
-                if told["version"] == self._task.score_version:
-                    figures = {str(name): float(value) for name, value in told["scores"].items()}
+                entry: Any = json.loads(line)
+                if entry["version"] == self._task.score_version:
+                    figures = {str(name): float(value) for name, value in entry["scores"].items()}
                     if not all(map(math.isfinite, figures.values())):
                         continue
-                    known[Sample(told["sample"], told["digest"])] = figures, float(told[SECONDS])
+                    known[Sample(entry["sample"], entry["digest"])] = figures, float(entry[SECONDS])
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
                 continue  # torn or damaged: that sample has no score, and is scored again
         return known
@@ -114,14 +113,14 @@ class Results:
         wrong = [name for name, value in plain.items() if not math.isfinite(value)]
         if wrong:
             raise InputError(f"{', '.join(wrong)} is not finite")
-        told = {
+        entry = {
             "sample": sample.key,
             "digest": sample.digest,
             "version": self._task.score_version,
             "seconds": seconds,
             "scores": plain,
         }
-        _append(self.folder / "scores.jsonl", [json.dumps(told)])
+        _append(self.folder / "scores.jsonl", [json.dumps(entry)])
         return plain
 
     def forget(self, samples: Collection[Sample]) -> None:
@@ -132,9 +131,9 @@ class Results:
         except OSError as cause:
             raise FileError(f"{self.folder}: cannot be changed: {cause.strerror or cause}") from cause
         path, gone = self.folder / "scores.jsonl", {sample.key for sample in samples}
-        kept = [line for line in _read_lines(path) if _named(line) not in gone]
+        lines = [line for line in _read_lines(path) if _named(line) not in gone]
         if path.exists():
-            write_text(path, "".join(f"{line}\n" for line in kept), with_folder=True)
+            write_text(path, "".join(f"{line}\n" for line in lines), with_folder=True)
 
     def record(self) -> Record | None:
         """Return the record kept for exactly these samples, if there is one that can be read."""
@@ -189,10 +188,10 @@ def _append(path: Path, lines: list[str]) -> None:
 
 def _named(line: str) -> str | None:
     try:
-        told: Any = json.loads(line)
+        entry: Any = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return told.get("sample") if isinstance(told, Mapping) else None
+    return entry.get("sample") if isinstance(entry, Mapping) else None
 
 
 log = logging.getLogger(__name__)
@@ -216,7 +215,7 @@ def run_task(
     ``executor`` predicts several samples at once; its workers must be able to receive ``task.predict``. ``overwrite``
     forgets what was kept of these samples. A sample whose prediction or score raises a SfumatoError is left out and
     named in the record; a library that is missing ends the run. Where nothing was left to do, the record is the old
-    one: it says which code made the figures, not which code found them finished.
+    one: it says which code made the figures, not which code used them again.
 
     Raises FileError if the folder cannot be written, WorkerError if a worker of the executor dies.
     """
@@ -237,12 +236,12 @@ def run_task(
         seconds=seconds,
         dropped=tuple(f"{sample.key}: {dropped[sample.key]}" for sample in task.samples if sample.key in dropped),
     )
-    kept = results.record()
+    previous = results.record()
     is_new = any(sample not in before for sample in task.samples if sample.key not in dropped)
-    if kept is not None and not is_new and (kept.scores, kept.dropped) == (record.scores, record.dropped):
-        if kept.params == record.params:
-            return kept
-        record = replace(kept, params=record.params)  # of a version that wrote fewer facts
+    if previous is not None and not is_new and (previous.scores, previous.dropped) == (record.scores, record.dropped):
+        if previous.params == record.params:
+            return previous
+        record = replace(previous, params=record.params)  # of a version that wrote fewer facts
     results.save_record(record)
     return record
 
@@ -257,19 +256,19 @@ def predict(
 ) -> dict[str, str]:
     """Make the predictions that are missing, by default of all samples; return why samples failed, by key.
 
-    For tasks that share something costly: predict some samples of each task in turn, then ``run`` them.
+    For tasks that share something costly: predict samples of each task in turn, then run them.
     """
     results = Results(folder, task)
     scored = results.scores()
-    wanted = task.samples if samples is None else samples
-    missing = [one for one in wanted if one not in scored and not results.prediction_path(one).exists()]
+    candidates = task.samples if samples is None else samples
+    missing = [one for one in candidates if one not in scored and not results.prediction_path(one).exists()]
     dropped: dict[str, str] = {}
-    for sample, (found, seconds) in progress(_attempts(task, missing, executor)):
-        if isinstance(found, str):
-            log.info("%s: %s is left out: %s", task.name, sample.key, found)
-            dropped[sample.key] = found
+    for sample, (outcome, seconds) in progress(_attempts(task, missing, executor)):
+        if isinstance(outcome, str):
+            log.info("%s: %s is left out: %s", task.name, sample.key, outcome)
+            dropped[sample.key] = outcome
         else:
-            results.save_prediction(sample, found, seconds)
+            results.save_prediction(sample, outcome, seconds)
     return dropped
 
 
@@ -286,10 +285,10 @@ def measure(task: Task, folder: str | os.PathLike[str], sample: Sample) -> Sampl
 
 
 def note(task: Task, folder: str | os.PathLike[str], sample: Sample, measured: SampleScores) -> None:
-    """Keep what ``measure`` returned; why a sample failed is found out again, and told, by ``run``."""
+    """Keep what ``measure`` returned; why a sample failed ``run_task`` finds out again, and records."""
     figures, seconds = measured
     if not isinstance(figures, str):
-        with suppress(InputError):  # a score that is no finite number: ``run`` tells it
+        with suppress(InputError):  # a score that is not finite: ``run_task`` records it
             Results(folder, task).add_scores(sample, figures, seconds)
 
 
@@ -313,12 +312,12 @@ def _attempt(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
     """Return what the work gives, or as a text why it failed, and the seconds it took."""
     start = time.perf_counter()
     try:
-        found = work(*arguments)
+        outcome = work(*arguments)
     except MissingDependency:
         raise
     except SfumatoError as problem:
-        found = str(problem) or type(problem).__name__
-    return found, time.perf_counter() - start
+        outcome = str(problem) or type(problem).__name__
+    return outcome, time.perf_counter() - start
 
 
 def _score_all(task: Task, results: Results, dropped: dict[str, str]) -> tuple[dict[str, Figures], float]:
@@ -329,23 +328,23 @@ def _score_all(task: Task, results: Results, dropped: dict[str, str]) -> tuple[d
     for sample in task.samples:
         if sample.key in dropped:
             continue
-        found, seconds = known[sample] if sample in known else _score_one(task, results, sample)
-        if isinstance(found, str):
-            log.info("%s: %s is left out: %s", task.name, sample.key, found)
-            dropped[sample.key] = found
+        outcome, seconds = known[sample] if sample in known else _score_one(task, results, sample)
+        if isinstance(outcome, str):
+            log.info("%s: %s is left out: %s", task.name, sample.key, outcome)
+            dropped[sample.key] = outcome
         else:
-            figures[sample.key] = found
+            figures[sample.key] = outcome
             total += seconds
     return figures, total
 
 
 def _score_one(task: Task, results: Results, sample: Sample) -> tuple[dict[str, float] | str, float]:
     """Score one sample and keep the scores, or say why it cannot be scored."""
-    found, seconds = _scored(task, results, sample)
-    if isinstance(found, str):
-        return found, seconds
+    outcome, seconds = _scored(task, results, sample)
+    if isinstance(outcome, str):
+        return outcome, seconds
     try:
-        return results.add_scores(sample, found, seconds), seconds
+        return results.add_scores(sample, outcome, seconds), seconds
     except InputError as problem:  # a score that is no finite number
         return str(problem), seconds
 
@@ -356,11 +355,11 @@ def _scored(task: Task, results: Results, sample: Sample) -> SampleScores:
         prediction, seconds = results.load_prediction(sample)
     except FileError as damage:
         log.warning("%s; it is made anew", damage)
-        found, seconds = _attempt(task.predict, sample)
-        if isinstance(found, str):
-            return found, seconds
-        results.save_prediction(sample, found, seconds)
-        prediction = found
+        outcome, seconds = _attempt(task.predict, sample)
+        if isinstance(outcome, str):
+            return outcome, seconds
+        results.save_prediction(sample, outcome, seconds)
+        prediction = outcome
     try:
         figures, more = _attempt(task.score, sample, prediction)
     except (KeyError, IndexError, TypeError, ValueError) as cause:
@@ -376,7 +375,7 @@ def code_version() -> str:
     package = Path(__file__).resolve().parent.parent
     calls = (("ls-files", "--error-unmatch", "__init__.py"),  # a repository that only surrounds us is not ours
              ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"))  # fmt: skip
-    told = ""
+    version = ""
     for arguments in calls:
         try:
             done = subprocess.run(
@@ -390,11 +389,8 @@ def code_version() -> str:
             )
         except (OSError, subprocess.SubprocessError):
             return f"sfumato {__version__}"
-        told = done.stdout.strip()
-    return told
-
-
-__all__ = ["Sample", "Task", "code_version", "digest_data", "load_records", "measure", "note", "predict", "run"]
+        version = done.stdout.strip()
+    return version
 
 
 def run_tasks(

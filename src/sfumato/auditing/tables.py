@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records as one table: runs that differ in the seed alone are a row, with mean and deviation over the seeds.
-
-Knows records; not what their scores mean.
-"""
+"""Tables of records, a row for runs that differ in the seed alone, with mean and deviation; and line plots."""
 
 import csv
 import io
@@ -158,10 +155,9 @@ def _twice(title: str, spread: bool) -> tuple[str, ...]:
     return (title, f"{title} deviation") if spread else (title,)
 
 
-# ----------------------------------------------------------------
-# One writer of line plots: panels side by side, one colour and marker a series, one line style a variant
-# Knows numbers and labels; not what was measured. Colours are those of Okabe and Ito, told apart by nearly everyone; no
-# series is told by its colour alone.
+# --- line plots: panels side by side, one colour and marker per series, one line style per variant
+#
+# Colours are those of Okabe and Ito, which nearly everyone can distinguish; markers distinguish the series too.
 
 
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")

@@ -66,8 +66,8 @@ class AttackOptions:
         return AttackInputs(**{**values, "seeds": read_seeds(self.seeds)})
 
 
-def _show_list(is_asked: bool) -> None:
-    if is_asked:
+def _show_list(is_on: bool) -> None:
+    if is_on:
         show_table(attack_list())
         raise typer.Exit
 

@@ -22,7 +22,7 @@ from sfumato.report.words import (
     RECOVERED,
     UNREAD,
     Level,
-    few_codes_words,
+    codes_words,
     leak_words,
     level_of,
     reference_words,
@@ -285,7 +285,7 @@ class RecipeVerdict:
         if level is not OPEN:
             return first
         if self.is_sealed:
-            why = few_codes_words(self.codes) if self.codes < ENOUGH_CODES else f"{UNREAD} This is no evidence."
+            why = codes_words(self.codes) if self.codes < ENOUGH_CODES else f"{UNREAD} This is no evidence."
             return f"{first if failed else LEVELS[0].says} {why}"
         return f"{FAILED} None of them was trained against this recipe: this is no evidence." if failed else first
 

@@ -115,7 +115,7 @@ def sealed_words(with_pairs: float | None, bare: float | None = None, *, is_read
     return words if is_aligned else f"{words} No alignment of all sealed features was run either."
 
 
-def few_codes_words(codes: int) -> str:
+def codes_words(codes: int) -> str:
     """Return why an attack on this few codes of a key is no evidence."""
     return (
         f"Here the attack had {codes:,} codes of one key; a server holds those of all photos. With fewer than "

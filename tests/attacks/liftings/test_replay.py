@@ -8,7 +8,7 @@ import sfumato
 from sfumato.attacks.knowledge import Knowledge
 from sfumato.attacks.liftings.replay import GuessableDraws, recover_replay
 from sfumato.attacks.run import score_recovery
-from sfumato.concealment.decoys import part_pool, whole_pool
+from sfumato.concealment.decoys import full_pool, part_pool
 from sfumato.concealment.draw_decoys import Supply
 from sfumato.concealment.lifting import lift
 from sfumato.concealment.randomness import SystemDraws
@@ -19,7 +19,7 @@ from sfumato.types.recipe import Link
 
 def lifted(clear, link, decoys, draws):
     """Conceal with draws of somebody's own."""
-    pool = part_pool(decoys, len(clear), draws) if link.kind.startswith("sub") else whole_pool(decoys, len(clear))
+    pool = part_pool(decoys, len(clear), draws) if link.kind.startswith("sub") else full_pool(decoys, len(clear))
     supply = Supply(link, decoys, pool, resolve("random-2")) if link.decoy_count else None
     subspaces = lift(clear.descriptors, link, supply, draws)
     return sfumato.ConcealedFeatures(clear.keypoints, subspaces, str(link), clear.extractor, clear.image_size)

@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Attacks on liftings: points of a subspace that are likely the clear descriptor."""

@@ -3,7 +3,7 @@
 
 A network that ends in a tanh saturates: many coordinates are near the bound, so that, scaled to unit norm, the clear
 descriptor has an unusually small maximum norm. Any mixture with random or other directions has a larger one. In planes
-the circle of unit norm is scanned; beyond, many starts descend on the sphere. Knows subspaces and, if given, decoys.
+the circle of unit norm is scanned; beyond, many starts descend on the sphere.
 """
 
 import numpy as np
@@ -36,11 +36,11 @@ def recover_bounded(features: ConcealedFeatures, knowledge: Knowledge) -> Recove
         return guess
     for start in range(0, len(features), 256):
         block = slice(start, start + 256)
-        some = features.subspaces[block]
-        coefficients, values = local_minima(some, reach(some, radius))
+        subspaces = features.subspaces[block]
+        coefficients, values = local_minima(subspaces, reach(subspaces, radius))
         if knowledge.decoys is not None and len(knowledge.decoys):
             values = values + 10 * _near_decoys(features, block, coefficients, knowledge.decoys)
-        points, sure = _choose(some, coefficients, values)
+        points, sure = _choose(subspaces, coefficients, values)
         keep = meets[block]
         descriptors[block][keep], confidence[block][keep] = points[keep], sure[keep]
     return Recovery(descriptors, confidence)
@@ -56,12 +56,12 @@ def local_minima(subspaces: Subspaces, lengths: Array) -> tuple[Array, Array]:
 
     origin, basis = (rows.astype(np.float64, order="C") for rows in (subspaces.origin, subspaces.basis))
     if subspaces.dim == 2:
-        found: tuple[Array, Array] = least_in_planes(origin, basis, lengths, ROOM)
-        return found
+        minima: tuple[Array, Array] = least_in_planes(origin, basis, lengths, ROOM)
+        return minima
     starts = np.random.default_rng(0).normal(size=(STARTS * subspaces.dim, subspaces.dim))
     starts /= np.linalg.norm(starts, axis=1, keepdims=True)
-    found = least_on_spheres(origin, basis, lengths, starts, ROOM)
-    return found
+    minima = least_on_spheres(origin, basis, lengths, starts, ROOM)
+    return minima
 
 
 def _near_decoys(
@@ -80,9 +80,9 @@ def _near_decoys(
 def _choose(subspaces: Subspaces, coefficients: Array, values: Array) -> tuple[NDArray[np.float32], Array]:
     """Return the point of least value (N, n), and how much lower than the next different one it is, from 0 to 1."""
     rows, best = np.arange(len(values)), values.argmin(axis=1)
-    chosen = coefficients[rows, best]
-    others = np.linalg.norm(coefficients - chosen[:, None], axis=2) > APART
+    best_coefficients = coefficients[rows, best]
+    others = np.linalg.norm(coefficients - best_coefficients[:, None], axis=2) > APART
     second = np.where(others, values, np.inf).min(axis=1)
     least = values[rows, best]
     lead = np.minimum(second / np.maximum(least, 1e-12) - 1, 10.0)
-    return place(subspaces, chosen).astype(np.float32), 1 - np.exp(-lead / 0.1)
+    return place(subspaces, best_coefficients).astype(np.float32), 1 - np.exp(-lead / 0.1)

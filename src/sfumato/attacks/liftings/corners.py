@@ -51,9 +51,9 @@ class Corners:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, chosen: NDArray[np.bool_]) -> "Corners":
+    def __getitem__(self, mask: NDArray[np.bool_]) -> "Corners":
         """Select corners by a mask."""
-        return Corners(self.rows[chosen], self.points[chosen], self.zeros[chosen], self.ties[chosen])
+        return Corners(self.rows[mask], self.points[mask], self.zeros[mask], self.ties[mask])
 
     def __repr__(self) -> str:
         return f"Corners({len(self)} of {np.unique(self.rows).size} subspaces)"

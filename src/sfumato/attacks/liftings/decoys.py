@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoy removal: who knows the decoy database finds the decoys that lie in a subspace, and looks elsewhere.
+"""Decoy removal: with the decoy database an attacker finds the decoys that lie in a subspace, and looks elsewhere.
 
 Decoys lie in the subspace exactly (section 3.2 of the embedding paper), up to the rounding of the archive; any other
 entry of the database is far from it. Decoys that were generated lie near entries, and so do clear descriptors: there an
@@ -37,7 +37,7 @@ def recover_decoys(features: ConcealedFeatures, knowledge: Knowledge) -> Recover
     """Strip the decoys, then take the point of each subspace nearest to a public descriptor far from all of them."""
     if knowledge.decoys is None:
         raise InputError("decoy removal needs the decoy database")
-    used, found = used_decoys(features, knowledge.decoys)
+    used, inside = used_decoys(features, knowledge.decoys)
     public = knowledge.decoys if knowledge.public is None else knowledge.public
     radius = known_radius(features, knowledge)
     descriptors = np.empty(features.subspaces.origin.shape, np.float32)
@@ -46,10 +46,10 @@ def recover_decoys(features: ConcealedFeatures, knowledge: Knowledge) -> Recover
     for start in range(0, len(features), 512):
         block = slice(start, start + 512)
         entries = knowledge.decoys[used[block]].astype(np.float64)
-        entries[~found[block]] = np.inf
-        chosen = _pick(features.subspaces[block], public[rows[block]], entries)
-        points = np.take_along_axis(public[rows[block]], chosen[:, None, None], axis=1)[:, 0]
-        near = np.take_along_axis(distances[block], chosen[:, None], axis=1)[:, 0]
+        entries[~inside[block]] = np.inf
+        picked = _pick(features.subspaces[block], public[rows[block]], entries)
+        points = np.take_along_axis(public[rows[block]], picked[:, None, None], axis=1)[:, 0]
+        near = np.take_along_axis(distances[block], picked[:, None], axis=1)[:, 0]
         descriptors[block] = nearest_on_sphere(features.subspaces[block], points, radius)
         confidence[block] = certainty(near)
     return Recovery(descriptors, confidence)
@@ -71,13 +71,13 @@ def used_decoys(
 
 def usual_gap(database: NDArray[np.float32]) -> float:
     """Return how far entries of a database are from the next one, in the median of some."""
-    some = database[:: max(1, len(database) // ENTRIES_ASKED)][:ENTRIES_ASKED]
-    points = as_points(some)
+    sample = database[:: max(1, len(database) // ENTRIES_ASKED)][:ENTRIES_ASKED]
+    points = as_points(sample)
     distances, _ = cached_nearest(points, database, 2)
     return float(np.median(distances[:, -1]))
 
 
-def share_found(features: ConcealedFeatures, database: NDArray[np.float32]) -> float:
+def decoy_share(features: ConcealedFeatures, database: NDArray[np.float32]) -> float:
     """Return the share of all decoys used that the database gives away exactly; NaN where none were used."""
     lifting = features.recipe.lifting
     if lifting is None or lifting.decoy_count == 0 or len(features) == 0:
@@ -100,17 +100,17 @@ def _pick(subspaces: Subspaces, candidates: NDArray[np.float32], entries: NDArra
     squared = np.square(inside[:, :, None] - decoys[:, None]).sum(axis=3) + outside[:, None]
     to_decoys = np.sqrt(np.where(found[:, None], squared, np.inf)).min(axis=2)
     far = to_decoys > APART
-    chosen: NDArray[np.int64] = np.where(far.any(axis=1), far.argmax(axis=1), to_decoys.argmax(axis=1))
-    return chosen
+    picked: NDArray[np.int64] = np.where(far.any(axis=1), far.argmax(axis=1), to_decoys.argmax(axis=1))
+    return picked
 
 
-# ----------------------------------------------------------------
-# Clusters: without the decoy database, public descriptors near a subspace gather around the points that are real
+# --- clusters: without the decoy database, public descriptors near a subspace gather around the points that are real
+#
 # A subspace with k decoys holds k + 1 real-looking points. The public descriptors nearest to it, projected on it, are
 # gathered in as many groups. Which group is the clear descriptor's is decided by the rest of the image: decoys of one
-# image come from one part of the database and recur, and k-means centres lie in the middle of many descriptors, so the
-# group with the least company among the other features' groups is the clear one's. (The opposite rule, that features of
-# one photo resemble one another, picks the decoy in three rows of four.) Knows public descriptors, no decoy.
+# image come from one part of the database and recur, and k-means centres lie in the middle of many descriptors, so
+# the group with the least company among the other features' groups is the clear one's. (The opposite rule, that
+# features of one photo resemble one another, picks the decoy in three rows of four.)
 
 
 Array = NDArray[np.float64]
@@ -136,13 +136,13 @@ def recover_clusters(features: ConcealedFeatures, knowledge: Knowledge) -> Recov
     score = np.where(sizes > 0, -company(points), np.inf)
     best = score.argmin(axis=1)
     rows = np.arange(len(features))
-    chosen = points[rows, best]
+    picked = points[rows, best]
     rest = score.copy()
     rest[rows, best] = np.inf
     with np.errstate(invalid="ignore"):
         lead = np.nan_to_num(rest.min(axis=1) - score[rows, best], nan=0.0, posinf=1.0)
     confidence = np.clip(0.5 * (1 - np.exp(-8 * np.maximum(lead, 0))), 0, 1)
-    return Recovery(chosen.astype(np.float32), confidence.astype(np.float32))
+    return Recovery(picked.astype(np.float32), confidence.astype(np.float32))
 
 
 def group_neighbours(subspaces: Subspaces, public: NDArray[np.float32], groups: int) -> tuple[Array, NDArray[np.int64]]:
@@ -184,11 +184,13 @@ def company(points: Array) -> Array:
     witnesses = min(WITNESSES, count - 1)
     step = max(1, 2**22 // len(flat))
     for start in range(0, count, step):
-        some = flat[start * groups : (start + step) * groups]
-        squared = np.maximum(squares[None] + np.einsum("ki,ki->k", some, some)[:, None] - 2 * some @ flat.T, 0)
-        by_feature = squared.reshape(len(some), count, groups).min(axis=2)
-        own = start + np.arange(len(some)) // groups
-        by_feature[np.arange(len(some)), own] = np.inf
+        block_points = flat[start * groups : (start + step) * groups]
+        squared = np.maximum(
+            squares[None] + np.einsum("ki,ki->k", block_points, block_points)[:, None] - 2 * block_points @ flat.T, 0
+        )
+        by_feature = squared.reshape(len(block_points), count, groups).min(axis=2)
+        own = start + np.arange(len(block_points)) // groups
+        by_feature[np.arange(len(block_points)), own] = np.inf
         nearest = np.sqrt(np.partition(by_feature, witnesses - 1, axis=1)[:, :witnesses])
         result[start : start + step] = nearest.mean(axis=1).reshape(-1, groups)
     return result

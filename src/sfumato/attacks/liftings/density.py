@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The density attack: where along its subspace is a clear descriptor most likely?
+"""Density attack: the point along its subspace where a clear descriptor is most likely.
 
 Public descriptors of other photos give a density of descriptors; its modes along a subspace, on the sphere where there
 is one, are the clear descriptor and the decoys. A known database strips the decoys. Without it the attacker clusters
@@ -20,15 +20,15 @@ from sfumato.attacks.knowledge import Knowledge, Recovery
 from sfumato.attacks.liftings.decoys import used_decoys
 from sfumato.attacks.liftings.sphere import known_radius, least_quadratic, place, reach
 from sfumato.concealment.decoy_clusters import build_decoys
-from sfumato.concealment.decoys import Decoys, whole_pool
+from sfumato.concealment.decoys import Decoys, full_pool
 from sfumato.concealment.draw_decoys import bytes_each, generate
 from sfumato.errors import InputError
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 
-# ----------------------------------------------------------------
-# A density of clear descriptors, fitted to public ones: a mixture of Gaussians, and what it is along a subspace
-# Cut by a subspace each Gaussian is a Gaussian of m dimensions, so that density and modes cost next to nothing once the
-# cuts are made. Knows arrays and subspaces, no attack.
+# --- a density of clear descriptors, fitted to public ones: a mixture of Gaussians, and what it is along a subspace
+#
+# Cut by a subspace each Gaussian is a Gaussian of m dimensions, so that density and modes cost next to nothing once
+# the cuts are made.
 
 
 Array = NDArray[np.float64]
@@ -102,21 +102,21 @@ class Cuts:
         """
         rows, components, m = self.toward.shape
         flat = None if lengths is None else np.repeat(lengths, components)
-        found = least_quadratic(self.curvature.reshape(-1, m, m), self.toward.reshape(-1, m), flat, HALVINGS)
-        found = found.reshape(rows, components, m)
-        bent = np.einsum("nck,ncks,ncs->nc", found, self.curvature, found, optimize=True)
-        heights = self.levels + np.einsum("nck,nck->nc", found, self.toward) - bent / 2
-        starts, _ = distinct(found, heights, count, apart)
-        found = starts
+        points = least_quadratic(self.curvature.reshape(-1, m, m), self.toward.reshape(-1, m), flat, HALVINGS)
+        points = points.reshape(rows, components, m)
+        bent = np.einsum("nck,ncks,ncs->nc", points, self.curvature, points, optimize=True)
+        heights = self.levels + np.einsum("nck,nck->nc", points, self.toward) - bent / 2
+        starts, _ = distinct(points, heights, count, apart)
+        points = starts
         flat = None if lengths is None else np.repeat(lengths, count)
         for _ in range(ROUNDS):
-            values = self.log_densities(found)
+            values = self.log_densities(points)
             shares = np.exp(values - values.max(axis=2, keepdims=True))
             shares /= shares.sum(axis=2, keepdims=True)
             curvature = np.einsum("ntc,ncks->ntks", shares, self.curvature).reshape(-1, m, m)
             toward = np.einsum("ntc,nck->ntk", shares, self.toward).reshape(-1, m)
-            found = least_quadratic(curvature, toward, flat, HALVINGS).reshape(rows, count, m)
-        return np.concatenate([found, starts], axis=1)
+            points = least_quadratic(curvature, toward, flat, HALVINGS).reshape(rows, count, m)
+        return np.concatenate([points, starts], axis=1)
 
 
 def distinct(points: Array, heights: Array, count: int, apart: float) -> tuple[Array, Array]:
@@ -125,13 +125,13 @@ def distinct(points: Array, heights: Array, count: int, apart: float) -> tuple[A
     Where there are fewer, the height of the others is minus infinity.
     """
     rows, left = np.arange(len(points)), heights.copy()
-    chosen, values = [], []
+    picked, values = [], []
     for _ in range(count):
         best = left.argmax(axis=1)
-        chosen.append(points[rows, best])
+        picked.append(points[rows, best])
         values.append(left[rows, best])
-        left = np.where(np.linalg.norm(points - chosen[-1][:, None], axis=2) < apart, -np.inf, left)
-    return np.stack(chosen, axis=1), np.stack(values, axis=1)
+        left = np.where(np.linalg.norm(points - picked[-1][:, None], axis=2) < apart, -np.inf, left)
+    return np.stack(picked, axis=1), np.stack(values, axis=1)
 
 
 def fit_mixture(descriptors: NDArray[np.floating], components: int = COMPONENTS, seed: int = 0) -> Mixture:
@@ -225,19 +225,19 @@ def recover_density(features: ConcealedFeatures, knowledge: Knowledge) -> Recove
     decoys = lifting.decoy_count if lifting is not None else 0
     is_generated = lifting is not None and lifting.is_generated
     guesswork = decoys > 0 and (knowledge.decoys is None or is_generated)
-    rivals = _Sample(knowledge.decoys) if is_generated and knowledge.decoys is not None else None
-    densities = _learn(_Sample(public), guesswork, rivals)
+    rivals = _HashedRows(knowledge.decoys) if is_generated and knowledge.decoys is not None else None
+    densities = _learn(_HashedRows(public), guesswork, rivals)
     radius = known_radius(features, knowledge)
     used = None if knowledge.decoys is None or guesswork or not decoys else _stripped(features, knowledge.decoys)
     step = max(1, AT_ONCE // (COMPONENTS * max(1, features.subspaces.dim) ** 2 + 1))
-    found, confidence = [], []
+    blocks, confidence = [], []
     for start in range(0, len(features), step):
         block = slice(start, start + step)
         known = None if used is None else used[block]
         points, sure = _search(features.subspaces[block], densities, radius, decoys if guesswork else 0, known)
-        found.append(points)
+        blocks.append(points)
         confidence.append(sure)
-    return Recovery(np.concatenate(found).astype(np.float32), np.concatenate(confidence).astype(np.float32))
+    return Recovery(np.concatenate(blocks).astype(np.float32), np.concatenate(confidence).astype(np.float32))
 
 
 def learn_densities(
@@ -263,14 +263,14 @@ def generated_like(entries: NDArray[np.float32], count: int, seed: int) -> NDArr
     rng = np.random.default_rng(seed)
     drawn = np.frombuffer(rng.bytes(count * bytes_each(entries.shape[1])), np.uint8).reshape(count, -1)
     decoys = Decoys(entries)
-    return generate(decoys, whole_pool(decoys, count), np.arange(count), drawn)[:, 0]
+    return generate(decoys, full_pool(decoys, count), np.arange(count), drawn)[:, 0]
 
 
 def _stripped(features: ConcealedFeatures, database: NDArray[np.float32]) -> Array:
     """Return the entries (N, k, n) of a known database that each subspace holds; NaN where it holds fewer."""
-    rows, found = used_decoys(features, database)
+    rows, inside = used_decoys(features, database)
     entries = database[rows].astype(np.float64)
-    entries[~found] = np.nan
+    entries[~inside] = np.nan
     return entries
 
 
@@ -284,9 +284,9 @@ def _search(
     ranks[:, MODES:] -= LAST  # starts count only where uphill of them there is nothing of their own
     if used is not None:
         ranks = np.where(_near_decoys(subspaces, modes, used, apart), -np.inf, ranks)
-    chosen, values = distinct(modes, ranks, rivals + 2, apart)
+    picked, values = distinct(modes, ranks, rivals + 2, apart)
     if rivals and densities.centroids is not None:
-        likeness = cuts.log_density(chosen) - cut(densities.centroids, subspaces).log_density(chosen)
+        likeness = cuts.log_density(picked) - cut(densities.centroids, subspaces).log_density(picked)
         values = np.where(np.isfinite(values), likeness, -np.inf)
         values[:, rivals + 1 :] = -np.inf  # the clear descriptor is among the modes that there must be
     best = values.argmax(axis=1)
@@ -296,7 +296,7 @@ def _search(
     with np.errstate(invalid="ignore"):
         lead = values[rows, best] - rest.max(axis=1)
     sure = np.where(np.isfinite(values[rows, best]), 1 - np.exp(-np.nan_to_num(lead, posinf=1e3) / SURE), 0.0)
-    return place(subspaces, chosen[rows, best]), np.clip(sure, 0, 1)
+    return place(subspaces, picked[rows, best]), np.clip(sure, 0, 1)
 
 
 def _near_decoys(subspaces: Subspaces, modes: Array, used: Array, apart: float) -> NDArray[np.bool_]:
@@ -308,7 +308,7 @@ def _near_decoys(subspaces: Subspaces, modes: Array, used: Array, apart: float) 
     return near
 
 
-class _Sample:
+class _HashedRows:
     """Public descriptors that are equal if their numbers are, so that what was learnt from them is kept."""
 
     def __init__(self, public: NDArray[np.float32]) -> None:
@@ -319,9 +319,9 @@ class _Sample:
         return hash(self._digest)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Sample) and other._digest == self._digest
+        return isinstance(other, _HashedRows) and other._digest == self._digest
 
 
 @lru_cache(maxsize=2)
-def _learn(sample: _Sample, centroids: bool, rivals: _Sample | None) -> Densities:
+def _learn(sample: _HashedRows, centroids: bool, rivals: _HashedRows | None) -> Densities:
     return learn_densities(sample.public, centroids=centroids, rivals=None if rivals is None else rivals.public)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every corner of a plane cut by x >= 0 and by the ridges of max x, exactly, by clipping polygons; compiled.
+"""Compiled kernels of attacks on liftings: corners by clipping and by walking, and least maxima on spheres.
 
+Corners of a plane cut by x >= 0 and by the ridges of max x are found exactly, by clipping polygons.
 The plane { p + B'c } is cut to the polygon where no coordinate is negative, and that in one cell for each coordinate
 that is somewhere the largest. Corners of cells are all points where two zeros, a zero and a tie at the maximum, or
-three coordinates tied at the maximum meet. Knows arrays only. Imported only by ``polytope``.
+three coordinates tied at the maximum meet.
 """
 
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ def clip_rows(origin: Any, basis: Any, tolerance: Any, norm_tolerance: Any, with
     """Return coordinates (N, room, 2) of the corners within ``norm_tolerance`` of unit squared norm, and their
     number (N,). ``tolerance`` relaxes every constraint."""
     count, _, n = basis.shape
-    found, counts = np.zeros((count, room, 2)), np.zeros(count, np.int64)
+    corners, counts = np.zeros((count, room, 2)), np.zeros(count, np.int64)
     polygon, cell, other = np.empty((ROOM, 2)), np.empty((ROOM, 2)), np.empty((ROOM, 2))
     for row in range(count):
         p, b = origin[row], basis[row]
@@ -34,7 +35,7 @@ def clip_rows(origin: Any, basis: Any, tolerance: Any, norm_tolerance: Any, with
         for i in range(n):
             size = _clip(polygon, size, b[0, i], b[1, i], p[i] + tolerance, other)
         for k in range(size):
-            counts[row] = _note_clipped(found[row], counts[row], polygon[k], missing, norm_tolerance)
+            counts[row] = _note_clipped(corners[row], counts[row], polygon[k], missing, norm_tolerance)
         if not with_ties:
             continue
         for i in range(n):
@@ -44,8 +45,8 @@ def clip_rows(origin: Any, basis: Any, tolerance: Any, norm_tolerance: Any, with
                 if j != i and left:
                     left = _clip(cell, left, b[0, i] - b[0, j], b[1, i] - b[1, j], p[i] - p[j] + tolerance, other)
             for k in range(left):
-                counts[row] = _note_clipped(found[row], counts[row], cell[k], missing, norm_tolerance)
-    return found, counts
+                counts[row] = _note_clipped(corners[row], counts[row], cell[k], missing, norm_tolerance)
+    return corners, counts
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
@@ -74,21 +75,21 @@ def _clip(polygon: Any, size: Any, a0: Any, a1: Any, offset: Any, other: Any) ->
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _note_clipped(found: Any, count: Any, corner: Any, missing: Any, norm_tolerance: Any) -> Any:
-    """Keep a corner of nearly unit norm that was not found before; return how many are kept."""
-    if abs(corner[0] ** 2 + corner[1] ** 2 - missing) > norm_tolerance or count >= found.shape[0]:
+def _note_clipped(corners: Any, count: Any, corner: Any, missing: Any, norm_tolerance: Any) -> Any:
+    """Keep a corner of nearly unit norm that is new; return how many are kept."""
+    if abs(corner[0] ** 2 + corner[1] ** 2 - missing) > norm_tolerance or count >= corners.shape[0]:
         return count
     for k in range(count):
-        if (found[k, 0] - corner[0]) ** 2 + (found[k, 1] - corner[1]) ** 2 < 1e-8:
+        if (corners[k, 0] - corner[0]) ** 2 + (corners[k, 1] - corner[1]) ** 2 < 1e-8:
             return count
-    found[count] = corner
+    corners[count] = corner
     return count + 1
 
 
-# ----------------------------------------------------------------
-# Corners of { (c, t) : 0 <= p + B'c <= t }, found by walking from corner to corner under many objectives; compiled
-# A corner is kept as its k = m + 1 active constraints and the inverse of their matrix, whose columns are the edges that
-# leave it. A step costs one product with all constraints. Knows arrays only. Imported only by ``polytope``.
+# --- corners of { (c, t) : 0 <= p + B'c <= t }, reached by walking from corner to corner under many objectives
+#
+# A corner is kept as its k = m + 1 active constraints and the inverse of their matrix, whose columns are the edges
+# that leave it. A step costs one product with all constraints.
 
 
 OPTIMAL, EXHAUSTED, UNBOUNDED, ARRIVED = 0, 1, 2, 3
@@ -130,19 +131,19 @@ class CornerSearch(NamedTuple):
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def search_rows(origin: Any, basis: Any, search: CornerSearch, room: Any) -> Any:
-    """Return coordinates (N, room, m) of corners near unit norm, and how many were found in each row (N,)."""
+    """Return coordinates (N, room, m) of corners near unit norm, and how many there are in each row (N,)."""
     count, m, _ = basis.shape
-    found = np.zeros((count, room, m))
+    corners = np.zeros((count, room, m))
     tied = np.zeros((count, room), np.int64)
     counts = np.zeros(count, np.int64)
     for row in range(count):
-        counts[row] = _search(origin[row], basis[row], search, found[row], tied[row])
-    return found, counts
+        counts[row] = _search(origin[row], basis[row], search, corners[row], tied[row])
+    return corners, counts
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _search(origin: Any, basis: Any, search: CornerSearch, found: Any, tied: Any) -> Any:
-    """Fill ``found`` (room, m) and ``tied`` (room,) for one subspace; return how many corners there are."""
+def _search(origin: Any, basis: Any, search: CornerSearch, corners: Any, tied: Any) -> Any:
+    """Fill ``corners`` (room, m) and ``tied`` (room,) for one subspace; return how many corners there are."""
     m, n = basis.shape
     normals, offsets = _constraints(origin, basis, search.relaxed)
     walk, feasible = _first_corner(normals, offsets, n)
@@ -158,7 +159,7 @@ def _search(origin: Any, basis: Any, search: CornerSearch, found: Any, tied: Any
                 objective[:] = search.objectives[start]
             else:
                 _weigh(walk, n, objective, search.ceilings[start], 0.05 if turn == 1 else 0.01)
-            count = _descend(walk, objective, -1, search, missing, found, tied, count)[1]
+            count = _descend(walk, objective, -1, search, missing, corners, tied, count)[1]
         if start + 1 >= search.least and count and tied[:count].max() >= search.enough:
             break
     return count
@@ -264,7 +265,7 @@ def _weigh(walk: Walk, n: Any, objective: Any, ceiling: Any, floor: Any) -> None
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _descend(
-    walk: Walk, objective: Any, goal: Any, search: CornerSearch, missing: Any, found: Any, tied: Any, count: Any
+    walk: Walk, objective: Any, goal: Any, search: CornerSearch, missing: Any, corners: Any, tied: Any, count: Any
 ) -> Any:
     """Walk along falling edges to the least value; return why it ended, and the number of corners noted."""
     k = walk.point.shape[0]
@@ -285,7 +286,7 @@ def _descend(
         if entering == goal:
             return ARRIVED, count
         if goal < 0:
-            count = _note(walk, search, missing, found, tied, count)
+            count = _note(walk, search, missing, corners, tied, count)
     return EXHAUSTED, count
 
 
@@ -327,9 +328,9 @@ def _move(walk: Walk, leaving: Any, entering: Any, step: Any) -> None:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _note(walk: Walk, search: CornerSearch, missing: Any, found: Any, tied: Any, count: Any) -> Any:
+def _note(walk: Walk, search: CornerSearch, missing: Any, corners: Any, tied: Any, count: Any) -> Any:
     """Keep a corner of nearly unit norm in which more constraints meet than must; return how many are kept."""
-    room, m = found.shape
+    room, m = corners.shape
     norm = 0.0
     for j in range(m):
         norm += walk.point[j] * walk.point[j]
@@ -341,10 +342,10 @@ def _note(walk: Walk, search: CornerSearch, missing: Any, found: Any, tied: Any,
     if zeros + ties < m + 3:
         return count
     for other in range(count):
-        if np.sum((found[other] - walk.point[:m]) ** 2) < 1e-6:
+        if np.sum((corners[other] - walk.point[:m]) ** 2) < 1e-6:
             return count
     if count < room:
-        found[count], tied[count] = walk.point[:m], ties
+        corners[count], tied[count] = walk.point[:m], ties
         return count + 1
     return count
 
@@ -369,7 +370,7 @@ DOUBLINGS = (3, 4, 5, 6, 7, 8)
 def least_in_planes(origin: Any, basis: Any, lengths: Any, room: Any) -> Any:
     """Return coefficients (N, room, 2) of the lowest valleys of the circles of given radii, and their values."""
     count = len(origin)
-    found, values = np.zeros((count, room, 2)), np.full((count, room), np.inf)
+    minima, values = np.zeros((count, room, 2)), np.full((count, room), np.inf)
     scanned = np.empty(ANGLES)
     width = 2 * np.pi / ANGLES
     for row in range(count):
@@ -379,15 +380,15 @@ def least_in_planes(origin: Any, basis: Any, lengths: Any, room: Any) -> Any:
         for k in range(ANGLES):
             if scanned[k] <= scanned[k - 1] and scanned[k] <= scanned[(k + 1) % ANGLES]:
                 angle, value = _section(p, b, r, (k - 1) * width, (k + 1) * width)
-                _insert(found[row], values[row], np.array([r * np.cos(angle), r * np.sin(angle)]), value)
-    return found, values
+                _insert(minima[row], values[row], np.array([r * np.cos(angle), r * np.sin(angle)]), value)
+    return minima, values
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def least_on_spheres(origin: Any, basis: Any, lengths: Any, starts: Any, room: Any) -> Any:
     """Return coefficients (N, room, m) of the lowest valleys that ``starts`` (S, m) descend to, and their values."""
     count, m, n = basis.shape
-    found, values = np.zeros((count, room, m)), np.full((count, room), np.inf)
+    minima, values = np.zeros((count, room, m)), np.full((count, room), np.inf)
     point, slope, trial = np.empty(n), np.empty(m), np.empty(m)
     for row in range(count):
         for start in starts:
@@ -395,8 +396,8 @@ def least_on_spheres(origin: Any, basis: Any, lengths: Any, starts: Any, room: A
             for doublings in DOUBLINGS:
                 _descend_sphere(origin[row], basis[row], lengths[row], direction, doublings, point, slope, trial)
             _value_and_slope(origin[row], basis[row], lengths[row], direction, 0, point, slope)
-            _insert(found[row], values[row], lengths[row] * direction, np.abs(point).max())
-    return found, values
+            _insert(minima[row], values[row], lengths[row] * direction, np.abs(point).max())
+    return minima, values
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
@@ -474,18 +475,18 @@ def _value_and_slope(p: Any, b: Any, r: Any, direction: Any, doublings: Any, poi
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _insert(found: Any, values: Any, at: Any, value: Any) -> None:
+def _insert(minima: Any, values: Any, at: Any, value: Any) -> None:
     """Put a valley among the lowest that are apart from one another, in order."""
     room = values.shape[0]
     for k in range(room):
-        if values[k] < np.inf and np.sum((found[k] - at) ** 2) < 1e-3:
+        if values[k] < np.inf and np.sum((minima[k] - at) ** 2) < 1e-3:
             if value < values[k]:
-                found[k], values[k] = at, value
+                minima[k], values[k] = at, value
             return
     last = room - 1
     if value >= values[last]:
         return
     while last > 0 and value < values[last - 1]:
-        found[last], values[last] = found[last - 1], values[last - 1]
+        minima[last], values[last] = minima[last - 1], values[last - 1]
         last -= 1
-    found[last], values[last] = at, value
+    minima[last], values[last] = at, value

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.cache import IdentityCache
-from sfumato.attacks.knowledge import Knowledge, Recovery
+from sfumato.attacks.knowledge import IdentityCache, Knowledge, Recovery
 from sfumato.attacks.liftings.sphere import known_radius, nearest_on_sphere
 from sfumato.errors import InputError
 from sfumato.matching.mutual import MatchParams, check_pair, nearest, nearest_prepared, side_of
@@ -117,10 +116,10 @@ def recover_nearest_projected(features: ConcealedFeatures, knowledge: Knowledge)
 
 def recover_nearest_sphere(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
     """Take the point of known norm of each subspace that is nearest to its nearest public descriptor."""
-    found = recover_nearest(features, knowledge)
+    recovery = recover_nearest(features, knowledge)
     radius = known_radius(features, knowledge)
-    guesses = nearest_on_sphere(features.subspaces, found.descriptors, radius)
-    return Recovery(guesses.astype(np.float32), found.confidence)
+    guesses = nearest_on_sphere(features.subspaces, recovery.descriptors, radius)
+    return Recovery(guesses.astype(np.float32), recovery.confidence)
 
 
 def oracle_sphere(neighbours: int = NEIGHBOURS) -> Recover:
@@ -208,9 +207,9 @@ def _refuse_none(neighbours: int) -> None:
         raise InputError(f"neighbours: expected a number of 1 or more, got {neighbours}")
 
 
-def _refuse_other_dimension(rows: NDArray[np.float32], wanted: int, name: str) -> None:
-    if rows.shape[1] != wanted:
-        raise InputError(f"{name} have {rows.shape[1]} dimensions, what they are compared with {wanted}")
+def _refuse_other_dimension(rows: NDArray[np.float32], dim: int, name: str) -> None:
+    if rows.shape[1] != dim:
+        raise InputError(f"{name} have {rows.shape[1]} dimensions, what they are compared with has {dim}")
 
 
 def row_blocks(count: int, width: int) -> Iterator[slice]:
@@ -221,8 +220,8 @@ def row_blocks(count: int, width: int) -> Iterator[slice]:
 
 def _ask(candidates: NDArray[np.float32], clear: NDArray[np.float32]) -> NDArray[np.int64]:
     """Return which of the candidates (N, K, n) is nearest to the clear descriptor (N, n)."""
-    chosen: NDArray[np.int64] = np.linalg.norm(candidates - clear[:, None], axis=2).argmin(axis=1)
-    return chosen
+    best: NDArray[np.int64] = np.linalg.norm(candidates - clear[:, None], axis=2).argmin(axis=1)
+    return best
 
 
 def _take_nearest(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replay: a lifting whose draws come from something guessable, an image's number say, is drawn again.
+"""Replay attack: a lifting whose draws come from something guessable, such as the number of an image, is drawn again.
 
 What is released is a function of the subspace and of one rotation. Who replays the rotation turns the basis back into
 sampling order; its first direction then leads from the clear descriptor to a decoy. With the decoy known, found in the

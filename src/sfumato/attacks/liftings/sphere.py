@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sphere that clear descriptors lie on, and where it cuts a subspace.
+"""Sphere that clear descriptors lie on, and where it cuts a subspace.
 
 Nearly all descriptors are scaled to unit norm, which an attacker knows: of a plane only a circle is left. Knows norms
 and quadratic forms, no attack.
@@ -68,10 +68,10 @@ def least_quadratic(curvature: Array, pull: Array, lengths: Array | None, halvin
     turned = np.einsum("nab,na->nb", vectors, pull)
     if lengths is None:
         solid = eigenvalues > 1e-12 * np.maximum(eigenvalues[:, -1:], 1e-300)
-        found = np.where(solid, turned / np.where(solid, eigenvalues, 1), 0.0)
+        solution = np.where(solid, turned / np.where(solid, eigenvalues, 1), 0.0)
     else:
-        found = _on_sphere(eigenvalues, turned, lengths, halvings)
-    result: Array = np.einsum("nab,nb->na", vectors, found)
+        solution = _on_sphere(eigenvalues, turned, lengths, halvings)
+    result: Array = np.einsum("nab,nb->na", vectors, solution)
     return result
 
 
@@ -84,11 +84,11 @@ def _on_sphere(eigenvalues: Array, pull: Array, lengths: Array, halvings: int) -
         shift = np.maximum(eigenvalues + middle[:, None], 1e-300)
         too_long = np.linalg.norm(pull / shift, axis=1) > lengths
         low, high = np.where(too_long, middle, low), np.where(too_long, high, middle)
-    found: Array = pull / np.maximum(eigenvalues + high[:, None], 1e-300)
-    squared = np.einsum("nk,nk->n", found, found)
+    solution: Array = pull / np.maximum(eigenvalues + high[:, None], 1e-300)
+    squared = np.einsum("nk,nk->n", solution, solution)
     short = squared < lengths**2 * (1 - 1e-6)  # nothing pulls along the first axis: the length alone says how far
-    rest = np.maximum(lengths**2 - squared + found[:, 0] ** 2, 0.0)
-    found[:, 0] = np.where(short, np.where(found[:, 0] < 0, -1, 1) * np.sqrt(rest), found[:, 0])
-    reached = np.linalg.norm(found, axis=1)
-    found *= (lengths / np.where(reached > 0, reached, 1))[:, None]
-    return found
+    rest = np.maximum(lengths**2 - squared + solution[:, 0] ** 2, 0.0)
+    solution[:, 0] = np.where(short, np.where(solution[:, 0] < 0, -1, 1) * np.sqrt(rest), solution[:, 0])
+    reached = np.linalg.norm(solution, axis=1)
+    solution *= (lengths / np.where(reached > 0, reached, 1))[:, None]
+    return solution

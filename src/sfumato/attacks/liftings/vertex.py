@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The vertex attack: of the corners of a subspace cut by SIFT's constraints, the one that looks like SIFT.
+"""Vertex attack: of the corners of a subspace cut by SIFT's constraints, the one that looks like SIFT.
 
 Knows nothing but that descriptors are never negative, clamped and of unit norm: no photo, no decoy, no seed. Decoys of
-hybrid and adversarial lifting lie in the subspace as well. They are told apart because k-means centres have hardly
+hybrid and adversarial lifting lie in the subspace as well. They are distinguished because k-means centres have hardly
 any coordinates tied at the maximum, because decoys repeat within an image while descriptors do not, and, where the
 database is known, because they stand in it. SIFT's values are whole numbers over a norm, which verifies a corner.
 """
@@ -17,11 +17,10 @@ from sfumato.attacks.knowledge import Knowledge, Recovery, fallback
 from sfumato.attacks.liftings.corners import FLOAT16, FLOAT32, Corners, Precision, unit_corners
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 
-# ----------------------------------------------------------------
-# The lattice of SIFT: OpenCV's and COLMAP's histograms are whole numbers over a common norm
-# A corner of a subspace that is a descriptor (or a decoy made of descriptors' bytes) becomes whole numbers when scaled
-# rightly; any other point does not. So a guess is verified, and what rounding left of it is removed. Knows numbers, no
-# subspace.
+# --- the lattice of SIFT: OpenCV's and COLMAP's histograms are whole numbers over a common norm
+#
+# A corner of a subspace that is a descriptor (or a decoy made of descriptors' bytes) becomes whole numbers when
+# scaled rightly; any other point does not. So a guess is verified, and what rounding left of it is removed.
 
 
 Array = NDArray[np.float64]
@@ -30,7 +29,7 @@ SCALES = np.arange(500.0, 524.0, 0.1)
 """SIFT has the norm 512 before its values are rounded; the norm of what is rounded differs by a little."""
 
 SMALLEST = 6
-"""RootSIFT: the smallest value that is not zero is the root of one of the first so many whole numbers."""
+"""RootSIFT: the smallest value that is not zero is the root of one of the first this many whole numbers."""
 
 
 def snap_sift(points: Array) -> tuple[Array, Array]:
@@ -59,26 +58,24 @@ def snap_rootsift(points: Array) -> tuple[Array, Array]:
             misfit = np.sqrt(np.square(scaled - np.rint(scaled)).mean(axis=1))
             better = (misfit < best) & (total > 0)
             best[better], sums[better] = misfit[better], total[better]
-    whole = np.rint(sums[:, None] * squares)
-    lengths = np.sqrt(np.maximum(whole.sum(axis=1, keepdims=True), 1))
-    return np.sqrt(whole) / lengths, np.where(np.isfinite(best), best, 1.0)
+    integers = np.rint(sums[:, None] * squares)
+    lengths = np.sqrt(np.maximum(integers.sum(axis=1, keepdims=True), 1))
+    return np.sqrt(integers) / lengths, np.where(np.isfinite(best), best, 1.0)
 
 
 def _snapped(points: Array, scales: Array) -> tuple[Array, Array]:
     """Round at the given scales; the norm of the whole numbers is the scale they should have had."""
-    whole = np.rint(scales[:, None] * points)
-    lengths = np.maximum(np.linalg.norm(whole, axis=1, keepdims=True), 1)
-    misfit: Array = np.sqrt(np.square(lengths * points - whole).mean(axis=1))
-    return whole / lengths, misfit
+    integers = np.rint(scales[:, None] * points)
+    lengths = np.maximum(np.linalg.norm(integers, axis=1, keepdims=True), 1)
+    misfit: Array = np.sqrt(np.square(lengths * points - integers).mean(axis=1))
+    return integers / lengths, misfit
 
 
 SNAPS = {"sift": snap_sift, "rootsift": snap_rootsift}
 """How guesses of these descriptors are snapped."""
 
 
-# ----------------------------------------------------------------
-# Which points stand in a large table, or come again, up to rounding: a tree of projections, not all distances
-# Knows arrays only; holds nothing of the size of points times entries.
+# --- which points stand in a large table, or come again, up to rounding: a tree of projections, not all distances
 
 
 AXES = 12
@@ -92,8 +89,8 @@ def find_entries(points: NDArray[Any], entries: NDArray[Any], tolerance: float) 
     near, distances = _near(points, entries, tolerance)
     best = distances.argmin(axis=1) if near.size else np.zeros(len(points), np.int64)
     rows = np.arange(len(points))
-    found: NDArray[np.int64] = np.where(distances[rows, best] <= tolerance, near[rows, best], -1)
-    return found
+    nearest_entries: NDArray[np.int64] = np.where(distances[rows, best] <= tolerance, near[rows, best], -1)
+    return nearest_entries
 
 
 def find_repeats(points: NDArray[Any], owners: NDArray[np.int64], tolerance: float) -> NDArray[np.bool_]:
@@ -134,7 +131,7 @@ GENERATED_LIKENESS = np.array([-19.96, 2.32, -0.283, 7.953, -2.981, 0.0448, 135.
 bundled ones. Of one and one it tells which is which in 78 % of cases."""
 
 SAME = 40
-"""Corners within so many times the precision are one point: where few constraints meet, rounding moves a corner."""
+"""Corners within this many times the precision are one point: where few constraints meet, rounding moves a corner."""
 
 SAMPLE = 48
 """Subspaces that are looked at to tell float32 from float16."""

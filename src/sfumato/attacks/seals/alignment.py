@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Alignment: sealed descriptors read without the key, by what many codes of one key have in common with other photos.
+"""Alignment: sealed descriptors read without the key, by what many codes of one key share with other photos.
 
 Codes tell near distances, so their principal components are those of a kernel over the descriptors (Raginsky and
 Lazebnik, "Locality-sensitive binary codes from shift-invariant kernels", 2009, section 2). Descriptors of other photos
@@ -21,12 +21,12 @@ from sfumato.attacks.seals.known_pairs import linear_map, unlike_none
 from sfumato.errors import InputError
 from sfumato.types.arrays import frozen_array
 
-# ----------------------------------------------------------------
-# The rotation between two clouds of points of which nobody knows which point belongs to which
+# --- the rotation between two clouds of points of which nobody knows which point belongs to which
+#
 # Clouds of one distribution have the same moments, once one is turned into the other: the third and fourth moments of
 # directions, and the spread along each axis, are compared, and the rotation under which they agree best is climbed to
 # from many starts (a rotation is found as that of Procrustes is, Schönemann 1966, with the gradient in place of the
-# cross-covariance). Knows points, not what they stand for.
+# cross-covariance).
 
 
 Doubles = NDArray[np.float64]
@@ -137,9 +137,9 @@ def search(
     tops = sorted(tops, key=lambda top: -top[0])[:KEPT]
     for number in range(hops):
         place = number % len(tops)
-        found = climb(public, released, _moved(tops[place][1], rng, symmetries))
-        if found[0] > tops[place][0] + SMALLEST_GAIN:
-            tops[place] = found
+        climbed = climb(public, released, _moved(tops[place][1], rng, symmetries))
+        if climbed[0] > tops[place][0] + SMALLEST_GAIN:
+            tops[place] = climbed
     tops += [climb(public, released, turned @ top[1]) for top in tops for turned in symmetries]
     return sorted(tops, key=lambda top: -top[0])
 
@@ -169,7 +169,7 @@ CANDIDATES, SAME_TURN = 4, 0.1
 MOST = 40_000
 """So many points have the moments of all."""
 ENOUGH, LEAST_PUBLIC = 64, 8192
-"""For each code so many public descriptors, and so many in all, are enough: the moments of the few codes err more."""
+"""Public descriptors per code, and in all, that are enough: the moments of the fewer codes err more."""
 CLIMBED = 24
 """Beyond so many axes fourth moments are not worth their cost."""
 
@@ -199,8 +199,8 @@ class Components:
     def moments(self, count: int) -> Moments:
         """Return the moments of the first scores, worked out once."""
         if count not in self.kept:
-            some = standardise(self.scores[:, :count])[:MOST]
-            self.kept[count] = moments_of(some, self.spread[:count])
+            points = standardise(self.scores[:, :count])[:MOST]
+            self.kept[count] = moments_of(points, self.spread[:count])
         return self.kept[count]
 
     def __repr__(self) -> str:
@@ -232,28 +232,28 @@ def learn_alignment(
 
     Raises InputError for too few codes or public descriptors.
     """
-    chosen = params or AlignmentParams()
+    settings = params or AlignmentParams()
     codes = frozen_array(codes, "codes", (None, None))
     public = frozen_array(public, "public descriptors", (None, None))
     if min(len(codes), len(public)) < FEWEST:
         raise InputError(
             f"alignment needs {FEWEST} codes and public descriptors or more, got {len(codes)} and {len(public)}"
         )
-    rng, public = np.random.default_rng(chosen.seed), _enough(public, codes)
-    axes = _possible(chosen.axes, codes, public)
+    rng, public = np.random.default_rng(settings.seed), _enough(public, codes)
+    axes = _possible(settings.axes, codes, public)
     released = components(codes, lambda rows: rows, axes[-1])
-    own = components(public, cosines(public.shape[1], chosen.bits, bandwidth, rng), axes[-1])
+    own = components(public, cosines(public.shape[1], settings.bits, bandwidth, rng), axes[-1])
     turns = [symmetry_turn(own, image[: len(public)], axes[0]) for image in mirrored]
-    tops = search(own.moments(axes[0]), released.moments(axes[0]), rng, chosen.starts, chosen.hops, turns)
+    tops = search(own.moments(axes[0]), released.moments(axes[0]), rng, settings.starts, settings.hops, turns)
     turn = max((grow(own, released, top[1], axes) for top in distinct(tops)), key=lambda grown: grown[0])[1]
     aligned = standardise(released.scores) @ turn.T
-    rows = public[: chosen.practice]
+    rows = public[: settings.practice]
     back = practise(rows, own.scores[: len(rows)], codes.shape[1], bandwidth, rng)
     return _smoothed(codes, unlike_none(back(aligned), public), public)
 
 
-def learn_told(codes: Floats, clear: Floats, public: Floats, bandwidth: float) -> Coding:
-    """Return the way from codes (N, B) to descriptors by the best rotation there is, told by the clear ones (N, n).
+def learn_with_oracle(codes: Floats, clear: Floats, public: Floats, bandwidth: float) -> Coding:
+    """Return the way from codes (N, B) to descriptors by the best rotation there is, which the clear ones (N, n) show.
 
     Nobody has those: this bounds what alignment can come to, however well it searches.
 
@@ -261,13 +261,13 @@ def learn_told(codes: Floats, clear: Floats, public: Floats, bandwidth: float) -
     """
     if min(len(codes), len(public)) < FEWEST:
         raise InputError(f"alignment needs {FEWEST} codes and public descriptors or more, got {len(codes)}")
-    chosen, rng, public = AlignmentParams(), np.random.default_rng(0), _enough(public, codes)
-    axes = _possible(chosen.axes, codes, public)[-1]
+    settings, rng, public = AlignmentParams(), np.random.default_rng(0), _enough(public, codes)
+    axes = _possible(settings.axes, codes, public)[-1]
     released = components(codes, lambda rows: rows, axes)
-    own = components(public, cosines(public.shape[1], chosen.bits, bandwidth, rng), axes)
-    seen = standardise(np.concatenate([own.scores, own.of(clear)]))[len(public) :]
-    turn = polar((seen.T @ standardise(released.scores)).astype(np.float64))
-    rows = public[: chosen.practice]
+    own = components(public, cosines(public.shape[1], settings.bits, bandwidth, rng), axes)
+    points = standardise(np.concatenate([own.scores, own.of(clear)]))[len(public) :]
+    turn = polar((points.T @ standardise(released.scores)).astype(np.float64))
+    rows = public[: settings.practice]
     back = practise(rows, own.scores[: len(rows)], codes.shape[1], bandwidth, rng)
     return _smoothed(codes, unlike_none(back(standardise(released.scores) @ turn.T), public), public)
 
@@ -284,11 +284,11 @@ def _smoothed(codes: Floats, guesses: Floats, public: Floats) -> Coding:
 
 def distinct(tops: Sequence[tuple[float, Doubles]]) -> list[tuple[float, Doubles]]:
     """Return the best few tops that differ from one another."""
-    found: list[tuple[float, Doubles]] = []
+    different: list[tuple[float, Doubles]] = []
     for top in tops:
-        if all(np.abs(top[1] - other[1]).max() > SAME_TURN for other in found) and len(found) < CANDIDATES:
-            found.append(top)
-    return found
+        if all(np.abs(top[1] - other[1]).max() > SAME_TURN for other in different) and len(different) < CANDIDATES:
+            different.append(top)
+    return different
 
 
 def grow(own: Components, released: Components, turn: Doubles, axes: Sequence[int]) -> tuple[float, Doubles]:
@@ -300,8 +300,8 @@ def grow(own: Components, released: Components, turn: Doubles, axes: Sequence[in
     for count in axes:
         before = len(turn)
         start, target = standardise(own.scores[:, :before]) @ turn, standardise(own.scores[:, :count])
-        told = _least_squares(_quadratic(start), target.astype(np.float32))
-        guess = _quadratic(standardise(released.scores[:, :before])) @ told
+        weights = _least_squares(_quadratic(start), target.astype(np.float32))
+        guess = _quadratic(standardise(released.scores[:, :before])) @ weights
         turn = polar((guess.T @ standardise(released.scores[:, :count])).astype(np.float64))
         if count <= CLIMBED:
             value, turn = climb(own.moments(count), released.moments(count), turn, 40)
@@ -313,9 +313,9 @@ def practise(
 ) -> Callable[[Doubles], Floats]:
     """Return the way from aligned scores to descriptors, learned on codes under a key of the attacker's own."""
     sealed = components(rows, signs(rows.shape[1], bits, bandwidth, rng), scores.shape[1])
-    seen = standardise(sealed.scores)
-    turn = polar(standardise(scores).T @ seen)
-    back = _least_squares(_quadratic(seen @ turn.T), rows)
+    points = standardise(sealed.scores)
+    turn = polar(standardise(scores).T @ points)
+    back = _least_squares(_quadratic(points @ turn.T), rows)
     return lambda aligned: _quadratic(aligned) @ back
 
 

@@ -8,10 +8,9 @@ same pool. The key itself is never part of the attacker's knowledge.
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.cache import IdentityCache
 from sfumato.attacks.encoded import carry_back
-from sfumato.attacks.knowledge import Knowledge, Recovery
-from sfumato.attacks.seals.alignment import BLOCK, Coding, learn_alignment, learn_told
+from sfumato.attacks.knowledge import IdentityCache, Knowledge, Recovery
+from sfumato.attacks.seals.alignment import BLOCK, Coding, learn_alignment, learn_with_oracle
 from sfumato.attacks.seals.key import read_with_key, recover_key
 from sfumato.attacks.seals.known_pairs import read_codes
 from sfumato.concealment.seal import BANDWIDTH
@@ -46,7 +45,7 @@ def recover_alignment(features: ConcealedFeatures, knowledge: Knowledge) -> Reco
     return _read(_alignment(features, knowledge), features, knowledge)
 
 
-def recover_told(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
+def recover_with_oracle(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
     """Read codes by the best alignment there is, given by an oracle: an upper bound of ``recover_alignment``.
 
     Raises InputError for features that are not sealed, or an unknown encoder before the seal.
@@ -60,7 +59,7 @@ def recover_told(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
 
     def learn() -> Coding:
         clear, codes = before(oracle.descriptors), oracle.codes
-        return learn_told(codes, clear, before(thinned(public, LARGEST_PUBLIC)), bandwidth_of(recipe))
+        return learn_with_oracle(codes, clear, before(thinned(public, LARGEST_PUBLIC)), bandwidth_of(recipe))
 
     reading = _learned.get((oracle.codes, public), learn, key=f"oracle {recipe}")
     return _read(reading, features, knowledge)

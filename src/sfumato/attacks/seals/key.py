@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The key of a seal itself, worked out from descriptors that are known together with their codes.
+"""Key recovery: the key of a seal, computed from descriptors that are known together with their codes.
 
 Whether bit i of two near descriptors agrees depends on a_i (x - y) alone: the phase cancels. So the differences over
 which a bit flips lie along a_i, as in phase retrieval by a spectral start (Candès, Li and Soltanolkotabi, "Phase
@@ -76,8 +76,8 @@ def recover_key(rows: Floats, codes: Floats, bandwidth: float, *, seed: int = 0)
     directions = _spectral(differences, agree, bandwidth)
     steps = Adam(directions.shape)
     for number in range(PAIR_STEPS):
-        some = rng.integers(len(differences), size=BATCH)
-        slope = _pair_slope(directions, differences[some], agree[some]) + PRIOR * bandwidth**2 * directions
+        batch = rng.integers(len(differences), size=BATCH)
+        slope = _pair_slope(directions, differences[batch], agree[batch]) + PRIOR * bandwidth**2 * directions
         directions -= steps.step(slope, PAIR_RATE * (1 - number / PAIR_STEPS) + 0.005)
     return _fitted(rows, signs, directions, rng)
 
@@ -88,7 +88,7 @@ def read_with_key(codes: Floats, waves: Waves, public: Floats) -> Floats:
     smooth, mean = linear_map(likely, public, RIDGE), public.mean(axis=0)
     spread, axes = np.linalg.eigh(np.cov(public.T))
     pull = ((axes / (spread + 1e-5)) @ axes.T).astype(np.float32)  # (n, n): how unlikely a direction is
-    found = []
+    results = []
     for start in range(0, len(codes), BLOCK):
         signs = np.sign(codes[start : start + BLOCK]).astype(np.float32)
         nearest = np.argpartition(-(signs @ likely.T), STARTS, axis=1)[:, : STARTS - 1]
@@ -98,8 +98,8 @@ def read_with_key(codes: Floats, waves: Waves, public: Floats) -> Floats:
             rows, loss = _downhill(begun, signs, waves, mean, pull)
             better = loss < least
             best[better], least[better] = rows[better], loss[better]
-        found.append(np.where(((waves.codes(best) == signs).mean(axis=1) >= SURE)[:, None], best, guessed))
-    return unlike_none(np.concatenate(found) if found else np.empty((0, public.shape[1]), np.float32), public)
+        results.append(np.where(((waves.codes(best) == signs).mean(axis=1) >= SURE)[:, None], best, guessed))
+    return unlike_none(np.concatenate(results) if results else np.empty((0, public.shape[1]), np.float32), public)
 
 
 def _near_pairs(rows: Floats, signs: Floats, bandwidth: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
@@ -111,8 +111,8 @@ def _near_pairs(rows: Floats, signs: Floats, bandwidth: float, rng: np.random.Ge
     tells = (near > NEAREST) & (near < FARTHEST * bandwidth) & (first < other)
     one, two = first[tells], other[tells]
     if len(one) > MOST_PAIRS:
-        kept = rng.permutation(len(one))[:MOST_PAIRS]
-        one, two = one[kept], two[kept]
+        sample = rng.permutation(len(one))[:MOST_PAIRS]
+        one, two = one[sample], two[sample]
     return rows[one] - rows[two], signs[one] * signs[two]
 
 
@@ -122,11 +122,11 @@ def _spectral(differences: Floats, agree: Floats, bandwidth: float) -> Floats:
     whiten = (axes / np.sqrt(spread + 0.1 * spread.mean())).astype(np.float32)
     white = differences @ whiten
     white /= np.maximum(np.linalg.norm(white, axis=1, keepdims=True), 1e-12)
-    found = np.empty((agree.shape[1], differences.shape[1]), np.float32)
+    results = np.empty((agree.shape[1], differences.shape[1]), np.float32)
     for bit, flips in enumerate((agree - agree.mean(axis=0)).T):
-        found[bit] = whiten @ np.linalg.eigh((white * flips[:, None]).T @ white)[1][:, 0]
-    found /= np.linalg.norm(found, axis=1, keepdims=True)
-    return found * np.float32(0.7 * np.sqrt(found.shape[1]) / bandwidth)
+        results[bit] = whiten @ np.linalg.eigh((white * flips[:, None]).T @ white)[1][:, 0]
+    results /= np.linalg.norm(results, axis=1, keepdims=True)
+    return results * np.float32(0.7 * np.sqrt(results.shape[1]) / bandwidth)
 
 
 def _pair_slope(directions: Floats, differences: Floats, agree: Floats) -> Floats:
@@ -146,10 +146,10 @@ def _fitted(rows: Floats, signs: Floats, directions: Floats, rng: np.random.Gene
     phases: Floats = scan[best].astype(np.float32)
     steps, turns = Adam(directions.shape), Adam(phases.shape)
     for number in range(ROW_STEPS):
-        some = rng.integers(len(rows), size=min(BATCH, len(rows)))
-        slope = _bit_slope(rows[some] @ directions.T + phases, signs[some]) / np.float32(len(some))
+        batch = rng.integers(len(rows), size=min(BATCH, len(rows)))
+        slope = _bit_slope(rows[batch] @ directions.T + phases, signs[batch]) / np.float32(len(batch))
         rate = ROW_RATE * (1 - number / ROW_STEPS) + 0.002
-        directions -= steps.step((slope.T @ rows[some]).astype(np.float32), rate)
+        directions -= steps.step((slope.T @ rows[batch]).astype(np.float32), rate)
         phases -= turns.step(slope.sum(axis=0, dtype=np.float32), rate)
     return Waves(directions, phases)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Known pairs: who holds clear descriptors together with their codes under a key reads other codes of that key.
+"""Known pairs: clear descriptors with their codes under a key let an attacker read other codes of that key.
 
 The attacker photographed the place himself, or has a device of the owner: he then uses the key without knowing it. He
 learns from his pairs how codes go back to descriptors: by the descriptors of the nearest known codes where some are
@@ -38,8 +38,8 @@ class LinearMap:
     descriptor_mean: Floats
 
     def __call__(self, codes: Floats) -> Floats:
-        found = (codes - self.code_mean) @ self.matrix + self.descriptor_mean
-        return found.astype(np.float32, copy=False)
+        estimates = (codes - self.code_mean) @ self.matrix + self.descriptor_mean
+        return estimates.astype(np.float32, copy=False)
 
     def __repr__(self) -> str:
         return f"LinearMap({self.matrix.shape[0]} bits to {self.matrix.shape[1]} numbers)"
@@ -48,15 +48,15 @@ class LinearMap:
 def read_codes(codes: Floats, pairs: KnownPairs) -> Recovery:
     """Return descriptors for codes (N, B); the confidence is how much of the spread of held back ones was explained."""
     known, rows = pairs.codes, pairs.descriptors
-    held = min(LARGEST_HELD_BACK, int(len(rows) * HELD_BACK))
-    if held < 2:
+    held_out = min(LARGEST_HELD_BACK, int(len(rows) * HELD_BACK))
+    if held_out < 2:
         guesses = nearest_mean(codes, known, rows)[0]
         return Recovery(unlike_none(guesses, rows), np.full(len(codes), 0.5, np.float32))
-    taught, truth = slice(held, None), rows[:held]
-    by_maps = [one(known[:held]) for one in linear_maps(known[taught], rows[taught], RIDGES)]
+    taught, truth = slice(held_out, None), rows[:held_out]
+    by_maps = [one(known[:held_out]) for one in linear_maps(known[taught], rows[taught], RIDGES)]
     errors = [_errors(guess, truth, rows) for guess in by_maps]
     smooth = min(range(len(RIDGES)), key=lambda number: float(errors[number].sum()))
-    near, likeness = nearest_mean(known[:held], known[taught], rows[taught])
+    near, likeness = nearest_mean(known[:held_out], known[taught], rows[taught])
     by_near = _errors(near, truth, rows)
     left = {edge: float(np.where(likeness >= edge, by_near, errors[smooth]).sum()) for edge in NEAR}
     edge = min(left, key=lambda one: left[one])
@@ -98,16 +98,16 @@ def linear_maps(codes: Floats, rows: Floats, ridges: Sequence[float]) -> list[Li
 def nearest_mean(codes: Floats, known: Floats, rows: Floats) -> tuple[Floats, Floats]:
     """Return the mean of the descriptors of the nearest known codes, the nearer the more weight; and how alike the
     nearest is (N,): 1 for the same code, about 0 for an unrelated one."""
-    found, alike = np.empty((len(codes), rows.shape[1]), np.float32), np.empty(len(codes), np.float32)
+    estimates, alike = np.empty((len(codes), rows.shape[1]), np.float32), np.empty(len(codes), np.float32)
     count = min(NEIGHBOURS, len(known))
     for start in range(0, len(codes), BLOCK):
         likeness = codes[start : start + BLOCK] @ known.T
         picked = np.argpartition(-likeness, count - 1, axis=1)[:, :count]
         taken = np.maximum(np.take_along_axis(likeness, picked, axis=1), 1e-6)
         weight = taken**SHARPNESS / (taken**SHARPNESS).sum(axis=1, keepdims=True)
-        found[start : start + BLOCK] = np.einsum("nk,nkd->nd", weight, rows[picked])
+        estimates[start : start + BLOCK] = np.einsum("nk,nkd->nd", weight, rows[picked])
         alike[start : start + BLOCK] = taken.max(axis=1)
-    return found, alike
+    return estimates, alike
 
 
 def unlike_none(guesses: Floats, rows: Floats) -> Floats:
@@ -117,5 +117,5 @@ def unlike_none(guesses: Floats, rows: Floats) -> Floats:
     norms = np.linalg.norm(rows, axis=1)
     if np.ptp(norms) < 1e-2 * norms.mean():
         guesses = guesses * (norms.mean() / np.maximum(np.linalg.norm(guesses, axis=1, keepdims=True), 1e-9))
-    found: Floats = guesses.astype(np.float32)
-    return found
+    estimates: Floats = guesses.astype(np.float32)
+    return estimates

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.companions import companions_from_matches
 from sfumato.attacks.knowledge import Knowledge, Recovery
 from sfumato.attacks.registry import ATTACKS, AttackId, run_attack
+from sfumato.attacks.run import companions_from_matches
 from sfumato.auditing.attack_task import distance_scores
 from sfumato.auditing.runner import Results, run_task
 from sfumato.auditing.subjects import Subject, choose_subjects, conceal_repeatably

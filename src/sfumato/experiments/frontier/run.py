@@ -141,7 +141,7 @@ def _attack(
     )
     missing = [str(one) for one in missing_for(recipe, kind, tools)]
     missing += [] if job.toolbox.public else ["public descriptors other than the decoys"]
-    missing += few_codes(recipe, leaks)
+    missing += missing_codes(recipe, leaks)
     return replace(
         so_far,
         leakage=[*so_far.leakage, *leaks],
@@ -150,7 +150,7 @@ def _attack(
     )
 
 
-def few_codes(recipe: Recipe, leaks: Iterable[Record]) -> list[str]:
+def missing_codes(recipe: Recipe, leaks: Iterable[Record]) -> list[str]:
     """Return what is missing where a seal was attacked with too few codes of its key to tell anything."""
     if not recipe.is_sealed:
         return []
