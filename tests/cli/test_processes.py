@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every command once as a process of its own, on small files; all other tests run commands in their own process."""
 
+import logging
+import os
 import shutil
+import signal
+import sys
+import warnings
 
 import cv2
 import numpy as np
@@ -118,3 +123,23 @@ def test_commands_as_processes(run_sfumato, folder, small_sequences, name):
 
 def test_no_command_is_left_out():
     assert {words_of(line) for name in LINES for line in lines_of(name)} == {command.words for command in COMMANDS}
+
+
+def test_a_command_says_the_same_in_this_process_and_leaves_it_as_it_was(run_sfumato, folder):
+    def state():
+        root = logging.getLogger()
+        facts = dict(os.environ), os.getcwd(), list(sys.argv), warnings.formatwarning, warnings.showwarning
+        return facts, list(warnings.filters), list(root.handlers), root.level, signal.getsignal(signal.SIGINT)
+
+    before = state()
+    for code, line in (
+        (0, "-v conceal photos -o {}.sfm.h5 --recipe random-2 --evaluation-seed 4"),
+        (1, "inspect {}.h5"),
+    ):
+        said = []
+        for real in (True, False):
+            done = run_sfumato(*line.format(f"made-{real}").split(), cwd=folder, code=code, real=real)
+            said.append([text.replace(f"made-{real}", "made") for text in (done.stdout, done.stderr)])
+        assert said[0] == said[1]
+        assert code or "warning: " in said[0][1]
+    assert state() == before
