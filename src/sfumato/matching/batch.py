@@ -24,7 +24,6 @@ from sfumato.errors import ArchiveError, InputError, SfumatoError, VoidDistanceW
 from sfumato.matching.archive_images import CACHE_BYTES, ArchiveImages
 from sfumato.matching.codebook import Codebook
 from sfumato.matching.executors import local_processes
-from sfumato.matching.journal import refuse_inputs
 from sfumato.matching.match_writer import MatchWriter
 from sfumato.matching.mutual import MatchParams, match
 from sfumato.matching.pairs import Pair, PairList, PairsLike, list_pairs, parse_rule, refuse_unknown
@@ -111,7 +110,8 @@ def match_archive(
     if workers > 1 and executor is not None:
         raise InputError("workers are processes of this machine: give them or an executor, not both")
     with open_archive(archive) as images:
-        refuse_inputs(output, {"the archive": images.path, "the list of pairs": _path_of(pairs), **(inputs or {})})
+        read = {"the list of pairs": _path_of(pairs), **(inputs or {})}
+        writer = MatchWriter(output, images, params, overwrite=overwrite, inputs=read)
         check_device(params.device, executor)
         votes = RetrievalParams(threads=params.threads, device=params.device)
         choice = choose_pairs(
@@ -121,7 +121,6 @@ def match_archive(
             count = len(choice.pairs.names)
             raise InputError(f"nothing to match: {count} image{'s make' if count != 1 else ' makes'} no pair")
         ahead = in_flight or max(IN_FLIGHT, 4 * workers)
-        writer = MatchWriter(output, images, params, overwrite=overwrite)
         with local_processes(workers) if workers > 1 else nullcontext(executor) as pool:
             return _match_to_file(choice, writer, pool, progress, ahead)
 

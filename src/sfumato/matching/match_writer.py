@@ -50,7 +50,8 @@ class MatchWriter:
     Pairs go to ``<path>.part``; leaving the block writes ``path`` at once, with the pairs it held before. If the block
     ends with an error or Ctrl-C, or the process is killed, ``path`` is untouched and the next writer goes on. ``done``
     holds the pairs that are there already, in either order. One writer at a time. A file that was made with other
-    parameters or from other images is refused unless ``overwrite``, which replaces match files and nothing else.
+    parameters or from other images is refused unless ``overwrite``, which replaces match files and nothing else. The
+    archive, and the files of ``inputs`` by what they are, are never written to.
     """
 
     def __init__(
@@ -60,8 +61,10 @@ class MatchWriter:
         params: MatchParams | None = None,
         *,
         overwrite: bool = False,
+        inputs: Mapping[str, str | os.PathLike[str] | None] | None = None,
     ) -> None:
         self.path = Path(path)
+        refuse_inputs(path, {"the archive": archive.path, **(inputs or {})})
         self.done = PairSet()
         self._target = Path(os.path.realpath(path))
         self._part, self._new = parts_of(self._target)
@@ -84,7 +87,6 @@ class MatchWriter:
             raise FileError(f"cannot write {self.path}: there is no folder {self._target.parent}; create it")
         if self._target.exists() and not self._target.is_file():
             raise FileError(f"cannot write {self.path}: it exists and is not a file; choose another path")
-        refuse_inputs(self.path, {"the archive": self.images.archive.path})
         if self._overwrite:
             refuse_irreplaceable(self.path, self._target)
         fresh = not os.path.lexists(self._part)
