@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large a concealed archive is per 1,000 features, how fast it is written and read, and what float16 loses.
+"""Archive benchmark: size per 1,000 features, speed of writing and reading, and the loss of float16.
 
     python benchmarks/archives.py --json out.json
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long an audit takes, and how much memory with all its processes, from large photos to the page.
+"""Audit benchmark: time, and memory of all processes, from large photos to the page.
 
     python benchmarks/audit.py --photos 20 --megapixels 12 --json out.json
 
-Photos are those of bsds500/val where SFUMATO_DATA has them, and the sample photos otherwise, enlarged to so many
+Photos are those of bsds500/val where SFUMATO_DATA has them, and the sample photos otherwise, enlarged to a number of
 megapixels: an audit reads and reduces them as it does the photos of a camera. It runs ``sfumato audit FOLDER`` as a
 user would type it, by default with the default recipes. Memory is the greatest sum over its processes, ten times a
 second. Without a peer: nothing else makes such a page. Seconds are of the clock on the wall.
@@ -25,7 +25,7 @@ from sfumato.images.samples import sample_paths
 
 
 def make_photos(folder: Path, count: int, megapixels: float) -> None:
-    """Write so many photos of so many megapixels; where there are fewer pictures, each several times."""
+    """Write ``count`` photos of this many megapixels; if there are fewer pictures, each several times."""
     data = data_folder()
     found = sorted((data / "photos/bsds500/val").glob("*.jpg"))[:count] if data else list(sample_paths().values())
     for number, path in enumerate(islice(cycle(found), count)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every benchmark shares: arguments, timing with warm-up, pinned threads, and results with machine and seed."""
+"""Shared parts of the benchmarks: arguments, timing with warm-up, pinned threads, and results with machine and seed."""
 
 import argparse
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a decoy database takes and how good two-level k-means is beside flat k-means of the same size.
+"""Decoy benchmark: time of a decoy database, and the quality of two-level k-means beside flat k-means of its size.
 
     python benchmarks/decoys.py --json out.json          # real descriptors where SFUMATO_DATA has photos
 

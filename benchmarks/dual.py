@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which form of a subspace is cheaper, its basis (primal) or that of its complement (dual), over its dimension m.
+"""Cost of the two forms of a subspace, its basis (primal) or that of its complement (dual), over its dimension m.
 
     python benchmarks/dual.py --json out.json
 

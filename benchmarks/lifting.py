@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many descriptors a second are lifted on one core, and how much memory that takes.
+"""Lifting benchmark: descriptors per second on one core, and memory.
 
     python benchmarks/lifting.py --json out.json
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a map of concealed images gives away, as pictures: the stationary scene comes back, who passed by does not.
+"""Pictures from a map of concealed images: the stationary scene comes back, people who passed by do not.
 
     python benchmarks/passersby.py --scene posed/fountain-P11 --passers photos/ --json out.json --sheet out.jpg
 
@@ -65,7 +65,7 @@ def read_scene(args: argparse.Namespace, rng: np.random.Generator) -> tuple[dict
 
 
 def passers(args: argparse.Namespace, count: int) -> list[np.ndarray]:
-    """Return so many photos of something else."""
+    """Return photos of something else."""
     if args.passers is None:
         return [sample_image(SAMPLES[number % len(SAMPLES)]).pixels for number in range(count)]
     found = [path for _, path in list_images(args.passers)][:count]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is seen where sizes and angles of keypoints are not released, as in sealed archives: inverters made for that.
+"""Inverters for positions alone: pictures without sizes and angles of keypoints, as in sealed archives.
 
     python benchmarks/positions.py --json out.json               # needs the photos below SFUMATO_DATA, and torch
 

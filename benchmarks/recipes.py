@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much quicker compressed features are matched, and which way of matching sets of entries finds more.
+"""Recipe benchmark: speed of matching compressed features, and yield of two ways of matching sets of entries.
 
     python benchmarks/recipes.py --json out.json            # real photos where SFUMATO_DATA has them
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How near attacks come to clear descriptors: neighbours over K, density, several releases and views, tracks of a map.
+"""Recovery of clear descriptors by attacks: neighbours over K, density, several releases and views, tracks of a map.
 
     python benchmarks/recovery.py --json out.json                                   # needs SFUMATO_DATA
     python benchmarks/recovery.py --descriptor hardtfeat --weights hardtfeat.safetensors --database d.npz --public v.npz

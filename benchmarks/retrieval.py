@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many images of the same scene a shortlist finds, by recipe, number of words and votes for each feature.
+"""Retrieval benchmark: images of the same scene in a shortlist, by recipe, number of words and votes per feature.
 
     python benchmarks/retrieval.py --json out.json          # needs SFUMATO_DATA
 
@@ -34,7 +34,7 @@ Scenes = dict[str, tuple[str, np.ndarray]]
 
 
 def real_images(folder: Path, others: int) -> Scenes:
-    """Describe the images of the real data, and so many photos that belong to nothing."""
+    """Describe the images of the real data, and photos that belong to no scene."""
     paths = {f"fountain {path.name}": ("fountain", path) for path in (folder / "posed/fountain-P11/images").iterdir()}
     for path in sorted((folder / "homography").glob("*/*.png")):
         paths[f"{path.parent.name} {path.name}"] = (path.parent.name, path)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attackers read off sealed SIFT, over bits and bandwidths: by alignment, by a told alignment, by known pairs.
+"""Attacks on sealed SIFT, over bits and bandwidths: alignment, oracle alignment, known pairs.
 
     python benchmarks/sealing.py --json out.json            # needs the photos below SFUMATO_DATA
 
 "alignment" is the attack as it is shipped: public descriptors, all codes, no key. "told alignment" is an oracle: the
 rotation that lays both clouds over one another best is worked out from the clear descriptors, so it bounds what this
-family of attacks can get from so many codes. "known pairs" had so many descriptors sealed under the very key.
+family of attacks can get from this many codes. "known pairs" had this many descriptors sealed under the very key.
 "leakage" is (similarity - floor) / (clear - floor) of pictures that the bundled inverter paints of the first photos.
 """
 
@@ -94,7 +94,7 @@ def load(args: Any) -> tuple[Floats, Floats, Pictures]:
 def main() -> int:
     parser = arguments(__doc__ or "")
     parser.add_argument("--photos", type=int, default=50, help="photos whose features are released under one key")
-    parser.add_argument("--painted", type=int, default=6, help="of these so many are painted")
+    parser.add_argument("--painted", type=int, default=6, help="number of them that are painted")
     parser.add_argument("--public", type=int, default=60_000, help="descriptors of other photos")
     args = parser.parse_args()
     rows = []

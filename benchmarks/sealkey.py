@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it takes to work out the key of a seal, and what is then read of photos that nobody knows.
+"""Key recovery of a seal: the known features it takes, and what the key then reveals of unknown photos.
 
     python benchmarks/sealkey.py --json out.json                 # needs the photos and pairs below SFUMATO_DATA
 
-First, of so many descriptors that are known exactly with their codes: a photo of the attacker's own that was sealed.
+First, from descriptors that are known exactly with their codes: a photo of the attacker's own that was sealed.
 Then, of places: one photo of each was sealed, and the attacker has another photo of the same place. He knows no pair;
 he lays the keypoints of his photo over those of the archive, by places, sizes and angles alone (a Hough vote over what
 single keypoints propose, then homographies), and takes features that meet for pairs. "bits" is the share of bits of

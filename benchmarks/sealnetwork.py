@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a network sees that looks at all sealed features of a photo at once, trained under keys of the attacker's own.
+"""Network over all sealed features of a photo at once, trained under keys of the attacker's own.
 
     python benchmarks/sealnetwork.py --json out.json             # needs the photos below SFUMATO_DATA, and torch
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast the nearest subspace is found, and how often: the kind inverted against the exact pruned scan, and faiss.
+"""Search benchmark: speed and recall of the kind inverted against the exact pruned scan, and faiss.
 
     python benchmarks/search.py --entries 100000 200000 1000000 --keep scratch/ --json out.json --plot out.png
 
@@ -184,7 +184,7 @@ def compare(
 
 
 def measure(data: Data, size: int, args: Any) -> list[dict[str, Any]]:
-    """Measure all searches of so many entries."""
+    """Measure all searches of this many entries."""
     decoys, clear = sfumato.load_decoys(), np.ascontiguousarray(data["clear"][:size])
     halves = [sfumato.Decoys(decoys.descriptors[i::2], decoys.extractor) for i in (0, 1)]
     inverted, taken = kept_index(args, clear, halves[0], data["public"])
@@ -247,9 +247,9 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=1000, help="of each kind, in one batch")
     parser.add_argument("--keep", type=Path, help="a folder for descriptors and indexes, to be used again")
     parser.add_argument("--plot", type=Path, help="draw recall against speed into this PNG")
-    parser.add_argument("--clear", type=int, default=10**9, help="run faiss on the clear up to so many entries")
+    parser.add_argument("--clear", type=int, default=10**9, help="run faiss on the clear up to this many entries")
     parser.add_argument("--cells", type=int, help="cells of large indexes, instead of the default")
-    parser.add_argument("--cells-from", type=int, default=0, help="which are large: from so many entries on")
+    parser.add_argument("--cells-from", type=int, default=0, help="an index is large from this many entries on")
     args = parser.parse_args()
     sizes = [3000] if args.small else sorted(args.entries)
     load, data, rows = load_average(), kept_data(args, sizes[-1]), []

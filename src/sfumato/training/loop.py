@@ -118,7 +118,7 @@ class TrainingState:
     saved: float = 0.0
 
     def is_due(self, validations: int) -> bool:
-        """Tell whether the next of so many validations is due."""
+        """Tell whether the next of this number of validations is due."""
         return int(self.pace.share * validations) > self.validation
 
     def mark_validation(self, validations: int) -> None:

@@ -168,7 +168,7 @@ class PatchSamples:
         return f"PatchSamples({len(self)} of {self.descriptors.shape[1]} numbers, {self.extractor.name})"
 
     def of_photo(self, number: int, most: int) -> slice:
-        """Return the rows of the strongest features of a photo, at most so many."""
+        """Return the rows of the strongest features of a photo, at most ``most``."""
         first, end = np.searchsorted(self.photos, [number, number + 1])
         return slice(int(first), min(int(end), int(first) + most))
 

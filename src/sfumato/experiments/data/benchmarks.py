@@ -92,7 +92,7 @@ def thresholds(condition: Literal["day", "night"], *, before_june_2020: bool = F
 
 
 def read_aachen_folder(path: str | os.PathLike[str], version: Version | None = None) -> Aachen:
-    """Read the data set; which version is told by its 3D model, unless it is given.
+    """Read the data set; its 3D model decides the version, unless it is given.
 
     Raises FileError naming everything that is wrong: lists or models that are missing, lines that are no cameras,
     images that are missing, damaged or of another size.

@@ -160,7 +160,7 @@ def retrieval(
 ) -> NDArray[np.float64]:
     """Return the average precision of each query, a reference patch: its other views among reference patches of others.
 
-    Both are drawn from ``rng``, at most so many; distractors of the query's own group are left out, as in HPatches.
+    Both are drawn from ``rng``; distractors of the query's own group are left out, as in HPatches.
     """
     reference = np.flatnonzero(labels.views == 0)
     order, starts, sizes = _by_key(labels.points)
