@@ -183,6 +183,28 @@ def test_the_demo_audits_the_samples_or_what_it_is_given(tmp_path: Path):
         assert done.stdout == f"set up\n{arguments}{tmp_path}\n"
 
 
+def test_the_slow_tests_run_if_all_are_wanted(tmp_path: Path):
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    shutil.copy(ROOT / "scripts" / "test", tmp_path / "scripts")
+    for name in ("setup", "check"):
+        (tmp_path / "scripts" / name).write_text("true\n", encoding="utf-8")
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.write_text(f'#!/bin/bash\nprintf "%s|" "$@" >>"{tmp_path}/log"\n', encoding="utf-8")
+    python.chmod(0o755)
+    expected = {
+        (): "|-m|not slow|",
+        ("--all",): "|--hypothesis-profile|thorough|",
+        ("tests/x", "-k", "y"): "|-m|pytest|tests/x|-k|y|",
+    }
+    for arguments, end in expected.items():
+        (tmp_path / "log").unlink(missing_ok=True)
+        subprocess.run(["bash", str(tmp_path / "scripts" / "test"), *arguments], timeout=60, check=True)
+        calls = (tmp_path / "log").read_text(encoding="utf-8")
+        assert end in calls
+        assert ("not slow" in calls) == (not arguments)
+
+
 def test_scripts_can_be_run():
     for name in ("scripts/setup", "scripts/check", "scripts/test", "scripts/demo", ".ci/run"):
         path = ROOT / name
