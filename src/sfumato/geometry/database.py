@@ -199,6 +199,6 @@ def refuse_different(cameras: Mapping[str, Camera]) -> None:
     other = [name for name, camera in cameras.items() if camera != cameras[first or name]]
     if other:
         raise InputError(
-            f"--shared-camera: {len(other)} images have another camera than {first!r:.80}, such as {other[0]!r:.80}; give "
-            f"all of them the same, or leave the option out"
+            f"--shared-camera: {len(other)} images have another camera than {first!r:.80}, such as {other[0]!r:.80}; "
+            f"give all of them the same, or leave the option out"
         )
