@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sfumato.training.pairs import load_pairs, pick_evenly
+from sfumato.training.pairs import DescriptorPairs, load_pairs, pick_evenly
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +45,22 @@ def test_what_can_not_be_used_is_refused(run_sfumato, photos: Path, tmp_path: Pa
     done = run_sfumato("train", "pairs", only_broken, "-o", tmp_path / "p.npz", code=1)
     assert "no point of these photos" in done.stderr
     assert not (tmp_path / "p.npz").exists()
+
+
+def test_pairs_of_a_map(run_sfumato, photos: Path, tmp_path: Path, monkeypatch):
+    rows = np.eye(4, dtype=np.float32)
+    calls = []
+
+    def observe_pairs(model, images, params, *, progress):
+        calls.append((model, images, params.max_features))
+        return DescriptorPairs(rows, rows, np.arange(4), np.zeros(4, int))
+
+    monkeypatch.setattr("sfumato.cli.train.pairs_from_tracks", observe_pairs)
+    done = run_sfumato("train", "pairs", photos, "-o", tmp_path / "p.npz", "--model", tmp_path / "0", "--json")
+    assert json.loads(done.stdout)["pairs"] == len(load_pairs(tmp_path / "p.npz")) == 4
+    assert calls == [(tmp_path / "0", photos, 1000)]
+    done = run_sfumato("train", "pairs", photos, photos, "-o", tmp_path / "q.npz", "--model", tmp_path, code=1)
+    assert "--model" in done.stderr
 
 
 def test_evenly_chosen_photos_hold_both_ends():
