@@ -31,9 +31,6 @@ DENIED = {
 }
 """Words that say what happened to a thing and not what it is."""
 
-NOT_YET: frozenset[str] = frozenset()
-"""Names that break a rule and are still to be changed; nothing is added here."""
-
 
 @cache
 def trees() -> dict[str, ast.Module]:
@@ -84,8 +81,7 @@ def test_a_small_module_has_several_users_or_a_reason():
     lines = {name: len((SOURCE.parent / Path(*name.split("."))).with_suffix(".py").read_text().splitlines())
              for name in modules()}  # fmt: skip
     lonely = {name for name in modules() if lines[name] < SMALL and len(users[name]) <= 1}
-    assert lonely - set(REASONS) - NOT_YET == set()
-    assert set(REASONS) <= lonely, "a reason that is no longer needed"
+    assert lonely == set(REASONS)
 
 
 def test_one_class_name_has_one_meaning():
@@ -94,8 +90,7 @@ def test_one_class_name_has_one_meaning():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 homes[node.name.lstrip("_")].append(name)
-    clashes = {f"{name}: {' '.join(places)}" for name, places in homes.items() if len(places) > 1}
-    assert {clash for clash in clashes if clash.split(":")[0] not in NOT_YET} == set()
+    assert not {name: places for name, places in homes.items() if len(places) > 1}
 
 
 def names_in(tree: ast.Module) -> Iterator[str]:
@@ -116,7 +111,7 @@ def is_denied(name: str) -> bool:
 def test_names_say_what_a_thing_is():
     wrong = {f"{module}.{name}" for module, tree in trees().items() for name in names_in(tree) if is_denied(name)}
     wrong |= {module for module in trees() if is_denied(module.rpartition(".")[2])}
-    assert wrong - NOT_YET == set()
+    assert not wrong
 
 
 def test_module_docstrings_open_with_a_noun():
@@ -125,7 +120,7 @@ def test_module_docstrings_open_with_a_noun():
         for name, tree in trees().items()
         if re.match(r"(What|Where|Which|How|Who)\b", ast.get_docstring(tree) or "What")
     ]
-    assert not set(wrong) - NOT_YET
+    assert not wrong
 
 
 # --- tests
