@@ -113,7 +113,7 @@ def test_a_told_alignment_comes_nearer_than_a_guess_and_is_learned_once(sift, de
     mean = known.public.mean(axis=0) / np.linalg.norm(known.public.mean(axis=0))
     near, guess = (np.median(np.linalg.norm(rows - sift.descriptors, axis=1)) for rows in (found, mean))
     assert near < 0.9 * guess
-    monkeypatch.setattr(attacks, "learn_told", None)  # what was learned is kept
+    monkeypatch.setattr(attacks, "learn_with_oracle", None)  # what was learned is kept
     np.testing.assert_array_equal(run_attack(ATTACKS["told-alignment"], hidden, known).descriptors, found)
     with pytest.raises(InputError, match="oracle"):
         run_attack(ATTACKS["told-alignment"], hidden, Knowledge(public=known.public))
