@@ -88,5 +88,5 @@ def test_what_can_not_be_measured_is_told(source, tmp_path):
         evaluate_attributes(source, tmp_path, AttributeProtocol(attributes=("age",)))
     with pytest.raises(InputError, match="encoders"):
         AttributeProtocol(recipes=("compress-8+random-2",))
-    with pytest.raises(InputError, match="deal"):
+    with pytest.raises(InputError, match="5000, 0"):
         AttributeProtocol(attacked=0)
