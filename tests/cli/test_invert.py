@@ -9,11 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from sfumato.cli.app import app
-from sfumato.cli.invert import concealer_of, write_picture
+from sfumato.cli.invert import write_picture
 from sfumato.errors import FileError
 from sfumato.features.local import extract
 from sfumato.images.read import read_image
-from sfumato.training import photos as readback
+from sfumato.training import concealers as readback
+from sfumato.training.concealers import concealer_of
 
 
 @pytest.fixture
