@@ -6,8 +6,8 @@
 ``sfumato evaluate frontier`` attacks seals with the codes of the photos it paints. Here all photos of ``--released``
 are sealed under one key, and the first ``--photos`` of them painted: as alignment reads them; as one reads them that is
 told how the codes lie on other descriptors, an oracle that nobody has; and as somebody does who had 10,000 descriptors
-sealed under the very key. The inverter learned from readings under keys of the attacker's own (training/concealers.py); for
-the default it is the bundled one.
+sealed under the very key. The inverter learned from readings under keys of the attacker's own (training/concealers.py);
+for the default it is the bundled one.
 "leakage" is (similarity - floor) / (clear - floor) of pictures, both by the bundled inverter for clear
 descriptors as everywhere else; "own floor" is what an inverter paints of nothing, on the same scale: the part of its
 leakage that keypoints alone give away. "explained" is the share of the spread of descriptors that was read right.

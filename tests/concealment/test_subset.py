@@ -25,6 +25,9 @@ from sfumato.types.recipe import Link, Recipe
 
 SAMPLES = 60_000
 
+DRAWS = 10
+"""Pairs of releases that are matched: one pair alone falls below its mean now and then."""
+
 
 def counted(own, entries, link, seed=0):
     """Draw sets for one descriptor many times; count each."""
@@ -106,10 +109,13 @@ def test_large_eps_matches_and_small_eps_does_not(points, decoys):
     distinct = points[np.unique(own, return_index=True)[1]][:20]  # few: sets also share entries by chance
     shares = {}
     for epsilon in (0.1, 30):
-        one, two = (sfumato.conceal(distinct, f"subset-3:eps={epsilon}", decoys) for _ in range(2))
-        pairs = sfumato.match(one, two).indices
-        shares[epsilon] = (pairs[:, 0] == pairs[:, 1]).sum() / len(distinct)
-    assert shares[30] > 0.75  # both hulls hold the same entry
+        correct = 0
+        for _ in range(DRAWS):
+            releases = [sfumato.conceal(distinct, f"subset-3:eps={epsilon}", decoys) for _ in range(2)]
+            pairs = sfumato.match(*releases).indices
+            correct += (pairs[:, 0] == pairs[:, 1]).sum()
+        shares[epsilon] = correct / (DRAWS * len(distinct))
+    assert shares[30] > 0.75  # both hulls hold the same entry; 0.9 on average
     assert shares[0.1] < 0.3
 
 

@@ -71,9 +71,7 @@ def prepare_photos(
             image = read_image(path, name)
             small = reduce_image(image, params.side)
             if min(small.size) < SMALLEST_SIDE:
-                raise ImageError(
-                    f"a photo needs {SMALLEST_SIDE} pixels or more per side, it has {min(small.size)}"
-                )
+                raise ImageError(f"a photo needs {SMALLEST_SIDE} pixels or more per side, it has {min(small.size)}")
             if not len(extract(small, params.local)):
                 raise ImageError("no feature was found in it: there is nothing to send, and nothing to attack")
         except ImageError as problem:
