@@ -43,7 +43,7 @@ def points_search(points: np.ndarray, hidden: Any, threads: int, *, dual: bool, 
     """Search points against subspaces in one form, prepared anew but for a ``complement`` that is kept."""
     sides = prepare(points, points[:, None][:, :0]), prepare(hidden.origin, hidden.basis)
     if complement is not None:
-        sides[1].made["complement"] = complement
+        sides[1].cache["complement"] = complement
     with forced(dual):
         return search(*sides, BOTH, threads=threads)
 

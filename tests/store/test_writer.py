@@ -551,7 +551,8 @@ def start_writing(path: Path, count: int) -> tuple[subprocess.Popen[str], Callab
     assert all(line.endswith("\n") for line in lines), process.communicate()[1]
 
     def last() -> int:
-        rest = process.communicate(timeout=60)[0].splitlines(keepends=True)
+        rest = process.stdout.read().splitlines(keepends=True)  # not communicate: readline may hold lines already
+        process.communicate(timeout=60)
         return int([line for line in [*lines, *rest] if line.endswith("\n")][-1])
 
     return process, last
