@@ -346,7 +346,9 @@ def write_clear_features(
     if target.name.endswith(".sfm.h5"):
         raise FileError(f"{target}: .sfm.h5 is for archives of concealed features; give clear features another name")
     if target.exists() and not overwrite:
-        raise FileError(f"{target} is already there: choose another file, or --overwrite to replace it")
+        raise FileError(
+            f"{target} is already there: choose another file, or overwrite it (--overwrite, overwrite=True)"
+        )
     source = open_source(photos, params=local, extractor=extractor, workers=workers)
 
     def images() -> Iterator[tuple[str, Features]]:

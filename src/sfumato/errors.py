@@ -104,7 +104,7 @@ class WeakSecretWarning(SfumatoWarning):
 
 
 class WideSealWarning(SfumatoWarning):
-    """A seal has so many bits, or so large a bandwidth, that attackers without the key get more from it."""
+    """A seal whose number of bits or bandwidth is so large that attackers without the key get more from it."""
 
 
 def need(module: str, *, extra: str) -> ModuleType:

@@ -61,7 +61,7 @@ def test_keyed_draws_take_minus_zero_for_zero():
 
 @pytest.mark.parametrize("secret", [b"", "a text that is long enough", 12345, None])
 def test_secrets_that_are_none_are_refused(secret):
-    with pytest.raises(InputError, match="token_bytes"):
+    with pytest.raises(InputError, match="new_key"):
         KeyedDraws(secret, "x", POINTS)
 
 

@@ -102,3 +102,9 @@ def test_a_unet_is_opened_too(tmp_path):
     assert isinstance(opened, ImageInverter)
     seen = invert(extract(PHOTO, PARAMS), opened)
     assert seen.shape == (120, 160, 3)
+
+
+def test_a_photo_in_place_of_features_gets_advice():
+    for wrong in ("photos/cat.jpg", np.zeros((4, 4, 3))):
+        with pytest.raises(InputError, match=r"sfumato\.extract"):
+            invert(wrong)

@@ -284,3 +284,11 @@ def test_sealed_images_have_no_votes():
         with pytest.raises(InputError, match=r"sealed.*--sequential"):
             shortlist(images, 2, codebook)
     assert len(shortlist(images, 4).pairs) == 10  # every pair: nothing to choose
+
+
+def test_rules_that_are_misspelt_and_pairs_that_are_none():
+    images = dict.fromkeys("abc")
+    with pytest.raises(FileError, match="'exhaustive'"):
+        choose_pairs(images, "exhausive")
+    with pytest.raises(InputError, match="NoneType"):
+        choose_pairs(images, None)

@@ -21,6 +21,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "group_by_seed": "tables",
         "load_records": "runner",
         "make_table": "tables",
+        "read_frontier": "reference",
         "reference_frontier": "reference",
         "run_audit": "run",
         "run_task": "runner",

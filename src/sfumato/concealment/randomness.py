@@ -46,7 +46,10 @@ class KeyedDraws:
 
     def __init__(self, secret: bytes, context: str, points: NDArray[np.float32]) -> None:
         if not isinstance(secret, bytes | bytearray) or not secret:
-            raise InputError("secret: expected unguessable bytes, for example secrets.token_bytes(32)")
+            raise InputError(
+                "secret: expected unguessable bytes: read a key from a file with sfumato.device_key(path), or make one with "
+                "sfumato.new_key()"
+            )
         if is_weak(secret):
             warnings.warn(
                 f"this secret can be guessed: use at least {SHORTEST_KEY} random bytes, and no words, for example "

@@ -115,7 +115,12 @@ def checked_key(recipe: Recipe, key: bytes | None) -> bytes:
             f"recipe {recipe} needs the device key{' it was made with' if recipe.links[-1].checksum else ''}: give "
             f"--secret-file, or secret=, the same for all devices whose features are to match"
         )
-    if not isinstance(key, bytes | bytearray) or len(key) < SHORTEST_KEY:
+    if not isinstance(key, bytes | bytearray):
+        raise RecipeError(
+            f"recipe {recipe}: a device key is bytes, not {type(key).__name__}: read one from a file with "
+            f"sfumato.device_key(path), or make one with sfumato.new_key()"
+        )
+    if len(key) < SHORTEST_KEY:
         raise RecipeError(
             f"recipe {recipe}: a device key has {SHORTEST_KEY} random bytes or more, for example "
             f"secrets.token_bytes(32): archives show its fingerprint, on which anyone can try shorter ones"

@@ -141,8 +141,8 @@ class Gallery:
         if enrolled:
             more = f" and {len(enrolled) - 1} more" if len(enrolled) > 1 else ""
             raise InputError(
-                f"{enrolled[0]!r:.80}{more} is enrolled: a second, independent template of the same face would reveal "
-                f"it to anyone who has both. Renew it along the same directions, or revoke it first"
+                f"{enrolled[0]!r:.80}{more} {'are' if more else 'is'} enrolled: a second, independent template of the "
+                f"same face would reveal it to anyone who has both. Renew along the same directions, or revoke first"
             )
 
     def refuse_other(self, new: ConcealedTemplates) -> None:

@@ -66,7 +66,9 @@ def check_output(path: str | os.PathLike[str], *, overwrite: bool = False) -> No
     """
     target = Path(path)
     if target.exists() and not overwrite:
-        raise FileError(f"{target} is already there: choose another file, or --overwrite to replace it")
+        raise FileError(
+            f"{target} is already there: choose another file, or overwrite it (--overwrite, overwrite=True)"
+        )
     if not target.parent.is_dir():
         raise FileError(f"{target.parent} is not a folder: make it first")
 

@@ -180,7 +180,9 @@ def new_files(
     targets = [folder / name for name in names]
     there = [str(target) for target in targets if target.exists()]
     if there and not overwrite:
-        raise FileError(f"{', '.join(there)} exists: choose another folder, or --overwrite to replace it")
+        raise FileError(
+            f"{', '.join(there)} exists: choose another folder, or overwrite it (--overwrite, overwrite=True)"
+        )
     for target in targets:
         refuse_existing(target, KINDS[target.name], inputs, overwrite=overwrite)
     parts = [target.with_name(f"{target.name}.{os.getpid()}.part") for target in targets]

@@ -82,6 +82,7 @@ def build_map(
     params: MapParams | None = None,
     *,
     focal_lengths: Mapping[str, float] | None = None,
+    overwrite: bool = False,
     progress: StageProgress = lambda stage, items, total: items,
 ) -> MapOutcome:
     """Build a map of the images of an archive, and write it as a COLMAP model with concealed landmarks to a folder.
@@ -89,6 +90,7 @@ def build_map(
     ``matches``: the path of a match file, an open one, or Matches by pairs of names; None matches every image with
     every other, up to 60 images. ``cameras``: hloc's list of cameras, or Camera by name; None guesses them from the
     sizes of the images, with ``focal_lengths`` in pixels where they are known, and adjusts them while mapping.
+    ``overwrite``: replace the map that is in the folder.
 
     An image that cannot be read is named in the outcome and left out. Where there is no map, ``outcome.folder`` is None
     and ``outcome.reason`` says why.
@@ -106,6 +108,7 @@ def build_map(
     'a map needs two images or more, there is one'
     """
     params = params or MapParams()
+    params = replace(params, overwrite=overwrite or params.overwrite)
     refuse_taken(folder, overwrite=params.overwrite)  # before any work
     started = time.perf_counter()
     with open_archive(archive) as images, _open_matches(matches) as file:

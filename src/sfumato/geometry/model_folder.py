@@ -123,7 +123,9 @@ def refuse_taken(output: str | os.PathLike[str], *, overwrite: bool = False) -> 
             f"unchanged"
         )
     if names and not overwrite:
-        raise FileError(f"{target} holds a map already: choose another folder, or --overwrite to replace it")
+        raise FileError(
+            f"{target} holds a map already: choose another folder, or overwrite it (--overwrite, overwrite=True)"
+        )
     return target
 
 

@@ -43,7 +43,7 @@ def refuse_existing(path: str | os.PathLike[str], kind: FileKind, inputs: Inputs
     if not target.is_file():
         raise FileError(f"cannot write {path}: it is there and no file; choose another")
     if not overwrite:
-        raise FileError(f"{path} exists: choose another file, or --overwrite to replace it")
+        raise FileError(f"{path} exists: choose another file, or overwrite it (--overwrite, overwrite=True)")
     if target.stat().st_size and not kind.fits(target):
         raise FileError(f"{path} is not {kind.what}: nothing else is ever replaced; choose another, or move it away")
 

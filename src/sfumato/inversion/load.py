@@ -99,6 +99,10 @@ def invert(
     >>> invert(sfumato.extract(sample_image("coffee").pixels, max_features=200)).shape
     (400, 600, 3)
     """
+    if not isinstance(features, Features | ConcealedFeatures):
+        raise InputError(
+            f"invert takes features, not {type(features).__name__}; for a photo: sfumato.invert(sfumato.extract(photo))"
+        )
     opened = inverter if isinstance(inverter, Inverter | ImageInverter) else open_inverter(inverter)
     width_height = size or features.image_size
     if width_height is None:

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import FileError, InputError
+from sfumato.errors import FileError, InputError, suggest
 from sfumato.matching.codebook import Codebook, load_codebook
 from sfumato.matching.mutual import MatchParams, Side, run_search, side_of, space_name
 from sfumato.matching.pairs import (
+    RULES,
     PairList,
     PairsLike,
     exhaustive,
@@ -113,11 +114,16 @@ def choose_pairs(
         return PairChoice(exhaustive(images))
     if rule == "sequential":
         return PairChoice(sequential(images, count))
+    if isinstance(pairs, str) and not os.path.exists(pairs):
+        rules = ", ".join(map(repr, RULES.values()))
+        raise FileError(f"{pairs}: no such file of pairs, and not one of the rules {rules}{suggest(pairs, RULES)}")
     if isinstance(pairs, str | os.PathLike):
         return PairChoice(read_pairs(pairs, images))
     if isinstance(pairs, PairList):
         refuse_unknown(pairs.names, images)
         return PairChoice(pairs)
+    if not isinstance(pairs, Iterable):
+        raise InputError(f"pairs: expected a rule, a path or pairs of names, got {type(pairs).__name__}")
     return PairChoice(list_pairs(pairs, images))
 
 

@@ -157,7 +157,7 @@ def refuse_existing(
         if source is not None and os.path.exists(source) and os.path.samefile(path, source):
             raise FileError(f"{path} is read by this command: choose another output")
     if not overwrite:
-        raise FileError(f"{path} exists: choose another path, or --overwrite to replace it")
+        raise FileError(f"{path} exists: choose another path, or overwrite it (--overwrite, overwrite=True)")
 
 
 def is_index_file(path: str | os.PathLike[str]) -> bool:

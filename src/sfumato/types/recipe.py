@@ -336,8 +336,8 @@ def _parse_link(text: str, recipe: str) -> Link:
         return Link(name, int(parts[2]), forced=parts[4] is not None, variant=parts[3] or "")
     dim = re.fullmatch(r".*?-(\d{1,5})(\D.*)?", text, re.ASCII | re.DOTALL)
     forms = {k: f"{k}-{dim[1] if dim else _usual(k)}" for k in KINDS if KINDS[k].argument == "dimension"}
-    near = suggest(text.lower(), [forms.get(k, k) for k in KINDS])
-    raise RecipeError(f"unknown recipe {recipe!r:.80}{near}; kinds are {', '.join(sorted(KINDS))}, {examples}")
+    near = suggest(text.lower(), ["default", *(forms.get(k, k) for k in KINDS)])
+    raise RecipeError(f"unknown recipe {recipe!r:.80}{near}; kinds are default, {', '.join(sorted(KINDS))}, {examples}")
 
 
 def _usual(kind: str) -> str:

@@ -120,7 +120,7 @@ NEIGHBOURS = 60
 
 ROUNDS = 8
 WITNESSES = 5
-"""The company of a group are the nearest groups of so many other features of the image."""
+"""The company of a group are the nearest groups of this many other features of the image."""
 
 
 def recover_clusters(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:

@@ -7,7 +7,7 @@ database because it lies in the subspace, the line through it meets the unit sph
 descriptor. Directions that were drawn at random verify a seed but reveal nothing, so random lifting is not broken.
 
 Sfumato's own evaluation seed is mixed with the clear descriptors, which an attacker lacks; ``GuessableDraws`` is the
-lifting he hopes for. Knows the order of draws of ``concealment.lift``.
+lifting he hopes for. Knows the order of draws of ``concealment.lifting``.
 """
 
 from itertools import islice, permutations

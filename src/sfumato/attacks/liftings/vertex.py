@@ -79,7 +79,7 @@ SNAPS = {"sift": snap_sift, "rootsift": snap_rootsift}
 
 
 AXES = 12
-"""A projection to so many random axes never lengthens a distance, and parts what is different."""
+"""A projection to this many random axes never lengthens a distance, and parts what is different."""
 
 CANDIDATES = 4
 

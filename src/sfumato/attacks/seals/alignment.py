@@ -171,12 +171,12 @@ MOST = 40_000
 ENOUGH, LEAST_PUBLIC = 64, 8192
 """Public descriptors per code, and in all, that are enough: the moments of the fewer codes err more."""
 CLIMBED = 24
-"""Beyond so many axes fourth moments are not worth their cost."""
+"""Beyond this many axes fourth moments are not worth their cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlignmentParams:
-    """How hard the attacker tries: ``axes`` aligned at first and in the end, so many ``starts`` and ``hops``, ``bits``
+    """Effort of the attacker: ``axes`` aligned at first and in the end, number of ``starts`` and ``hops``, ``bits``
     of his own kernel, how many public descriptors he practises on, and the seed of his draws."""
 
     axes: tuple[int, ...] = (12, 16, 24, 32)

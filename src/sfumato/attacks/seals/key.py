@@ -21,7 +21,7 @@ from sfumato.types.arrays import frozen_array
 Floats = NDArray[np.float32]
 
 NEIGHBOURS, NEAREST, FARTHEST = 40, 0.02, 3.3
-"""Pairs of known rows that tell: so many nearest of each, not the same, and no farther than so many bandwidths."""
+"""Pairs of known rows that tell: this many nearest of each, not the same, and no farther than this many bandwidths."""
 MOST_PAIRS = 40_000
 PAIR_STEPS, ROW_STEPS, BATCH = 600, 1500, 2048
 PAIR_RATE, ROW_RATE = 0.15, 0.1
