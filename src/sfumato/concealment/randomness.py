@@ -47,8 +47,8 @@ class KeyedDraws:
     def __init__(self, secret: bytes, context: str, points: NDArray[np.float32]) -> None:
         if not isinstance(secret, bytes | bytearray) or not secret:
             raise InputError(
-                "secret: expected unguessable bytes: read a key from a file with sfumato.device_key(path), or make one with "
-                "sfumato.new_key()"
+                "secret: expected unguessable bytes: read a key from a file with sfumato.device_key(path), or make "
+                "one with sfumato.new_key()"
             )
         if is_weak(secret):
             warnings.warn(
