@@ -7,7 +7,7 @@ import pytest
 import sfumato
 from sfumato.attacks.encoded import as_lifted, back_map, carry_back, encode_knowledge
 from sfumato.attacks.knowledge import Companions, Knowledge
-from sfumato.attacks.liftings.decoys import decoy_share
+from sfumato.attacks.liftings.decoys import _decoy_share
 from sfumato.attacks.registry import ATTACKS, applicable_attacks, run_attack
 from sfumato.attacks.run import Materials, attack_archive, score_recovery
 from sfumato.concealment.resolve import resolve
@@ -42,7 +42,7 @@ def test_decoys_are_found_and_stripped_there(sift, hidden, known):
     there = as_lifted(hidden)
     assert str(there.recipe) == "sub-hybrid-2"
     assert there.extractor.name == "compress-sift"
-    assert decoy_share(there, encode_knowledge(known).decoys) == 1.0
+    assert _decoy_share(there, encode_knowledge(known).decoys) == 1.0
     found = run_attack(ATTACKS["decoys"], hidden, known)
     distances = np.linalg.norm(found.inside - known.encoder(sift.descriptors), axis=1)
     assert np.median(distances) < 0.4

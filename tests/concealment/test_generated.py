@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.attacks.liftings.decoys import decoy_share
+from sfumato.attacks.liftings.decoys import _decoy_share
 from sfumato.concealment.decoys import Decoys, as_rootsift, encode_bytes, full_pool
 from sfumato.concealment.draw_decoys import bytes_each, generate
 from sfumato.errors import DecoyError
@@ -67,8 +67,8 @@ def test_a_lifting_with_them_holds_the_descriptor_and_no_entry(sift_decoys):
     hidden = sfumato.conceal(clear, "sub-hybrid-2-generated", sift_decoys)
     assert str(hidden.recipe) == "sub-hybrid-2-generated"
     assert sfumato.match(hidden.subspaces, clear.descriptors).indices.tolist() == [[i, i] for i in range(50)]
-    assert decoy_share(plain, sift_decoys.descriptors) == 1
-    assert decoy_share(hidden, sift_decoys.descriptors) == 0
+    assert _decoy_share(plain, sift_decoys.descriptors) == 1
+    assert _decoy_share(hidden, sift_decoys.descriptors) == 0
     again = [sfumato.conceal(clear, "sub-hybrid-2-generated", sift_decoys, secret=SECRET).subspaces for _ in range(2)]
     assert np.array_equal(again[0].basis, again[1].basis)
     one = sfumato.conceal(clear.descriptors[7:9], "sub-hybrid-2-generated", sift_decoys, secret=SECRET)

@@ -9,7 +9,7 @@ import pytest
 
 import sfumato
 from sfumato.attacks.knowledge import Knowledge
-from sfumato.attacks.liftings.decoys import decoy_share, recover_decoys, used_decoys, usual_gap
+from sfumato.attacks.liftings.decoys import _decoy_share, recover_decoys, used_decoys, usual_gap
 from sfumato.attacks.liftings.neighbours import recover_nearest_projected
 from sfumato.attacks.run import score_recovery
 from sfumato.errors import InputError
@@ -30,17 +30,17 @@ def public():
 @pytest.mark.parametrize("recipe", ["sub-hybrid-2", "adversarial-4"])
 def test_every_decoy_is_found(sift, decoys, recipe):
     hidden = conceal(sift, recipe, decoys)
-    assert decoy_share(hidden, decoys.descriptors) == 1
+    assert _decoy_share(hidden, decoys.descriptors) == 1
     half = Subspaces(hidden.subspaces.origin.astype(np.float16), hidden.subspaces.basis.astype(np.float16))
     stored = ConcealedFeatures(hidden.keypoints, half, hidden.recipe, hidden.extractor)
-    assert decoy_share(stored, decoys.descriptors) > 0.99
+    assert _decoy_share(stored, decoys.descriptors) > 0.99
 
 
 def test_another_database_holds_none(sift, decoys, public):
     hidden = conceal(sift, "sub-hybrid-2", decoys)
     other = public[~(public[:, None, :8] == sift.descriptors[None, :, :8]).all(axis=2).any(axis=1)]
-    assert decoy_share(hidden, other) < 0.02
-    assert math.isnan(decoy_share(conceal(sift, "random-2"), other))
+    assert _decoy_share(hidden, other) < 0.02
+    assert math.isnan(_decoy_share(conceal(sift, "random-2"), other))
 
 
 def test_it_wins_where_the_public_set_holds_the_descriptors(sift, decoys, public):
@@ -70,7 +70,7 @@ def test_the_database_serves_as_public_set(sift, decoys):
 
 def test_generated_decoys_are_no_entries_and_those_near_are_suspected(sift, decoys, public):
     hidden = conceal(sift, "sub-hybrid-2-generated", decoys)
-    assert decoy_share(hidden, decoys.descriptors) == 0
+    assert _decoy_share(hidden, decoys.descriptors) == 0
     distances = usual_gap(decoys.descriptors)
     assert 0.2 < distances < 0.6
     rows, near = used_decoys(hidden, decoys.descriptors)

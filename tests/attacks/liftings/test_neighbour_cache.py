@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sfumato.attacks.liftings import neighbours
-from sfumato.attacks.liftings.neighbours import cached_nearest, clear_caches
+from sfumato.attacks.liftings.neighbours import _clear_caches, cached_nearest
 from sfumato.errors import InputError
 from sfumato.matching.mutual import nearest
 from sfumato.types.concealed import Subspaces
@@ -27,9 +27,9 @@ def make(seed, count=30, m=2, n=16):
 
 @pytest.fixture
 def public():
-    clear_caches()
+    _clear_caches()
     yield frozen(np.random.default_rng(0).normal(size=(400, 16)))
-    clear_caches()
+    _clear_caches()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import InputError
-from sfumato.experiments.data.render import Surface, cast, intrinsics, project, render, unproject
+from sfumato.experiments.data.render import Surface, _unproject, cast, intrinsics, project, render
 from sfumato.experiments.data.room import look_at
 from sfumato.types.scene import Camera, Pose
 
@@ -76,7 +76,7 @@ def test_projection_is_that_of_colmap():
     assert np.allclose(depth, inside[:, 2])
     assert (depth > 0).all()
     assert np.allclose(seen, [camera.img_from_cam(point) for point in inside])
-    assert np.allclose(unproject(CAMERA, pose, seen, depth), world)
+    assert np.allclose(_unproject(CAMERA, pose, seen, depth), world)
     assert np.allclose(intrinsics(CAMERA), camera.calibration_matrix())
 
 
@@ -89,7 +89,7 @@ def test_depth_is_that_of_the_plane():
     points = np.random.default_rng(0).uniform(0, 1, (40, 2)) * (CAMERA.width, CAMERA.height)
     along = cast([surface], CAMERA, pose, points)
     normal = np.cross(surface.across, surface.down)
-    assert np.abs((unproject(CAMERA, pose, points, along) - surface.corner) @ normal).max() < 1e-9
+    assert np.abs((_unproject(CAMERA, pose, points, along) - surface.corner) @ normal).max() < 1e-9
     down, across = np.mgrid[: CAMERA.height, : CAMERA.width] + 0.5
     everywhere = cast([surface], CAMERA, pose, np.stack([across.ravel(), down.ravel()], axis=1))
     assert np.allclose(everywhere.reshape(depth.shape), depth, rtol=1e-6)

@@ -8,7 +8,7 @@ import pytest
 
 from sfumato.errors import FileError, InputError
 from sfumato.experiments.data.folders import read_posed_folder
-from sfumato.experiments.data.render import Surface, cast, project, unproject
+from sfumato.experiments.data.render import Surface, _unproject, cast, project
 from sfumato.experiments.data.room import (
     Extent,
     Room,
@@ -52,7 +52,7 @@ def correspondences(room, i, j, points):
     depth = cast(room.surfaces, first.camera, first.pose, given + 0.5)
     met = np.isfinite(depth)
     world = np.full((len(given), 3), np.nan)
-    world[met] = unproject(first.camera, first.pose, given[met] + 0.5, depth[met])
+    world[met] = _unproject(first.camera, first.pose, given[met] + 0.5, depth[met])
     seen, visible = np.full(given.shape, np.nan), np.zeros(len(given), bool)
     seen[met], away = project(second.camera, second.pose, world[met])
     size = second.image.size
@@ -110,7 +110,7 @@ def test_points_agree_with_depth_and_poses(clean):
     first, second = clean.views[:2]
     down, across = (axis.ravel() for axis in np.mgrid[:120:7, :160:7])
     points = np.stack([across, down], axis=1)
-    world = unproject(first.camera, first.pose, points + 0.5, first.depth[down, across].astype(float))
+    world = _unproject(first.camera, first.pose, points + 0.5, first.depth[down, across].astype(float))
     expected = project(second.camera, second.pose, world)[0] - 0.5
     there, visible = correspondences(clean, 0, 1, points)
     assert np.allclose(there, expected, atol=1e-3)

@@ -77,7 +77,7 @@ def usual_gap(database: NDArray[np.float32]) -> float:
     return float(np.median(distances[:, -1]))
 
 
-def decoy_share(features: ConcealedFeatures, database: NDArray[np.float32]) -> float:
+def _decoy_share(features: ConcealedFeatures, database: NDArray[np.float32]) -> float:
     """Return the share of all decoys used that the database gives away exactly; NaN where none were used."""
     lifting = features.recipe.lifting
     if lifting is None or lifting.decoy_count == 0 or len(features) == 0:

@@ -70,7 +70,7 @@ def cached_nearest(subspaces: Subspaces, entries: NDArray[np.float32], count: in
     return distances[:, :size], rows[:, :size]
 
 
-def clear_caches() -> None:
+def _clear_caches() -> None:
     """Forget all sets and answers."""
     for cache in (_sets, _answers, _encodings):
         cache.clear()

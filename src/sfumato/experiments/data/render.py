@@ -75,7 +75,7 @@ def project(camera: Camera, pose: Pose, world: ArrayLike) -> tuple[Array, Array]
     return seen, depth
 
 
-def unproject(camera: Camera, pose: Pose, points: Array, depth: Array) -> Array:
+def _unproject(camera: Camera, pose: Pose, points: Array, depth: Array) -> Array:
     """Return the points (N, 3) of the world that a camera sees at ``points`` (N, 2) in ``depth`` (N,)."""
     rays = np.column_stack([points, np.ones(len(points))]) @ np.linalg.inv(intrinsics(camera)).T
     world: Array = (rays * depth[:, None] - pose.translation) @ pose.rotation
