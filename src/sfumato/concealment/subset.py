@@ -195,7 +195,7 @@ def archive_privacy(path: Path) -> str | None:
 
 
 def privacy_of_images(archive: Archive, entries: Iterable[ImageHeader]) -> str | None:
-    """As ``spent_by``, of an open archive. Images that cannot be read are told elsewhere."""
+    """Return the same as ``archive_privacy`` for an open archive. Images that cannot be read are reported elsewhere."""
     keypoints, epsilons = list[NDArray[np.float32]](), list[float]()
     for entry in entries:
         spent = privacy_spent(entry.recipe, entry.count)
