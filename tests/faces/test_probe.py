@@ -59,11 +59,12 @@ def test_a_gallery_is_used_from_python_with_arrays_files_and_tables(photos, tmp_
     threshold = sfumato.calibrate(strangers, path, rate=0.01, people=named)
     assert threshold == sfumato.calibrate(strangers, path, rate=0.01, people=list(named)) or threshold.people == 100
     assert sfumato.verify(newer[[1]], path, "b").accepted
-    assert not sfumato.verify(strangers[[0]], path, "b").accepted
+    accepted = sum(sfumato.verify(strangers[[row]], path, "b").accepted for row in range(100))
+    assert accepted <= round(threshold.measured_rate * 300)
     assert sfumato.identify(newer[[1]], path).expected_by_chance == pytest.approx(
         3 * load_gallery(path).thresholds[0].measured_rate
     )
-    assert sfumato.renew(newer[[1]], path, ids="b").ids == ("b",)
+    assert sfumato.renew(newer[[1]], path, ids="b", allow_similar=True).ids == ("b",)
     assert sfumato.revoke(["b", "b"], path).revoked == ("b",)
     with pytest.raises(InputError, match="revoked"):
         sfumato.verify(newer[[1]], path, "b")
