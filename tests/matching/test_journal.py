@@ -162,8 +162,8 @@ def test_a_full_disk_loses_nothing(path, monkeypatch):
 def test_it_is_on_the_disk_now_and_then(path, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(fd))
-    monkeypatch.setattr("sfumato.matching.journal.SYNC_BYTES", 2 * len(entry().pack()))
-    monkeypatch.setattr("sfumato.matching.journal.SYNC_SECONDS", 1e9)
+    monkeypatch.setattr("sfumato.files.atomic.SYNC_BYTES", 2 * len(entry().pack()))
+    monkeypatch.setattr("sfumato.files.atomic.SYNC_SECONDS", 1e9)
     journal = Journal(path)
     journal.begin("why")
     for number in range(10):

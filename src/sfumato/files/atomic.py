@@ -13,8 +13,10 @@ import secrets
 import shutil
 import signal
 import stat
+import struct
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -222,6 +224,96 @@ class LockedFile:
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+FRAME = struct.Struct("<II")
+LARGEST_RECORD = 2**31
+SYNC_SECONDS, SYNC_BYTES = 5.0, 64 * 2**20
+"""Whichever comes first: what a power failure may cost at most. A kill costs nothing that was added."""
+
+
+class RecordFile(LockedFile):
+    """A journal of unfinished work: a mark, a record of its purpose, and a record for each piece that is done.
+
+    A record is its length, the CRC-32 of its payload, and the payload, all little-endian. The file is readable after a
+    kill at any moment. ``purpose`` says what is being made, and is empty as long as nothing does; ``kind`` names in
+    errors what the file is.
+    """
+
+    def __init__(self, path: Path, mark: bytes, kind: str) -> None:
+        self.mark, self.kind, self.purpose = mark, kind, ""
+        self._sync_time, self._unsynced = time.monotonic(), 0
+        with explain_errors(f"cannot write {path}", "check the folder and its permissions"):
+            super().__init__(path)
+        try:
+            with explain_errors(f"cannot read {path}", "move it away"):
+                self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        start = os.pread(self.fd, len(self.mark), 0)
+        if not self.mark.startswith(start):
+            raise FileError(f"{self.path} is in the way: it is not {self.kind}; move it away")
+        payload = self.payload(len(self.mark))
+        if payload is not None:
+            self.purpose = payload.decode("utf-8", "replace")
+            self.end = len(self.mark) + FRAME.size + len(payload)
+
+    def begin(self, purpose: str) -> None:
+        """Forget what is in the file and say what is being made."""
+        with explain_errors(f"cannot write {self.path}", "free space and run again"):
+            os.ftruncate(self.fd, 0)
+            self.write(self.mark + framed(purpose.encode()), 0)
+        self.purpose, self.end = purpose, len(self.mark) + FRAME.size + len(purpose.encode())
+
+    def payloads(self) -> Iterator[tuple[int, bytes]]:
+        """Yield every intact record of an interrupted run with its address; ``cut`` what is behind the last."""
+        while (payload := self.payload(self.end)) is not None:
+            yield self.end, payload
+            self.end += FRAME.size + len(payload)
+
+    def cut(self) -> None:
+        """Cut off what is behind ``end``: the record that was being written when the process ended."""
+        size = os.fstat(self.fd).st_size
+        if size > self.end:
+            log.warning("%s: dropped %d bytes at its end that are not a complete record", self.path, size - self.end)
+            with explain_errors(f"cannot write {self.path}", "check its permissions"):
+                os.ftruncate(self.fd, self.end)
+
+    def add(self, payload: bytes) -> int:
+        """Write a record and return its address. When this returns, a kill no longer loses it."""
+        record = framed(payload)
+        with explain_errors(f"cannot write {self.path}", "what is in it stays; free space and run again"):
+            with self.rollback():
+                self.write(record, self.end)
+            self._unsynced += len(record)
+            if self._unsynced > SYNC_BYTES or time.monotonic() - self._sync_time > SYNC_SECONDS:
+                self.sync()
+        address, self.end = self.end, self.end + len(record)
+        return address
+
+    def sync(self) -> None:
+        """Wait until everything is on the disk."""
+        os.fsync(self.fd)
+        self._sync_time, self._unsynced = time.monotonic(), 0
+
+    def payload(self, address: int) -> bytes | None:
+        """Return the payload of the record at an address, or None if no intact one is there."""
+        frame = os.pread(self.fd, FRAME.size, address)
+        if len(frame) < FRAME.size:
+            return None
+        length, checksum = FRAME.unpack(frame)
+        if length > min(LARGEST_RECORD, os.fstat(self.fd).st_size - address - FRAME.size):
+            return None
+        payload = os.pread(self.fd, length, address + FRAME.size)
+        return payload if len(payload) == length and zlib.crc32(payload) == checksum else None
+
+
+def framed(payload: bytes) -> bytes:
+    """Return a payload as a record."""
+    return FRAME.pack(len(payload), zlib.crc32(payload)) + payload
 
 
 # --- files for libhdf5

@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Journal of finished pairs on their way to a match file, and the rule which files a match file may replace.
 
-A journal is locked, append-only and readable after a kill at any moment: a mark, a record of what is being made, and a
-record per pair. A record is its length, the CRC-32 of its payload, and the payload, all little-endian; nothing before
-the last record is ever changed. What a match file may replace is decided by what a file holds, never by its name.
+A journal is locked, append-only and readable after a kill at any moment: a record of what is being made, and a record
+per pair (``files.atomic.RecordFile``). What a match file may replace is decided by what a file holds, never by its
+name.
 """
 
-import logging
 import os
 import struct
-import time
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,19 +16,13 @@ from typing import Any
 import numpy as np
 
 from sfumato.errors import FileError, InputError
-from sfumato.files.atomic import LockedFile, explain_errors
+from sfumato.files.atomic import RecordFile
 from sfumato.files.hdf5 import DAMAGE, SIGNATURE, find_group, open_hdf5
 from sfumato.matching.match_file import FORMAT, MATCHES, SCORES
 from sfumato.types.scene import Matches
 
 MARK = b"sfumato-matches-part-1\n"
-FRAME = struct.Struct("<II")
 PAIR = struct.Struct("<HHIII64s64s")
-LARGEST = 2**31
-SYNC_SECONDS, SYNC_BYTES = 5.0, 64 * 2**20
-"""Whichever comes first: what a power failure may cost at most. A kill costs nothing that was added."""
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,90 +70,32 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-class Journal(LockedFile):
-    """An open and locked journal; ``purpose`` says what is being made, and is empty as long as nothing does."""
+class Journal(RecordFile):
+    """An open and locked journal of a match file; ``purpose`` says what is being made."""
 
     def __init__(self, path: Path) -> None:
-        self.purpose = ""
-        self._sync_time, self._unsynced = time.monotonic(), 0
-        with explain_errors(f"cannot write {path}", "check the folder and its permissions"):
-            super().__init__(path)
-        try:
-            with explain_errors(f"cannot read {path}", "move it away"):
-                self._open()
-        except BaseException:
-            self.close()
-            raise
-
-    def _open(self) -> None:
-        start = os.pread(self.fd, len(MARK), 0)
-        if not MARK.startswith(start):
-            raise FileError(f"{self.path} is in the way: it is not an unfinished match file; move it away")
-        payload = self._payload(len(MARK))
-        if payload is not None:
-            self.purpose = payload.decode("utf-8", "replace")
-            self.end = len(MARK) + FRAME.size + len(payload)
-
-    def begin(self, purpose: str) -> None:
-        """Forget what is in the file and say what is being made."""
-        with explain_errors(f"cannot write {self.path}", "free space and run again"):
-            os.ftruncate(self.fd, 0)
-            self.write(MARK + _frame(purpose.encode()), 0)
-        self.purpose, self.end = purpose, len(MARK) + FRAME.size + len(purpose.encode())
+        super().__init__(path, MARK, "an unfinished match file")
 
     def salvage(self) -> Iterator[tuple[int, PairRecord]]:
         """Yield every intact record of an interrupted run with its address; cut off what is behind the last."""
-        while (payload := self._payload(self.end)) is not None:
+        for address, payload in self.payloads():
             try:
                 entry = PairRecord.unpack(payload)
             except InputError:
                 break
-            address, self.end = self.end, self.end + FRAME.size + len(payload)
             yield address, entry
-        size = os.fstat(self.fd).st_size
-        if size > self.end:
-            log.warning("%s: dropped %d bytes at its end that are not a complete pair", self.path, size - self.end)
-            with explain_errors(f"cannot write {self.path}", "check its permissions"):
-                os.ftruncate(self.fd, self.end)
+        self.cut()
 
     def append(self, entry: PairRecord) -> int:
         """Write a record and return its address. When this returns, a kill no longer loses it."""
-        record = _frame(entry.pack())
-        with explain_errors(f"cannot write {self.path}", "the pairs before are in it; free space and run again"):
-            with self.rollback():
-                self.write(record, self.end)
-            self._unsynced += len(record)
-            if self._unsynced > SYNC_BYTES or time.monotonic() - self._sync_time > SYNC_SECONDS:
-                self.sync()
-        address, self.end = self.end, self.end + len(record)
-        return address
+        return self.add(entry.pack())
 
     def read(self, address: int) -> PairRecord:
         """Return the record at an address."""
-        payload = self._payload(address)
+        payload = self.payload(address)
         if payload is None:
             raise FileError(f"{self.path} was damaged while it was in use, at byte {address}: run again")
         return PairRecord.unpack(payload)
-
-    def sync(self) -> None:
-        """Wait until everything is on the disk."""
-        os.fsync(self.fd)
-        self._sync_time, self._unsynced = time.monotonic(), 0
-
-    def _payload(self, address: int) -> bytes | None:
-        """Return the payload of the record at an address, or None if no intact one is there."""
-        frame = os.pread(self.fd, FRAME.size, address)
-        if len(frame) < FRAME.size:
-            return None
-        length, checksum = FRAME.unpack(frame)
-        if length > min(LARGEST, os.fstat(self.fd).st_size - address - FRAME.size):
-            return None
-        payload = os.pread(self.fd, length, address + FRAME.size)
-        return payload if len(payload) == length and zlib.crc32(payload) == checksum else None
-
-
-def _frame(payload: bytes) -> bytes:
-    return FRAME.pack(len(payload), zlib.crc32(payload)) + payload
 
 
 # --- what a match file may replace: match files, and nothing that somebody may still need
