@@ -34,6 +34,7 @@ _HOMES = {
     "build_decoys": "concealment.decoy_clusters",
     "build_index": "codebooks",
     "build_map": "geometry.mapping",
+    "build_photo_decoys": "concealment.decoy_photos",
     "calibrate": "faces.calibration",
     "codebook_for": "codebooks",
     "conceal": "concealment.lifting",

@@ -29,6 +29,7 @@ MATCHED = (
     "the pairs matched so far are kept beside the output; run the same command again, without --overwrite, to go on"
 )
 MEASURED = "what was measured is kept in the output folder; run the same command again, without --overwrite, to go on"
+READ = "what was read is kept beside the output; run the same command again, without --overwrite, to go on"
 LEARNED = "what was learned is kept beside the output; run the same command again with --resume to go on"
 
 
@@ -96,7 +97,7 @@ COMMANDS = (
     Command("verify", "faces", "verify", NOTHING_CHANGED),
     Command("identify", "faces", "identify", NOTHING_CHANGED),
     Command("inspect", "inspect", "inspect", NOTHING_CHANGED),
-    Command("decoys build", "decoys", "build", NOTHING_WRITTEN),
+    Command("decoys build", "decoys", "build", READ),
     Command("evaluate homography", "evaluate", "homography", MEASURED),
     Command("evaluate map", "evaluate", "map_", MEASURED),
     Command("evaluate localize", "evaluate", "localize", MEASURED),
@@ -129,7 +130,7 @@ COMMANDS = (
 GROUPS = {
     "decoys": (
         "Decoy databases: real-looking descriptors that hide the clear ones.",
-        "sfumato decoys build photos/ -o decoys.npz --size 65536",
+        "sfumato decoys build photos/ -o decoys.npz --size 256000",
         "sfumato conceal mine/ -o private.sfm.h5 --recipe sub-hybrid-2 --decoys decoys.npz",
     ),
     "evaluate": (

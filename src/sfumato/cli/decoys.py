@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Command decoys build: a decoy database from photos, features or faces."""
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,22 +16,22 @@ from sfumato.cli.options import (
     Network,
     Quiet,
     Workers,
-    outcome_facts,
-    printable,
     progress_bar,
+    quantity,
     read_labels,
+    stage_bars,
     tell,
     warn_about,
 )
-from sfumato.concealment.decoy_clusters import DEFAULT_SIZE, build_decoys, draw_descriptors
+from sfumato.concealment.decoy_clusters import DEFAULT_SIZE
+from sfumato.concealment.decoy_photos import build_photo_decoys
 from sfumato.concealment.decoys import DEFAULT_PARTS, Decoys, save_decoys
 from sfumato.concealment.faces import FaceDecoysParams, build_face_decoys
-from sfumato.device import ConcealOutcome, open_source, read_features
 from sfumato.errors import FileError
 from sfumato.faces.probe import read_faces, values_by_name
 from sfumato.features.embeddings import read_column
 from sfumato.features.faces import FaceParams
-from sfumato.types.clear import Features
+from sfumato.files.atomic import check_output
 
 
 def build(
@@ -46,7 +47,7 @@ def build(
     size: Annotated[
         int | None,
         typer.Option(
-            help=f"Number of decoys; the paper uses 256000. Default: {DEFAULT_SIZE}; for faces, as many as faces."
+            help=f"Number of decoys; 256000, as in the paper, match better. Default: {DEFAULT_SIZE}; for faces, all."
         ),
     ] = None,
     parts: Annotated[int, typer.Option(help="Disjoint parts; each image uses one of them.")] = DEFAULT_PARTS,
@@ -78,16 +79,14 @@ def build(
     """Build a decoy database by spherical k-means of the descriptors of other people's photos, or of their faces.
 
     Never use the photos you want to protect, nor those you measure with. A database is public: as many decoys as faces
-    are the faces themselves, fewer are means of several.
+    are the faces themselves, fewer are means of several. Photos are read one after the other into a file beside the
+    output; an interrupted run goes on where it stopped.
 
-    Example: sfumato decoys build photos/ -o decoys.npz --size 65536
+    Example: sfumato decoys build photos/ -o decoys.npz --size 256000
     Example: sfumato decoys build --faces strangers.npz -o face-decoys.npz
     Example: sfumato decoys build --faces strangers.npz --size 2000 --spread -o face-decoys.npz
     """
-    if output.exists() and not overwrite:
-        raise FileError(f"{output} is already there: choose another file, or --overwrite to replace it")
-    if not output.parent.is_dir():
-        raise FileError(f"{output.parent} is not a folder: make it first")
+    check_output(output, overwrite=overwrite)
     if (faces is None) == (not sources):
         raise FileError("give either photos or features, or faces with --faces")
     if drawn and (labels is not None or label_column is not None):
@@ -97,48 +96,48 @@ def build(
     if spread and (faces is None or size is None):
         raise FileError("--spread goes with --faces and --size: it takes the faces that are least alike")
     hidden = quiet or as_json
-    bar = progress_bar("clustering", None, quiet=hidden)
     table = None if labels is None else read_labels(labels)
     if faces is not None:
         reading = progress_bar("faces", None, quiet=hidden)
         embeddings = read_faces(faces, FaceParams(network=network), extractor=extractor, progress=reading)
         tags = _labels_in(faces, label_column) if label_column else values_by_name(table, embeddings.names, "label")
         params = FaceDecoysParams(size=size, parts=parts, iterations=iterations, seed=seed, drawn=drawn, spread=spread)
-        decoys = build_face_decoys(embeddings, params, labels=tags, progress=bar)
+        decoys = build_face_decoys(
+            embeddings, params, labels=tags, progress=progress_bar("clustering", None, quiet=hidden)
+        )
         origin = f"{len(embeddings)} faces ({decoys.extractor.name})"
-        _finish(decoys, output, origin, {"faces": len(embeddings)}, as_json=as_json)
+        save_decoys(output, decoys)
+        _tell(decoys, output, origin, {"faces": len(embeddings)}, as_json=as_json)
         return
-    opened = [open_source(path, params=local.params, extractor=extractor, workers=workers) for path in sources or ()]
-    outcome = ConcealOutcome()
-    images = list(read_features(opened, outcome, progress_bar("reading", None, quiet=hidden)))
+    outcome = build_photo_decoys(
+        sources or (),
+        output,
+        size=DEFAULT_SIZE if size is None else size,
+        parts=parts,
+        labels=table,
+        drawn=drawn,
+        iterations=iterations,
+        seed=seed,
+        local=local.params,
+        extractor=extractor,
+        workers=workers,
+        overwrite=overwrite,
+        progress=stage_bars(quiet=hidden),
+    )
     warn_about(outcome)
-    features = [image for _, image in images if len(image)]
-    size = DEFAULT_SIZE if size is None else size
-    if drawn:
-        decoys = draw_descriptors(features, size, parts=parts, seed=seed)
-    else:
-        tags = None if table is None else _label_rows(images, table, labels)
-        decoys = build_decoys(features, size, parts=parts, labels=tags, iterations=iterations, seed=seed, progress=bar)
-    origin = f"{outcome.features} {decoys.extractor.name} descriptors of {outcome.images} images"
-    _finish(decoys, output, origin, outcome_facts(outcome), as_json=as_json)
+    assert outcome.decoys is not None
+    origin = f"{outcome.features} {outcome.decoys.extractor.name} descriptors of {quantity(outcome.images, 'image')}"
+    facts = {key: value for key, value in asdict(replace(outcome, decoys=None)).items() if key != "decoys"}
+    _tell(outcome.decoys, output, origin, facts, as_json=as_json)
 
 
-def _finish(decoys: Decoys, output: Path, origin: str, facts: dict[str, Any], *, as_json: bool) -> None:
-    """Write decoys, and say so."""
-    save_decoys(output, decoys)
+def _tell(decoys: Decoys, output: Path, origin: str, facts: dict[str, Any], *, as_json: bool) -> None:
+    """Say what was written."""
     tell(
         f"{len(decoys)} decoys in {decoys.parts} parts from {origin}: {output} ({decimal(output.stat().st_size)})",
         {**facts, "decoys": len(decoys), "checksum": decoys.checksum, "output": str(output)},
         as_json=as_json,
     )
-
-
-def _label_rows(images: list[tuple[str, Features]], table: dict[str, str], path: Path | None) -> list[str]:
-    """Return the label of each descriptor; raise FileError for an image without one."""
-    missing = [name for name, _ in images if name not in table]
-    if missing:
-        raise FileError(f"{path}: no label for {len(missing)} images, the first is {printable(missing[0])}")
-    return [table[name] for name, features in images for _ in range(len(features))]
 
 
 def _labels_in(path: Path, column: str) -> list[str]:

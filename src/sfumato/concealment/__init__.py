@@ -8,11 +8,13 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "BANDWIDTH": "seal",
         "Decoys": "decoys",
+        "DecoysOutcome": "decoy_photos",
         "Encoder": "encoder",
         "FaceDecoysParams": "faces",
         "ResolvedRecipe": "resolve",
         "build_decoys": "decoy_clusters",
         "build_face_decoys": "faces",
+        "build_photo_decoys": "decoy_photos",
         "bundled_decoys": "decoys",
         "conceal": "lifting",
         "conceal_embeddings": "faces",
