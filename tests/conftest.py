@@ -7,6 +7,7 @@ import itertools
 import logging
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -86,6 +87,29 @@ def places() -> ModuleType:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def write_photo() -> Callable[..., Path]:
+    """Write a JPEG of grey pixels (H, W), with the focal length for 35 mm film in its EXIF if one is given."""
+
+    def write(path: Path, pixels: Any, focal_35mm: int | None = None) -> Path:
+        import cv2
+
+        done, data = cv2.imencode(".jpg", pixels)
+        assert done
+        content = data.tobytes()
+        if focal_35mm is not None:
+            # A TIFF header, a first directory that points to the Exif directory, and there FocalLengthIn35mmFilm.
+            tiff = b"II*\0" + struct.pack("<I", 8)
+            tiff += struct.pack("<HHHIII", 1, 0x8769, 4, 1, 26, 0)
+            tiff += struct.pack("<HHHIHHI", 1, 0xA405, 3, 1, focal_35mm, 0, 0)
+            segment = b"Exif\0\0" + tiff
+            content = content[:2] + b"\xff\xe1" + struct.pack(">H", len(segment) + 2) + segment + content[2:]
+        path.write_bytes(content)
+        return path
+
+    return write
 
 
 # --- commands

@@ -9,6 +9,7 @@ from sfumato.concealment.keys import key_for_place
 from sfumato.device import ConcealOutcome, _Key, conceal_photos, open_source, read_features
 from sfumato.errors import ArchiveError, DecoyError, FileError, InputError, NewKeyWarning, RecipeError
 from sfumato.features.local import LocalParams
+from sfumato.images.read import read_image, to_grey
 from sfumato.images.samples import sample_paths
 from sfumato.types.recipe import DEFAULT_RECIPE
 
@@ -205,3 +206,58 @@ def test_sealed_archives_hold_positions_only_unless_asked(tmp_path, recipe, fram
             frame = archive[name].keypoints[:, 2:]
             assert np.array_equal(frame, clear[name].keypoints[:, 2:]) == kept
             assert kept or (frame == (1, 0)).all()
+
+
+# --- cameras that go with an archive
+
+
+@pytest.fixture
+def camera_photos(tmp_path, write_photo):
+    """Two photos with a focal length in their EXIF, and one without."""
+    pixels = to_grey(read_image(sample_paths()["coffee"]))[:200, :300]
+    (tmp_path / "photos").mkdir()
+    write_photo(tmp_path / "photos" / "a.jpg", pixels, 28)
+    write_photo(tmp_path / "photos" / "b.jpg", pixels, 35)  # the same picture, another camera
+    write_photo(tmp_path / "photos" / "c.jpg", pixels[:, ::-1])
+    return tmp_path / "photos"
+
+
+def focal_lengths(path):
+    with sfumato.load(path) as archive:
+        lengths = [archive.header(name).focal_px for name in archive]
+    return [None if length is None else round(length) for length in lengths]
+
+
+def test_focal_lengths_go_with_an_archive_only_where_the_owner_allows(camera_photos, tmp_path):
+    assert conceal_photos(camera_photos, tmp_path / "p.sfm.h5").focal_lengths == 0
+    assert focal_lengths(tmp_path / "p.sfm.h5") == [None, None, None]
+    outcome = conceal_photos(camera_photos, tmp_path / "q.sfm.h5", with_cameras=True)
+    assert (outcome.images, outcome.focal_lengths) == (3, 2)
+    assert focal_lengths(tmp_path / "q.sfm.h5") == [233, 292, None]
+    assert b"Exif" not in (tmp_path / "q.sfm.h5").read_bytes()
+
+
+def test_an_archive_with_cameras_and_one_without_are_not_mixed(camera_photos, tmp_path):
+    plain, full = tmp_path / "plain.sfm.h5", tmp_path / "full.sfm.h5"
+    conceal_photos(camera_photos / "a.jpg", plain)
+    conceal_photos(camera_photos / "a.jpg", full, with_cameras=True)
+    before = plain.read_bytes(), full.read_bytes()
+    for path, allowed in ((plain, True), (full, False)):
+        for photos in (camera_photos, camera_photos / "b.jpg"):
+            with pytest.raises(ArchiveError, match="cameras"):
+                conceal_photos(photos, path, with_cameras=allowed)
+    assert (plain.read_bytes(), full.read_bytes()) == before
+    assert conceal_photos(camera_photos, full, with_cameras=True).focal_lengths == 1
+    assert focal_lengths(full) == [233, 292, None]
+
+
+def test_a_run_that_met_photos_without_cameras_first_goes_on(camera_photos, tmp_path):
+    conceal_photos(camera_photos / "c.jpg", tmp_path / "p.sfm.h5", with_cameras=True)
+    conceal_photos(camera_photos, tmp_path / "p.sfm.h5", with_cameras=True)
+    assert focal_lengths(tmp_path / "p.sfm.h5") == [233, 292, None]
+
+
+def test_features_of_other_programs_have_no_exif(hloc_file, tmp_path):
+    with pytest.raises(InputError, match="with-cameras"):
+        conceal_photos(hloc_file, tmp_path / "p.sfm.h5", with_cameras=True)
+    assert not (tmp_path / "p.sfm.h5").exists()

@@ -19,10 +19,11 @@ from sfumato.concealment.lifting import conceal_features, resolve_for
 from sfumato.concealment.resolve import ResolvedRecipe, before_seal, resolve_ahead
 from sfumato.concealment.seal import USUAL_WIDTH, checked_key, fingerprint, is_made_under
 from sfumato.concealment.subset import archive_privacy
-from sfumato.errors import ArchiveError, FileError, InputError, NameWarning, RecipeError, SfumatoError
+from sfumato.errors import ArchiveError, FileError, ImageError, InputError, NameWarning, RecipeError, SfumatoError
 from sfumato.features.hloc import write_hloc
 from sfumato.features.local import LocalParams
 from sfumato.features.sources import FeatureSource, open_source
+from sfumato.images.read import focal_from_exif
 from sfumato.store.layout import ImageHeader
 from sfumato.store.writer import ArchiveWriter
 from sfumato.types.clear import Features
@@ -38,7 +39,8 @@ class ConcealOutcome:
     """Counts of a run: images and features written, images skipped, without features or unreadable.
 
     ``recipe`` is the one in the archive, with the checksums of encoders and the fingerprint of a key. ``privacy`` says
-    what the archive spends, for recipes with a privacy guarantee.
+    what the archive spends, for recipes with a privacy guarantee. ``focal_lengths`` is the number of images written
+    with the focal length of their camera.
     """
 
     images: int = 0
@@ -48,6 +50,7 @@ class ConcealOutcome:
     unreadable: dict[str, str] = field(default_factory=dict)
     recipe: str = ""
     privacy: str | None = None
+    focal_lengths: int = 0
 
 
 def conceal_photos(
@@ -60,6 +63,7 @@ def conceal_photos(
     decoys: Decoys | str | os.PathLike[str] | None = None,
     labels: Mapping[str, str] | None = None,
     frames: bool | None = None,
+    with_cameras: bool = False,
     dtype: str = "float32",
     evaluation_seed: int | None = None,
     overwrite: bool = False,
@@ -81,8 +85,10 @@ def conceal_photos(
 
     ``decoys`` (default: the bundled ones, for SIFT) and ``labels``, one per image, belong to liftings. ``frames`` says
     whether sizes and angles of keypoints are kept, from which alone much of a picture can be painted; None keeps them
-    unless the recipe is sealed. ``dtype`` may be float16. ``evaluation_seed`` makes draws repeatable and protects
-    nobody. ``local`` and ``workers`` are for photos, ``extractor`` names the descriptors of an hloc or COLMAP file.
+    unless the recipe is sealed. ``with_cameras`` puts the focal length, in pixels, that the EXIF of a photo gives into
+    the archive, and nothing else of EXIF: maps and poses are better with it. ``dtype`` may be float16.
+    ``evaluation_seed`` makes draws repeatable and protects nobody. ``local`` and ``workers`` are for photos,
+    ``extractor`` names the descriptors of an hloc or COLMAP file.
 
     Encoders are read once, first: a file that changes meanwhile changes nothing.
 
@@ -103,6 +109,11 @@ def conceal_photos(
         if isinstance(photos, str | os.PathLike)
         else photos
     )
+    if with_cameras and not source.photos:
+        raise InputError(
+            f"cameras (--with-cameras) are read from the EXIF of photos, and {source.path} holds features of another "
+            f"program: leave it out, and give cameras to the map (--cameras)"
+        )
     _warn_of_names(source.names, is_drawn=settled.lifting is not None and secret is None)
     key = _Key.choose(settled, secret, evaluation_seed, place)
     if settled.is_clear:
@@ -114,6 +125,7 @@ def conceal_photos(
         as_decoys(decoys),
         labels,
         not settled.is_sealed if frames is None else frames,
+        with_cameras,
     )
     with ArchiveWriter(Path(archive), append=not overwrite, resume=not overwrite, dtype=dtype) as writer:
         outcome = run.write(source, writer, Path(archive), progress)
@@ -212,11 +224,13 @@ class _Run:
     decoys: Decoys | None
     labels: Mapping[str, str] | None
     keeps_frames: bool
+    with_cameras: bool = False
     _resolved: dict[tuple[str, int], ResolvedRecipe] = field(default_factory=dict, repr=False)
 
     def write(self, source: FeatureSource, writer: ArchiveWriter, output: Path, progress: Progress) -> ConcealOutcome:
         """Conceal every image of a source that is not in the archive yet, and add it."""
         made = self._refuse_other_archive(output, writer)
+        self._refuse_other_cameras(source, writer, output)
         outcome = ConcealOutcome(skipped=sum(name in writer for name in source.names))
         outcome.recipe = next((str(writer.header(name).recipe) for name in writer.names), str(self.recipe))
         first: dict[bytes, str] = {}
@@ -232,9 +246,13 @@ class _Run:
                     outcome.unreadable[name] = f"the same features as {twin}, under another label"
                     continue
                 twin_features = writer.read(twin)
-                hidden = replace(twin_features, keypoints=features.keypoints, image_size=features.image_size)
+                hidden = replace(
+                    twin_features, keypoints=features.keypoints, image_size=features.image_size, focal_px=None
+                )
             else:
                 hidden = self._conceal(name, features)
+            if self.with_cameras:
+                hidden = replace(hidden, focal_px=_focal_length(source, name, features.image_size))
             made |= _refuse_mixture(output, made, _how_made(hidden))
             try:
                 writer.add(name, hidden if self.keeps_frames else hidden.positions_only())
@@ -243,6 +261,7 @@ class _Run:
                 continue
             outcome.images += 1
             outcome.features += len(hidden)
+            outcome.focal_lengths += hidden.focal_px is not None
             outcome.recipe = str(hidden.recipe)
             if len(hidden) == 0:
                 outcome.featureless.append(name)
@@ -289,6 +308,34 @@ class _Run:
                 f"to start anew under a new key"
             )
         return made
+
+    def _refuse_other_cameras(self, source: FeatureSource, writer: ArchiveWriter, output: Path) -> None:
+        """Raise ArchiveError for an archive begun with cameras where this run has none, and the other way round.
+
+        An archive without any was begun with cameras only if none of its photos has one, which must be seen.
+        """
+        sizes = {name: writer.header(name).image_size for name in writer.names}
+        if any(writer.header(name).focal_px is not None for name in sizes):
+            if not self.with_cameras:
+                raise ArchiveError(
+                    f"{output} was begun with cameras: go on with --with-cameras (with_cameras=True), or choose "
+                    f"another file, or --overwrite to start anew"
+                )
+        elif self.with_cameras and not all(
+            name in source.photos and _focal_length(source, name, size) is None for name, size in sizes.items()
+        ):
+            raise ArchiveError(
+                f"{output} was begun without cameras: go on without --with-cameras (with_cameras), or choose another "
+                f"file, or --overwrite to start anew"
+            )
+
+
+def _focal_length(source: FeatureSource, name: str, size: tuple[int, int] | None) -> float | None:
+    """Return the focal length in the EXIF of a photo; None where there is none, or COLMAP does not know the format."""
+    try:
+        return None if size is None else focal_from_exif(source.photos[name], size)
+    except ImageError:
+        return None
 
 
 def _how_made(image: ConcealedFeatures | ImageHeader) -> str:

@@ -107,6 +107,10 @@ class WideSealWarning(SfumatoWarning):
     """A seal whose number of bits or bandwidth is so large that attackers without the key get more from it."""
 
 
+COLMAP_ERRORS_ONLY = 2
+"""COLMAP's number for a log that shows errors and nothing less."""
+
+
 def need(module: str, *, extra: str) -> ModuleType:
     """Import an optional library, or say which extra of Sfumato brings it."""
     try:
@@ -115,6 +119,23 @@ def need(module: str, *, extra: str) -> ModuleType:
         raise MissingDependency(
             f"this needs {module}, which is not installed: pip install 'sfumato[{extra}]'"
         ) from cause
+
+
+def load_pycolmap() -> ModuleType:
+    """Return pycolmap, with OpenCV loaded before it (both carry a zlib, and the first one wins) and a quiet log.
+
+    Raises MissingDependency if it is not installed.
+    """
+    try:
+        import cv2  # noqa: F401
+        import pycolmap
+    except ImportError as cause:
+        raise MissingDependency(
+            f"COLMAP's features, maps and poses need pycolmap: pip install 'pycolmap>=4.0.4' ({cause})"
+        ) from cause
+    pycolmap.logging.minloglevel = max(int(pycolmap.logging.minloglevel), COLMAP_ERRORS_ONLY)
+    module: ModuleType = pycolmap
+    return module
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

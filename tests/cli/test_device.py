@@ -386,3 +386,16 @@ def test_places_of_one_device_key_do_not_match(photos, tmp_path, run_sfumato):
         "conceal", photos / "a.png", "-o", tmp_path / "e.sfm.h5", "--place", "hall", "--recipe", "random-2", code=1
     )
     assert "--place" in done.stderr
+
+
+def test_cameras_go_with_the_archive_and_inspect_says_so(run_sfumato, photos, tmp_path, write_photo):
+    import cv2
+
+    write_photo(tmp_path / "a.jpg", cv2.imread(str(photos / "a.png"), cv2.IMREAD_GRAYSCALE), 28)
+    path = tmp_path / "p.sfm.h5"
+    done = run_sfumato("conceal", tmp_path / "a.jpg", "-o", path, "--with-cameras")
+    assert "focal lengths of 1" in done.stdout
+    assert "focal lengths of 1 of 1 images" in run_sfumato("inspect", path).stdout
+    facts = json.loads(run_sfumato("conceal", tmp_path / "a.jpg", "-o", path, "--overwrite", "--json").stdout)
+    assert "focal lengths" not in facts
+    assert json.loads(run_sfumato("inspect", path, "--json").stdout)["cameras"] == "none"

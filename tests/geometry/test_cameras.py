@@ -103,6 +103,70 @@ def test_an_empty_list_is_told(tmp_path):
         read_cameras(path)
 
 
+COLMAPS = """# Camera list with one line of data per camera:
+#   CAMERA_ID, MODEL, WIDTH, HEIGHT, PARAMS[]
+# Number of cameras: 2
+1 SIMPLE_RADIAL 640 480 512.5 320 240 -0.01
+7 PINHOLE 800 600 700 701 400 300
+"""
+IMAGES = """# Image list with two lines of data per image:
+#   IMAGE_ID, QW, QX, QY, QZ, TX, TY, TZ, CAMERA_ID, NAME
+#   POINTS2D[] as (X, Y, POINT3D_ID)
+1 1 0 0 0 0 0 0 7 db/a.jpg
+1.5 2.5 -1 3 4 9
+2 1 0 0 0 0 0 1 1 b c.jpg
+
+3 1 0 0 0 0 0 2 7 d.jpg
+"""
+
+
+def test_colmaps_own_list_takes_names_from_the_images_beside_it(tmp_path):
+    path = tmp_path / "any.txt"
+    path.write_text(COLMAPS)
+    (tmp_path / "images.txt").write_text(IMAGES)
+    cameras = read_cameras(path)
+    assert {name: camera.width for name, camera in cameras.items()} == {"db/a.jpg": 800, "b c.jpg": 640, "d.jpg": 800}
+    assert cameras["b c.jpg"] == Camera("SIMPLE_RADIAL", 640, 480, (512.5, 320, 240, -0.01))
+
+
+def test_a_single_camera_of_colmaps_serves_all_images(tmp_path):
+    path = tmp_path / "cameras.txt"
+    path.write_text("".join(COLMAPS.splitlines(keepends=True)[:-1]))
+    assert {name: camera.width for name, camera in read_cameras(path, ["a.jpg", "b.jpg"]).items()} == {
+        "a.jpg": 640,
+        "b.jpg": 640,
+    }
+    assert set(read_cameras(path, ["1", "b.jpg"])) == {"1"}  # an image of that name
+
+
+def test_cameras_of_colmaps_that_no_image_can_be_told_for(tmp_path):
+    path = tmp_path / "cameras.txt"
+    path.write_text(COLMAPS)
+    for images in (None, ["a.jpg"]):
+        with pytest.raises(FileError, match=r"images\.txt"):
+            read_cameras(path, images)
+    (tmp_path / "images.txt").write_text("1 1 0 0 0 0 0 0 3 a.jpg\n\n")
+    with pytest.raises(FileError, match=r"'a\.jpg'"):
+        read_cameras(path, ["a.jpg"])
+    (tmp_path / "images.txt").write_text("a.jpg 1 2 3\n")
+    with pytest.raises(FileError, match="line 1"):
+        read_cameras(path, ["a.jpg"])
+
+
+def test_colmap_reads_the_same_from_its_own_text(tmp_path):
+    model = pycolmap.Reconstruction()
+    for number, focal in ((1, 500.0), (2, 600.0)):
+        camera = pycolmap.Camera.create_from_model_name(number, "PINHOLE", focal, 640, 480)
+        model.add_camera_with_trivial_rig(camera)
+        image = pycolmap.Image(name=f"{number}.jpg", camera_id=number, image_id=number)
+        model.add_image_with_trivial_frame(image, pycolmap.Rigid3d())
+    model.write_text(str(tmp_path))
+    assert {name: camera.params[0] for name, camera in read_cameras(tmp_path / "cameras.txt").items()} == {
+        "1.jpg": 500,
+        "2.jpg": 600,
+    }
+
+
 def test_cameras_of_images_of_another_size():
     refuse_other_sizes(CAMERAS, {"a.jpg": (1536, 1024), "db/2.jpg": None, "other": (1, 1)})
     with pytest.raises(InputError, match=r"'a.jpg'"):

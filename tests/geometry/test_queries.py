@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -243,3 +244,40 @@ def test_cameras_are_guessed_from_sizes_and_focal_lengths(places, place, tmp_pat
         sfumato.build_map(tmp_path / "private.sfm", None, tmp_path / "other", cameras={places.VIEWS[0]: place.camera})
     with pytest.raises(FileError, match="--overwrite"):
         sfumato.build_map(tmp_path / "private.sfm", None, tmp_path / "model")
+
+
+def test_focal_lengths_that_go_with_an_archive_are_used(places, place, tmp_path):
+    focal = float(place.camera.params[0])
+    views, queries = place.concealed(places.VIEWS), place.concealed(places.QUERIES)
+    views = {name: replace(hidden, focal_px=focal) for name, hidden in views.items()}
+    queries["query/0.jpg"] = replace(queries["query/0.jpg"], focal_px=focal)
+    sfumato.save(tmp_path / "private.sfm", views)
+    sfumato.save(tmp_path / "query.sfm", queries)
+    model = sfumato.build_map(tmp_path / "private.sfm", None, tmp_path / "model")
+    assert (model.guessed, model.statistics.registered) == (frozenset(), len(places.VIEWS))
+    made = read_model(tmp_path / "model")
+    assert len(made.names) == len(places.VIEWS)
+    other = sfumato.build_map(
+        tmp_path / "private.sfm", None, tmp_path / "other", focal_lengths=dict.fromkeys(places.VIEWS[:2], 1.1 * focal)
+    )
+    assert other.guessed == frozenset()
+    outcome = sfumato.localize(tmp_path / "query.sfm", tmp_path / "model", output=tmp_path / "poses.txt")
+    assert (outcome.guessed, outcome.from_archive) == (["query/1.jpg"], ["query/0.jpg"])
+    assert set(outcome.poses) == set(places.QUERIES)
+    content = json.loads((tmp_path / "poses.json").read_text())
+    assert {name: facts["camera"] for name, facts in content["queries"].items()} == {
+        "query/0.jpg": "from the archive",
+        "query/1.jpg": "guessed",
+    }
+    cameras = dict.fromkeys(places.QUERIES, place.camera)
+    assert sfumato.localize(tmp_path / "query.sfm", tmp_path / "model", cameras).from_archive == []
+
+
+def test_one_camera_of_colmaps_serves_all_images(places, place, tmp_path):
+    place.archive(tmp_path / "private.sfm", places.VIEWS)
+    place.archive(tmp_path / "query.sfm", places.QUERIES)
+    (tmp_path / "cameras.txt").write_text("# COLMAP's\n1 PINHOLE 640 480 500 500 320 240\n")
+    model = sfumato.build_map(tmp_path / "private.sfm", None, tmp_path / "model", tmp_path / "cameras.txt")
+    assert (model.guessed, model.statistics.registered) == (frozenset(), len(places.VIEWS))
+    outcome = sfumato.localize(tmp_path / "query.sfm", tmp_path / "model", tmp_path / "cameras.txt")
+    assert (outcome.guessed, set(outcome.poses)) == ([], set(places.QUERIES))

@@ -41,6 +41,7 @@ def assert_same(left: ConcealedFeatures, right: ConcealedFeatures) -> None:
     assert left.recipe.to_json() == right.recipe.to_json()
     assert left.extractor == right.extractor
     assert (left.image_size, left.payload) == (right.image_size, right.payload)
+    assert left.focal_px == right.focal_px
 
 
 def forge_header(header: ImageHeader, **changes: Any) -> ImageHeader:

@@ -197,7 +197,7 @@ def change(path: Path, edit: Callable[[h5py.File], Any]) -> None:
 
 
 ROOT: dict[str, tuple[Callable[[h5py.File], Any], str]] = {
-    "future version": (lambda f: f.attrs.modify("version", 3), "version 3 of the format.*1 and 2: use another"),
+    "future version": (lambda f: f.attrs.modify("version", 4), "version 4 of the format.*1 to 3: use another"),
     "version 0": (lambda f: f.attrs.modify("version", 0), "version 0"),
     "no version": (lambda f: f.attrs.__delitem__("version"), "version None"),
     "other format": (lambda f: f.attrs.create("format", np.bytes_(b"sfumato-ARCHIVE")), "not a Sfumato archive"),
@@ -403,3 +403,46 @@ def test_the_fuzzer_sees_wrong_data(path: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(AssertionError, match="came"):
         fuzz(path, tmp_path, 0, 1000, "load")
+
+
+# ---------------------------------------------------------------- focal lengths
+
+
+def test_focal_lengths_that_an_owner_released_come_back(tmp_path: Path, features: Callable[..., Any], same: Any):
+    path, made = tmp_path / "a.sfm.h5", {"a.jpg": features(focal_px=512.3), "b.jpg": features(seed=1)}
+    save(path, made)
+    with load(path) as archive:
+        assert archive.version == 3
+        assert [archive.header(name).focal_px for name in archive] == [512.3, None]
+        assert [archive[name].focal_px for name in archive] == [512.3, None]
+        for name in archive:
+            same(archive[name], made[name])
+    with h5py.File(path) as file:
+        assert file["images/a.jpg"].attrs["focal_px"] == 512.3
+        assert "focal_px" not in file["images/b.jpg"].attrs
+    save(path, {"c.jpg": features(seed=2)}, append=True)
+    with load(path) as archive:
+        assert [archive.header(name).focal_px for name in archive] == [512.3, None, None]
+
+
+def test_without_focal_lengths_archives_are_what_they_were(tmp_path: Path, features: Callable[..., Any]):
+    save(tmp_path / "a.sfm.h5", {"b.jpg": features(seed=1)})
+    with load(tmp_path / "a.sfm.h5") as archive:
+        assert archive.version == 1
+
+
+@pytest.mark.parametrize("value", [np.float64("nan"), np.float64(-1), np.float64("inf"), np.int64(500), np.bytes_("x")])
+def test_a_focal_length_is_a_positive_number_and_part_of_the_checksum(
+    tmp_path: Path, features: Callable[..., Any], value: Any
+):
+    save(tmp_path / "a.sfm.h5", {"b.jpg": features(focal_px=500.0)})
+    change(tmp_path / "a.sfm.h5", lambda file: file["images/b.jpg"].attrs.create("focal_px", value))
+    with load(tmp_path / "a.sfm.h5") as archive, pytest.raises(ArchiveError, match="focal_px"):
+        archive["b.jpg"]
+
+
+def test_a_focal_length_that_was_changed_is_noticed(tmp_path: Path, features: Callable[..., Any]):
+    save(tmp_path / "a.sfm.h5", {"b.jpg": features(focal_px=500.0)})
+    change(tmp_path / "a.sfm.h5", lambda file: file["images/b.jpg"].attrs.modify("focal_px", np.float64(600)))
+    with load(tmp_path / "a.sfm.h5") as archive, pytest.raises(ArchiveError, match="checksum"):
+        archive["b.jpg"]

@@ -176,7 +176,7 @@ GROUPS: dict[str, tuple[Callable[[h5py.File], Any], str]] = {
     "huge attribute": (lambda f: f.attrs.__setitem__("a", np.zeros(2**18)), "heap"),
     "long text": (lambda f: f.attrs.__setitem__("a", np.bytes_(b"x" * 40_000)), "too long"),
     "ragged text": (lambda f: f.attrs.__setitem__("a", "text"), "neither"),
-    "float": (lambda f: f.attrs.__setitem__("a", 1.0), "neither"),
+    "float": (lambda f: f.attrs.__setitem__("a", np.float32(1)), "neither"),
     "texts": (lambda f: f.attrs.__setitem__("a", np.array([b"x", b"y"])), "neither"),
     "too many numbers": (lambda f: f.attrs.__setitem__("a", np.arange(9)), "neither"),
     "small number": (lambda f: f.attrs.__setitem__("a", np.int32(1)), "neither"),

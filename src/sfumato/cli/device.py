@@ -76,6 +76,14 @@ def conceal(
             "painted from them alone. Default: positions only for sealed recipes.",
         ),
     ] = None,
+    with_cameras: Annotated[
+        bool,
+        typer.Option(
+            "--with-cameras",
+            help="Let the focal length that EXIF gives go with each photo, and nothing else of EXIF: maps and poses "
+            "are better with it, and it may tell which camera model took the photo.",
+        ),
+    ] = False,
     float16: Annotated[bool, typer.Option("--float16", help="Half the size; docs/format.md states the loss.")] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Start anew instead of adding what is missing.")
@@ -101,6 +109,7 @@ def conceal(
         decoys=decoys,
         labels=None if labels is None else read_labels(labels),
         frames=frames,
+        with_cameras=with_cameras,
         dtype="float16" if float16 else "float32",
         evaluation_seed=evaluation_seed,
         overwrite=overwrite,
@@ -123,6 +132,9 @@ def conceal(
     line = f"{outcome.features} features of {outcome.images} images concealed with {outcome.recipe}{notes}"
     facts = {**outcome_facts(outcome), "recipe": outcome.recipe, "output": str(output), "bytes": size}
     facts |= {} if outcome.privacy is None else {"privacy spent": outcome.privacy}
+    if with_cameras:
+        facts |= {"focal lengths": outcome.focal_lengths}
+        line += f", focal lengths of {outcome.focal_lengths}"
     privacy = "" if outcome.privacy is None else f"\nprivacy spent: {outcome.privacy}"
     tell(f"{line}: {output} ({decimal(size)}){privacy}", facts, as_json=as_json)
 

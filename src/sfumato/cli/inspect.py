@@ -5,7 +5,7 @@ import json
 import sys
 import zipfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -179,6 +179,7 @@ def describe_archive(path: Path, *, images: bool, check: bool) -> dict[str, Any]
         "settings": _tally(
             ", ".join(f"{key}={value}" for key, value in sorted(entry.extractor.settings.items())) for entry in entries
         ),
+        "cameras": _cameras(entries),
         "numbers": _tally(entry.dtype for entry in entries),
         "draws": _tally(_draws(entry.recipe) for entry in entries),
         "decoys": _tally(entry.recipe.decoys or "none" for entry in entries),
@@ -270,6 +271,12 @@ def _seals(entries: Iterable[ImageHeader]) -> dict[str, str]:
         bits = f"{link.dim} bits a feature, bandwidth {bandwidth_of(link):g}"
         texts.append(f"{bits}, under the {key} with the fingerprint {link.checksum}")
     return {"sealed": _tally(texts)} if texts else {}
+
+
+def _cameras(entries: Collection[ImageHeader]) -> str:
+    """Return what an archive tells about the cameras."""
+    known = sum(entry.focal_px is not None for entry in entries)
+    return f"focal lengths of {known} of {len(entries)} images" if known else "none"
 
 
 def _warnings(entries: Iterable[ImageHeader]) -> list[str]:

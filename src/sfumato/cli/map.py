@@ -59,7 +59,11 @@ def map_(
     archive: Annotated[Path, typer.Argument(help="The archive, e.g. private.sfm.h5.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder of the model to write, e.g. model/.")],
     cameras: Annotated[
-        Path | None, typer.Option(help="A line 'name MODEL width height parameters...' per image, as hloc has it.")
+        Path | None,
+        typer.Option(
+            help="A line 'name MODEL width height parameters...' per image, as hloc has it ('sfumato cameras' writes "
+            "one), or COLMAP's cameras.txt with images.txt beside it."
+        ),
     ] = None,
     photos: Annotated[
         Path | None, typer.Option(help="The folder of the photos: focal lengths are taken from their EXIF.")
@@ -84,7 +88,8 @@ def map_(
     focal_lengths = {} if photos is None else _focal_lengths(archive, photos)
     bars = stage_bars(quiet=quiet or as_json)
     outcome = build_map(archive, matches, output, cameras, params, focal_lengths=focal_lengths, progress=bars)
-    _warn_of_guesses(len(focal_lengths), len(outcome.guessed))
+    known = outcome.statistics.images - len(outcome.guessed) if cameras is None else 0
+    _warn_of_guesses(known, len(outcome.guessed))
     report(outcome, output, as_json=as_json)
     if outcome.folder is None or outcome.unreadable:
         raise typer.Exit(1)
@@ -104,7 +109,14 @@ def _focal_lengths(archive: Path, photos: Path) -> dict[str, float]:
 def _warn_of_guesses(known: int, guessed: int) -> None:
     """Say on standard error which cameras are not known exactly."""
     exif = [f"focal lengths of {quantity(known, 'image')} from EXIF"] if known else []
-    rest = [f"of {guessed} guessed as 1.2 times the longer side; give --cameras or --photos"] if guessed else []
+    rest = (
+        [
+            f"of {guessed} guessed as 1.2 times the longer side; give --cameras or --photos, or conceal "
+            "with --with-cameras"
+        ]
+        if guessed
+        else []
+    )
     if exif or rest:
         start = "" if exif else "focal lengths "
         print(f"cameras: {start}{', '.join(exif + rest)}; adjusted while mapping", file=sys.stderr)

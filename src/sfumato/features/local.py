@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Local features of pictures: DoG or Harris keypoints, described by SIFT, RootSIFT or a network for patches.
+"""Local features of pictures: keypoints of COLMAP, OpenCV or Harris, described by SIFT, RootSIFT or a network.
 
 One picture at a time; ``features.sources`` works through folders. Keypoints are in the convention of
 ``sfumato.types.clear``. The result is clear: it must not leave the device.
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import InputError, suggest
+from sfumato.errors import InputError, load_pycolmap, suggest
 from sfumato.features.harris import find_corners
 from sfumato.features.networks import NETWORKS, PatchNetwork, describe_patches, load_network
 from sfumato.images.read import opencv_error, read_image, to_grey
@@ -30,19 +30,24 @@ LONGEST_SIDE = 32_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalParams:
-    """Settings of local features: detector and descriptor.
+    """Settings of local features: who finds keypoints, and how they are described.
 
-    At most the ``max_features`` strongest are kept. ``contrast_threshold``, ``edge_threshold``, ``sigma`` and
-    ``octave_layers`` are OpenCV's, for DoG; for Harris ``sigma`` is the width of its window, and ``corner_quality`` the
-    least response of a corner, as a share of the strongest. ``precise_upscale`` removes a shift of 0.25 pixels that
-    OpenCV has without it. Networks see the square of half side ``patch_scale`` times sigma around a keypoint;
-    ``weights`` is their file, without it kornia downloads them.
+    ``extractor``: ``colmap`` (COLMAP's own SIFT, whose maps it is made for), ``opencv`` (three times as fast, and finds
+    fewer of the same points again) or ``harris`` (corners, with OpenCV's SIFT). Of more than ``max_features`` those of
+    the largest scale are kept, of corners the strongest. A picture with a side longer than ``max_image_size`` is made
+    smaller first, as COLMAP does. ``contrast_threshold`` (OpenCV's; COLMAP's peak threshold is a third of it),
+    ``edge_threshold`` and ``octave_layers`` belong to COLMAP's and OpenCV's detectors; ``sigma`` and
+    ``precise_upscale``, which removes a shift of 0.25 pixels, to OpenCV's. For Harris ``sigma`` is the width of its
+    window, and ``corner_quality`` the least response of a corner, as a share of the strongest. Networks see the square
+    of half side ``patch_scale`` times sigma around a keypoint; ``weights`` is their file, without it kornia downloads
+    them.
     """
 
-    detector: str = "dog"
+    extractor: str = "colmap"
     descriptor: str = "sift"
-    max_features: int = 8000
-    contrast_threshold: float = 0.04
+    max_features: int = 12_000
+    max_image_size: int = 3200
+    contrast_threshold: float = 0.02
     edge_threshold: float = 10.0
     sigma: float = 1.6
     octave_layers: int = 3
@@ -59,6 +64,7 @@ class LocalParams:
     def __post_init__(self) -> None:
         ranges = {
             "max_features": Range(1, 10_000_000, whole=True),
+            "max_image_size": Range(16, LONGEST_SIDE, whole=True),
             "contrast_threshold": Range(0, 1),
             "edge_threshold": Range(1, 1000),
             "sigma": Range(0.5, 10),
@@ -68,7 +74,7 @@ class LocalParams:
         }
         problems = settle_numbers(self, ranges)
         words: dict[str, list[Any]] = {
-            "detector": list(DETECTORS),
+            "extractor": list(DETECTORS),
             "descriptor": list(DESCRIPTORS),
             "precise_upscale": [True, False],
         }
@@ -97,8 +103,8 @@ class LocalParams:
 class Detection:
     """Keypoints of a picture, before they are described.
 
-    ``grey`` (H, W) uint8; ``keypoints`` (N, 4) float32; ``histograms`` (N, 128) float32, SIFT as OpenCV gives it, or
-    None if the descriptor needs none.
+    ``grey`` (H, W) uint8; ``keypoints`` (N, 4) float32; ``histograms`` (N, 128) float32, SIFT of any scale, or None if
+    the descriptor needs none.
     """
 
     grey: NDArray[np.uint8]
@@ -111,8 +117,9 @@ def extract(
 ) -> Features:
     """Extract the local features of a picture: a file, an Image, or uint8 pixels (H, W) or (H, W, 3) RGB.
 
-    Rows go from the strongest to the weakest; the same pixels always give the same rows. Descriptors are
-    float32 of unit norm, (N, 128). A picture without features gives none. Settings are those of LocalParams.
+    Rows go from the top of the picture to its bottom: their order says nothing that positions do not say. The same
+    pixels always give the same rows. Descriptors are float32 of unit norm, (N, 128). A picture without features gives
+    none. Settings are those of LocalParams.
 
     >>> extract(np.zeros((40, 60), np.uint8), descriptor="rootsift")
     Features(0 x 128 rootsift, clear)
@@ -123,10 +130,13 @@ def extract(
     params = resolve_params(params, settings)
     prepare(params)
     picture = _as_image(image)
-    detection = DETECTORS[params.detector](to_grey(picture), params)
+    grey = to_grey(picture)
+    small = _shrink(grey, params.max_image_size)
+    detection = DETECTORS[params.extractor](small, params)
     rows, norms = DESCRIPTORS[params.descriptor](detection, params)
     usable = norms > 0
-    return Features(detection.keypoints[usable], rows[usable], extractor_of(params), picture.size)
+    keypoints = _enlarge(detection.keypoints[usable], small.shape, grey.shape)
+    return Features(keypoints, rows[usable], extractor_of(params), picture.size)
 
 
 def extractor_of(params: LocalParams) -> Extractor:
@@ -158,8 +168,34 @@ def resolve_params(params: LocalParams | None, settings: dict[str, Any]) -> Loca
     return replace(params or LocalParams(), **settings)
 
 
-def detect_dog(grey: NDArray[np.uint8], params: LocalParams) -> Detection:
-    """Find the strongest extrema of differences of Gaussians, with their SIFT histograms."""
+def detect_colmap(grey: NDArray[np.uint8], params: LocalParams) -> Detection:
+    """Find the extrema of differences of Gaussians as COLMAP does, with its SIFT histograms."""
+    pycolmap = load_pycolmap()
+    _refuse_too_long(grey)
+    options = pycolmap.FeatureExtractionOptions(use_gpu=False, num_threads=1)
+    sift, is_root = options.sift, params.descriptor == "rootsift"
+    sift.max_num_features = params.max_features
+    sift.peak_threshold = params.contrast_threshold / params.octave_layers  # as OpenCV divides it
+    sift.edge_threshold, sift.octave_resolution = params.edge_threshold, params.octave_layers
+    sift.normalization = pycolmap.Normalization.L1_ROOT if is_root else pycolmap.Normalization.L2
+    try:
+        points, data = pycolmap.FeatureExtractor.create(options, pycolmap.Device.cpu).extract_from_uint8_array(grey)
+    except (RuntimeError, ValueError) as cause:
+        size = f"{grey.shape[1]} x {grey.shape[0]}"
+        raise InputError(f"COLMAP cannot extract features from {size} pixels: {str(cause).strip():.200}") from cause
+    if not len(points):
+        return _nothing(grey, params)
+    table = pycolmap.keypoints_to_matrix(points)[:, :4].astype(np.float64)
+    table = np.column_stack([table[:, :2] - 0.5, table[:, 2], np.mod(np.rad2deg(table[:, 3]), 360)]).astype(np.float32)
+    rows = _choose(table, table[:, 2], params.max_features)
+    histograms = data.data[rows].astype(np.float32)
+    return Detection(
+        grey, table[rows], (histograms**2 if is_root else histograms) if _wants_histograms(params) else None
+    )
+
+
+def detect_opencv(grey: NDArray[np.uint8], params: LocalParams) -> Detection:
+    """Find the extrema of differences of Gaussians with OpenCV, with its SIFT histograms."""
     _refuse_too_long(grey)
 
     def work(sift: Any) -> Any:
@@ -168,9 +204,9 @@ def detect_dog(grey: NDArray[np.uint8], params: LocalParams) -> Detection:
     points, histograms = _with_sift(grey, params, work)
     if not points:
         return _nothing(grey, params)
-    table = np.array([(*p.pt, p.size / 2, p.angle, p.response) for p in points], np.float32)
-    order = _strongest_first(table)[: params.max_features]
-    return Detection(grey, table[order, :4], None if histograms is None else histograms[order])
+    table = np.array([(*p.pt, p.size / 2, p.angle) for p in points], np.float32)
+    rows = _choose(table, table[:, 2], params.max_features)
+    return Detection(grey, table[rows], None if histograms is None else histograms[rows])
 
 
 def detect_harris(grey: NDArray[np.uint8], params: LocalParams) -> Detection:
@@ -181,7 +217,7 @@ def detect_harris(grey: NDArray[np.uint8], params: LocalParams) -> Detection:
     table = find_corners(grey, params.sigma, params.corner_quality)
     if not len(table):
         return _nothing(grey, params)
-    table = table[_strongest_first(table)[: params.max_features]]
+    table = table[_choose(table, table[:, 4], params.max_features)]
     if not _wants_histograms(params):
         return Detection(grey, table[:, :4], None)
     points = [
@@ -211,7 +247,8 @@ def describe_by_network(detection: Detection, params: LocalParams) -> Descriptor
 
 
 DETECTORS: dict[str, Callable[[NDArray[np.uint8], LocalParams], Detection]] = {
-    "dog": detect_dog,
+    "colmap": detect_colmap,
+    "opencv": detect_opencv,
     "harris": detect_harris,
 }
 
@@ -243,7 +280,7 @@ def _with_sift(grey: NDArray[np.uint8], params: LocalParams, work: Callable[[Any
 
     try:
         sift = cv2.SIFT.create(
-            nfeatures=params.max_features,  # and all that are as strong as the last one
+            nfeatures=0,  # all: OpenCV would keep the strongest
             nOctaveLayers=params.octave_layers,
             contrastThreshold=params.contrast_threshold,
             edgeThreshold=params.edge_threshold,
@@ -256,10 +293,33 @@ def _with_sift(grey: NDArray[np.uint8], params: LocalParams, work: Callable[[Any
         raise opencv_error(cause, error) from cause
 
 
-def _strongest_first(table: Floats) -> NDArray[np.intp]:
-    """Return the order of rows x, y, sigma, angle, response, ...: strongest first, ties by position."""
-    x, y, sigma, angle, response = table[:, :5].T
-    return np.lexsort((angle, sigma, x, y, -response))
+def _choose(table: Floats, rank: Floats, most: int) -> NDArray[np.intp]:
+    """Return the rows x, y, sigma, angle, ... of highest rank, at most this many, from top to bottom."""
+    x, y, sigma, angle = table[:, :4].T
+    best = np.lexsort((angle, sigma, x, y, -rank))[:most]
+    return best[np.lexsort((angle[best], sigma[best], x[best], y[best]))]
+
+
+def _shrink(grey: NDArray[np.uint8], longest: int) -> NDArray[np.uint8]:
+    """Return a picture whose sides are at most this long."""
+    if max(grey.shape) <= longest:
+        return grey
+    import cv2
+
+    share = longest / max(grey.shape)
+    height, width = (max(1, round(share * side)) for side in grey.shape)
+    small: NDArray[np.uint8] = cv2.resize(grey, (width, height), interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
+    return small
+
+
+def _enlarge(keypoints: Floats, small: tuple[int, ...], full: tuple[int, ...]) -> Floats:
+    """Return where keypoints of a smaller picture are in the full one."""
+    if small == full:
+        return keypoints
+    across, down = full[1] / small[1], full[0] / small[0]
+    x, y, sigma, angle = keypoints.T.astype(np.float64)
+    places = (x + 0.5) * across - 0.5, (y + 0.5) * down - 0.5
+    return np.column_stack([*places, sigma * np.sqrt(across * down), angle]).astype(np.float32)
 
 
 def _unit(rows: NDArray[Any]) -> Descriptors:

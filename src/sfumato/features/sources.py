@@ -8,10 +8,10 @@ lock. OpenCV's own number of threads belongs to the process and is not touched.
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import length_hint
 from pathlib import Path
 from typing import Any
@@ -113,13 +113,15 @@ def _extract_in_order(
 class FeatureSource:
     """Features to be read image by image.
 
-    ``kind`` is images, hloc or colmap; ``names`` are those of all images, known before any feature is read.
+    ``kind`` is images, hloc or colmap; ``names`` are those of all images, known before any feature is read; ``photos``
+    the paths of photos by name, none for the other kinds.
     """
 
     path: Path
     kind: str
     names: tuple[str, ...]
     _read: Callable[[Iterable[str]], Iterator[Result]]
+    photos: Mapping[str, Path] = field(default_factory=dict)
 
     def features(self, skip: Collection[str] = (), *, progress: Progress = identity) -> Iterator[Result]:
         """Yield (name, Features) of every image but those to skip; an unreadable image gives its error."""
@@ -178,6 +180,7 @@ def open_source(
         kind,
         tuple(paths),
         lambda names: extract_many([(name, paths[name]) for name in names], params, workers=workers),
+        paths,
     )
 
 

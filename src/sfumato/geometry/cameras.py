@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cameras and poses by image name: hloc's lists of them, guesses, and how far a pose is from another.
+"""Cameras and poses by image name: hloc's and COLMAP's lists of them, guesses, and how far a pose is from another.
 
 Camera parameters are COLMAP's throughout: its order, and its principal point, for which the centre of the first pixel
 is at (0.5, 0.5). A pose is cam_from_world; lists hold quaternions as w x y z. Knows no image; EXIF is read in
@@ -162,15 +162,58 @@ def check_camera(camera: Camera) -> Camera:
     return camera
 
 
-def read_cameras(path: str | os.PathLike[str]) -> dict[str, Camera]:
-    """Read hloc's list of cameras: ``name MODEL width height parameters...`` per line, # for comments.
+def read_cameras(path: str | os.PathLike[str], images: Iterable[str] | None = None) -> dict[str, Camera]:
+    """Read a list of cameras, hloc's or COLMAP's: ``name MODEL width height parameters...`` per line, # for comments.
 
-    Raises FileError naming every wrong line at once.
+    COLMAP's cameras.txt has numbers in place of names, and the images.txt beside it says which image has which. Without
+    images.txt a single camera serves all ``images``.
+
+    Raises FileError naming every wrong line at once, and for cameras of COLMAP's that no image can be told for.
     """
     cameras = _read_list(path, "cameras", _parse_camera)
     if not cameras:
         raise FileError(f"{path} names no camera: a line is 'name MODEL width height parameters...'")
-    return cameras
+    names = None if images is None else list(images)
+    return _name_cameras(Path(path), cameras, names) if _is_numbered(cameras, names) else cameras
+
+
+def _is_numbered(cameras: Iterable[str], images: list[str] | None) -> bool:
+    """Tell whether a list is COLMAP's: all its names are numbers, and not those of images."""
+    return all(name.isascii() and name.isdigit() for name in cameras) and not set(cameras) & set(images or ())
+
+
+def _name_cameras(path: Path, cameras: Mapping[str, Camera], images: list[str] | None) -> dict[str, Camera]:
+    """Return the cameras of COLMAP's list by the names of their images."""
+    beside = path.with_name("images.txt")
+    if beside.is_file():
+        numbers_of = _read_image_cameras(beside)
+        lost = [name for name, number in numbers_of.items() if number not in cameras]
+        if lost:
+            raise FileError(
+                f"{beside}: the cameras of {name_list(lost)} are not in {path}: give both files of one model"
+            )
+        return {name: cameras[number] for name, number in numbers_of.items()}
+    if len(cameras) > 1 or images is None:
+        raise FileError(
+            f"{path} is COLMAP's list of {len(cameras)} cameras, and {beside.name}, which says which image has which, "
+            f"is not beside it: put it there, or write a line 'name MODEL width height parameters...' per image"
+        )
+    return dict.fromkeys(images, next(iter(cameras.values())))
+
+
+def _read_image_cameras(path: Path) -> dict[str, str]:
+    """Return the number of the camera of each image in COLMAP's images.txt; poses and keypoints are not read."""
+    numbers_of: dict[str, str] = {}
+    lines = iter(enumerate(_text(path, "images").split("\n"), 1))
+    for place, line in lines:
+        words = line.split(maxsplit=9)
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) != 10:
+            raise FileError(f"{path}: line {place}: expected COLMAP's 'IMAGE_ID QW QX QY QZ TX TY TZ CAMERA_ID NAME'")
+        numbers_of[words[9].strip()] = words[8]
+        next(lines, None)  # its keypoints, or an empty line
+    return numbers_of
 
 
 def write_cameras(path: str | os.PathLike[str], cameras: Mapping[str, Camera]) -> None:

@@ -88,9 +88,9 @@ def build_map(
     """Build a map of the images of an archive, and write it as a COLMAP model with concealed landmarks to a folder.
 
     ``matches``: the path of a match file, an open one, or Matches by pairs of names; None matches every image with
-    every other, up to 60 images. ``cameras``: hloc's list of cameras, or Camera by name; None guesses them from the
-    sizes of the images, with ``focal_lengths`` in pixels where they are known, and adjusts them while mapping.
-    ``overwrite``: replace the map that is in the folder.
+    every other, up to 60 images. ``cameras``: hloc's or COLMAP's list of cameras, or Camera by name; None guesses them
+    from the sizes of the images, with ``focal_lengths`` in pixels where they are known, or else those in the archive,
+    and adjusts them while mapping. ``overwrite``: replace the map that is in the folder.
 
     An image that cannot be read is named in the outcome and left out. Where there is no map, ``outcome.folder`` is None
     and ``outcome.reason`` says why.
@@ -113,7 +113,7 @@ def build_map(
     started = time.perf_counter()
     with open_archive(archive) as images, _open_matches(matches) as file:
         scene = _read_scene(images, cameras, focal_lengths)
-        if focal_lengths and params.refine_intrinsics is None:
+        if cameras is None and params.refine_intrinsics is None:
             params = replace(params, refine_intrinsics=True)
         pairs = _match_all(images, scene, progress) if file is None else _select_matches(file, images, scene)
         outcome = map_keypoints(
@@ -148,6 +148,7 @@ def _read_scene(
     """Return keypoints and cameras of the images of an archive; damaged images are named and left out."""
     scene = _ArchiveScene()
     sizes: dict[str, tuple[int, int] | None] = {}
+    focal: dict[str, float] = {}
     for name in archive:
         if name_fault(name):
             scene.unreadable[name] = f"no map can hold this name: {name_fault(name)}; {NAME_EARLIER}"
@@ -158,8 +159,10 @@ def _read_scene(
             scene.unreadable[name] = str(problem)
             continue
         scene.keypoints[name], sizes[name] = features.keypoints, features.image_size
+        if features.focal_px is not None:
+            focal[name] = features.focal_px
     if cameras is not None:
-        scene.cameras = cameras if isinstance(cameras, Mapping) else read_cameras(cameras)
+        scene.cameras = cameras if isinstance(cameras, Mapping) else read_cameras(cameras, scene.keypoints)
         refuse_missing(scene.keypoints, scene.cameras)
         refuse_other_sizes(scene.cameras, sizes)
         return scene
@@ -169,7 +172,7 @@ def _read_scene(
             f"the archive does not say how large {len(unknown)} of its images are, such as {unknown[0]!r:.80}: "
             f"give their cameras (--cameras)"
         )
-    focal = focal_lengths or {}
+    focal |= focal_lengths or {}
     scene.cameras = {name: default_camera(size, focal.get(name)) for name, size in sizes.items() if size is not None}
     scene.guessed = frozenset(sizes) - frozenset(focal)
     return scene

@@ -49,14 +49,15 @@ class Localizations(Mapping[str, Pose | NoPose]):
 
     ``results``: the Localization of each query that could be read, with its inliers. ``unreadable`` gives the reason
     for the others, ``unlisted`` for those whose names no list of poses can hold. ``guessed`` are the queries without a
-    given camera, whose focal length was estimated. ``strangers`` are candidates the map does not have, ``damaged``
-    images of the map that cannot be read.
+    camera, whose focal length was estimated; ``from_archive`` those whose focal length the archive has. ``strangers``
+    are candidates the map does not have, ``damaged`` images of the map that cannot be read.
     """
 
     results: dict[str, Localization] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     unlisted: dict[str, str] = field(default_factory=dict)
     guessed: list[str] = field(default_factory=list)
+    from_archive: list[str] = field(default_factory=list)
     strangers: set[str] = field(default_factory=set)
     damaged: dict[str, str] = field(default_factory=dict)
 
@@ -108,10 +109,11 @@ def localize(
 ) -> Localizations:
     """Localize the images of an archive against a map; return the Pose of each, or a NoPose with the reason.
 
-    ``model``: the folder of a map, or an open Map. ``cameras``: hloc's list of cameras, or Camera by name; a query
-    without one gets a guess from its size, and its focal length is estimated along with the pose. ``pairs``:
-    "exhaustive" for all images of a small map, "votes:20" for the 20 that look most like the query (not for sealed
-    archives), the path of a file with a query and an image of the map per line, or a mapping of queries to names.
+    ``model``: the folder of a map, or an open Map. ``cameras``: hloc's or COLMAP's list of cameras, or Camera by
+    name; a query without one gets the focal length that the archive has for it (``with_cameras``), or else a guess from
+    its size, and its focal length is estimated along with the pose. ``pairs``: "exhaustive" for all images of a small
+    map, "votes:20" for the 20 that look most like the query (not for sealed archives), the path of a file with a query
+    and an image of the map per line, or a mapping of queries to names.
     ``public``: a file of public points to use instead of the map's concealed landmarks. ``output`` writes the poses as
     hloc does, and a table with inliers and reasons beside them; it never replaces a file of ``inputs``.
 
@@ -148,7 +150,9 @@ def localize(
                 {**read, **(inputs or {})},
                 overwrite=overwrite,
             )
-        camera_of = cameras if isinstance(cameras, Mapping) else {} if cameras is None else read_cameras(cameras)
+        camera_of = (
+            cameras if isinstance(cameras, Mapping) else {} if cameras is None else read_cameras(cameras, archive)
+        )
         map_ = model if isinstance(model, Map) else files.enter_context(load_map(model, public=public))
         choice = choose_candidates(map_, pairs, codebook, progress=lambda names: progress("voting", names, len(map_)))
         outcome = _localize_queries(
@@ -176,8 +180,8 @@ def _localize_queries(
 ) -> Localizations:
     """Localize every image of an archive; a damaged one is named in the outcome and does not stop the others.
 
-    An image without a camera gets a guess from its size. ``listable`` leaves out, and names, the queries that no list
-    of poses can hold.
+    An image without a camera gets one from its focal length and size, or a guess from its size. ``listable`` leaves
+    out, and names, the queries that no list of poses can hold.
 
     Raises InputError for cameras of none of the queries, or of other image sizes, all at once, and for features the
     map's cannot be compared with.
@@ -203,6 +207,9 @@ def _localize_queries(
         if camera is None and size is None:
             outcome.results[name] = Localization(None, 0, 0, (), "no camera is given and the image's size is not known")
             continue
+        if camera is None and query.focal_px is not None and size is not None:
+            camera = default_camera(size, query.focal_px)
+            outcome.from_archive.append(name)
         if camera is None:
             outcome.guessed.append(name)
         candidates = tuple(shortlist(name, query))
@@ -267,14 +274,15 @@ def _save_outcome(
 
     Each is whole or not there. Only queries that were localized are listed among the poses.
     """
-    table, guessed = Path(path).with_suffix(".json"), set(outcome.guessed)
+    table = Path(path).with_suffix(".json")
+    origin = {**dict.fromkeys(outcome.guessed, "guessed"), **dict.fromkeys(outcome.from_archive, "from the archive")}
     queries = {
         name: {
             "localized": result.pose is not None,
             "inliers": result.inliers,
             "matches": result.matches,
             "candidates": len(result.candidates),
-            "camera": "guessed" if name in guessed else "given",
+            "camera": origin.get(name, "given"),
             "reason": result.reason,
             "doubt": result.doubt,
         }
@@ -297,6 +305,7 @@ def summarise(outcome: Localizations) -> dict[str, Any]:
         "not localized": outcome.reasons,
         "reasons": dict(Counter(reason.split(":")[0] for reason in outcome.reasons.values())),
         "cameras guessed": len(outcome.guessed),
+        "cameras from the archive": len(outcome.from_archive),
         "cameras in doubt": outcome.doubts,
         "not listed": list(outcome.unlisted),
         "candidates not in the map": len(outcome.strangers),

@@ -32,11 +32,10 @@ from sfumato.store.hdf5_reader import (
 )
 from sfumato.store.layout import (
     BITS,
-    BITS_VERSION,
     DTYPES,
     FORMAT,
     TOLERANCES,
-    VERSION,
+    VERSIONS,
     ImageHeader,
     decode_name,
     digest_arrays,
@@ -47,6 +46,7 @@ from sfumato.store.layout import (
     parse_recipe,
     unpack,
 )
+from sfumato.types.arrays import checked_focal
 from sfumato.types.concealed import PAYLOADS, ConcealedFeatures, Subspaces, is_canonical
 
 # --- one image at an address of a file, finished or not; the caller adds the file's name to errors
@@ -79,6 +79,7 @@ def prepare_image(name: str, features: ConcealedFeatures, dtype: str) -> tuple[I
         image_size=features.image_size,
         data=digest_arrays(arrays),
         payload=features.payload,
+        focal_px=features.focal_px,
     )
     return header, arrays
 
@@ -92,7 +93,7 @@ def read_header(source: FileBytes, address: int, name: str | None = None) -> tup
     group = read_group(source, address, "its group")
     members = (*ARRAYS, VALUES) if VALUES in group.links else ARRAYS
     _expect(set(group.links), set(members), "members")
-    _expect(set(group.attributes) - {"image_size"}, set(TEXTS), "attributes")
+    _expect(set(group.attributes) - {"image_size", "focal_px"}, set(TEXTS), "attributes")
     datasets = [read_dataset(source, group.links[member], member) for member in members]
     text = {key: _text(group.attributes[key], key) for key in TEXTS}
     count, dim, ambient_dim, dtype = _dimensions(datasets)
@@ -103,6 +104,7 @@ def read_header(source: FileBytes, address: int, name: str | None = None) -> tup
         image_size=_image_size(group.attributes.get("image_size")),
         data=text["data"],
         payload=text["payload"],
+        focal_px=_focal(group.attributes.get("focal_px")),
         count=count,
         dim=dim,
         ambient_dim=ambient_dim,
@@ -149,6 +151,7 @@ def read_image(source: FileBytes, address: int, name: str) -> ConcealedFeatures:
         header.extractor,
         header.image_size,
         header.payload,
+        header.focal_px,
     )
 
 
@@ -209,6 +212,12 @@ def _image_size(value: Value | None) -> tuple[int, int] | None:
     if not isinstance(value, tuple) or len(value) != 2 or not all(0 < length < 2**31 for length in value):
         raise InputError("image_size: expected a width and a height")
     return value[0], value[1]
+
+
+def _focal(value: Value | None) -> float | None:
+    if value is not None and not isinstance(value, float):
+        raise InputError("focal_px: expected a number of pixels")
+    return checked_focal(value)
 
 
 def _text(value: Value, key: str) -> str:
@@ -351,8 +360,8 @@ def _read_table(source: FileBytes) -> tuple[int, int, dict[str, int]]:
     if attributes.get("format") != FORMAT:
         raise InputError("this is an HDF5 file, but not a Sfumato archive")
     version = attributes.get("version")
-    if version not in (VERSION, BITS_VERSION) or not isinstance(version, int):
-        known = f"{VERSION} and {BITS_VERSION}"
+    if version not in VERSIONS or not isinstance(version, int):
+        known = f"{VERSIONS[0]} to {VERSIONS[-1]}"
         raise InputError(f"it has version {version!r:.80} of the format, this Sfumato reads {known}: use another")
     if attributes.get("payload") not in PAYLOADS:
         raise InputError(f"unknown payload {attributes.get('payload')!r:.80}: this version knows {', '.join(PAYLOADS)}")

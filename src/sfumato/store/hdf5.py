@@ -28,6 +28,7 @@ FLOATS = {
 }
 """Datatype messages: class and version, sign position, size, offset, precision, exponent, mantissa, bias."""
 ARRAY_TYPES = {**FLOATS, "|u1": struct.pack("<B3BI2H", 0x10, 0, 0, 0, 1, 0, 8)}
+FLOAT64 = struct.pack("<B3BI2H4BI", 0x11, 0x20, 63, 0, 8, 0, 64, 52, 11, 0, 52, 1023)
 INT64 = struct.pack("<B3BI2H", 0x10, 0x08, 0, 0, 8, 0, 64)
 
 
@@ -148,6 +149,7 @@ def _group(header: ImageHeader, datasets: list[int]) -> list[tuple[int, bytes]]:
         *(_link(name, place) for (name, _, _), place in zip(header.arrays, datasets, strict=True)),
         *(_attribute(name, *_text(text, name)) for name, text in texts.items()),
         *([_attribute("image_size", INT64, (2,), struct.pack("<2q", *size))] if size else []),
+        *([] if header.focal_px is None else [_attribute("focal_px", FLOAT64, (), struct.pack("<d", header.focal_px))]),
     ]
 
 

@@ -35,7 +35,7 @@ SMALL_HEADER = 2**18
 LARGEST_HEADER = 2**26
 """Bytes of the header of an image, and of the table of all images (about a million)."""
 
-Value = str | int | tuple[int, ...]
+Value = str | int | float | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ def _link(data: bytes, what: str) -> tuple[str, int]:
 
 
 def _attribute(data: bytes, what: str) -> tuple[str, Value]:
-    """Return name and value of an attribute: a text, an integer, or some integers."""
+    """Return name and value of an attribute: a text, an integer, some integers, or a number."""
     if len(data) < 9 or data[0] != 3 or data[1] != 0:
         raise InputError(f"{what}: an attribute of it is not one this version reads")
     name_size, type_size, space_size = struct.unpack("<3H", data[2:8])
@@ -246,7 +246,9 @@ def _attribute(data: bytes, what: str) -> tuple[str, Value]:
     if _same_type(kind, hdf5.INT64) and len(shape) < 2 and len(value) == 8 * (shape[0] if shape else 1) <= 64:
         numbers = struct.unpack(f"<{len(value) // 8}q", value)
         return name, numbers if shape else numbers[0]
-    raise InputError(f"{what}: its attribute {name!r:.80} is neither a text of fixed length nor a 64-bit integer")
+    if _same_type(kind, hdf5.FLOAT64) and shape == () and len(value) == 8:
+        return name, float(struct.unpack("<d", value)[0])
+    raise InputError(f"{what}: its attribute {name!r:.80} is neither a text of fixed length nor a 64-bit number")
 
 
 def _shape(data: bytes, what: str) -> tuple[tuple[int, ...], int]:

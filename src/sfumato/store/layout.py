@@ -74,8 +74,10 @@ def unpack(packed: Packed, values: Floats, ambient_dim: int) -> Floats:
 Described = TypeVar("Described", Recipe, Extractor)
 
 FORMAT = "sfumato-archive"
-VERSION, BITS_VERSION = 1, 2
-"""Versions of archives without bits and with them: a reader that knows no bits refuses before it reads an image."""
+VERSION, BITS_VERSION, FOCAL_VERSION = 1, 2, 3
+"""Versions of archives: the first, with bits, with focal lengths. A reader that knows neither refuses before it reads
+an image."""
+VERSIONS = (VERSION, BITS_VERSION, FOCAL_VERSION)
 PAYLOAD = "subspaces"
 BITS = "bits"
 DTYPES = {"float32": "<f4", "float16": "<f2", BITS: "|u1"}
@@ -94,7 +96,8 @@ class ImageHeader:
     """Everything about one archived image but its arrays.
 
     ``count`` features (N), subspaces of dimension ``dim`` (m) in ``ambient_dim`` (n) dimensions, stored as
-    ``dtype`` (float32, float16 or bits). ``data`` is the digest of the arrays.
+    ``dtype`` (float32, float16 or bits). ``data`` is the digest of the arrays. ``focal_px`` is None unless the owner
+    released it.
     """
 
     name: str
@@ -107,6 +110,7 @@ class ImageHeader:
     image_size: tuple[int, int] | None
     data: str
     payload: str = PAYLOAD
+    focal_px: float | None = None
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -152,13 +156,16 @@ class ImageHeader:
     @property
     def version(self) -> int:
         """The first version of the format that has such images."""
+        if self.focal_px is not None:
+            return FOCAL_VERSION
         return BITS_VERSION if self.dtype == BITS else VERSION
 
     @property
     def checksum(self) -> str:
         """The digest of everything here, the digest of the arrays included."""
         texts = [encode_name(self.name), self.payload, self.recipe.to_json(), self.extractor.to_json()]
-        parts = [*texts, self.image_size, self.arrays, self.data]
+        focal = () if self.focal_px is None else (self.focal_px,)
+        parts = [*texts, self.image_size, *focal, self.arrays, self.data]
         return digest("sfumato-header", [json.dumps(parts, separators=(",", ":")).encode("ascii")])
 
 

@@ -78,6 +78,17 @@ def checked_size(size: Any) -> tuple[int, int] | None:
     return width, height
 
 
+def checked_focal(focal: Any) -> float | None:
+    """Return a focal length in pixels as a positive number, or None."""
+    if focal is None:
+        return None
+    if isinstance(focal, bool | np.bool_) or not isinstance(focal, int | float | np.integer | np.floating):
+        raise InputError(f"focal_px: expected a number of pixels or None, got {type(focal).__name__}")
+    if not 0 < focal < 2**31:
+        raise InputError(f"focal_px: expected a positive number of pixels, got {focal!r:.40}")
+    return float(focal)
+
+
 def whole_number(value: Any, name: str) -> int:
     """Return an integer, numpy's among them, as a plain one; truth values and fractions are an InputError."""
     try:

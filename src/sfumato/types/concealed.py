@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sfumato.errors import InputError
 from sfumato.subspace import reference
-from sfumato.types.arrays import checked_size, frozen_array
+from sfumato.types.arrays import checked_focal, checked_size, frozen_array
 from sfumato.types.extractor import Extractor, is_label
 from sfumato.types.recipe import Recipe
 
@@ -125,7 +125,8 @@ def canonical_rows(
 class ConcealedFeatures:
     """Concealed local features of one image; row i stands for row i of the clear ones.
 
-    ``keypoints`` (N, 4) float32 as in ``sfumato.Features``; ``subspaces`` N; ``recipe`` that made them.
+    ``keypoints`` (N, 4) float32 as in ``sfumato.Features``; ``subspaces`` N; ``recipe`` that made them. ``focal_px`` is
+    the focal length of the camera in pixels, where the owner of the photo released it.
     """
 
     keypoints: NDArray[np.float32]
@@ -134,6 +135,7 @@ class ConcealedFeatures:
     extractor: Extractor = Extractor()  # noqa: RUF009 (frozen)
     image_size: tuple[int, int] | None = None
     payload: str = "subspaces"
+    focal_px: float | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.subspaces, Subspaces):
@@ -150,6 +152,7 @@ class ConcealedFeatures:
         object.__setattr__(self, "keypoints", frozen_array(self.keypoints, "keypoints", (len(self.subspaces), 4)))
         object.__setattr__(self, "recipe", recipe)
         object.__setattr__(self, "image_size", checked_size(self.image_size))
+        object.__setattr__(self, "focal_px", checked_focal(self.focal_px))
 
     def positions_only(self) -> "ConcealedFeatures":
         """Return the features with sizes of 1 and angles of 0: matching and maps need neither, inverters use both."""
