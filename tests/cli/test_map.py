@@ -20,6 +20,7 @@ from sfumato.errors import EvaluationOnlyWarning, FileError, InputError, Sfumato
 from sfumato.geometry.cameras import write_cameras
 from sfumato.geometry.mappers import MapParams
 from sfumato.geometry.mapping import LARGEST_EXHAUSTIVE
+from sfumato.geometry.maps import load_map
 from sfumato.geometry.model_folder import MAP_FILES, MODEL_FILES, PUBLIC_POINTS
 from sfumato.images.read import read_focal_lengths
 from sfumato.types.scene import Camera
@@ -28,9 +29,9 @@ CAMERA = Camera("PINHOLE", 640, 480, (800.0, 800.0, 320.0, 240.0))
 NAMES = [f"db/{i}.jpg" for i in range(5)]
 
 
-def make_archive(path, images=5, points=150, size=(640, 480)):
+def make_archive(path, images=5, points=150, size=(640, 480), seed=0):
     """Concealed features of points around which cameras stand; each point has a descriptor of its own."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     world, descriptors = rng.uniform(-1.6, 1.6, (points, 3)), rng.standard_normal((points, 32))
     hidden = {}
     for number in range(images):
@@ -109,7 +110,8 @@ def test_matches_made_before_give_the_same_bytes(run_sfumato, archive, cameras, 
     assert (facts["registered"], facts["images"], facts["pairs"], facts["verified pairs"]) == (5, 5, 10, 10)
     assert facts["inliers"] > 0.8 * facts["matches"]
     assert facts["guessed cameras"] == 0
-    assert (facts["reason"], facts["unregistered"], facts["other models"]) == ("", [], [])
+    assert (facts["reason"], facts["unregistered"], facts["other models"], facts["doubt"]) == ("", [], [], [])
+    assert [run["mapper"] for run in facts["runs"]] == ["incremental", "global"]
     assert facts["reprojection error px"] < 0.5
     for file in MODEL_FILES:
         assert (tmp_path / "model" / file).read_bytes() == (mapped[0] / file).read_bytes()
@@ -163,9 +165,33 @@ def test_a_wrong_focal_length_is_told(archive, tmp_path, capsys):
     map_(archive, tmp_path / "model", tmp_path / "wrong.txt")
     told = capsys.readouterr()
     assert "of 5 images do not fit" in told.err
-    assert "the cameras are in doubt" in told.out
+    assert "the map is in doubt" in told.out
     map_(archive, tmp_path / "other", tmp_path / "wrong.txt", as_json=True)
-    assert "do not fit" in json.loads(capsys.readouterr().out)["cameras in doubt"]
+    assert "do not fit" in json.loads(capsys.readouterr().out)["doubt"][-1]
+
+
+def test_a_separate_map_is_told_and_kept(archive, cameras, tmp_path, capsys):
+    """Two places in one archive: both can be opened, and queries localized against either."""
+    elsewhere = make_archive(tmp_path / "other.sfm.h5", images=3, points=100, seed=5)
+    with sfumato.load(archive) as first, sfumato.load(elsewhere) as second:
+        both = {**{name: first[name] for name in NAMES}, **{f"other/{name}": second[name] for name in second}}
+        sfumato.save(tmp_path / "both.sfm.h5", both)
+    write_cameras(tmp_path / "both.txt", dict.fromkeys(both, CAMERA))
+    map_(tmp_path / "both.sfm.h5", tmp_path / "model", tmp_path / "both.txt")
+    told, other = capsys.readouterr(), tmp_path / "model" / "others" / "1"
+    assert "a separate map of 3 images" in told.err
+    assert "; 1 separate map of 3 images beside it" in told.out
+    with load_map(other) as opened:
+        assert len(opened) == 3
+    map_(
+        tmp_path / "both.sfm.h5",
+        tmp_path / "model",
+        tmp_path / "both.txt",
+        options=MapOptions(overwrite=True),
+        as_json=True,
+    )
+    facts = json.loads(capsys.readouterr().out)
+    assert [(model["images"], model["folder"]) for model in facts["other models"]] == [(3, str(other))]
 
 
 def test_the_time_includes_the_matching(archive, cameras, tmp_path, capsys, monkeypatch):

@@ -23,25 +23,25 @@ def mapped(make_scene, tmp_path_factory):
 
 def test_right_cameras_are_not_doubted(mapped):
     outcome = mapped(800.0)
-    assert outcome.doubt == ""
+    assert outcome.doubt == ()
     assert doubt_cameras(pycolmap.Reconstruction(str(outcome.folder)), lambda name: True) == ""
 
 
 @pytest.mark.parametrize("focal", [400.0, 640.0, 1100.0])
 def test_wrong_cameras_are_doubted_and_the_map_is_as_it_was(mapped, focal):
     outcome = mapped(focal)
-    assert "of 5 images do not fit" in outcome.doubt
-    assert "reprojection error falls from" in outcome.doubt
+    assert "of 5 images do not fit" in outcome.doubt[-1]
+    assert "reprojection error falls from" in outcome.doubt[-1]
     made = pycolmap.Reconstruction(str(outcome.folder))
     assert all(camera.params[0] == focal for camera in made.cameras.values())
-    assert doubt_cameras(made, lambda name: True) == outcome.doubt
+    assert doubt_cameras(made, lambda name: True) == outcome.doubt[-1]
     assert all(camera.params[0] == focal for camera in made.cameras.values())
     assert doubt_cameras(made, lambda name: False) == ""
 
 
 def test_guessed_cameras_are_adjusted_and_nobody_is_bothered(mapped):
-    assert mapped(640.0, guessed=[f"{i:02}.jpg" for i in range(5)]).doubt == ""
-    assert mapped(640.0, refine_intrinsics=True).doubt == ""
+    assert mapped(640.0, guessed=[f"{i:02}.jpg" for i in range(5)]).doubt == ()
+    assert mapped(640.0, refine_intrinsics=True).doubt == ()
 
 
 def test_a_check_that_fails_costs_no_map(mapped, monkeypatch):
@@ -51,7 +51,7 @@ def test_a_check_that_fails_costs_no_map(mapped, monkeypatch):
     monkeypatch.setattr(mappers, "_adjusted", fail)
     outcome = mapped(800.0)
     assert outcome.folder is not None
-    assert "could not be checked: ceres gave up" in outcome.doubt
+    assert "could not be checked: ceres gave up" in outcome.doubt[-1]
 
 
 def test_an_empty_reconstruction():

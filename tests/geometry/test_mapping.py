@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A map is made from exactly known scenes; what cannot be mapped gives a reason, and leaves nothing behind."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +12,16 @@ import pytest
 import sfumato
 from sfumato.errors import FileError, InputError
 from sfumato.experiments.data.folders import read_posed_folder
+from sfumato.geometry import mappers
 from sfumato.geometry.cameras import default_camera
+from sfumato.geometry.colmap import to_colmap, to_rigid
 from sfumato.geometry.mappers import MapParams
-from sfumato.geometry.mapping import map_keypoints
+from sfumato.geometry.mapping import OtherModel, _doubt_agreement, _doubt_parts, map_keypoints
 from sfumato.geometry.model_folder import MODEL_FILES
-from sfumato.geometry.statistics import compare_with_truth
+from sfumato.geometry.statistics import MapRun, MapStatistics, compare_with_truth, doubt_map, poses_of
+from sfumato.geometry.verify import VerifiedPair, VerifyOutcome
 from sfumato.matching.pairs import sequential
-from sfumato.types.scene import Camera, Matches
+from sfumato.types.scene import Camera, Matches, Pose
 
 NOTHING = Matches(np.zeros((0, 2), np.int32), np.zeros(0, np.float32))
 
@@ -63,9 +67,12 @@ def test_half_a_pixel_would_be_noticed(tmp_path, make_scene):
     assert bad.statistics.reprojection_error_px > 10 * good.statistics.reprojection_error_px
 
 
-def test_the_same_seed_gives_the_same_bytes(tmp_path, scene):
+@pytest.mark.parametrize("mapper", ["auto", "incremental", "global"])
+def test_the_same_seed_gives_the_same_bytes(tmp_path, make_scene, mapper):
+    scene = make_scene(4, 100)
     for name in ("a", "b"):
-        map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / name, MapParams(seed=4))
+        params = MapParams(seed=4, mapper=mapper, guessed=scene.cameras)
+        map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / name, params)
     for file in MODEL_FILES:
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
@@ -140,10 +147,98 @@ def test_two_scenes_are_two_maps_and_the_larger_is_kept(tmp_path, make_scene):
     )
     assert outcome.statistics.registered == 6
     assert outcome.statistics.images == 10
-    assert outcome.other_models == (4,)
+    other = OtherModel(tmp_path / "model" / "others" / "1", 4, 200)
+    assert outcome.other_models == (other,)
+    assert outcome.doubt == ()  # nothing connects the two: neither speaks against the other
+    assert set(poses_of(pycolmap.Reconstruction(str(other.folder)))) == set(small.keypoints)
     assert outcome.unregistered == tuple(sorted(small.keypoints))
     names = {image.name for image in pycolmap.Reconstruction(str(tmp_path / "model")).images.values()}
     assert names == set(large.keypoints)
+
+
+def test_two_mappers_that_agree_are_convincing(tmp_path, scene):
+    outcome = map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model")
+    assert [(run.mapper, run.seed, run.registered) for run in outcome.runs] == [("incremental", 0, 6), ("global", 0, 6)]
+    assert [run.kept for run in outcome.runs].count(True) == 1
+    assert all(run.explained_share > 0.99 and run.difference_deg < 0.5 for run in outcome.runs)
+    assert (outcome.doubt, outcome.doubtful_images) == ((), {})
+
+
+def test_one_mapper_is_one_run(tmp_path, scene):
+    params = MapParams(mapper="global", seed=7)
+    (run,) = map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", params).runs
+    assert (run.mapper, run.seed, run.kept, run.difference_deg) == ("global", 7, True, 0.0)
+
+
+def test_a_map_that_contradicts_its_matches_is_in_doubt_and_not_kept(tmp_path, make_scene, monkeypatch):
+    """A mapper that puts the cameras elsewhere is not believed, and a right one is preferred."""
+    scene, real, rng = make_scene(5, 120), mappers.map_globally, np.random.default_rng(0)
+
+    def misplace(work, params, ticks):
+        (model,) = real(work, params, ticks)
+        for number in model.reg_image_ids():
+            image = model.image(number)
+            turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+            pose = Pose(turn * np.sign(np.linalg.det(turn)), rng.normal(size=3))
+            image.frame.set_cam_from_world(image.camera_id, to_rigid(pose))
+        return [model]
+
+    monkeypatch.setitem(mappers.MAPPERS, "global", misplace)
+    one = MapParams(mapper="global")
+    outcome = map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "wrong", one)
+    assert outcome.folder is not None
+    assert [reason for reason in outcome.doubt if "verified matches" in reason]
+    assert set(outcome.doubtful_images) == set(scene.keypoints)
+    outcome = map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "right")
+    first, second, third, _ = outcome.runs
+    assert (first.mapper, first.kept) == ("incremental", True)
+    assert second.difference_deg > 10
+    assert second.score < first.score
+    assert third.difference_deg < 1
+    assert outcome.doubt == ()
+
+
+def test_runs_that_disagree_are_told():
+    kept = MapRun(mapper="incremental", seed=0, registered=5, kept=True, difference_deg=0.0)
+    other = MapRun(mapper="global", seed=0, registered=5, difference_deg=40.2)
+    (reason,) = _doubt_agreement((kept, other))
+    assert reason == "2 runs disagree: poses differ by 40 degrees from those of the nearest"
+    assert _doubt_agreement((kept, other, replace(other, difference_deg=1.0))) == []
+    assert _doubt_agreement((kept,)) == []
+    (reason,) = _doubt_agreement((kept, MapRun(mapper="global", seed=0)))
+    assert reason == "only one of 2 runs made a map"
+    (reason,) = _doubt_agreement((kept, replace(other, difference_deg=float("nan"))))
+    assert "no two images in common" in reason
+
+
+def test_parts_that_verified_pairs_connect_are_in_doubt(scene):
+    first, second = (pycolmap.Reconstruction() for _ in range(2))
+    for number, name in enumerate(sorted(scene.poses), 1):
+        model = first if number < 4 else second
+        camera = to_colmap(scene.cameras[name], number)
+        model.add_camera_with_trivial_rig(camera)
+        blank = pycolmap.Image(name=name, camera_id=number, image_id=number)
+        model.add_image_with_trivial_frame(blank, to_rigid(scene.poses[name]))
+    apart = VerifyOutcome((VerifiedPair(("00.jpg", "01.jpg"), 50, 40, "calibrated"),))
+    assert _doubt_parts([first, second], apart) == []
+    joined = VerifyOutcome((VerifiedPair(("00.jpg", "05.jpg"), 50, 40, "calibrated"),))
+    (reason,) = _doubt_parts([first, second], joined)
+    assert "fall into 2 models" in reason
+
+
+def test_few_images_points_and_short_tracks_are_told():
+    run = MapRun(mapper="incremental", seed=0, verified=100, explained=95)
+    good = MapStatistics(images=6, registered=6, points=900, track_length=3.5, observations_per_image=500)
+    assert doubt_map(good, run) == []
+    for change, word in (
+        ({"registered": 2}, "only 2 of 6 images"),
+        ({"observations_per_image": 12.0}, "sees 12 of its points"),
+        ({"track_length": 2.04}, "track length is 2.04"),
+    ):
+        (reason,) = doubt_map(replace(good, **change), run)
+        assert word in reason
+    (reason,) = doubt_map(good, replace(run, explained=40))
+    assert "explains 40% of the 100 verified matches" in reason
 
 
 @pytest.fixture
@@ -186,6 +281,16 @@ def test_no_matches(no_map, scene):
     told = "no two of 6 images have a match"
     assert told in no_map(scene.keypoints, scene.cameras, {})
     assert told in no_map(scene.keypoints, scene.cameras, dict.fromkeys(scene.matches, NOTHING))
+
+
+def test_features_that_do_not_match_are_not_blamed_on_the_cameras(no_map, scene):
+    keypoints = {name: np.tile(rows, (20, 1)) for name, rows in scene.keypoints.items()}
+    few = {pair: Matches(found.indices[:8], found.distances[:8]) for pair, found in scene.matches.items()}
+    for matches in (few, dict.fromkeys(scene.matches, NOTHING)):
+        reason = no_map(keypoints, scene.cameras, matches)
+        for word in ("bandwidth", "the same key", "sfumato inspect"):
+            assert word in reason
+        assert "overlap" not in reason
 
 
 def test_matches_at_random(no_map, make_scene):
@@ -275,8 +380,8 @@ def test_progress_goes_through_both_stages(tmp_path, scene):
 
     map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", progress=progress)
     assert counted["verifying"] == [15, 15]
-    assert counted["mapping"][0] == 6
-    assert counted["mapping"][1] >= 5
+    assert counted["mapping"][0] == 6  # the incremental mapper, image by image
+    assert counted["mapping"][1] >= 5 + 1  # and the global one
 
 
 def test_a_stop_from_within_leaves_nothing(tmp_path, scene):
@@ -296,7 +401,10 @@ def test_colmap_that_gives_up_is_a_reason(tmp_path, scene, monkeypatch, no_map):
         raise RuntimeError("[incremental.cc:1] Check failed: something\nmore")
 
     monkeypatch.setattr(pycolmap, "incremental_mapping", fails)
-    reason = no_map(scene.keypoints, scene.cameras, scene.matches)
+    outcome = map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model")
+    assert [run.registered for run in outcome.runs] == [0, 6, 0, 6]  # the other mapper made one
+    shutil.rmtree(tmp_path / "model")
+    reason = no_map(scene.keypoints, scene.cameras, scene.matches, MapParams(mapper="incremental"))
     assert reason == "COLMAP stopped: [incremental.cc:1] Check failed: something"
 
     def full(*arguments, **options):

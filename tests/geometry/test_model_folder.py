@@ -8,6 +8,7 @@ import pytest
 
 from sfumato.errors import FileError
 from sfumato.geometry.model_folder import MODEL_FILES, _clear_leftovers, new_model_folder, write_model
+from sfumato.geometry.outputs import map_paths
 
 
 def make(output, text="new", **options):
@@ -58,6 +59,23 @@ def test_a_folder_of_somebody_is_never_replaced(tmp_path):
     with pytest.raises(FileError, match=r"'letters.txt'"):
         make(tmp_path / "home", overwrite=True)
     assert len([*(tmp_path / "home").iterdir()]) == 2
+
+
+def test_the_models_beside_a_map_are_part_of_it(tmp_path):
+    make(tmp_path / "model", "old")
+    other = tmp_path / "model" / "others" / "1"
+    other.mkdir(parents=True)
+    (other / "cameras.bin").write_text("other")
+    assert other / "cameras.bin" in map_paths(tmp_path / "model").values()
+    (other / "letters.txt").write_text("dear")
+    with pytest.raises(FileError, match=r"'others/1/letters.txt'"):
+        make(tmp_path / "model", overwrite=True)
+    (other / "letters.txt").rename(other.parent / "letters.txt")
+    with pytest.raises(FileError, match=r"'others/letters.txt'"):
+        make(tmp_path / "model", overwrite=True)
+    (other.parent / "letters.txt").unlink()
+    make(tmp_path / "model", overwrite=True)
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["cameras.bin"]
 
 
 def test_an_empty_folder_will_do(tmp_path):

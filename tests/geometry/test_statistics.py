@@ -7,7 +7,7 @@ from sfumato.geometry.colmap import from_rigid, to_colmap, to_rigid
 from sfumato.geometry.statistics import (
     MOST_PAIRS,
     MapStatistics,
-    _poses_of,
+    poses_of,
     _relative_error,
     align,
     compare_poses,
@@ -161,7 +161,7 @@ def test_figures_of_a_reconstruction_by_hand(scene, capfd):
     assert found.reprojection_error_px == pytest.approx(np.mean(errors), rel=1e-6)
     compared = compare_with_truth(made, scene.poses)
     assert compared.position.max() < 1e-9
-    assert list(_poses_of(made)) == list(poses)
+    assert list(poses_of(made)) == list(poses)
     assert capfd.readouterr() == ("", "")
 
 

@@ -31,7 +31,12 @@ DEFAULTS = MapParams()
 class MapOptions:
     """Options that say how a map is made."""
 
-    mapper: Annotated[str, typer.Option(help="incremental, or global: all images at once.")] = DEFAULTS.mapper
+    mapper: Annotated[
+        str, typer.Option(help="auto: both, the best map is kept. incremental or global (all images at once): one run.")
+    ] = DEFAULTS.mapper
+    tries: Annotated[int, typer.Option(help="Runs that auto makes at most; two that agree are enough.")] = (
+        DEFAULTS.tries
+    )
     refine_intrinsics: Annotated[
         bool, typer.Option("--refine-intrinsics", help="Adjust given cameras too; guessed ones always are.")
     ] = False
@@ -47,6 +52,7 @@ class MapOptions:
         """Return the settings of mapping, checked."""
         return MapParams(
             mapper=self.mapper,
+            tries=self.tries,
             refine_intrinsics=self.refine_intrinsics or None,
             shared_camera=self.shared_camera,
             seed=self.seed,
@@ -131,8 +137,15 @@ def report(outcome: MapOutcome, output: Path, *, as_json: bool) -> None:
         names = ", ".join(outcome.unregistered[:SHOWN])
         more = f" and {len(outcome.unregistered) - SHOWN} more" if len(outcome.unregistered) > SHOWN else ""
         print(printable(f"not in the map: {names}{more}"), file=sys.stderr)
-    if outcome.doubt:
-        print(printable(f"cameras in doubt: {outcome.doubt}"), file=sys.stderr)
+    for name, reason in outcome.doubtful_images.items():
+        print(printable(f"{name} in doubt: {reason}"), file=sys.stderr)
+    for reason in outcome.doubt:
+        print(printable(f"map in doubt: {reason}"), file=sys.stderr)
+    for other in outcome.other_models:
+        print(
+            printable(f"a separate map of {other.images} images, {other.points} points: {other.folder}"),
+            file=sys.stderr,
+        )
     facts: dict[str, Any] = {
         **{key.replace("_", " "): value for key, value in asdict(statistics).items()},
         "pairs": len(outcome.verified.pairs),
@@ -140,10 +153,12 @@ def report(outcome: MapOutcome, output: Path, *, as_json: bool) -> None:
         "matches": outcome.verified.matches,
         "inliers": outcome.verified.inliers,
         "unregistered": list(outcome.unregistered),
-        "other models": list(outcome.other_models),
+        "other models": [{**asdict(other), "folder": str(other.folder)} for other in outcome.other_models],
+        "runs": [{**asdict(run), "explained share": run.explained_share} for run in outcome.runs],
         "unreadable": dict(outcome.unreadable),
         "guessed cameras": len(outcome.guessed),
-        "cameras in doubt": outcome.doubt,
+        "doubt": list(outcome.doubt),
+        "images in doubt": dict(outcome.doubtful_images),
         "reason": outcome.reason,
         "seconds": round(outcome.seconds, 2),
         "output": None if outcome.folder is None else str(output),
@@ -151,16 +166,26 @@ def report(outcome: MapOutcome, output: Path, *, as_json: bool) -> None:
     if outcome.folder is None:
         tell(printable(f"no map: {outcome.reason}"), facts, as_json=as_json)
         return
-    doubt = "; the cameras are in doubt" if outcome.doubt else ""
-    sizes = ", ".join(map(str, outcome.other_models))
-    others = f"; {quantity(len(outcome.other_models), 'separate map')} of {sizes} images left out" if sizes else ""
     tell(
         f"{statistics.registered} of {quantity(statistics.images, 'image')} registered, {statistics.points} points "
         f"(track length {statistics.track_length:.2f}, reprojection error {statistics.reprojection_error_px:.2f} px, "
-        f"{outcome.seconds:.1f} s){others}{doubt}: {output}",
+        f"{outcome.seconds:.1f} s){_remarks(outcome)}: {output}",
         facts,
         as_json=as_json,
     )
+
+
+def _remarks(outcome: MapOutcome) -> str:
+    """Return what the last line says beyond figures."""
+    remarks = ""
+    if outcome.other_models:
+        sizes = ", ".join(str(other.images) for other in outcome.other_models)
+        remarks += f"; {quantity(len(outcome.other_models), 'separate map')} of {sizes} images beside it"
+    if outcome.doubt:
+        remarks += "; the map is in doubt"
+    elif outcome.doubtful_images:
+        remarks += f"; {quantity(len(outcome.doubtful_images), 'image')} in doubt"
+    return remarks
 
 
 # --- sfumato localize

@@ -2,11 +2,14 @@
 """Localization of one query: its concealed features against a map, matches, and a pose by COLMAP.
 
 Against concealed landmarks distances are between subspaces, against public points between a point and a subspace.
-Server side: never imports the clear types. A pose is reported only if it was estimated from the query's own matches.
+Server side: never imports the clear types. A pose is reported only if it was estimated from the query's own matches,
+and if wrong matches would not have given one as good.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import lgamma, log, log10
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,12 +43,16 @@ ENOUGH = 30
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Estimate:
-    """A ``pose``, or None; how many pairs agree with it, their median error, and the focal length it has in pixels."""
+    """A ``pose``, or None; how many pairs agree with it, their median error, and the focal length it has in pixels.
+
+    ``camera`` is pycolmap's, with that focal length.
+    """
 
     pose: Pose | None
     inliers: int = 0
     error_px: float = np.inf
     focal_px: float = 0.0
+    camera: Any = None
 
 
 def _estimate_pose(
@@ -64,6 +71,7 @@ def _estimate_pose(
     pycolmap = load_pycolmap()
     estimation = pycolmap.AbsolutePoseEstimationOptions()
     estimation.ransac.max_error = float(max_error_px)
+    estimation.ransac.max_num_trials = MOST_TRIALS
     estimation.ransac.random_seed = int(seed)
     estimation.estimate_focal_length = free_focal
     refinement = pycolmap.AbsolutePoseRefinementOptions()
@@ -85,6 +93,7 @@ def _estimate_pose(
         int(fit["num_inliers"]),
         float(np.nan_to_num(np.median(errors), nan=np.inf)) if len(errors) else np.inf,
         float(np.mean(focal)) if focal else 0.0,
+        intrinsics,
     )
 
 
@@ -115,6 +124,64 @@ def _doubt_focal(
     )
 
 
+# --- how easily a pose comes about by chance; a query of another place has thousands of wrong matches
+
+
+MOST_TRIALS = 10_000
+"""Poses drawn for a query at most, COLMAP's own number."""
+SAMPLES = {False: (3, 4), True: (4, 10)}
+"""Matches that determine a pose, and the most poses they have; the second if the focal length is free."""
+SHUFFLES = 20
+
+
+def _log_false_poses(
+    estimate: Estimate,
+    places: NDArray[np.float64],
+    positions: NDArray[np.float64],
+    pairs: tuple[NDArray[np.int64], NDArray[np.int64]],
+    *,
+    max_error_px: float = 12.0,
+    free_focal: bool = False,
+) -> tuple[float, float]:
+    """Return the logarithm to base 10 of the number of poses that would fit as many wrong matches, and how many do.
+
+    ``pairs``: of each match the row of its keypoint and of its landmark, (M,) each. As for pairs of images (Moisan and
+    Stival 2004): the number of poses drawn, times the number of sets of inliers there can be beyond the sample, times
+    the probability that all of one fit by chance. That is measured, as the share of keypoints that fit after their
+    places were exchanged at random. So it knows of poses from far away, which gather all points in one spot, and of
+    keypoints that crowd. A keypoint counts once, whatever it is matched with, and so does a landmark. The second
+    number is that of keypoints which fit by chance, in the mean.
+    """
+    assert estimate.pose is not None
+    local = positions @ estimate.pose.rotation.T + estimate.pose.translation
+    front = local[:, 2] > 0
+    with np.errstate(all="ignore"):
+        projected = estimate.camera.img_from_cam(np.where(front[:, None], local, [0.0, 0.0, 1.0]))
+    projected = np.where(front[:, None], np.asarray(projected, np.float64).reshape(-1, 2), np.inf)
+    rows, landmarks = pairs
+    keypoints, first, order = np.unique(rows, return_index=True, return_inverse=True)
+
+    def fit(at: NDArray[np.float64]) -> NDArray[np.bool_]:
+        return np.asarray(((projected - at) ** 2).sum(axis=1) <= max_error_px**2)
+
+    fitting = fit(places)
+    inliers = min(len(np.unique(rows[fitting])), len(np.unique(landmarks[fitting])))
+    rng, chance = np.random.default_rng(0), 0
+    for _ in range(SHUFFLES):
+        exchanged = places[first][rng.permutation(len(keypoints))][order]
+        chance += len(np.unique(rows[fit(exchanged)]))
+    sample, solutions = SAMPLES[free_focal]
+    others, beyond = len(keypoints) - sample, inliers - sample
+    if others < 1 or beyond < 1:
+        return np.inf, chance / SHUFFLES
+    sets = (lgamma(others + 1) - lgamma(beyond + 1) - lgamma(others - beyond + 1)) / log(10)
+    share = (chance + 1) / (SHUFFLES * len(keypoints) + 1)
+    return log10(MOST_TRIALS * solutions) + sets + beyond * log10(share), chance / SHUFFLES
+
+
+# --- one query
+
+
 FEWEST = 4
 """Inliers without which no pose is determined."""
 
@@ -124,11 +191,14 @@ class LocalizeParams:
     """Settings of localization.
 
     ``max_error_px``: how far from its keypoint a projected point may be and count as an inlier. ``min_inliers``: with
-    fewer, no pose is reported. ``ratio`` and ``max_distance`` as in matching. ``seed`` makes the estimation repeatable.
+    fewer, no pose is reported. ``max_false_alarms``: how many of the poses drawn may be expected to fit as well if all
+    matches were wrong; with more, no pose is reported, and inf does not ask. ``ratio`` and ``max_distance`` as in
+    matching. ``seed`` makes the estimation repeatable.
     """
 
     max_error_px: float = 12.0
     min_inliers: int = 20
+    max_false_alarms: float = 0.01
     ratio: float | None = None
     max_distance: float | None = None
     seed: int = 0
@@ -139,6 +209,8 @@ class LocalizeParams:
             raise InputError(f"max_error_px: expected a number of pixels above 0, got {self.max_error_px!r:.40}")
         if whole_number(self.min_inliers, "min_inliers") < FEWEST:
             raise InputError(f"min_inliers: expected {FEWEST} or more, got {self.min_inliers}")
+        if not self.max_false_alarms > 0:
+            raise InputError(f"max_false_alarms: expected a number above 0, got {self.max_false_alarms!r:.40}")
         if not 0 <= whole_number(self.seed, "seed") < 2**31:
             raise InputError(f"seed: expected 0 to {2**31 - 1}, got {self.seed}")
         self.matching  # noqa: B018 (checks)
@@ -201,13 +273,21 @@ def localize_query(
     positions, error, seed = map_.positions[landmarks], params.max_error_px, params.seed
     estimate = _estimate_pose(places, positions, camera, max_error_px=error, seed=seed, free_focal=guessed_camera)
     doubt = "" if guessed_camera else _doubt_focal(places, positions, camera, estimate, max_error_px=error, seed=seed)
+    reason = ""
     if estimate.pose is None:
         reason = f"no pose agrees with {len(rows)} matches"
     elif estimate.inliers < params.min_inliers:
         reason = f"too few inliers: {estimate.inliers} of at least {params.min_inliers}"
     else:
-        return Localization(estimate.pose, estimate.inliers, len(rows), known, doubt=doubt)
-    return Localization(None, estimate.inliers, len(rows), known, reason, doubt)
+        alarms, chance = _log_false_poses(
+            estimate, places, positions, (rows, landmarks), max_error_px=error, free_focal=guessed_camera
+        )
+        if alarms > log10(params.max_false_alarms):
+            reason = (
+                f"no better than chance: {estimate.inliers} of {len(rows)} matches agree with a pose, and {chance:.0f} "
+                f"would if all were wrong"
+            )
+    return Localization(None if reason else estimate.pose, estimate.inliers, len(rows), known, reason, doubt)
 
 
 def _find_points(

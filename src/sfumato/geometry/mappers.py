@@ -2,12 +2,14 @@
 """COLMAP's mappers, set up from a few parameters: incremental, global, and triangulation with known poses.
 
 Each takes a folder with a verified database and returns reconstructions in memory. Knows no files beyond that folder.
+``auto`` stands for runs of both with several seeds, which ``sfumato.geometry.mapping`` compares.
 ``doubt_cameras`` checks a finished map: a wrong focal length bends a map without leaving large errors in it.
 """
 
+import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from sfumato.types.scene import Pose
 DATABASE = "database.db"
 SMALLEST_MODEL = 3
 """Images that a second map, beside the largest, has at least."""
+AUTO = "auto"
+"""Both mappers in turn, with one seed after the other, until the maps agree or the budget is spent."""
 
 Ticks = Callable[[Iterable[Any], int], Iterable[Any]]
 
@@ -29,13 +33,15 @@ Ticks = Callable[[Iterable[Any], int], Iterable[Any]]
 class MapParams:
     """Settings of a map.
 
-    ``seed`` and one thread give the same map again, to the last bit; more threads need not. ``guessed``: images whose
-    camera is a guess. ``refine_intrinsics``: None adjusts guessed cameras and leaves the others alone, True adjusts
-    all, False none; the principal point always stays. ``verification``: None takes the seed from here, and the cores
-    there are, which change nothing.
+    ``mapper``: "incremental" or "global" for one run of it with ``seed``; "auto" for up to ``tries`` runs of both, with
+    this seed and the next ones, of which the best is kept. ``seed`` and one thread give the same map again, to the last
+    bit; more threads need not. ``guessed``: images whose camera is a guess. ``refine_intrinsics``: None adjusts guessed
+    cameras and leaves the others alone, True adjusts all, False none; the principal point always stays.
+    ``verification``: None takes the seed from here, and the cores there are, which change nothing.
     """
 
-    mapper: str = "incremental"
+    mapper: str = AUTO
+    tries: int = 4
     seed: int = 0
     threads: int = 1
     refine_intrinsics: bool | None = None
@@ -45,9 +51,12 @@ class MapParams:
     verification: VerifyParams | None = None
 
     def __post_init__(self) -> None:
-        if self.mapper not in MAPPERS:
-            hint = suggest(str(self.mapper), MAPPERS)
-            raise InputError(f"mapper must be one of {', '.join(MAPPERS)}, got {self.mapper!r:.40}{hint}")
+        known = (AUTO, *MAPPERS)
+        if self.mapper not in known:
+            hint = suggest(str(self.mapper), known)
+            raise InputError(f"mapper must be one of {', '.join(known)}, got {self.mapper!r:.40}{hint}")
+        if self.tries < 1:
+            raise InputError(f"tries must be 1 or more, got {self.tries!r:.40}")
         if self.threads < 1:
             raise InputError(f"threads must be 1 or more, got {self.threads!r:.40}")
         object.__setattr__(self, "guessed", frozenset(self.guessed))
@@ -57,6 +66,14 @@ class MapParams:
     def verify_params(self) -> VerifyParams:
         """The parameters of verification that apply."""
         return self.verification or VerifyParams(seed=self.seed)
+
+    @property
+    def runs(self) -> tuple[tuple[str, int], ...]:
+        """Mapper and seed of each run there may be, the first one first."""
+        if self.mapper != AUTO:
+            return ((self.mapper, self.seed),)
+        kinds = tuple(MAPPERS)
+        return tuple((kinds[i % len(kinds)], (self.seed + i // len(kinds)) % 2**31) for i in range(self.tries))
 
     def is_fixed(self, name: str) -> bool:
         """Tell whether the camera of an image stays as it was given."""
@@ -95,7 +112,9 @@ def map_globally(work: Path, params: MapParams, ticks: Ticks) -> list[Any]:
     pycolmap = load_pycolmap()
     fixed = all(params.is_fixed(name) for name in _image_names(work))
     if any(name in params.guessed for name in _image_names(work)):
-        pycolmap.calibrate_view_graph(str(work / DATABASE))
+        calibration = pycolmap.ViewGraphCalibrationOptions()
+        calibration.random_seed = params.seed
+        pycolmap.calibrate_view_graph(str(work / DATABASE), calibration)
     options = pycolmap.GlobalPipelineOptions()
     options.num_threads, options.random_seed = params.threads, params.seed
     options.min_num_matches = params.verify_params.min_inliers
@@ -112,6 +131,24 @@ MAPPERS: dict[str, Callable[[Path, MapParams, Ticks], list[Any]]] = {
     "incremental": map_incrementally,
     "global": map_globally,
 }
+
+
+def run_mapper(work: Path, params: MapParams, mapper: str, seed: int, ticks: Ticks) -> list[Any]:
+    """Run one mapper on the verified database in a folder and return all reconstructions, the largest first.
+
+    If there may be several runs, each has a copy of the database: verification is done once, and mappers write to it.
+    """
+    settings = replace(params, mapper=mapper, seed=seed, verification=params.verify_params)
+    if len(params.runs) == 1:
+        models = MAPPERS[mapper](work, settings, ticks)
+    else:
+        place = _folder(work, f"{mapper}-{seed}")
+        try:
+            shutil.copyfile(work / DATABASE, place / DATABASE)
+            models = MAPPERS[mapper](place, settings, ticks)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+    return sorted(models, key=lambda model: (model.num_reg_images(), model.num_points3D()), reverse=True)
 
 
 def triangulate(work: Path, params: MapParams, poses: Mapping[str, Pose]) -> Any:

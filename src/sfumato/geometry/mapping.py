@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Maps: from an archive and its matches, or from keypoints and cameras, to a COLMAP model on disk.
 
-A reconstruction that fails is a result with a reason, not an error. The model is made in a folder beside the place
-where it belongs and takes that place at once. COLMAP gets keypoints and matched rows, never a descriptor.
+A reconstruction that fails is a result with a reason, not an error, and one that may be wrong is a result in doubt. The
+model is made in a folder beside the place where it belongs and takes that place at once. COLMAP gets keypoints and
+matched rows, never a descriptor.
 """
 
 import os
@@ -20,11 +21,20 @@ from sfumato.errors import ArchiveError, FileError, InputError, SfumatoError
 from sfumato.geometry.cameras import NAME_EARLIER, default_camera, name_fault, read_cameras, refuse_other_sizes
 from sfumato.geometry.colmap import silence
 from sfumato.geometry.database import Keypoints, real_names, refuse_missing, write_database
-from sfumato.geometry.mappers import DATABASE, MAPPERS, MapParams, doubt_cameras, triangulate
+from sfumato.geometry.mappers import DATABASE, MapParams, doubt_cameras, run_mapper, triangulate
 from sfumato.geometry.maps import save_landmarks
-from sfumato.geometry.model_folder import new_model_folder, refuse_taken, write_model
-from sfumato.geometry.statistics import MapStatistics, statistics_of
-from sfumato.geometry.verify import VerifyOutcome, verify
+from sfumato.geometry.model_folder import new_model_folder, other_folder, refuse_taken, write_model
+from sfumato.geometry.statistics import (
+    AGREEING_DEG,
+    MapRun,
+    MapStatistics,
+    doubt_images,
+    doubt_map,
+    pose_differences,
+    poses_of,
+    statistics_of,
+)
+from sfumato.geometry.verify import ExplainedPair, VerifyOutcome, explain_matches, verify
 from sfumato.matching.batch import match_pairs
 from sfumato.matching.match_file import MatchFile, load_matches
 from sfumato.matching.pairs import Pair
@@ -40,16 +50,40 @@ HINT = (
     "the images see too little in common from different places, or their cameras are wrong: take photos with more "
     "overlap, step aside between them, or check the cameras"
 )
+UNMATCHED = (
+    "Photos of one place match, so look at the features before the photos: were all sealed with the same key, is the "
+    "seal's bandwidth meant for this kind of descriptor, are all of the same kind (sfumato inspect shows it), and is "
+    "the ratio test or largest distance too strict?"
+)
+
+FEW_MATCHES = 0.01
+"""Matches of a pair as a share of the features of its images: with fewer, the features do not match at all."""
+SAME_SCORE = 0.98
+"""Maps whose scores differ by less explain the matches equally well; of them, the one with most points is kept."""
+WORTH = {"global": 1.1}
+"""Of two maps that are both right, the global mapper's cameras are nearer to the truth: it may have fewer points."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherModel:
+    """A map of another part of the scene, which could not be joined with the largest one; a COLMAP model too."""
+
+    folder: Path
+    images: int
+    points: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapOutcome:
     """Result of a reconstruction. ``folder`` is None where there is no map, and ``reason`` says why.
 
-    ``unregistered`` are the images that are not in the map; ``other_models`` the sizes of the maps of other parts of
-    the scene, which could not be joined with the largest one and are not kept. ``doubt`` says what speaks against the
-    cameras that were given, where other focal lengths fit clearly better. Of a map of an archive, ``unreadable`` are
-    the images left out, with the reason, and ``guessed`` those whose focal length is a guess.
+    ``doubt`` says in words what speaks against the map, as far as it can be seen without knowing the truth; it is empty
+    for a map that is convincing. ``doubtful_images`` names single images whose poses are in doubt, with the reason.
+    ``runs`` are the runs of mappers that were compared, with what each made.
+
+    ``unregistered`` are the images that are not in the map; ``other_models`` the maps of other parts of the scene, the
+    largest first, which are kept within its folder. Of a map of an archive, ``unreadable`` are the images left out,
+    with the reason, and ``guessed`` those whose focal length is a guess.
     """
 
     folder: Path | None
@@ -58,8 +92,10 @@ class MapOutcome:
     seconds: float = 0.0
     reason: str = ""
     unregistered: tuple[str, ...] = ()
-    other_models: tuple[int, ...] = ()
-    doubt: str = ""
+    other_models: tuple[OtherModel, ...] = ()
+    doubt: tuple[str, ...] = ()
+    doubtful_images: Mapping[str, str] = field(default_factory=dict)
+    runs: tuple[MapRun, ...] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     guessed: frozenset[str] = frozenset()
 
@@ -92,8 +128,14 @@ def build_map(
     from the sizes of the images, with ``focal_lengths`` in pixels where they are known, or else those in the archive,
     and adjusts them while mapping. ``overwrite``: replace the map that is in the folder.
 
-    An image that cannot be read is named in the outcome and left out. Where there is no map, ``outcome.folder`` is None
-    and ``outcome.reason`` says why.
+    By default the incremental and the global mapper are run and their maps compared; if they differ, other seeds are
+    tried too, up to ``params.tries`` runs in all, and the map is kept that explains most verified matches and
+    contradicts fewest. ``MapParams(mapper="incremental")`` or "global" asks for one run.
+
+    A map may be wrong and still be a map: ``outcome.doubt`` says what speaks against it (runs that disagree, few images
+    or points, short tracks, matches it does not explain, parts that did not join, focal lengths that do not fit), and
+    is empty if nothing does. An image that cannot be read is named in the outcome and left out. Where there is no map,
+    ``outcome.folder`` is None and ``outcome.reason`` says why.
 
     Raises InputError for cameras that do not fit the images, FileError for matches of other features and if the folder
     is taken already or cannot be written.
@@ -250,6 +292,19 @@ def map_keypoints(
     return _make(scene, Path(folder), params or MapParams(), progress, complete)
 
 
+@dataclass(slots=True, repr=False, eq=False)
+class _Trial:
+    """A run of a mapper with its reconstructions, the largest first, and what that makes of the verified matches."""
+
+    run: MapRun
+    models: list[Any]
+    explained: tuple[ExplainedPair, ...] = ()
+
+    @property
+    def poses(self) -> dict[str, Pose]:
+        return poses_of(self.models[0])
+
+
 def _make(
     scene: _Scene,
     output: Path,
@@ -258,8 +313,8 @@ def _make(
     complete: Callable[[Path], object] | None,
 ) -> MapOutcome:
     started = time.perf_counter()
-    names, verified, models = sorted(scene.keypoints), VerifyOutcome(), []
-    reason = doubt = ""
+    names, verified = sorted(scene.keypoints), VerifyOutcome()
+    nothing = MapOutcome(folder=None, statistics=statistics_of(None, len(names)), unregistered=tuple(names))
     try:
         with new_model_folder(output, overwrite=params.overwrite) as (work, model):
             _need_features(scene)
@@ -273,35 +328,168 @@ def _make(
                     work / DATABASE, params.verify_params, poses=scene.poses,
                     progress=lambda pairs: progress("verifying", pairs, len(scene.matches)),
                 )  # fmt: skip
-                _need_verified(verified)
-                models = _reconstruct(scene, work, params, progress)
-                if not models or not models[0].num_points3D():
-                    raise _NoMap(f"none of the {verified.verified} verified pairs of images could begin a map: {HINT}")
-                doubt = "" if scene.poses else doubt_cameras(models[0], params.is_fixed, threads=params.threads)
-            write_model(models[0], model)
-            if complete is not None:
-                complete(model)
+            _need_verified(scene, verified)
+            if scene.poses is None:
+                trials = _run_all(output, work, params, verified, progress)
+                outcome, models = _choose(trials, params, verified, names)
+            else:
+                with _explain_errors(output):
+                    models = [triangulate(work, params, scene.poses)]
+                _need_points(models, verified)
+                outcome = _describe(models[0], names)
+            others = _write_all(models, model, complete)
     except _NoMap as problem:
-        reason, models = str(problem), []
-    registered = {made.image(number).name for made in models[:1] for number in made.reg_image_ids()}
-    return MapOutcome(
-        folder=output if models else None,
-        statistics=statistics_of(models[0] if models else None, len(names)),
+        outcome, others = replace(nothing, reason=str(problem)), None
+    return replace(
+        outcome,
+        folder=None if others is None else output,
+        other_models=tuple(replace(other, folder=output / other.folder) for other in others or ()),
         verified=verified,
         seconds=time.perf_counter() - started,
-        reason=reason,
-        unregistered=tuple(name for name in names if name not in registered),
-        doubt=doubt,
-        other_models=tuple(int(other.num_reg_images()) for other in models[1:]),
     )
 
 
-def _reconstruct(scene: _Scene, work: Path, params: MapParams, progress: StageProgress) -> list[Any]:
-    """Return all reconstructions, the largest first."""
-    if scene.poses is not None:
-        return [triangulate(work, params, scene.poses)]
-    models = MAPPERS[params.mapper](work, params, lambda items, total: progress("mapping", items, total))
-    return sorted(models, key=lambda model: (model.num_reg_images(), model.num_points3D()), reverse=True)
+def _describe(reconstruction: Any, names: list[str]) -> MapOutcome:
+    """Return the figures of a map and the images that are not in it."""
+    registered = poses_of(reconstruction)
+    return MapOutcome(
+        folder=None,
+        statistics=statistics_of(reconstruction, len(names)),
+        unregistered=tuple(name for name in names if name not in registered),
+    )
+
+
+def _write_all(models: list[Any], folder: Path, complete: Callable[[Path], object] | None) -> list[OtherModel]:
+    """Write the largest model to a folder and the others below it; return those, with their folders within it."""
+    others = []
+    for number, model in enumerate(models):
+        place = other_folder(folder, number) if number else folder
+        place.mkdir(parents=True, exist_ok=True)
+        write_model(model, place)
+        if complete is not None:
+            complete(place)
+        if number:
+            within = place.relative_to(folder)
+            others.append(OtherModel(within, int(model.num_reg_images()), int(model.num_points3D())))
+    return others
+
+
+# --- several runs, of which the best is kept
+
+
+def _run_all(
+    output: Path, work: Path, params: MapParams, verified: VerifyOutcome, progress: StageProgress
+) -> list[_Trial]:
+    """Return the runs of mappers, one by one until two agree on all images; raises _NoMap if none made a map."""
+    trials: list[_Trial] = []
+    problem: _NoMap | None = None
+    reachable = {name for pair in verified.pairs if pair.inliers for name in pair.names}
+    for mapper, seed in params.runs:
+        run = MapRun(mapper=mapper, seed=seed)
+        try:
+            with _explain_errors(output):
+                models = run_mapper(work, params, mapper, seed, lambda items, total: progress("mapping", items, total))
+                trials.append(_examine(run, [model for model in models if model.num_points3D()], work, params))
+        except _NoMap as stop:
+            problem = stop
+            trials.append(_Trial(run, []))
+        if len(trials) == 2 and _is_settled(trials, len(reachable)):
+            break
+    if not any(trial.models for trial in trials):
+        if problem is not None:
+            raise problem
+        _need_points([], verified)
+    return trials
+
+
+def _examine(run: MapRun, models: list[Any], work: Path, params: MapParams) -> _Trial:
+    if not models:
+        return _Trial(run, [])
+    explained = explain_matches(work / DATABASE, models[0], params.verify_params.max_error_px)
+    run = replace(
+        run,
+        registered=int(models[0].num_reg_images()),
+        points=int(models[0].num_points3D()),
+        track_length=float(models[0].compute_mean_track_length()),
+        verified=sum(pair.inliers for pair in explained),
+        explained=sum(pair.explained for pair in explained),
+    )
+    return _Trial(run, models, explained)
+
+
+def _is_settled(trials: list[_Trial], images: int) -> bool:
+    """Tell whether two runs make a third unnecessary: they agree, hold all images, and nothing speaks against them."""
+    if not all(trial.models and trial.run.registered == images for trial in trials):
+        return False
+    difference, of_image = pose_differences(trials[0].poses, trials[1].poses)
+    return (
+        difference <= AGREEING_DEG
+        and not any(doubt_map(statistics_of(trial.models[0], images), trial.run) for trial in trials)
+        and not doubt_images(trials[0].models[0], trials[0].explained, of_image)
+    )
+
+
+def _choose(
+    trials: list[_Trial], params: MapParams, verified: VerifyOutcome, names: list[str]
+) -> tuple[MapOutcome, list[Any]]:
+    """Return the outcome and the reconstructions of the best run, with all that speaks against it."""
+    made = [trial for trial in trials if trial.models]
+    most = max(trial.run.score for trial in made)
+    equal = [trial for trial in made if trial.run.score >= most - (1 - SAME_SCORE) * abs(most)]
+    best = max(equal, key=lambda trial: WORTH.get(trial.run.mapper, 1.0) * trial.run.points)
+    outcome, poses = _describe(best.models[0], names), best.poses
+    compared = [
+        (0.0, {}) if trial is best else pose_differences(poses, trial.poses if trial.models else {}) for trial in trials
+    ]
+    runs = tuple(
+        replace(trial.run, kept=trial is best, difference_deg=difference)
+        for trial, (difference, _) in zip(trials, compared, strict=True)
+    )
+    reasons = doubt_map(outcome.statistics, best.run) + _doubt_agreement(runs) + _doubt_parts(best.models, verified)
+    cameras = doubt_cameras(best.models[0], params.is_fixed, threads=params.threads)
+    agreeing = [of_image for difference, of_image in compared if of_image and difference <= AGREEING_DEG]
+    outcome = replace(
+        outcome,
+        doubt=(*reasons, *([cameras] if cameras else [])),
+        doubtful_images=doubt_images(best.models[0], best.explained, agreeing[0] if agreeing else {}),
+        runs=runs,
+    )
+    return outcome, best.models
+
+
+def _doubt_agreement(runs: tuple[MapRun, ...]) -> list[str]:
+    """Return whether no other run agrees with the one that was kept."""
+    made = [run for run in runs if run.registered and not run.kept]
+    if len(runs) < 2:
+        return []
+    if not made:
+        return [f"only one of {len(runs)} runs made a map"]
+    differences = [run.difference_deg for run in made if run.difference_deg >= 0]
+    if not differences:
+        return [f"the maps of {len(made) + 1} runs have no two images in common"]
+    if min(differences) > AGREEING_DEG:
+        return [
+            f"{len(made) + 1} runs disagree: poses differ by {min(differences):.0f} degrees from those of the nearest"
+        ]
+    return []
+
+
+def _doubt_parts(models: list[Any], verified: VerifyOutcome) -> list[str]:
+    """Return whether there are other models that verified pairs connect with the largest one."""
+    kept, *parts = [set(poses_of(model)) for model in models]
+    apart = {name for part in parts for name in part} - kept
+    between = sum(
+        pair.inliers > 0 and bool(apart & set(pair.names)) and bool(kept & set(pair.names)) for pair in verified.pairs
+    )
+    if not between:
+        return []
+    return [
+        f"the images fall into {len(models)} models that could not be joined, though {between} verified pairs connect "
+        f"them"
+    ]
+
+
+# --- reasons why there is no map
 
 
 def _need_features(scene: _Scene) -> None:
@@ -312,15 +500,30 @@ def _need_features(scene: _Scene) -> None:
     if empty > count - 2:
         raise _NoMap(f"{empty} of {count} images have no features: a map needs two images with features")
     if not any(len(scene.matches[pair]) for pair in scene.matches):
-        raise _NoMap(f"no two of {count} images have a match ({len(scene.matches)} pairs were compared)")
+        why = f". {UNMATCHED}" if len(scene.matches) else ""
+        raise _NoMap(f"no two of {count} images have a match ({len(scene.matches)} pairs were compared){why}")
 
 
-def _need_verified(verified: VerifyOutcome) -> None:
-    if not verified.verified:
+def _need_verified(scene: _Scene, verified: VerifyOutcome) -> None:
+    if verified.verified:
+        return
+    counts = {name: len(scene.keypoints[name]) for name in scene.keypoints}
+    smaller = [min(counts[name] for name in pair.names) for pair in verified.pairs]
+    shares = [pair.matches / count for pair, count in zip(verified.pairs, smaller, strict=True) if count]
+    if shares and float(np.median(shares)) < FEW_MATCHES:
+        matches = float(np.median([pair.matches for pair in verified.pairs]))
         raise _NoMap(
-            f"none of {len(verified.pairs)} pairs of images, with {verified.matches} matches, agrees with one scene: "
-            f"{HINT}"
+            f"nearly nothing matched: a pair of images has {matches:.0f} matches in the median, an image "
+            f"{float(np.median(list(counts.values()))):.0f} features. {UNMATCHED}"
         )
+    raise _NoMap(
+        f"none of {len(verified.pairs)} pairs of images, with {verified.matches} matches, agrees with one scene: {HINT}"
+    )
+
+
+def _need_points(models: list[Any], verified: VerifyOutcome) -> None:
+    if not models or not models[0].num_points3D():
+        raise _NoMap(f"none of the {verified.verified} verified pairs of images could begin a map: {HINT}")
 
 
 @contextmanager

@@ -21,7 +21,10 @@ MODEL_FILES = ("cameras.bin", "images.bin", "points3D.bin", "rigs.bin", "frames.
 """A reconstruction on disk, since COLMAP 3.12; older ones have the first three."""
 LANDMARKS, PUBLIC_POINTS = "landmarks.sfm.h5", "public-points.h5"
 MAP_FILES = frozenset((*MODEL_FILES, LANDMARKS, PUBLIC_POINTS))
-"""All that a folder of a map holds; a folder with anything else is never deleted."""
+"""Files that a folder of a map holds, beside ``others``; a folder with anything else is never deleted."""
+
+OTHERS = "others"
+"""The folder within that of a map for the models which could not be joined with it: 1, 2, ..., maps themselves."""
 
 WORK, MODEL, OLD = "work", "model", "old"
 YOUNG_SECONDS = 60
@@ -116,7 +119,7 @@ def refuse_taken(output: str | os.PathLike[str], *, overwrite: bool = False) -> 
     if not target.is_dir():
         raise FileError(f"cannot write {target}: it exists and is not a folder; choose another path")
     names = sorted(entry.name for entry in target.iterdir())
-    foreign = [name for name in names if name not in MAP_FILES]
+    foreign = _find_foreign(target)
     if foreign:
         raise FileError(
             f"{target} holds {foreign[0]!r:.80}, which is not part of a map: choose another folder; this one is left "
@@ -127,6 +130,27 @@ def refuse_taken(output: str | os.PathLike[str], *, overwrite: bool = False) -> 
             f"{target} holds a map already: choose another folder, or overwrite it (--overwrite, overwrite=True)"
         )
     return target
+
+
+def _find_foreign(target: Path) -> list[str]:
+    """Return what is in a folder and not part of a map, sorted."""
+    foreign = []
+    for entry in target.iterdir():
+        if entry.name == OTHERS and entry.is_dir() and not entry.is_symlink():
+            for other in entry.iterdir():
+                if other.name.isdecimal() and other.is_dir() and not other.is_symlink():
+                    inside = (file.name for file in other.iterdir() if file.name not in MAP_FILES)
+                    foreign += [f"{OTHERS}/{other.name}/{name}" for name in inside]
+                else:
+                    foreign.append(f"{OTHERS}/{other.name}")
+        elif entry.name not in MAP_FILES:
+            foreign.append(entry.name)
+    return sorted(foreign)
+
+
+def other_folder(folder: Path, number: int) -> Path:
+    """Return the folder of another model of a map, the first one being 1."""
+    return folder / OTHERS / str(number)
 
 
 def write_model(reconstruction: Any, folder: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from sfumato.errors import FileError
 from sfumato.files.hdf5 import DAMAGE, find_group, is_member, open_hdf5
 from sfumato.geometry.cameras import read_poses
-from sfumato.geometry.model_folder import MAP_FILES
+from sfumato.geometry.model_folder import MAP_FILES, OTHERS
 from sfumato.geometry.shortlist import read_shortlists
 from sfumato.matching.journal import is_match_file, refuse_inputs
 from sfumato.store.public_points import load_public
@@ -49,8 +49,12 @@ def refuse_existing(path: str | os.PathLike[str], kind: FileKind, inputs: Inputs
 
 
 def map_paths(folder: str | os.PathLike[str]) -> dict[str, Path]:
-    """Return the files of a map, by what they are."""
-    return {f"{name} of the map": Path(folder) / name for name in sorted(MAP_FILES)}
+    """Return the files of a map, and of the models beside it, by what they are."""
+    folder = Path(folder)
+    files = {f"{name} of the map": folder / name for name in sorted(MAP_FILES)}
+    for path in sorted(folder.glob(f"{OTHERS}/*/*")):
+        files[f"{path.relative_to(folder).as_posix()} of the map"] = path
+    return files
 
 
 def _is_poses(path: Path) -> bool:

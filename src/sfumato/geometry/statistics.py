@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quality of maps and poses: the figures of the paper's Table 1, and errors against the truth.
+"""Quality of maps and poses: the figures of the paper's Table 1, errors against the truth, and doubts without it.
 
 Knows reconstructions as pycolmap has them and true poses; no images and no descriptors.
 """
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sfumato.errors import InputError
 from sfumato.geometry.cameras import angle_between, nearest_rotation
 from sfumato.geometry.colmap import from_rigid
+from sfumato.geometry.verify import ExplainedPair
 from sfumato.types.scene import Pose
 
 Floats = NDArray[np.float64]
@@ -99,7 +100,7 @@ def statistics_of(reconstruction: Any, images: int) -> MapStatistics:
     )
 
 
-def _poses_of(reconstruction: Any) -> dict[str, Pose]:
+def poses_of(reconstruction: Any) -> dict[str, Pose]:
     """Return the poses of the registered images, sorted by name."""
     images = (reconstruction.image(number) for number in reconstruction.reg_image_ids())
     return dict(sorted((str(image.name), from_rigid(image.cam_from_world())) for image in images))
@@ -107,7 +108,7 @@ def _poses_of(reconstruction: Any) -> dict[str, Pose]:
 
 def compare_with_truth(reconstruction: Any, poses: Mapping[str, Pose]) -> MapErrors:
     """Compare the cameras of a ``pycolmap.Reconstruction`` with their true poses, joined by name."""
-    return compare_poses(_poses_of(reconstruction), poses)
+    return compare_poses(poses_of(reconstruction), poses)
 
 
 def compare_poses(poses: Mapping[str, Pose], truth: Mapping[str, Pose]) -> MapErrors:
@@ -214,6 +215,124 @@ def _centres(poses: list[Pose]) -> Floats:
 
 def _median(values: Floats) -> float:
     return float(np.median(values)) if len(values) else float("nan")
+
+
+# --- whether to believe a map, where nobody knows the truth
+
+
+AGREEING_DEG = 2.0
+"""Two runs agree if the median difference of their relative poses is at most this."""
+IMAGE_DEG = 5.0
+"""An image is in doubt if its poses in two runs that agree differ by more, in the median over the other images."""
+MOSTLY_EXPLAINED = 0.8
+"""Of the verified matches between its images a right map explains this share, or more."""
+SHORT_TRACKS = 2.2
+"""A mean track length below is nearly that of pairs: no third image confirms a point."""
+FEW_OBSERVATIONS = 40
+"""Points seen by an image, in the mean: with fewer, chance decides about poses."""
+WEAK_IMAGE = 12
+"""Points without which the pose of a single image is in doubt."""
+SHORT_BASELINE = 0.1
+"""Cameras nearer to each other than this share of the median have no direction between them worth comparing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapRun:
+    """One run of a mapper: the size of the largest map it made, and how well that fits, judged without any truth.
+
+    ``verified`` counts the verified matches between the images of the map, ``explained`` those that agree with its
+    poses. ``difference_deg``: by how much relative poses differ from those of the run that was kept, in the median over
+    pairs of images, rotation or direction, whichever is more; nan where nothing can be compared. ``kept`` says that
+    this run is the map.
+    """
+
+    mapper: str
+    seed: int
+    registered: int = 0
+    points: int = 0
+    track_length: float = 0.0
+    verified: int = 0
+    explained: int = 0
+    difference_deg: float = float("nan")
+    kept: bool = False
+
+    @property
+    def explained_share(self) -> float:
+        """Share of the verified matches that the map explains."""
+        return self.explained / self.verified if self.verified else 0.0
+
+    @property
+    def score(self) -> int:
+        """Verified matches that speak for the map, less those that speak against it."""
+        return 2 * self.explained - self.verified
+
+
+def pose_differences(poses: Mapping[str, Pose], others: Mapping[str, Pose]) -> tuple[float, dict[str, float]]:
+    """Return by how many degrees two maps differ, in the median over pairs of images, and the same for each image.
+
+    Of each pair the larger counts of the differences in relative rotation and direction; neither depends on the world
+    or its scale. Without two images in both, the result is nan and empty.
+    """
+    names = tuple(sorted(set(poses) & set(others)))
+    pairs = list(_pairs(names))
+    if not pairs:
+        return float("nan"), {}
+    centres = {name: poses[name].center for name in names}
+    baselines = np.array([np.linalg.norm(centres[a] - centres[b]) for a, b in pairs])
+    near = baselines < SHORT_BASELINE * np.median(baselines)
+    errors = np.array([_relative_error((poses[a], poses[b]), (others[a], others[b])) for a, b in pairs])
+    larger = np.where(near, errors[:, 0], errors.max(axis=1))
+    of_image: dict[str, list[float]] = {}
+    for pair, value in zip(pairs, larger.tolist(), strict=True):
+        for name in pair:
+            of_image.setdefault(name, []).append(value)
+    return _median(larger), {name: float(np.median(values)) for name, values in sorted(of_image.items())}
+
+
+def doubt_map(statistics: MapStatistics, run: MapRun) -> list[str]:
+    """Return what speaks against a map, in words: few images, few points, short tracks, contradicted matches."""
+    reasons = []
+    if 2 * statistics.registered < statistics.images:
+        reasons.append(f"only {statistics.registered} of {statistics.images} images are in it")
+    if statistics.observations_per_image < FEW_OBSERVATIONS:
+        reasons.append(f"an image sees {statistics.observations_per_image:.0f} of its points in the mean")
+    if statistics.registered > 2 and statistics.track_length < SHORT_TRACKS:
+        reasons.append(
+            f"the mean track length is {statistics.track_length:.2f}: hardly a point is confirmed by a third image"
+        )
+    if run.verified and run.explained_share < MOSTLY_EXPLAINED:
+        reasons.append(
+            f"it explains {run.explained_share:.0%} of the {run.verified} verified matches between its images, a right "
+            f"map {MOSTLY_EXPLAINED:.0%} or more"
+        )
+    return reasons
+
+
+def doubt_images(
+    reconstruction: Any, explained: Iterable[ExplainedPair], differences: Mapping[str, float]
+) -> dict[str, str]:
+    """Return the images of a map whose poses are in doubt, and why.
+
+    ``explained``: verified matches that the map explains, by pair; ``differences`` of each image from a run that agrees
+    with the map in general, in degrees.
+    """
+    inliers: dict[str, int] = {}
+    agreeing: dict[str, int] = {}
+    for pair in explained:
+        for name in pair.names:
+            inliers[name] = inliers.get(name, 0) + pair.inliers
+            agreeing[name] = agreeing.get(name, 0) + pair.explained
+    doubts = {}
+    for number in reconstruction.reg_image_ids():
+        image = reconstruction.image(number)
+        name, points = str(image.name), int(image.num_points3D)
+        if differences.get(name, 0.0) > IMAGE_DEG:
+            doubts[name] = f"its pose differs by {differences[name]:.0f} degrees between two runs"
+        elif 2 * agreeing.get(name, 0) < inliers.get(name, 0):
+            doubts[name] = f"the map explains {agreeing.get(name, 0)} of its {inliers[name]} verified matches"
+        elif points < WEAK_IMAGE:
+            doubts[name] = f"it sees {points} points of the map"
+    return dict(sorted(doubts.items()))
 
 
 # --- recall of a set of queries, from pose errors alone

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
-from sfumato.geometry.colmap import load_pycolmap
+from sfumato.geometry.colmap import from_rigid, load_pycolmap
 from sfumato.types.progress import Progress
 from sfumato.types.scene import Pose
 
@@ -340,3 +340,69 @@ def _mapped(pool: ThreadPoolExecutor, estimate: Estimator, tasks: Iterator[Any])
         finally:
             for future in futures:
                 future.cancel()
+
+
+# --- what a map makes of the matches that were verified
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedPair:
+    """Verified matches of two images of a map, and how many of them the map explains."""
+
+    names: tuple[str, str]
+    inliers: int
+    explained: int
+
+
+def explain_matches(
+    database: str | os.PathLike[str], reconstruction: Any, max_error_px: float
+) -> tuple[ExplainedPair, ...]:
+    """Return, for each verified pair of images in a map, how many of its verified matches agree with the two poses.
+
+    Such a match is within ``max_error_px`` of the epipolar lines of the map, and its point is in front of both cameras.
+    Nobody has to know where the cameras really stood: a map with wrong poses contradicts most of what it was made from.
+    """
+    pycolmap = load_pycolmap()
+    pairs: list[ExplainedPair] = []
+    with pycolmap.Database.open(str(database)) as file:
+        names = {image.image_id: str(image.name) for image in file.read_all_images()}
+        numbers = {str(reconstruction.image(number).name): number for number in reconstruction.reg_image_ids()}
+
+        @lru_cache(KEPT_IMAGES)
+        def view(number: int) -> tuple[_ImagePoints, Pose]:
+            image = reconstruction.image(numbers[names[number]])
+            points = np.asarray(file.read_keypoints(number), np.float64).reshape(-1, 2)
+            side = _ImagePoints(names[number], reconstruction.camera(image.camera_id), points)
+            return side, from_rigid(image.cam_from_world())
+
+        for pair_id in sorted(file.read_num_matches()[0]):
+            first, second = pycolmap.pair_id_to_image_pair(pair_id)
+            if names[first] not in numbers or names[second] not in numbers:
+                continue
+            rows = file.read_two_view_geometry(first, second).inlier_matches
+            if len(rows):
+                agreeing = _agreeing(view(first), view(second), rows, max_error_px)
+                pairs.append(ExplainedPair((names[first], names[second]), len(rows), int(agreeing.sum())))
+    return tuple(pairs)
+
+
+def _agreeing(
+    view0: tuple[_ImagePoints, Pose], view1: tuple[_ImagePoints, Pose], rows: NDArray[np.uint32], max_error_px: float
+) -> NDArray[np.bool_]:
+    """Tell which matches agree with two poses: near the epipolar lines, and in front of both cameras.
+
+    Rays that are parallel within the error meet far away on either side: they count as in front.
+    """
+    (side0, pose0), (side1, pose1) = view0, view1
+    near = (_epipolar_errors_px(view0, view1, rows) <= max_error_px).all(axis=1)
+    turn = pose1.rotation @ pose0.rotation.T
+    shift = pose1.translation - turn @ pose0.translation
+    with np.errstate(over="ignore", invalid="ignore"):
+        rays0, rays1 = _rays(side0, rows[:, 0]) @ turn.T, _rays(side1, rows[:, 1])
+        normals = np.cross(rays0, rays1)
+        sines = np.linalg.norm(normals, axis=1) / (np.linalg.norm(rays0, axis=1) * np.linalg.norm(rays1, axis=1))
+        depth0 = (np.cross(rays1, shift) * normals).sum(axis=1)
+        depth1 = (np.cross(rays0, shift) * normals).sum(axis=1)
+        parallel = sines <= 2 * max_error_px / (side0.camera.mean_focal_length() + side1.camera.mean_focal_length())
+        agreeing: NDArray[np.bool_] = near & (parallel | ((depth0 > 0) & (depth1 > 0)))
+    return agreeing
