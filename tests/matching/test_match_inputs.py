@@ -97,3 +97,28 @@ def test_recipes_of_other_widths_are_named_before_the_widths():
     other = sfumato.ConcealedFeatures(np.zeros((5, 4)), wide, "ninja:y@ba9876543210", sfumato.Extractor("sift"))
     with pytest.raises(InputError, match="ba9876543210"):
         check_pair(side_of(encoded("ninja:x@0123456789ab"), "a"), side_of(other, "b"))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "words"),
+    [
+        ("sealed-16@0123456789ab", "sealed-16@ba9876543210", ("device keys", "0123456789ab and ba9876543210")),
+        ("sealed-16@0123456789ab", "sealed-32@ba9876543210", ("16 and 32 bits",)),
+        ("sealed-16@0123456789ab", "sealed-16:0.4@ba9876543210", ("bandwidths", "0.4")),
+        ("sealed-16@0123456789ab", "ninja:x@ba9876543210", ("is sealed",)),
+        ("ninja:x@0123456789ab", "ninja:x@ba9876543210", ("encoders differ",)),
+        ("compress-16@0123456789ab+sealed-16@0123456789ab", "sealed-16@0123456789ab", ("encoders differ",)),
+        ("compress-16@0123456789ab+random-2", "random-2", ("the other did not",)),
+    ],
+)  # fmt: skip
+def test_different_spaces_say_what_differs(ours, theirs, words):
+    sides = []
+    for recipe in (ours, theirs):
+        dim = sfumato.Recipe.of(recipe).dim
+        subspaces = sfumato.Subspaces(np.eye(16)[:3], np.tile(np.eye(16)[5 : 5 + dim], (3, 1, 1)))
+        sides.append(side_of(sfumato.ConcealedFeatures(np.zeros((3, 4)), subspaces, recipe), "a"))
+    for a, b in (sides, sides[::-1]):
+        with pytest.raises(InputError) as caught:
+            check_pair(a, b)
+        for word in words if a is sides[0] else words[:1]:
+            assert word in str(caught.value) or "32 and 16" in str(caught.value)

@@ -57,11 +57,37 @@ def check_pair(a: Side, b: Side) -> None:
     Plain arrays do not say through which encoders they went: their caller must know.
     """
     if a.extractor is not None and b.extractor is not None and not a.extractor.matches(b.extractor):
-        raise InputError(f"a and b hold different descriptors: {a.extractor.name} and {b.extractor.name}")
+        raise InputError(
+            f"a and b hold different descriptors: {a.extractor.name} and {b.extractor.name}; extract both alike"
+        )
     if a.recipe is not None and b.recipe is not None and a.recipe.space != b.recipe.space:
-        raise InputError(f"these features live in different spaces: {space_name(a)} and {space_name(b)}")
+        raise InputError(
+            f"these features live in different spaces: {space_name(a)} and {space_name(b)}. "
+            f"{_difference(a.recipe, b.recipe)}"
+        )
     if a.origin.shape[1] != b.origin.shape[1]:
         raise InputError(f"a and b live in different spaces: {a.origin.shape[1]} and {b.origin.shape[1]} dimensions")
+
+
+def _difference(a: Recipe, b: Recipe) -> str:
+    """Return why two recipes lead to different spaces, and what to do."""
+    same = "conceal both with one recipe"
+    if a.is_sealed != b.is_sealed:
+        return f"One is sealed and the other is not: {same}"
+    if not a.is_sealed or [link.identity for link in a.encoders[:-1]] != [link.identity for link in b.encoders[:-1]]:
+        if not (a.has_encoder and b.has_encoder):
+            return f"One went through an encoder and the other did not: {same}"
+        return "Their encoders differ: conceal both with one file of an encoder, whose checksum follows the @"
+    ours, theirs = a.links[-1], b.links[-1]
+    if ours.dim != theirs.dim:
+        return f"They are sealed with {ours.dim} and {theirs.dim} bits: {same}"
+    if ours.named != theirs.named:
+        widths = " and ".join(link.named[1:] or "the usual one" for link in (ours, theirs))
+        return f"They are sealed with different bandwidths, {widths}: {same}"
+    return (
+        f"They are sealed under different device keys, with the fingerprints {ours.checksum or 'not stated'} and "
+        f"{theirs.checksum or 'not stated'}: conceal both with one key (--secret-file) and for one place (--place)"
+    )
 
 
 def space_name(side: Side) -> str:
