@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import shutil
+
 import h5py
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from sfumato.concealment.keys import key_for_place
 from sfumato.device import ConcealOutcome, _Key, conceal_photos, open_source, read_features
 from sfumato.errors import ArchiveError, DecoyError, FileError, InputError, NewKeyWarning, RecipeError
 from sfumato.features.local import LocalParams
+from sfumato.geometry.maps import save_landmarks
 from sfumato.images.read import read_image, to_grey
 from sfumato.images.samples import sample_paths
 from sfumato.types.recipe import DEFAULT_RECIPE
@@ -261,3 +264,128 @@ def test_features_of_other_programs_have_no_exif(hloc_file, tmp_path):
     with pytest.raises(InputError, match="with-cameras"):
         conceal_photos(hloc_file, tmp_path / "p.sfm.h5", with_cameras=True)
     assert not (tmp_path / "p.sfm.h5").exists()
+
+
+def test_cameras_of_photos_and_of_archives(camera_photos, tmp_path):
+    (camera_photos / "broken.jpg").write_text("no photo")
+    found = sfumato.infer_cameras(camera_photos)
+    assert (set(found.cameras), found.guessed, set(found.unreadable)) == (
+        {"a.jpg", "b.jpg", "c.jpg"},
+        ("c.jpg",),
+        {"broken.jpg"},
+    )
+    assert [round(found.cameras[name].params[0]) for name in ("a.jpg", "b.jpg", "c.jpg")] == [233, 292, 360]
+    assert {(camera.width, camera.height) for camera in found.cameras.values()} == {(300, 200)}
+    for allowed, guessed in ((True, ("c.jpg",)), (False, ("a.jpg", "b.jpg", "c.jpg"))):
+        path = tmp_path / f"{allowed}.sfm.h5"
+        conceal_photos(camera_photos, path, with_cameras=allowed)
+        kept = sfumato.infer_cameras(path)
+        assert (kept.guessed, dict(kept.unreadable)) == (guessed, {})
+    sfumato.save(path, {"a.jpg": sfumato.ConcealedFeatures(np.zeros((1, 4)), LINE, "random-1")})
+    assert set(sfumato.infer_cameras(path).unreadable) == {"a.jpg"}
+    with pytest.raises(ArchiveError, match=r"none\.sfm"):
+        sfumato.infer_cameras(tmp_path / "none.sfm.h5")
+
+
+LINE = sfumato.Subspaces(np.eye(8)[:1], np.eye(8)[1:2, None])
+
+
+# --- the same archive again, extracted in another way
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"max_features": 50}, "max_features 100 and not 50"), ({"descriptor": "rootsift"}, "rootsift")],
+)
+def test_other_features_do_not_join_an_archive(camera_photos, tmp_path, monkeypatch, settings, words):
+    path = tmp_path / "p.sfm.h5"
+    conceal_photos(camera_photos, path, local=LocalParams(max_features=100), secret=bytes(range(32)))
+    before = path.read_bytes()
+    again = conceal_photos(camera_photos, path, local=LocalParams(max_features=100), secret=bytes(range(32)))
+    assert (again.images, again.skipped) == (0, 3)
+    monkeypatch.setattr("sfumato.features.sources.read_image", None)  # no photo is read
+    with pytest.raises(ArchiveError, match=words):
+        conceal_photos(
+            camera_photos, path, local=LocalParams(**{"max_features": 100, **settings}), secret=bytes(range(32))
+        )
+    assert path.read_bytes() == before
+
+
+def test_features_of_a_file_under_another_name_do_not_join_an_archive(hloc_file, tmp_path):
+    conceal_photos(hloc_file, tmp_path / "p.sfm.h5", recipe="random-2")
+    with pytest.raises(ArchiveError, match="disk"):
+        conceal_photos(hloc_file, tmp_path / "p.sfm.h5", recipe="random-2", extractor="disk")
+    assert conceal_photos(hloc_file, tmp_path / "p.sfm.h5", recipe="random-2", extractor="superpoint").skipped == 2
+
+
+# --- photos localized on the device
+
+
+@pytest.fixture(scope="module")
+def room(tmp_path_factory):
+    """A map of three views of a made-up room under a key, and the photo of a fourth; tests must not write to it."""
+    from sfumato.experiments import make_room, read_posed_folder, save_room
+
+    folder = tmp_path_factory.mktemp("room")
+    save_room(make_room(None, np.random.default_rng(0), views=4, width=320, height=240), folder / "room")
+    posed = read_posed_folder(folder / "room")
+    (folder / "today").mkdir()
+    last = sorted((folder / "room" / "images").iterdir())[-1]
+    last.rename(folder / "today" / last.name)
+    local = LocalParams(max_features=700)
+    conceal_photos(folder / "room" / "images", folder / "private.sfm.h5", secret=ROOM_KEY, place="hall", local=local)
+    made = sfumato.build_map(folder / "private.sfm.h5", None, folder / "model", posed.cameras)
+    assert made.statistics.registered == 3, made.reason
+    return folder, posed.cameras
+
+
+ROOM_KEY = bytes(range(5, 37))
+
+
+def test_a_photo_is_localized_where_the_key_is(room, tmp_path, monkeypatch):
+    folder, cameras = room
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    outcome = sfumato.localize_photos(
+        folder / "today", folder / "model", cameras, secret=ROOM_KEY, place="hall", output=tmp_path / "poses.txt"
+    )
+    assert set(outcome.poses) == {"view-0003.png"}, outcome.reasons
+    assert {path.name for path in tmp_path.iterdir()} == {"poses.txt", "poses.json"}  # what was concealed is gone
+    conceal_photos(
+        folder / "today", tmp_path / "query.sfm.h5", secret=ROOM_KEY, place="hall", local=LocalParams(max_features=700)
+    )
+    same = sfumato.localize(tmp_path / "query.sfm.h5", folder / "model", cameras)
+    assert np.array_equal(same["view-0003.png"].translation, outcome["view-0003.png"].translation)
+
+
+def test_photos_under_another_key_are_refused_with_the_fingerprint_of_the_map(room, tmp_path, monkeypatch):
+    folder, _ = room
+    with sfumato.load(folder / "private.sfm.h5") as archive:
+        name = archive.header("view-0000.png").recipe.links[-1].checksum
+    for more in ({"secret": ROOM_KEY}, {"secret": bytes(range(1, 33)), "place": "hall"}, {}):
+        with pytest.raises(RecipeError, match=name):
+            sfumato.localize_photos(folder / "today", folder / "model", **more)
+    monkeypatch.setenv("SFUMATO_KEY", str(tmp_path / "none.key"))
+    with pytest.raises(RecipeError, match=name):
+        sfumato.localize_photos(folder / "today", folder / "model")
+    assert not (tmp_path / "none.key").exists()
+
+
+def test_a_map_of_other_features_can_not_be_used_for_photos(room, places, tmp_path):
+    folder, _ = room
+    place = places.make_place()
+    places.write_model(place, tmp_path / "model")
+    with sfumato.load(place.archive(tmp_path / "private.sfm", places.VIEWS)) as archive:
+        save_landmarks(tmp_path / "model", archive)
+    with pytest.raises(InputError, match="sfumato conceal"):
+        sfumato.localize_photos(folder / "today", tmp_path / "model")
+
+
+def test_photos_that_can_not_be_read_are_named(room, tmp_path):
+    folder, cameras = room
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").write_text("no photo")
+    with pytest.raises(ArchiveError, match=r"a\.jpg"):
+        sfumato.localize_photos(tmp_path / "photos", folder / "model", secret=ROOM_KEY, place="hall")
+    shutil.copy(folder / "today" / "view-0003.png", tmp_path / "photos")
+    outcome = sfumato.localize_photos(tmp_path / "photos", folder / "model", cameras, secret=ROOM_KEY, place="hall")
+    assert (set(outcome.unreadable), set(outcome.poses)) == ({"a.jpg"}, {"view-0003.png"})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device that owns the photos: clear features in, archive out.
+"""The device that owns the photos: clear features in, archive out; cameras and poses of its photos.
 
 The only module that holds clear features and writes archives. It knows no format itself: features come from
 ``features``, keys and concealment from ``concealment``, the archive from ``store``.
@@ -9,9 +9,12 @@ import hashlib
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
+from operator import length_hint
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from sfumato.concealment.decoys import Decoys, as_decoys, bundled_decoys
 from sfumato.concealment.keys import device_key, device_key_path, key_for_place, sealing_key
@@ -23,13 +26,24 @@ from sfumato.errors import ArchiveError, FileError, ImageError, InputError, Name
 from sfumato.features.hloc import write_hloc
 from sfumato.features.local import LocalParams
 from sfumato.features.sources import FeatureSource, open_source
-from sfumato.images.read import focal_from_exif
+from sfumato.files.hdf5 import SIGNATURE
+from sfumato.geometry.cameras import NAME_EARLIER, NAME_FIRST, default_camera, is_listable, name_fault, name_list
+from sfumato.geometry.localization import LocalizeParams
+from sfumato.geometry.maps import Map, load_map
+from sfumato.geometry.outputs import Inputs
+from sfumato.geometry.queries import Localizations, localize
+from sfumato.geometry.shortlist import CandidatesLike
+from sfumato.images.read import SUFFIXES, focal_from_exif, image_format, read_image
+from sfumato.matching.codebook import Codebook
+from sfumato.store.archive import Archive, load
 from sfumato.store.layout import ImageHeader
 from sfumato.store.writer import ArchiveWriter
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures
-from sfumato.types.progress import Progress, SizedItems, identity
+from sfumato.types.extractor import Extractor
+from sfumato.types.progress import Progress, SizedItems, StageProgress, identity
 from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
+from sfumato.types.scene import Camera
 
 REASONS_SHOWN = 3
 
@@ -139,8 +153,6 @@ def _warn_of_names(names: Iterable[str], *, is_drawn: bool) -> None:
 
     ``is_drawn``: liftings are drawn anew each time, so that concealing a photo again would reveal it.
     """
-    from sfumato.geometry.cameras import NAME_EARLIER, NAME_FIRST, is_listable, name_fault, name_list
-
     wrong = [name for name in names if name_fault(name) or not is_listable(name)]
     if wrong:
         warnings.warn(
@@ -230,6 +242,7 @@ class _Run:
     def write(self, source: FeatureSource, writer: ArchiveWriter, output: Path, progress: Progress) -> ConcealOutcome:
         """Conceal every image of a source that is not in the archive yet, and add it."""
         made = self._refuse_other_archive(output, writer)
+        _refuse_other_extractor(source, writer, output)
         self._refuse_other_cameras(source, writer, output)
         outcome = ConcealOutcome(skipped=sum(name in writer for name in source.names))
         outcome.recipe = next((str(writer.header(name).recipe) for name in writer.names), str(self.recipe))
@@ -266,7 +279,7 @@ class _Run:
             if len(hidden) == 0:
                 outcome.featureless.append(name)
         if not len(writer):
-            raise ArchiveError(f"nothing to write to {output}: no image of the source can be read. {_reasons(outcome)}")
+            raise ArchiveError(f"nothing was written: no image of {source.path} can be read. {_reasons(outcome)}")
         return outcome
 
     def _conceal(self, name: str, features: Features) -> ConcealedFeatures:
@@ -338,6 +351,32 @@ def _focal_length(source: FeatureSource, name: str, size: tuple[int, int] | None
         return None
 
 
+def _refuse_other_extractor(source: FeatureSource, writer: ArchiveWriter, output: Path) -> None:
+    """Raise ArchiveError, before any image is read, for an archive of features that were extracted in another way."""
+    new = source.extractor if writer.names else None
+    if new is None:
+        return
+    for name in writer.names:
+        old = writer.header(name).extractor
+        if old != new:
+            raise ArchiveError(
+                f"{output} was begun with other features, {_differences(old, new)}: extract in the same way, choose "
+                f"another file, or --overwrite to start anew"
+            )
+
+
+def _differences(old: Extractor, new: Extractor) -> str:
+    """Return in words where two extractors differ."""
+    if old.name != new.name:
+        return f"{old.name} and not {new.name}"
+    missing = "not stated"
+    return ", ".join(
+        f"{key} {old.settings.get(key, missing)} and not {new.settings.get(key, missing)}"
+        for key in sorted({*old.settings, *new.settings})
+        if old.settings.get(key, missing) != new.settings.get(key, missing)
+    )
+
+
 def _how_made(image: ConcealedFeatures | ImageHeader) -> str:
     """Return what all images of an archive have in common: recipe, draws, decoys and kind of descriptor."""
     recipe = image.recipe
@@ -353,6 +392,149 @@ def _refuse_mixture(output: Path, made: set[str], new: str, advice: str = "choos
             f"{output} was begun with {' and '.join(sorted(made))}, not {new}: {advice}, or --overwrite to start anew"
         )
     return {new}
+
+
+# --- cameras, and photos localized where they are
+
+
+@dataclass(frozen=True, slots=True)
+class CameraList:
+    """Cameras by the name of their image.
+
+    ``guessed`` are the images whose focal length is a guess; ``unreadable`` gives the reason where there is no camera.
+    """
+
+    cameras: Mapping[str, Camera]
+    guessed: tuple[str, ...] = ()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+
+
+def infer_cameras(source: str | os.PathLike[str], *, progress: Progress = identity) -> CameraList:
+    """Return a camera for each image of an archive, of a folder of photos, or of one photo.
+
+    The focal length is that of EXIF, or the one that goes with the archive; without one it is guessed as 1.2 times the
+    longer side. ``sfumato.geometry.write_cameras`` writes them as hloc does.
+
+    Raises FileError if there is neither an archive nor a photo.
+
+    >>> from sfumato.images.samples import sample_paths
+    >>> infer_cameras(sample_paths()["coffee"]).guessed
+    ('coffee.png',)
+    """
+    sizes: dict[str, tuple[int, int] | None] = {}
+    focal: dict[str, float | None] = {}
+    unreadable: dict[str, str] = {}
+    if holds_photos(source):
+        photos = open_source(source)
+        for name in progress(photos.names):
+            try:
+                sizes[name] = read_image(photos.photos[name]).size
+            except ImageError as problem:
+                unreadable[name] = str(problem)
+                continue
+            focal[name] = _focal_length(photos, name, sizes[name])
+    else:
+        with load(source) as archive:
+            summary = archive.summary()
+        unreadable |= summary.damaged
+        for header in progress(summary.images):
+            sizes[header.name], focal[header.name] = header.image_size, header.focal_px
+    unreadable |= {name: "the archive does not say how large it is" for name, size in sizes.items() if size is None}
+    cameras = {name: default_camera(size, focal[name]) for name, size in sizes.items() if size is not None}
+    return CameraList(cameras, tuple(name for name in cameras if focal[name] is None), unreadable)
+
+
+def holds_photos(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a path is a folder or a photo, by its content; an archive is neither."""
+    path = Path(path)
+    if path.is_dir():
+        return True
+    try:
+        with path.open("rb") as file:
+            head = file.read(32)
+    except (OSError, ValueError):
+        return path.suffix.lower() in SUFFIXES
+    return bool(image_format(head)) or (path.suffix.lower() in SUFFIXES and not head.startswith(SIGNATURE))
+
+
+def localize_photos(
+    photos: str | os.PathLike[str],
+    model: str | os.PathLike[str] | Map,
+    cameras: str | os.PathLike[str] | Mapping[str, Camera] | None = None,
+    pairs: CandidatesLike = "exhaustive",
+    params: LocalizeParams | None = None,
+    *,
+    secret: bytes | None = None,
+    place: str | None = None,
+    codebook: Codebook | None = None,
+    output: str | os.PathLike[str] | None = None,
+    inputs: Inputs | None = None,
+    overwrite: bool = False,
+    workers: int | None = None,
+    progress: StageProgress = lambda stage, items, total: items,
+) -> Localizations:
+    """Localize photos against a map on the device that has its key: conceal them as the map's were, then ``localize``.
+
+    Features are extracted with the settings of the map's. What is concealed is in a private folder and is deleted in
+    the end; focal lengths come from EXIF where no cameras are given. ``secret``: the device key that the map was made
+    with, by default this user's; ``place`` if it was made for one. The rest is as in ``localize``.
+
+    Raises RecipeError for a map that was made under another device key, naming its fingerprint, and InputError for one
+    whose features were made by another program or in another version: extract and conceal the photos in the same way,
+    and localize the archive.
+    """
+    with ExitStack() as stack:
+        map_ = model if isinstance(model, Map) else stack.enter_context(load_map(model))
+        made = _landmarks_of(map_)
+        recipe, local = made.recipe, _local_params(made.extractor)
+        _refuse_other_device(recipe, _Key.choose(recipe, secret, recipe.evaluation_seed, place))
+        archive = Path(stack.enter_context(TemporaryDirectory(prefix="sfumato-"))) / "queries.sfm.h5"
+        hidden = conceal_photos(
+            photos, archive, recipe=str(recipe), secret=secret, place=place, evaluation_seed=recipe.evaluation_seed,
+            with_cameras=True, local=local, workers=workers,
+            progress=lambda items: progress("concealing", items, length_hint(items)),
+        )  # fmt: skip
+        outcome = localize(
+            archive, map_, cameras, pairs, params,
+            codebook=codebook, output=output, inputs=inputs, overwrite=overwrite, progress=progress,
+        )  # fmt: skip
+    outcome.unreadable |= hidden.unreadable
+    return outcome
+
+
+def _landmarks_of(map_: Map) -> ImageHeader | ConcealedFeatures:
+    """Return what the concealed landmarks of a map are: the first image says it for all."""
+    images = map_.landmarks()
+    if map_.is_public or not map_.names:
+        raise InputError("photos are concealed as the landmarks of a map are, and this one has none that are concealed")
+    name = map_.names[0]
+    made: ImageHeader | ConcealedFeatures = images.header(name) if isinstance(images, Archive) else images[name]
+    return made
+
+
+def _local_params(extractor: Extractor) -> LocalParams:
+    """Return the settings of the features of a map, if this version can extract such features."""
+    settings = dict(extractor.settings)
+    if settings.keys() == {entry.name for entry in fields(LocalParams)} and settings["weights"] is None:
+        return LocalParams(**settings)  # type: ignore[arg-type]
+    raise InputError(
+        f"the features of this map ({extractor.name}) were made by a network, another program or another version: "
+        f"extract and conceal the photos in the same way (sfumato conceal), and localize the archive"
+    )
+
+
+def _refuse_other_device(recipe: Recipe, key: _Key) -> None:
+    """Raise RecipeError if the landmarks of a map were sealed under another key than the one of this device."""
+    if not recipe.is_sealed:
+        return
+    secret, name = key.sealing, recipe.links[-1].checksum
+    if secret is not None and is_made_under(recipe, recipe, secret):
+        return
+    here = "and this device has no key" if secret is None else f"and the given one has {_fingerprint(recipe, secret)}"
+    raise RecipeError(
+        f"the map was made under the device key with the fingerprint {name}, {here}: give the key of the map "
+        f"(--secret-file, secret=) and its place if it has one (--place, place=), or localize on a device that has it"
+    )
 
 
 # --- clear features
@@ -411,4 +593,14 @@ def _reasons(outcome: ConcealOutcome) -> str:
     return "; ".join(f"{name}: {reason}" for name, reason in list(outcome.unreadable.items())[:REASONS_SHOWN])
 
 
-__all__ = ["ConcealOutcome", "conceal_photos", "open_source", "read_features", "write_clear_features"]
+__all__ = [
+    "CameraList",
+    "ConcealOutcome",
+    "conceal_photos",
+    "holds_photos",
+    "infer_cameras",
+    "localize_photos",
+    "open_source",
+    "read_features",
+    "write_clear_features",
+]

@@ -15,6 +15,7 @@ from sfumato.cli.app import app
 from sfumato.concealment.encoder import save_encoder
 from sfumato.concealment.seal import make_seal
 from sfumato.features.local import extract
+from sfumato.geometry.cameras import read_cameras
 
 LIFTED = ("--recipe", "sub-hybrid-2")
 
@@ -399,3 +400,37 @@ def test_cameras_go_with_the_archive_and_inspect_says_so(run_sfumato, photos, tm
     facts = json.loads(run_sfumato("conceal", tmp_path / "a.jpg", "-o", path, "--overwrite", "--json").stdout)
     assert "focal lengths" not in facts
     assert json.loads(run_sfumato("inspect", path, "--json").stdout)["cameras"] == "none"
+
+
+def test_a_list_of_cameras_from_photos_and_from_an_archive(run_sfumato, photos, tmp_path, write_photo):
+    import cv2
+
+    (tmp_path / "mine").mkdir()
+    pixels = cv2.imread(str(photos / "a.png"), cv2.IMREAD_GRAYSCALE)
+    write_photo(tmp_path / "mine" / "a.jpg", pixels, 28)
+    write_photo(tmp_path / "mine" / "b.jpg", pixels)
+    (tmp_path / "mine" / "broken.jpg").write_text("no photo")
+    done = run_sfumato("cameras", tmp_path / "mine", "-o", tmp_path / "cameras.txt")
+    assert "2 cameras, focal lengths of 1 known, 1 guessed" in done.stdout
+    assert "no camera for broken.jpg" in done.stderr
+    assert "--refine-intrinsics" in done.stderr
+    cameras = read_cameras(tmp_path / "cameras.txt")
+    assert cameras["b.jpg"].params[0] == 1.2 * max(pixels.shape)
+    assert cameras["a.jpg"].params[0] != cameras["b.jpg"].params[0]
+    private = tmp_path / "p.sfm.h5"
+    run_sfumato("conceal", tmp_path / "mine", "-o", private, "--with-cameras")
+    assert "exists" in run_sfumato("cameras", private, "-o", tmp_path / "cameras.txt", code=1).stderr
+    done = run_sfumato("cameras", private, "-o", tmp_path / "cameras.txt", "--overwrite", "--json")
+    assert json.loads(done.stdout)["focal lengths guessed"] == 1
+    assert read_cameras(tmp_path / "cameras.txt") == cameras
+    before = private.read_bytes()
+    run_sfumato("cameras", tmp_path / "mine", "-o", private, "--overwrite", code=1)
+    assert private.read_bytes() == before
+
+
+def test_again_with_other_settings_is_an_error_and_not_nothing(run_sfumato, photos, tmp_path):
+    path = tmp_path / "p.sfm.h5"
+    run_sfumato("conceal", photos / "a.png", "-o", path, "--max-features", 60)
+    done = run_sfumato("conceal", photos / "a.png", "-o", path, "--max-features", 50, code=1)
+    assert "max_features 60 and not 50" in done.stderr
+    assert "1 images already there" in run_sfumato("conceal", photos / "a.png", "-o", path, "--max-features", 60).stdout

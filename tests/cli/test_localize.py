@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import os
 import shutil
 import warnings
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -10,6 +12,7 @@ import sfumato
 from sfumato.cli.app import app
 from sfumato.cli.map import CandidateOptions
 from sfumato.errors import InputError
+from sfumato.experiments import make_room, read_posed_folder, save_room
 from sfumato.geometry.cameras import pose_error, read_poses, write_cameras
 from sfumato.geometry.localization import LocalizeParams
 from sfumato.geometry.maps import save_landmarks
@@ -205,3 +208,31 @@ def test_defaults_are_those_of_the_library(run_here, folder):
     assert CandidateOptions(retrieval=5).choose() == "votes:5"
     with pytest.raises(InputError, match=r"--pairs.*--retrieval"):
         CandidateOptions(pairs=folder / "pairs.txt", retrieval=5).choose()
+
+
+def test_photos_are_localized_on_the_device_of_the_map(run_sfumato, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_room(make_room(None, np.random.default_rng(0), views=4, width=320, height=240), "room")
+    write_cameras("cameras.txt", read_posed_folder("room").cameras)
+    (tmp_path / "photo.png").write_bytes((tmp_path / "room/images/view-0003.png").read_bytes())
+    (tmp_path / "room/images/view-0003.png").unlink()
+    (tmp_path / "other.key").write_bytes(os.urandom(32))
+    (tmp_path / "other.key").chmod(0o600)
+    run_sfumato("conceal", "room/images", "-o", "private.sfm.h5", "--max-features", 700)
+    run_sfumato("map", "private.sfm.h5", "--cameras", "cameras.txt", "-o", "model")
+    done = run_sfumato("localize", "photo.png", "model")
+    assert "1 of 1 query localized" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("photo.png 0.")
+    facts = json.loads(run_sfumato("localize", "photo.png", "--map", "model", "--json").stdout)
+    assert (len(facts["poses"]["photo.png"]), facts["cameras guessed"]) == (7, 1)
+    run_sfumato("localize", "photo.png", "model", "-o", "poses.txt")
+    assert set(read_poses("poses.txt")) == {"photo.png"}
+    wrong = run_sfumato("localize", "photo.png", "model", "--secret-file", "other.key", code=1).stderr
+    with sfumato.load("private.sfm.h5") as archive:
+        assert archive.header("view-0000.png").recipe.links[-1].checksum in wrong
+    run_sfumato("conceal", "photo.png", "-o", "query.sfm.h5", "--max-features", 700, "--secret-file", "other.key")
+    told = run_sfumato("localize", "query.sfm.h5", "model", code=1).stderr
+    assert "different device keys" in told
+    for arguments in (("model", "--map", "model"), (), ("model", "--place", "hall"), ("model", "--secret-file", "x")):
+        run_sfumato("localize", "query.sfm.h5", *arguments, code=1)
+    run_sfumato("localize", "photo.png", "model", "--public", "points.h5", code=1)

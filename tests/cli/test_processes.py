@@ -29,6 +29,7 @@ LINES = {
         extract room/images -o clear.h5 {FEW}
         conceal room/images -o private.sfm.h5 --recipe random-2 {FEW}
         inspect private.sfm.h5
+        cameras private.sfm.h5 -o guessed.txt
         match private.sfm.h5 --exhaustive -o matches.h5
         map private.sfm.h5 --matches matches.h5 --cameras cameras.txt -o model
         localize private.sfm.h5 --map model --cameras cameras.txt -o poses.txt

@@ -88,6 +88,7 @@ COMMANDS = (
     ),
     Command("extract", "device", "extract", NOTHING_WRITTEN),
     Command("conceal", "device", "conceal", CONCEALED),
+    Command("cameras", "device", "cameras", NOTHING_WRITTEN),
     Command("match", "match", "match", MATCHED),
     Command("map", "map", "map_", "nothing was written; a map that was there is as it was"),
     Command("enroll", "faces", "enroll", AS_IT_WAS),
@@ -157,7 +158,7 @@ GROUPS = {
 
 PANELS = {
     "Start here": ("audit", "conceal", "inspect"),
-    "On the device that owns the photos": ("extract", "decoys", "invert"),
+    "On the device that owns the photos": ("cameras", "extract", "decoys", "invert"),
     "On a server, with concealed features": ("match", "map", "localize", "index", "export"),
     "Faces": ("enroll", "verify", "identify", "calibrate", "renew", "revoke"),
     "Attacking and measuring": ("attack", "evaluate", "report", "train"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands of the device that owns the photos: conceal and extract."""
+"""Commands of the device that owns the photos: conceal, extract and cameras."""
 
 import sys
 from pathlib import Path
@@ -17,14 +17,19 @@ from sfumato.cli.options import (
     Workers,
     complete_recipe,
     outcome_facts,
+    printable,
     progress_bar,
+    quantity,
     read_labels,
     tell,
     warn_about,
 )
 from sfumato.concealment.keys import read_key
-from sfumato.device import conceal_photos, write_clear_features
+from sfumato.device import conceal_photos, infer_cameras, write_clear_features
+from sfumato.errors import FileError
 from sfumato.features.hloc import WARNING
+from sfumato.geometry.cameras import GUESSED_FOCAL, write_cameras
+from sfumato.geometry.outputs import CAMERAS, refuse_existing
 from sfumato.types.recipe import DEFAULT_RECIPE
 
 Photos = Annotated[Path, typer.Argument(help="A folder of photos, a photo, an hloc features.h5, or a COLMAP database.")]
@@ -171,3 +176,33 @@ def extract(
     facts = {**outcome_facts(outcome), "output": str(output), "bytes": size, "clear": True}
     line = f"{outcome.features} clear features of {outcome.images} images: {output} ({decimal(size)})"
     tell(line, facts, as_json=as_json)
+
+
+def cameras(
+    source: Annotated[Path, typer.Argument(help="A folder of photos, a photo, or an archive of concealed features.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The list of cameras to write, e.g. cameras.txt.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a list of cameras that is there.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a list of cameras, as hloc has it, from the EXIF of photos or from an archive.
+
+    A line is 'name MODEL width height parameters...'. Where EXIF, or an archive made with --with-cameras, gives no
+    focal length, it is guessed as 1.2 times the longer side. 'sfumato map --cameras' keeps cameras as they are given:
+    correct the guesses, or let them be adjusted with --refine-intrinsics.
+
+    Example: sfumato cameras photos/ -o cameras.txt
+    """
+    refuse_existing(output, CAMERAS, {"the archive": source}, overwrite=overwrite)
+    found = infer_cameras(source, progress=progress_bar("reading", None, quiet=quiet or as_json))
+    for name, reason in found.unreadable.items():
+        print(printable(f"no camera for {name}: {reason}"), file=sys.stderr)
+    if not found.cameras:
+        raise FileError(f"nothing to write: no image of {source} can be read")
+    write_cameras(output, found.cameras)
+    known, guessed = len(found.cameras) - len(found.guessed), len(found.guessed)
+    note = f", {guessed} guessed as {GUESSED_FOCAL} times the longer side" if guessed else ""
+    facts = {"cameras": len(found.cameras), "focal lengths known": known, "focal lengths guessed": guessed}
+    line = f"{quantity(len(found.cameras), 'camera')}, focal lengths of {known} known{note}: {output}"
+    tell(line, {**facts, "unreadable": dict(found.unreadable), "output": str(output)}, as_json=as_json)
+    print("sfumato map keeps given cameras as they are: add --refine-intrinsics to adjust them", file=sys.stderr)

@@ -2,8 +2,9 @@
 """sfumato map and localize: concealed features in, a COLMAP model with concealed landmarks, or camera poses, out."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,15 +12,17 @@ import typer
 
 from sfumato.cli.options import AsJson, Quiet, printable, quantity, stage_bars, tell
 from sfumato.codebooks import codebook_for
+from sfumato.concealment.keys import read_key
+from sfumato.device import holds_photos, localize_photos
 from sfumato.errors import InputError, suggest
-from sfumato.geometry.cameras import SHOWN, read_cameras
+from sfumato.geometry.cameras import SHOWN, pose_numbers, read_cameras
 from sfumato.geometry.localization import LocalizeParams
 from sfumato.geometry.mappers import MapParams
 from sfumato.geometry.mapping import MapOutcome, build_map
 from sfumato.geometry.maps import Map, load_map
 from sfumato.geometry.queries import Localizations, localize, summarise
 from sfumato.geometry.shortlist import CandidatesLike
-from sfumato.images.read import read_focal_lengths
+from sfumato.images.read import list_images, read_focal_lengths
 from sfumato.matching.codebook import Codebook
 from sfumato.store.archive import load
 from sfumato.types.scene import Camera
@@ -259,14 +262,44 @@ class LocalizeOptions:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceKeyOptions:
+    """Options for queries that are photos: the key to conceal them with."""
+
+    secret_file: Annotated[
+        Path | None, typer.Option(help="For photos: the device key that the map was made with. Default: yours.")
+    ] = None
+    place: Annotated[str | None, typer.Option(help="For photos: the place that the map was sealed for.")] = None
+
+    def read(self, queries: Path, public: Path | None) -> dict[str, Any]:
+        """Return the key and the place for photos; for an archive None of them may be given."""
+        if not holds_photos(queries):
+            for option, value in (("--secret-file", self.secret_file), ("--place", self.place)):
+                if value is not None:
+                    raise InputError(f"{option} is for photos, and the features in {queries} are concealed already")
+            return {}
+        if public is not None:
+            raise InputError("--public is for queries that are concealed already: sfumato conceal makes an archive")
+        return {"secret": None if self.secret_file is None else read_key(self.secret_file), "place": self.place}
+
+
 def localize_(
-    queries: Annotated[Path, typer.Argument(help="The archive of queries, e.g. query.sfm.h5.")],
-    map_folder: Annotated[Path, typer.Option("--map", help="The map: a folder made by 'sfumato map'.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The list of poses to write, e.g. poses.txt.")],
+    queries: Annotated[
+        Path, typer.Argument(help="An archive of queries, e.g. query.sfm.h5; or, on the device, a photo or a folder.")
+    ],
+    model: Annotated[
+        Path | None, typer.Argument(metavar="MAP", help="The map: a folder made by 'sfumato map'.")
+    ] = None,
+    map_folder: Annotated[Path | None, typer.Option("--map", help="The same as MAP.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The list of poses to write, e.g. poses.txt. Default: they are shown."),
+    ] = None,
     cameras: Annotated[
         Path | None,
         typer.Option(
-            help="A line 'name MODEL width height parameters...' per query, as hloc has it. Default: guessed."
+            help="A line 'name MODEL width height parameters...' per query, as hloc has it, or COLMAP's cameras.txt. "
+            "Default: the focal lengths of photos and archives that have one; others are guessed."
         ),
     ] = None,
     public: Annotated[
@@ -274,6 +307,7 @@ def localize_(
     ] = None,
     choice: CandidateOptions = CandidateOptions(),
     options: LocalizeOptions = LocalizeOptions(),
+    device: DeviceKeyOptions = DeviceKeyOptions(),
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a list of poses that is there.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -285,12 +319,19 @@ def localize_(
     them a .json with inliers, and the reason for each query that has no pose. No pose is ever borrowed from the map. A
     query is named if another focal length explains its matches much better than the given one.
 
-    Example: sfumato localize query.sfm.h5 --cameras cameras.txt --map model/ -o poses.txt
+    Photos are concealed as the map's were, with your device key and the same settings, and stay here: use this on a
+    device that has the key.
+
+    Example: sfumato localize query.sfm.h5 model/ --cameras cameras.txt -o poses.txt
+    Example: sfumato localize photo.jpg model/
     """
-    params, pairs = options.params, choice.choose()
-    camera_of = None if cameras is None else read_cameras(cameras)
-    with load_map(map_folder, public=public) as map_:
-        outcome = localize(
+    if (model is None) == (map_folder is None):
+        raise InputError("give one map: sfumato localize QUERIES MAP, or --map MAP")
+    params, pairs, keys = options.params, choice.choose(), device.read(queries, public)
+    run: Callable[..., Localizations] = partial(localize_photos, **keys) if keys else localize
+    camera_of = None if cameras is None else read_cameras(cameras, _query_names(queries))
+    with load_map(model or map_folder or "", public=public) as map_:
+        outcome = run(
             queries,
             map_,
             camera_of,
@@ -312,8 +353,16 @@ def localize_(
         raise typer.Exit(1)
 
 
-def report_poses(outcome: Localizations, cameras: Mapping[str, Camera], output: Path, *, as_json: bool) -> None:
-    """Name the queries without a pose, or with a doubtful one, on standard error, and say what was written."""
+def _query_names(queries: Path) -> list[str]:
+    """Return the names of photos, or of the images of an archive."""
+    if holds_photos(queries):
+        return [name for name, _ in list_images(queries)]
+    with load(queries) as archive:
+        return list(archive)
+
+
+def report_poses(outcome: Localizations, cameras: Mapping[str, Camera], output: Path | None, *, as_json: bool) -> None:
+    """Name the queries without a pose, or with a doubtful one, on standard error; say what was written, or show it."""
     _warn_of_missing_cameras(outcome, cameras)
     for name, reason in outcome.reasons.items():
         print(printable(f"no pose for {name}: {reason}"), file=sys.stderr)
@@ -321,11 +370,14 @@ def report_poses(outcome: Localizations, cameras: Mapping[str, Camera], output: 
         print(printable(f"camera of {name} in doubt: {doubt}"), file=sys.stderr)
     for name, reason in outcome.damaged.items():
         print(printable(f"not compared with {name} of the map: {reason}"), file=sys.stderr)
-    facts = {**summarise(outcome), "output": str(output), "table": str(output.with_suffix(".json"))}
+    poses = {name: pose_numbers(pose) for name, pose in sorted(outcome.poses.items())}
+    facts = summarise(outcome)
+    facts |= {"poses": poses} if output is None else {"output": str(output), "table": str(output.with_suffix(".json"))}
     notes = "".join(
         f", {note}"
         for count, note in (
             (len(outcome.guessed), f"{quantity(len(outcome.guessed), 'camera')} guessed from the image size"),
+            (len(outcome.from_archive), f"focal lengths of {len(outcome.from_archive)} known"),
             (len(outcome.doubts), f"{quantity(len(outcome.doubts), 'camera')} in doubt, their poses may be far off"),
             (len(outcome.strangers), f"{quantity(len(outcome.strangers), 'candidate')} not in the map"),
             (len(outcome.unlisted), f"{len(outcome.unlisted)} left out because of their names"),
@@ -339,7 +391,12 @@ def report_poses(outcome: Localizations, cameras: Mapping[str, Camera], output: 
         line = f"{facts['localized']} of {total} localized (median {facts['median inliers']:.0f} inliers)"
     else:
         line = f"nothing was localized, 0 of {total}"
-    tell(f"{line}{notes}: {output}", facts, as_json=as_json)
+    if output is not None:
+        tell(f"{line}{notes}: {output}", facts, as_json=as_json)
+        return
+    rows = [" ".join([printable(name), *(f"{value:.6g}" for value in row)]) for name, row in poses.items()]
+    head = ["# name qw qx qy qz tx ty tz (camera from world)"] if rows else []
+    tell("\n".join([f"{line}{notes}", *head, *rows]), facts, as_json=as_json)
 
 
 def _warn_of_missing_cameras(outcome: Localizations, cameras: Mapping[str, Camera]) -> None:

@@ -29,6 +29,8 @@ COLUMNS = {
     "keypoints": {"image_id", "rows", "cols", "data"},
     "descriptors": {"image_id", "rows", "cols", "data"},
 }
+SETTINGS = {"source": "colmap"}
+"""What is known of how features in a database were made."""
 FLOAT_KINDS = {1: "aliked-n16rot", 2: "aliked-n32"}
 """COLMAP's numbers of descriptors that are float32; -1 (not stated) and 0 are SIFT."""
 
@@ -79,7 +81,7 @@ def _read_image(database: sqlite3.Connection, name: str, extractor: str | None) 
     if len(values) != len(keypoints):
         raise SourceError(f"it has {len(keypoints)} keypoints and {len(values)} descriptors")
     descriptors = _descriptors(kind, values)
-    label = Extractor(extractor or FLOAT_KINDS.get(kind, "rootsift"), {"source": "colmap"})
+    label = Extractor(extractor or FLOAT_KINDS.get(kind, "rootsift"), SETTINGS)
     return Features(keypoints, descriptors, label, None if width is None else (width, height))
 
 

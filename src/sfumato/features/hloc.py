@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 KIND = "sfumato-extractor"
 """Attribute of a file that ``write_hloc`` wrote: the name of its descriptors. hloc does not read it."""
 
+SETTINGS = {"source": "hloc"}
+"""What is known of how features in such a file were made."""
 DEEPEST = 64
 ARCHIVES = ("sfumato-archive", b"sfumato-archive")
 OTHER_FILES = {
@@ -79,7 +81,7 @@ def features_in_hloc(
 ) -> Iterator[tuple[str, Features | SourceError]]:
     """Yield the features of the named images; a damaged image gives its error."""
     path = Path(path)
-    kind = Extractor(extractor, {"source": "hloc"})
+    kind = Extractor(extractor, SETTINGS)
     with _open_hloc(path) as file:
         for name in names:
             try:

@@ -18,10 +18,11 @@ from typing import Any
 
 from sfumato.errors import InputError, SfumatoError, SourceError
 from sfumato.features import colmap, hloc
-from sfumato.features.local import LocalParams, extract, prepare, resolve_params
+from sfumato.features.local import LocalParams, extract, extractor_of, prepare, resolve_params
 from sfumato.files.hdf5 import SIGNATURE as HDF5_SIGNATURE
 from sfumato.images.read import SUFFIXES, image_format, list_images, read_image
 from sfumato.types.clear import Features
+from sfumato.types.extractor import Extractor
 from sfumato.types.progress import Progress, SizedItems, identity
 
 Result = tuple[str, Features | SfumatoError]
@@ -122,6 +123,15 @@ class FeatureSource:
     names: tuple[str, ...]
     _read: Callable[[Iterable[str]], Iterator[Result]]
     photos: Mapping[str, Path] = field(default_factory=dict)
+    _extractor: Callable[[], Extractor | None] = lambda: None
+
+    @property
+    def extractor(self) -> Extractor | None:
+        """The extractor of all features, before any is read; None where each image says it for itself.
+
+        Raises what ``prepare`` does for a network.
+        """
+        return self._extractor()
 
     def features(self, skip: Collection[str] = (), *, progress: Progress = identity) -> Iterator[Result]:
         """Yield (name, Features) of every image but those to skip; an unreadable image gives its error."""
@@ -163,11 +173,16 @@ def open_source(
             kind,
             tuple(hloc.names_in_hloc(path)),
             lambda names: hloc.features_in_hloc(path, names, extractor=name),
+            _extractor=lambda: Extractor(name, hloc.SETTINGS),
         )
     if kind == "colmap":
         names = colmap.names_in_colmap(path)
         return FeatureSource(
-            path, kind, tuple(names), lambda names: colmap.features_in_colmap(path, names, extractor=extractor)
+            path,
+            kind,
+            tuple(names),
+            lambda names: colmap.features_in_colmap(path, names, extractor=extractor),
+            _extractor=lambda: Extractor(extractor, colmap.SETTINGS) if extractor else None,
         )
     if extractor is not None and extractor != params.descriptor:
         raise InputError(
@@ -181,6 +196,7 @@ def open_source(
         tuple(paths),
         lambda names: extract_many([(name, paths[name]) for name in names], params, workers=workers),
         paths,
+        lambda: extractor_of(params),
     )
 
 

@@ -276,11 +276,12 @@ def read_poses(path: str | os.PathLike[str]) -> dict[str, Pose]:
 
 def write_poses(path: str | os.PathLike[str], poses: Mapping[str, Pose]) -> None:
     """Write poses in hloc's form, sorted by name, without any comment: its readers know none."""
-    rows = {
-        name: [repr(float(x)) for x in (*_quaternion_of(pose.rotation), *pose.translation)]
-        for name, pose in sorted(poses.items())
-    }
-    _write_list(path, rows)
+    _write_list(path, {name: map(repr, pose_numbers(pose)) for name, pose in sorted(poses.items())})
+
+
+def pose_numbers(pose: Pose) -> list[float]:
+    """Return a pose as hloc's lists have it: qw qx qy qz tx ty tz."""
+    return [float(value) for value in (*_quaternion_of(pose.rotation), *pose.translation)]
 
 
 def pose_error(pose: Pose, truth: Pose) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from sfumato.errors import FileError
 from sfumato.files.hdf5 import DAMAGE, find_group, is_member, open_hdf5
-from sfumato.geometry.cameras import read_poses
+from sfumato.geometry.cameras import read_cameras, read_poses
 from sfumato.geometry.model_folder import MAP_FILES, OTHERS
 from sfumato.geometry.shortlist import read_shortlists
 from sfumato.matching.journal import is_match_file, refuse_inputs
@@ -65,6 +65,14 @@ def _is_poses(path: Path) -> bool:
     return True
 
 
+def _is_cameras(path: Path) -> bool:
+    try:
+        read_cameras(path, ())
+    except FileError:
+        return False
+    return True
+
+
 def _is_table(path: Path) -> bool:
     try:
         content = json.loads(path.read_text(encoding="utf-8")) if path.stat().st_size < LARGEST_TABLE else None
@@ -109,6 +117,7 @@ def _first_has_keypoints(group: Any) -> bool:
     return False
 
 
+CAMERAS = FileKind("a list of cameras", _is_cameras)
 POSES = FileKind("a list of poses", _is_poses)
 TABLE = FileKind("a table of localized queries", _is_table)
 HLOC_FEATURES = FileKind("a file of features as hloc has them", _is_features)
