@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import itertools
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,14 @@ from sfumato.concealment.resolve import remember
 from sfumato.errors import EvaluationOnlyWarning, InputError, VoidDistanceWarning
 from sfumato.experiments.data.folders import read_posed_folder
 from sfumato.geometry.cameras import pose_error
-from sfumato.geometry.localization import Localization, LocalizeParams, _find_points, localize_query
+from sfumato.geometry.localization import (
+    Localization,
+    LocalizeParams,
+    _estimate_pose,
+    _find_points,
+    _log_false_poses,
+    localize_query,
+)
 from sfumato.geometry.mapping import map_keypoints
 from sfumato.geometry.maps import Map, select_rows
 from sfumato.geometry.model import read_model
@@ -50,6 +58,67 @@ def public_map(places, place, model):
 @pytest.fixture(scope="module")
 def maps(places, place, model):
     return {"concealed": concealed_map(places, place, model), "public": public_map(places, place, model)}
+
+
+def random_sight(rng, matches, keypoints):
+    """Wrong matches: keypoints at random places, each with several landmarks of a cloud of points."""
+    at = rng.uniform(0, [640, 480], (keypoints, 2))
+    rows, landmarks = rng.integers(keypoints, size=matches), rng.integers(300, size=matches)
+    cloud = rng.uniform([-3, -2, 5], [3, 2, 9], (300, 3))
+    return at[rows], cloud[landmarks], (rows, landmarks)
+
+
+@pytest.mark.parametrize("free_focal", [False, True])
+def test_wrong_matches_alone_give_no_pose_that_is_better_than_chance(place, free_focal):
+    """With many matches a pose has dozens of inliers though all are wrong: their number alone says little."""
+    most = 0
+    for seed in range(2):
+        places_px, positions, pairs = random_sight(np.random.default_rng(seed), 4000, 800)
+        found = _estimate_pose(places_px, positions, place.camera, seed=seed, free_focal=free_focal)
+        most = max(most, found.inliers)
+        alarms, chance = _log_false_poses(found, places_px, positions, pairs, free_focal=free_focal)
+        assert alarms > 0
+        assert chance > 1
+    assert most > 15
+
+
+def test_a_right_pose_is_better_than_chance_however_many_matches_are_wrong(place, places):
+    rng = np.random.default_rng(1)
+    pixels = places.project(place.points, place.poses["query/0.jpg"], place.camera)
+    right = np.flatnonzero(((pixels > 0) & (pixels < (640, 480))).all(axis=1))[:40]
+    at, positions, (rows, landmarks) = random_sight(rng, 400, 400)
+    at, positions = np.concatenate([at, pixels[right]]), np.concatenate([positions, place.points[right]])
+    pairs = np.concatenate([rows, 400 + np.arange(40)]), np.concatenate([landmarks, 300 + np.arange(40)])
+    found = _estimate_pose(at, positions, place.camera)
+    alarms, _ = _log_false_poses(found, at, positions, pairs)
+    assert found.inliers >= 40
+    assert pose_error(found.pose, place.poses["query/0.jpg"])[0] < 0.2
+    assert alarms < -10
+
+
+def test_one_keypoint_that_is_matched_with_everything_counts_once(place, places):
+    """Many landmarks in one spot are no evidence: a pose is made of different keypoints."""
+    pixels = places.project(place.points, place.poses["query/0.jpg"], place.camera)
+    right = np.flatnonzero(((pixels > 0) & (pixels < (640, 480))).all(axis=1))[:6]
+    at, positions = np.repeat(pixels[right], 10, axis=0), np.repeat(place.points[right], 10, axis=0)
+    positions = positions + 0.001 * np.random.default_rng(0).normal(size=positions.shape)
+    pairs = np.repeat(np.arange(6), 10), np.arange(60)
+    found = _estimate_pose(at, positions, place.camera)
+    assert found.inliers == 60
+    assert _log_false_poses(found, at, positions, pairs)[0] > -2
+
+
+def test_a_query_of_another_place_has_no_pose(maps, place, places):
+    """Thousands of wrong matches: without the question of chance some would be poses."""
+    other = places.make_place(seed=9, count=2500)
+    query = other.concealed(["query/0.jpg"], "random-2")["query/0.jpg"]
+    unasked = LocalizeParams(max_false_alarms=np.inf, min_inliers=8, max_error_px=40.0)
+    found = localize_query(query, place.camera, maps["concealed"], maps["concealed"].names, unasked)
+    assert found.pose is not None
+    asked = replace(unasked, max_false_alarms=0.01)
+    found = localize_query(query, place.camera, maps["concealed"], maps["concealed"].names, asked)
+    assert found.pose is None
+    assert "no better than chance" in found.reason
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,12 @@ from sfumato.geometry.colmap import from_rigid, to_colmap, to_rigid
 from sfumato.geometry.statistics import (
     MOST_PAIRS,
     MapStatistics,
-    poses_of,
     _relative_error,
     align,
     compare_poses,
     compare_with_truth,
+    pose_differences,
+    poses_of,
     statistics_of,
 )
 from sfumato.types.scene import Camera, Pose, rotation_of
@@ -167,3 +168,21 @@ def test_figures_of_a_reconstruction_by_hand(scene, capfd):
 
 def test_no_map_has_figures_too():
     assert statistics_of(None, 4) == MapStatistics(images=4)
+
+
+def test_differences_of_two_maps_do_not_depend_on_their_worlds(scene):
+    turn = np.array([[0.0, 1, 0], [-1, 0, 0], [0, 0, 1]])
+    other = {
+        name: Pose(pose.rotation @ turn, 3 * pose.translation + pose.rotation @ [1, 2, 3])
+        for name, pose in scene.poses.items()
+    }
+    difference, of_image = pose_differences(scene.poses, other)
+    assert difference < 1e-4
+    assert set(of_image) == set(scene.poses)
+    off = {**other, "02.jpg": Pose(other["02.jpg"].rotation @ turn, other["02.jpg"].translation)}
+    difference, of_image = pose_differences(scene.poses, off)
+    assert difference < 1e-4  # a third of the pairs
+    assert [name for name, degrees in of_image.items() if degrees > 1] == ["02.jpg"]
+    difference, of_image = pose_differences(scene.poses, {"00.jpg": scene.poses["00.jpg"]})
+    assert np.isnan(difference)
+    assert of_image == {}

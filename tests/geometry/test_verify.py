@@ -3,8 +3,9 @@ import numpy as np
 import pycolmap
 import pytest
 
+from sfumato.geometry.colmap import to_colmap, to_rigid
 from sfumato.geometry.database import write_database
-from sfumato.geometry.verify import VerifyParams, verify
+from sfumato.geometry.verify import VerifyParams, explain_matches, verify
 from sfumato.types.scene import Matches, Pose
 
 
@@ -146,3 +147,29 @@ def test_nothing_to_verify(tmp_path, scene):
     outcome = verify(path)
     assert (outcome.pairs, outcome.verified, outcome.matches) == ((), 0, 0)
     assert repr(outcome) == "VerifyOutcome(0 of 0 pairs, 0 of 0 matches)"
+
+
+def test_a_map_explains_its_matches_and_a_wrong_one_does_not(tmp_path, scene):
+    path = written(tmp_path / "a.db", scene, scene.matches)
+    verify(path)
+
+    def placed(poses):
+        model = pycolmap.Reconstruction()
+        for number, name in enumerate(sorted(poses), 1):
+            model.add_camera_with_trivial_rig(to_colmap(scene.cameras[name], number))
+            image = pycolmap.Image(name=name, camera_id=number, image_id=number + 10)  # not the database's number
+            model.add_image_with_trivial_frame(image, to_rigid(poses[name]))
+        return model
+
+    right = explain_matches(path, placed(scene.poses), 4.0)
+    assert [pair.names for pair in right] == sorted(scene.matches)
+    assert sum(pair.explained for pair in right) > 0.99 * sum(pair.inliers for pair in right)
+    fewer = {name: scene.poses[name] for name in ("00.jpg", "02.jpg")}
+    assert [pair.names for pair in explain_matches(path, placed(fewer), 4.0)] == [("00.jpg", "02.jpg")]
+    turned = {**scene.poses, "00.jpg": scene.poses["03.jpg"], "03.jpg": scene.poses["00.jpg"]}
+    wrong = {pair.names: pair for pair in explain_matches(path, placed(turned), 4.0)}
+    assert wrong["01.jpg", "02.jpg"].explained == wrong["01.jpg", "02.jpg"].inliers
+    assert wrong["00.jpg", "01.jpg"].explained < 0.3 * wrong["00.jpg", "01.jpg"].inliers
+    mirrored = {name: Pose(pose.rotation, -pose.translation) for name, pose in scene.poses.items()}
+    behind = explain_matches(path, placed(mirrored), 4.0)  # the same epipolar lines, all points behind the cameras
+    assert sum(pair.explained for pair in behind) == 0

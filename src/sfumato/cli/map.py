@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
+from math import isnan
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ from sfumato.geometry.mapping import MapOutcome, build_map
 from sfumato.geometry.maps import Map, load_map
 from sfumato.geometry.queries import Localizations, localize, summarise
 from sfumato.geometry.shortlist import CandidatesLike
+from sfumato.geometry.statistics import MapRun
 from sfumato.images.read import list_images, read_focal_lengths
 from sfumato.matching.codebook import Codebook
 from sfumato.store.archive import load
@@ -157,7 +159,7 @@ def report(outcome: MapOutcome, output: Path, *, as_json: bool) -> None:
         "inliers": outcome.verified.inliers,
         "unregistered": list(outcome.unregistered),
         "other models": [{**asdict(other), "folder": str(other.folder)} for other in outcome.other_models],
-        "runs": [{**asdict(run), "explained share": run.explained_share} for run in outcome.runs],
+        "runs": [_run_facts(run) for run in outcome.runs],
         "unreadable": dict(outcome.unreadable),
         "guessed cameras": len(outcome.guessed),
         "doubt": list(outcome.doubt),
@@ -176,6 +178,14 @@ def report(outcome: MapOutcome, output: Path, *, as_json: bool) -> None:
         facts,
         as_json=as_json,
     )
+
+
+def _run_facts(run: MapRun) -> dict[str, Any]:
+    """Return a run as plain values; what cannot be compared is None."""
+    facts = {**asdict(run), "explained_share": run.explained_share}
+    if isnan(run.difference_deg):
+        facts["difference_deg"] = None
+    return {key.replace("_", " "): value for key, value in facts.items()}
 
 
 def _remarks(outcome: MapOutcome) -> str:
