@@ -81,14 +81,14 @@ def measure(outcome: MapOutcome, truth: Mapping[str, Pose]) -> dict[str, Any]:
 
         found = pose_differences(poses_of(load_pycolmap().Reconstruction(str(outcome.folder))), truth)[0]
         error = None if np.isnan(found) else round(found, 3)
-    kept = next((run for run in outcome.runs if run.kept), None)
+    best = next((run for run in outcome.runs if run.is_best), None)
     return {
         "registered": outcome.statistics.registered,
         "points": outcome.statistics.points,
         "track length": round(outcome.statistics.track_length, 2),
-        "explained": None if kept is None else round(kept.explained_share, 3),
+        "explained": None if best is None else round(best.explained_share, 3),
         "runs": len(outcome.runs),
-        "kept": "" if kept is None else f"{kept.mapper} {kept.seed}",
+        "best": "" if best is None else f"{best.mapper} {best.seed}",
         "error deg": error,
         "in doubt": bool(outcome.doubt) or outcome.folder is None,
         "images in doubt": len(outcome.doubtful_images),

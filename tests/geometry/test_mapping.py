@@ -159,7 +159,7 @@ def test_two_scenes_are_two_maps_and_the_larger_is_kept(tmp_path, make_scene):
 def test_two_mappers_that_agree_are_convincing(tmp_path, scene):
     outcome = map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model")
     assert [(run.mapper, run.seed, run.registered) for run in outcome.runs] == [("incremental", 0, 6), ("global", 0, 6)]
-    assert [run.kept for run in outcome.runs].count(True) == 1
+    assert [run.is_best for run in outcome.runs].count(True) == 1
     assert all(run.explained_share > 0.99 and run.difference_deg < 0.5 for run in outcome.runs)
     assert (outcome.doubt, outcome.doubtful_images) == ((), {})
 
@@ -167,7 +167,7 @@ def test_two_mappers_that_agree_are_convincing(tmp_path, scene):
 def test_one_mapper_is_one_run(tmp_path, scene):
     params = MapParams(mapper="global", seed=7)
     (run,) = map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", params).runs
-    assert (run.mapper, run.seed, run.kept, run.difference_deg) == ("global", 7, True, 0.0)
+    assert (run.mapper, run.seed, run.is_best, run.difference_deg) == ("global", 7, True, 0.0)
 
 
 def test_a_map_that_contradicts_its_matches_is_in_doubt_and_not_kept(tmp_path, make_scene, monkeypatch):
@@ -191,7 +191,7 @@ def test_a_map_that_contradicts_its_matches_is_in_doubt_and_not_kept(tmp_path, m
     assert set(outcome.doubtful_images) == set(scene.keypoints)
     outcome = map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "right")
     first, second, third, _ = outcome.runs
-    assert (first.mapper, first.kept) == ("incremental", True)
+    assert (first.mapper, first.is_best) == ("incremental", True)
     assert second.difference_deg > 10
     assert second.score < first.score
     assert third.difference_deg < 1
@@ -199,7 +199,7 @@ def test_a_map_that_contradicts_its_matches_is_in_doubt_and_not_kept(tmp_path, m
 
 
 def test_runs_that_disagree_are_told():
-    kept = MapRun(mapper="incremental", seed=0, registered=5, kept=True, difference_deg=0.0)
+    kept = MapRun(mapper="incremental", seed=0, registered=5, is_best=True, difference_deg=0.0)
     other = MapRun(mapper="global", seed=0, registered=5, difference_deg=40.2)
     (reason,) = _doubt_agreement((kept, other))
     assert reason == "2 runs disagree: poses differ by 40 degrees from those of the nearest"

@@ -442,7 +442,7 @@ def _choose(
         (0.0, {}) if trial is best else pose_differences(poses, trial.poses if trial.models else {}) for trial in trials
     ]
     runs = tuple(
-        replace(trial.run, kept=trial is best, difference_deg=difference)
+        replace(trial.run, is_best=trial is best, difference_deg=difference)
         for trial, (difference, _) in zip(trials, compared, strict=True)
     )
     reasons = doubt_map(outcome.statistics, best.run) + _doubt_agreement(runs) + _doubt_parts(best.models, verified)
@@ -459,7 +459,7 @@ def _choose(
 
 def _doubt_agreement(runs: tuple[MapRun, ...]) -> list[str]:
     """Return whether no other run agrees with the one that was kept."""
-    made = [run for run in runs if run.registered and not run.kept]
+    made = [run for run in runs if run.registered and not run.is_best]
     if len(runs) < 2:
         return []
     if not made:
@@ -476,10 +476,11 @@ def _doubt_agreement(runs: tuple[MapRun, ...]) -> list[str]:
 
 def _doubt_parts(models: list[Any], verified: VerifyOutcome) -> list[str]:
     """Return whether there are other models that verified pairs connect with the largest one."""
-    kept, *parts = [set(poses_of(model)) for model in models]
-    apart = {name for part in parts for name in part} - kept
+    largest, *parts = [set(poses_of(model)) for model in models]
+    apart = {name for part in parts for name in part} - largest
     between = sum(
-        pair.inliers > 0 and bool(apart & set(pair.names)) and bool(kept & set(pair.names)) for pair in verified.pairs
+        pair.inliers > 0 and bool(apart & set(pair.names)) and bool(largest & set(pair.names))
+        for pair in verified.pairs
     )
     if not between:
         return []

@@ -242,7 +242,7 @@ class MapRun:
 
     ``verified`` counts the verified matches between the images of the map, ``explained`` those that agree with its
     poses. ``difference_deg``: by how much relative poses differ from those of the run that was kept, in the median over
-    pairs of images, rotation or direction, whichever is more; nan where nothing can be compared. ``kept`` says that
+    pairs of images, rotation or direction, whichever is more; nan where nothing can be compared. ``is_best`` says that
     this run is the map.
     """
 
@@ -254,7 +254,7 @@ class MapRun:
     verified: int = 0
     explained: int = 0
     difference_deg: float = float("nan")
-    kept: bool = False
+    is_best: bool = False
 
     @property
     def explained_share(self) -> float:
