@@ -387,7 +387,7 @@ def report_poses(outcome: Localizations, cameras: Mapping[str, Camera], output: 
         f", {note}"
         for count, note in (
             (len(outcome.guessed), f"{quantity(len(outcome.guessed), 'camera')} guessed from the image size"),
-            (len(outcome.from_archive), f"focal lengths of {len(outcome.from_archive)} known"),
+            (len(outcome.from_archive), f"{quantity(len(outcome.from_archive), 'focal length')} from EXIF"),
             (len(outcome.doubts), f"{quantity(len(outcome.doubts), 'camera')} in doubt, their poses may be far off"),
             (len(outcome.strangers), f"{quantity(len(outcome.strangers), 'candidate')} not in the map"),
             (len(outcome.unlisted), f"{len(outcome.unlisted)} left out because of their names"),
