@@ -101,3 +101,37 @@ def test_raw_is_that_of_the_same_data_and_settings():
     ])  # fmt: skip
     found = [raw_of(groups)(group) for group in groups]
     assert found == [groups[0], groups[0], None, groups[4], groups[4]]
+
+
+def scenes():
+    """A table of two scenes, too wide for a terminal."""
+    names = [("castle", "raw"), ("castle", "default"), ("united_states_capitol", "raw")]
+    figures = tuple(Cell(1234.5678) for _ in range(9))
+    columns = ("scene", "recipe", "seeds", *(f"figure {n} / raw" for n in range(8)), "last [px]")
+    return Table(columns, tuple((Cell(a), Cell(b), Cell(1), *figures) for a, b in names))
+
+
+def test_a_wide_table_is_split_into_parts_that_fit():
+    whole = scenes().without_single_seeds()
+    parts = whole.split(keys=2)
+    assert len(parts) > 1
+    assert all(part.columns[:2] == ("scene", "recipe") for part in parts)
+    assert [title for part in parts for title in part.columns[2:]] == list(whole.columns[2:])
+    console = Console(width=300, file=io.StringIO())
+    assert all(console.measure(part.to_rich()).maximum <= 80 for part in parts)
+    assert whole.split(keys=2, width=300) == [whole]
+
+
+def test_scenes_stand_above_their_rows():
+    folded = scenes().fold()
+    assert folded.columns[0] == "recipe"
+    first = [str(row[0]) for row in folded.rows]
+    assert first == ["castle", "  raw", "  default", "united_states_capitol", "  raw"]
+    assert [str(cell) for cell in folded.rows[0][1:]] == [""] * 10
+
+
+def test_the_count_of_seeds_goes_where_it_says_nothing():
+    assert "seeds" not in scenes().without_single_seeds().columns
+    assert "seeds" in table().without_single_seeds().columns
+    bare = table().without("seeds", "of raw")
+    assert (bare.columns, bare.without_single_seeds()) == (("recipe", "accuracy"), bare)

@@ -90,16 +90,55 @@ class Table:
             writer.writerow(["" if value is None else value for cell in cells for value in cell])
         return text.getvalue()
 
+    def without(self, *titles: str) -> "Table":
+        """Return the table without these columns."""
+        return self._choose([i for i, title in enumerate(self.columns) if title not in titles])
+
+    def without_single_seeds(self) -> "Table":
+        """Return the table without the column that counts seeds, if no row has several."""
+        if "seeds" not in self.columns:
+            return self
+        counts = [row[self.columns.index("seeds")].value for row in self.rows]
+        return self.without("seeds") if all(count in (None, 1) for count in counts) else self
+
+    def fold(self) -> "Table":
+        """Return the table without its first column: each of its texts stands in a row of its own, above its rows."""
+        rows: list[tuple[Cell, ...]] = []
+        last = None
+        for first, second, *others in self.rows:
+            if str(first) != last:
+                last = str(first)
+                rows.append((Cell(last), *(Cell(None) for _ in others)))
+            rows.append((Cell(f"  {second}"), *others))
+        return Table(self.columns[1:], tuple(rows))
+
+    def split(self, keys: int, width: int = 80) -> "list[Table]":
+        """Return tables that fit into ``width`` letters, with all rows, each with the first ``keys`` columns."""
+        widths = [
+            2 + max(len(text) for text in (*_title_lines(title), *(str(row[i]) for row in self.rows)))
+            for i, title in enumerate(self.columns)
+        ]
+        parts: list[list[int]] = [[]]
+        for i in range(keys, len(self.columns)):
+            if parts[-1] and sum(widths[j] for j in (*range(keys), *parts[-1], i)) >= width:
+                parts.append([])
+            parts[-1].append(i)
+        return [self._choose([*range(keys), *part]) for part in parts]
+
+    def _choose(self, numbers: Sequence[int]) -> "Table":
+        rows = tuple(tuple(row[i] for i in numbers) for row in self.rows)
+        return Table(tuple(self.columns[i] for i in numbers), rows)
+
     def to_rich(self, title: str = "") -> "RichTable":
         """Return the table for a terminal."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        shown = RichTable(title=title or None, box=SIMPLE_HEAD)
+        shown = RichTable(title=title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for i, column in enumerate(self.columns):
             number = any(isinstance(row[i].value, int | float) for row in self.rows)
-            shown.add_column(Text(column), justify="right" if number else "left")
+            shown.add_column(Text("\n".join(_title_lines(column))), justify="right" if number else "left")
         for row in self.rows:
             shown.add_row(*(Text(str(cell)) for cell in row))
         return shown
@@ -149,6 +188,15 @@ def _short(value: float, digits: int) -> str:
 def _ratio(group: SeedGroup, baseline: SeedGroup | None, score: str) -> float | None:
     own, base = group.mean(score), None if baseline is None else baseline.mean(score)
     return None if own is None or not base else own / base
+
+
+def _title_lines(title: str) -> list[str]:
+    """Return a title in lines, so that a column is not wider than its figures: what it is, its unit or divisor.
+
+    >>> _title_lines("points / COLMAP"), _title_lines("position [m]")
+    (['points', '/ COLMAP'], ['position', '[m]'])
+    """
+    return title.replace(" / ", "\n/ ").replace(" [", "\n[").split("\n")
 
 
 def _twice(title: str, spread: bool) -> tuple[str, ...]:
