@@ -5,7 +5,10 @@
 hloc 1.5.
 """
 
+import re
+import shutil
 from collections import defaultdict
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -13,11 +16,14 @@ import pytest
 
 import sfumato
 from sfumato.errors import FileError, InputError
+from sfumato.experiments.data import read_posed_folder
 from sfumato.features.hloc import names_in_hloc, read_hloc
-from sfumato.geometry.cameras import read_cameras, read_poses, write_cameras, write_poses
+from sfumato.features.local import LocalParams
+from sfumato.geometry.cameras import pose_error, read_cameras, read_poses, write_cameras, write_poses
 from sfumato.geometry.colmap import load_pycolmap
 from sfumato.geometry.database import write_database
 from sfumato.geometry.hloc import _match_arrays, export_hloc
+from sfumato.geometry.mapping import map_keypoints
 from sfumato.matching.match_file import load_matches
 from sfumato.matching.match_writer import MatchWriter
 from sfumato.matching.mutual import MatchParams
@@ -192,9 +198,7 @@ def test_features_have_hlocs_names_shapes_and_types(private, exported):
         count = len(private[name])
         assert found == {
             "keypoints": ("<f4", (count, 2)),
-            "scores": ("<f4", (count,)),
-            "scales": ("<f4", (count,)),
-            "oris": ("<f4", (count,)),
+            **({"scales": ("<f4", (count,)), "oris": ("<f4", (count,))} if count else {}),
             "image_size": ("<i8", (2,)),
         }
 
@@ -206,9 +210,20 @@ def test_keypoints_are_bit_for_bit_ours_centre_of_the_first_pixel_at_zero(privat
         assert np.array_equal(keypoints, private[name].keypoints[:, :2])
         assert uncertainty == 1.0
         with h5py.File(exported / "features.h5") as file:
-            assert np.array_equal(file[name]["scales"][()], private[name].keypoints[:, 2])
-            assert np.array_equal(file[name]["oris"][()], private[name].keypoints[:, 3])
+            if len(keypoints):
+                assert np.array_equal(file[name]["scales"][()], private[name].keypoints[:, 2])
+                assert np.array_equal(file[name]["oris"][()], private[name].keypoints[:, 3])
             assert file[name]["image_size"][()].tolist() == [640, 480], "width first"
+
+
+def test_sizes_and_angles_that_were_not_kept_are_not_made_up(tmp_path):
+    """A sealed archive has positions alone."""
+    images = {"a.jpg": make_image(0).positions_only(), "b.jpg": make_image(1)}
+    sfumato.save(tmp_path / "p.sfm.h5", images)
+    export_hloc(tmp_path / "p.sfm.h5", None, tmp_path / "hloc")
+    with h5py.File(tmp_path / "hloc" / "features.h5") as file:
+        assert set(file["a.jpg"]) == {"keypoints", "image_size"}
+        assert set(file["b.jpg"]) == {"keypoints", "image_size", "scales", "oris"}
 
 
 def test_there_is_no_descriptor_of_any_kind_in_them(private, exported):
@@ -439,3 +454,71 @@ def test_a_full_disk_leaves_nothing_half_written(private, matched, tmp_path, mon
     with pytest.raises(FileError, match="space left"):
         export_hloc(private, matched, tmp_path / "hloc")
     assert not list((tmp_path / "hloc").iterdir())
+
+
+# ---------------------------------------------------------------- localization, on pictures of a room
+
+
+@pytest.fixture(scope="module")
+def room(small_room, tmp_path_factory):
+    """A folder as docs/hloc.md has it: photos of a map and a query, sealed, matched, exported and mapped."""
+    folder = tmp_path_factory.mktemp("hloc-room")
+    scene = read_posed_folder(small_room)
+    named = {name: f"{'query' if number == 2 else 'db'}/{name}" for number, name in enumerate(scene.names)}
+    for name, new in named.items():
+        (folder / "photos" / new).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(scene.paths[name], folder / "photos" / new)
+    cameras = {new: scene.cameras[name] for name, new in named.items()}
+    poses = {new: scene.poses[name] for name, new in named.items()}
+    local = LocalParams(extractor="opencv", max_features=1500)
+    archive = folder / "private.sfm.h5"
+    sfumato.conceal_photos(folder / "photos", archive, secret=bytes(range(32)), local=local)
+    sfumato.match_archive(archive, folder / "matches.h5")
+    export_hloc(archive, folder / "matches.h5", folder / "hloc")
+    write_cameras(folder / "queries.txt", {name: cameras[name] for name in cameras if name.startswith("query/")})
+    with sfumato.load(archive) as images, load_matches(folder / "matches.h5") as matches:
+        inside = {name: images[name].keypoints for name in images if name.startswith("db/")}
+        pairs = {pair: matches[pair] for pair in matches if set(pair) <= set(inside)}
+        known = {name: poses[name] for name in inside}
+        map_keypoints(inside, {name: cameras[name] for name in inside}, pairs, folder / "model", poses=known)
+    return folder, cameras, poses
+
+
+def test_what_hloc_localizes_from_gives_the_pose(room):
+    """``localize_sfm.py``, step for step: keypoints of the query half a pixel on, and the points its matches see."""
+    pycolmap, (folder, cameras, poses) = load_pycolmap(), room
+    model = pycolmap.Reconstruction(folder / "model")
+    query = next(name for name in cameras if name.startswith("query/"))
+    keypoints = Hloc.get_keypoints(folder / "hloc" / "features.h5", query)[0] + 0.5
+    seen = set()
+    for image in model.images.values():
+        points = np.array([point.point3D_id if point.has_point3D() else -1 for point in image.points2D])
+        matches, _ = Hloc.get_matches(folder / "hloc" / "matches.h5", query, image.name)
+        seen |= {(int(row), int(points[other])) for row, other in matches if points[other] != -1}
+    rows, numbers = zip(*sorted(seen), strict=True)
+    camera = cameras[query]
+    result = pycolmap.estimate_and_refine_absolute_pose(
+        keypoints[list(rows)],
+        np.array([model.points3D[number].xyz for number in numbers]),
+        pycolmap.Camera(model=camera.model, width=camera.width, height=camera.height, params=camera.params),
+        estimation_options={"ransac": {"max_error": 12}},
+    )
+    assert result["num_inliers"] > 50
+    pose = result["cam_from_world"]
+    found = Pose(pose.rotation.matrix(), pose.translation)
+    position, rotation = pose_error(found, poses[query])
+    assert position < 0.05
+    assert rotation < 0.5
+
+
+def test_hloc_itself_runs_what_the_document_shows(room, tmp_path, monkeypatch):
+    pytest.importorskip("hloc", reason="hloc is not installed: it maps and localizes on our files")
+    folder, _, _ = room
+    shutil.copytree(folder, tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "work")
+    document = (Path(__file__).resolve().parents[2] / "docs" / "hloc.md").read_text()
+    for block in re.findall(r"```python\n(.*?)```", document, re.DOTALL):
+        if "localize_sfm" in block:
+            exec(block, {})  # noqa: S102 (our own document)
+    for name in ("poses.txt", "poses-model.txt", "poses-known.txt"):
+        assert len(Path(name).read_text().splitlines()) == 1

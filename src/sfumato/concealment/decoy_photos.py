@@ -193,7 +193,7 @@ def _choose_rows(
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class _RowSpan:
     """Rows of one image: where they ``start`` in the file of rows, how many, and of how many ``features``."""
 
     start: int
@@ -208,7 +208,7 @@ class _Harvest:
     """
 
     def __init__(self, journal: RecordFile, rows: LockedFile, limit: int) -> None:
-        self.images: dict[tuple[int, str], _Span] = {}
+        self.images: dict[tuple[int, str], _RowSpan] = {}
         self.extractor: Extractor | None = None
         self.width = 0
         self.cells: dict[tuple[str, int], int] = {}
@@ -259,7 +259,7 @@ class _Harvest:
         self.extractor, self.width = self.extractor or extractor, width
 
     def _enter(self, source: int, name: str, features: int, hashes: Hashes) -> None:
-        self.images[source, name] = _Span(self._count, len(hashes), features)
+        self.images[source, name] = _RowSpan(self._count, len(hashes), features)
         self._hashes.append(hashes)
         self._count += len(hashes)
         self._below += len(hashes)

@@ -2,7 +2,8 @@
 """Export to hloc: features.h5, matches.h5 and pairs.txt, from an archive and its matches.
 
 An archive's descriptors are never written: hloc maps and localizes from keypoints and matches. Keypoints are float32
-with the centre of the first pixel at 0, which is hloc's convention and ours; hloc adds COLMAP's 0.5 itself.
+with the centre of the first pixel at 0, which is hloc's convention and ours; hloc adds COLMAP's 0.5 itself. Sizes and
+angles are written where an archive has them, strengths never: it keeps none.
 """
 
 import os
@@ -28,6 +29,8 @@ from sfumato.types.scene import Matches
 FEATURES_FILE, MATCHES_FILE, PAIRS_FILE = "features.h5", "matches.h5", "pairs.txt"
 UNCERTAINTY_PX = 1.0
 """What hloc notes beside keypoints of images at their own size."""
+NO_FRAME = 1, 0
+"""Size and angle of keypoints whose sizes and angles were not kept; nothing is written for them."""
 KINDS = {FEATURES_FILE: HLOC_FEATURES, MATCHES_FILE: HLOC_MATCHES, PAIRS_FILE: HLOC_PAIRS}
 """What each of the files may take the place of."""
 
@@ -214,14 +217,10 @@ def _arrays(image: HlocImage) -> dict[str, NDArray[Any]]:
     """Return the datasets of an image's group, in hloc's names, shapes and types."""
     keypoints = np.asarray(image.keypoints, np.float32)
     size = {} if image.image_size is None else {"image_size": np.array(image.image_size, np.int64)}
-    return {
-        "keypoints": np.ascontiguousarray(keypoints[:, :2]),
-        "scores": np.ones(len(keypoints), np.float32),  # an archive keeps no strengths
-        "scales": np.ascontiguousarray(keypoints[:, 2]),
-        "oris": np.ascontiguousarray(keypoints[:, 3]),
-        **size,
-        **image.more,
-    }
+    frames = {}
+    if not (keypoints[:, 2:] == NO_FRAME).all():
+        frames = {"scales": np.ascontiguousarray(keypoints[:, 2]), "oris": np.ascontiguousarray(keypoints[:, 3])}
+    return {"keypoints": np.ascontiguousarray(keypoints[:, :2]), **frames, **size, **image.more}
 
 
 def _write_matches(
