@@ -4,8 +4,15 @@ import pytest
 
 from sfumato.errors import InputError
 from sfumato.geometry.database import write_database
-from sfumato.geometry.mappers import DATABASE, MapParams, _image_names, _pipeline_options, _progress_ticks
-from sfumato.geometry.verify import VerifyParams
+from sfumato.geometry.mappers import (
+    DATABASE,
+    MapParams,
+    _image_names,
+    _pipeline_options,
+    _progress_ticks,
+    run_mapper,
+)
+from sfumato.geometry.verify import VerifyParams, verify
 
 
 @pytest.fixture
@@ -63,11 +70,19 @@ def test_parameters():
     assert MapParams().verify_params == VerifyParams(seed=0)
     assert MapParams(seed=3, threads=2).verify_params == VerifyParams(seed=3)
     assert MapParams(verification=VerifyParams(min_inliers=30)).verify_params.min_inliers == 30
+    both = (("incremental", 3), ("global", 3), ("incremental", 4))
+    assert MapParams(seed=3, tries=3).runs == both
+    assert MapParams(mapper="global", seed=3, tries=3).runs == (("global", 3),)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [({"mapper": "globel"}, "did you mean 'global'"), ({"threads": 0}, "threads"), ({"seed": -1}, "seed")],
+    [
+        ({"mapper": "globel"}, "did you mean 'global'"),
+        ({"threads": 0}, "threads"),
+        ({"seed": -1}, "seed"),
+        ({"tries": 0}, "tries"),
+    ],
 )
 def test_wrong_parameters(wrong, message):
     with pytest.raises(InputError, match=message):
@@ -76,3 +91,15 @@ def test_wrong_parameters(wrong, message):
 
 def test_options_are_those_of_this_pycolmap():
     assert hasattr(pycolmap.IncrementalPipelineOptions(), "constant_cameras")
+
+
+def test_a_run_leaves_the_verified_matches_as_they_were(tmp_path, scene):
+    """The global mapper estimates the geometries of pairs again: each run has a copy to do so."""
+    params = MapParams(guessed=scene.cameras)
+    write_database(tmp_path / DATABASE, scene.keypoints, scene.cameras, scene.matches, trusted=False)
+    verify(tmp_path / DATABASE)
+    before = (tmp_path / DATABASE).read_bytes()
+    (model,) = run_mapper(tmp_path, params, "global", 0, lambda items, total: items)
+    assert model.num_reg_images() == 6
+    assert (tmp_path / DATABASE).read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == [DATABASE]

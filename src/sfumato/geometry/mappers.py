@@ -134,20 +134,18 @@ MAPPERS: dict[str, Callable[[Path, MapParams, Ticks], list[Any]]] = {
 
 
 def run_mapper(work: Path, params: MapParams, mapper: str, seed: int, ticks: Ticks) -> list[Any]:
-    """Run one mapper on the verified database in a folder and return all reconstructions, the largest first.
+    """Run one mapper on a copy of the verified database in a folder; return all reconstructions, the largest first.
 
-    If there may be several runs, each has a copy of the database: verification is done once, and mappers write to it.
+    Mappers write to their database: the global one estimates the geometries of pairs again. So verification is done
+    once for all runs, and what it found can be compared with each map.
     """
-    settings = replace(params, mapper=mapper, seed=seed, verification=params.verify_params)
-    if len(params.runs) == 1:
-        models = MAPPERS[mapper](work, settings, ticks)
-    else:
-        place = _folder(work, f"{mapper}-{seed}")
-        try:
-            shutil.copyfile(work / DATABASE, place / DATABASE)
-            models = MAPPERS[mapper](place, settings, ticks)
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
+    place = _folder(work, f"{mapper}-{seed}")
+    try:
+        shutil.copyfile(work / DATABASE, place / DATABASE)
+        settings = replace(params, mapper=mapper, seed=seed, verification=params.verify_params)
+        models = MAPPERS[mapper](place, settings, ticks)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
     return sorted(models, key=lambda model: (model.num_reg_images(), model.num_points3D()), reverse=True)
 
 
