@@ -142,8 +142,11 @@ def report(outcome: MapOutcome, output: Path, *, as_json: bool) -> None:
         names = ", ".join(outcome.unregistered[:SHOWN])
         more = f" and {len(outcome.unregistered) - SHOWN} more" if len(outcome.unregistered) > SHOWN else ""
         print(printable(f"not in the map: {names}{more}"), file=sys.stderr)
-    for name, reason in outcome.doubtful_images.items():
+    doubtful = list(outcome.doubtful_images.items())
+    for name, reason in doubtful[:SHOWN]:
         print(printable(f"{name} in doubt: {reason}"), file=sys.stderr)
+    if len(doubtful) > SHOWN:
+        print(f"{len(doubtful) - SHOWN} more images in doubt; --json names all", file=sys.stderr)
     for reason in outcome.doubt:
         print(printable(f"map in doubt: {reason}"), file=sys.stderr)
     for other in outcome.other_models:
@@ -254,9 +257,9 @@ class LocalizeOptions:
         LOCALIZE_DEFAULTS.max_error_px
     )
     min_inliers: Annotated[int, typer.Option(help="Report no pose with fewer.")] = LOCALIZE_DEFAULTS.min_inliers
-    ratio: Annotated[
-        float | None, typer.Option(help="Matches at most this times as far as the second nearest, e.g. 0.9.")
-    ] = LOCALIZE_DEFAULTS.ratio
+    ratio: Annotated[float | None, typer.Option(help="As in sfumato match, where the defaults are.")] = (
+        LOCALIZE_DEFAULTS.ratio
+    )
     seed: Annotated[int, typer.Option(help="Makes the estimation repeatable.")] = LOCALIZE_DEFAULTS.seed
     threads: Annotated[int | None, typer.Option(help="Default: all cores.")] = LOCALIZE_DEFAULTS.threads
 
