@@ -14,6 +14,7 @@
     └── MissingDependency (ImportError) an optional library is not installed
 
     SfumatoWarning (UserWarning)
+    ├── BandwidthWarning                the bandwidth of a seal was estimated: name it on the other devices
     ├── EvaluationOnlyWarning           a concealment protects nobody
     ├── NameWarning                     image names that later steps cannot use
     ├── NewKeyWarning                   a device key was made: copy it to the other devices
@@ -101,6 +102,10 @@ class VoidDistanceWarning(SfumatoWarning):
 
 class WeakSecretWarning(SfumatoWarning):
     """A device key is too short, too regular or too readable to be random, or its file is readable by others."""
+
+
+class BandwidthWarning(SfumatoWarning):
+    """The bandwidth of a seal was estimated from the data: the other devices of a map must be given the same."""
 
 
 class WideSealWarning(SfumatoWarning):

@@ -29,7 +29,7 @@ def test_a_folder_with_good_broken_and_empty_photos(run_sfumato, photos, tmp_pat
         assert set(archive) == {"a.png", "deep/b.jpg", "grey.png"}
         clear, hidden = extract(photos / "a.png"), archive["a.png"]
         assert np.array_equal(hidden.keypoints, clear.keypoints)
-        assert hidden.extractor.settings["contrast_threshold"] == 0.04
+        assert hidden.extractor.settings["contrast_threshold"] == 0.02
         assert hidden.extractor.settings["max_features"] == 8000
         distances = sfumato.squared_distances(clear.descriptors[:50], hidden.subspaces[:50])
         assert np.diag(distances).max() < 1e-10
@@ -85,7 +85,7 @@ def test_secret_and_seed(run_sfumato, photos, tmp_path):
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--recipe", "sub-hybird-2"], "did you mean 'sub-hybrid-2'"), (["--recipe", "raw"], "cannot be archived"),
     (["--recipe", "random-1"], "meets a sphere"), (["--descriptor", "sitf"], "sift"),
-    (["--max-features", "0"], "max_features"), (["--detector", "haris"], "did you mean 'harris'"),
+    (["--max-features", "0"], "max_features"), (["--extractor", "haris"], "did you mean 'harris'"),
     (["--descriptor", "hardtfeat"], "--weights"), (["--weights", "w.pth"], "sift is not a network"),
     (["--descriptor", "hardtfeat", "--weights", "none.pth"], "none.pth are not there"),
     (["--recipe", "sub-hybrid-2", "--decoys", "none.npz"], "no such file"),
@@ -197,7 +197,7 @@ def test_rootsift_has_bundled_decoys_too(run_sfumato, photos, tmp_path):
         assert archive["a.png"].recipe.decoys != sfumato.load_decoys().checksum
 
 
-def test_another_detector(run_sfumato, photos, tmp_path):
+def test_another_extractor(run_sfumato, photos, tmp_path):
     run_sfumato(
         "conceal",
         "--recipe",
@@ -205,14 +205,14 @@ def test_another_detector(run_sfumato, photos, tmp_path):
         photos / "a.png",
         "-o",
         tmp_path / "p.sfm.h5",
-        "--detector",
+        "--extractor",
         "harris",
         "--max-features",
         50,
     )
     with sfumato.load(tmp_path / "p.sfm.h5") as archive:
-        assert archive["a.png"].extractor.settings["detector"] == "harris"
-        clear = extract(photos / "a.png", detector="harris", max_features=50)
+        assert archive["a.png"].extractor.settings["extractor"] == "harris"
+        clear = extract(photos / "a.png", extractor="harris", max_features=50)
         assert np.array_equal(archive["a.png"].keypoints, clear.keypoints)
 
 

@@ -134,7 +134,7 @@ def test_an_export_never_replaces_what_it_reads_or_another_kind(run_here, folder
 
 
 def test_any_detector_and_descriptor_can_be_exported(run_here, folder, photos, untrained, tmp_path):
-    settings = ("--detector", "harris", "--descriptor", "hardtfeat", "--weights", untrained, "--max-features", 20)
+    settings = ("--extractor", "harris", "--descriptor", "hardtfeat", "--weights", untrained, "--max-features", 20)
     run_here("export", "hloc", photos / "deep", "--clear", "-o", tmp_path / "a", *settings)
     with h5py.File(tmp_path / "a" / "features.h5") as file:
         assert file["b.jpg/descriptors"].shape == (128, 20)

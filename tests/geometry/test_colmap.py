@@ -5,13 +5,14 @@ import sys
 import pytest
 
 from sfumato.errors import MissingDependency
-from sfumato.geometry.colmap import ERRORS_ONLY, load_pycolmap, silence
+from sfumato.errors import COLMAP_ERRORS_ONLY, load_pycolmap
+from sfumato.geometry.colmap import silence
 
 
 def test_it_is_pycolmap_with_a_quiet_log():
     pycolmap = load_pycolmap()
     assert pycolmap.__name__ == "pycolmap"
-    assert pycolmap.logging.minloglevel >= ERRORS_ONLY
+    assert pycolmap.logging.minloglevel >= COLMAP_ERRORS_ONLY
 
 
 def test_somebody_who_wants_less_log_keeps_it():

@@ -324,7 +324,7 @@ def test_a_purpose_without_a_bottom(path, part, archive):
     ("change", "message"),
     [
         ({"threads": 3}, "started with threads 3, not no threads:"),
-        ({"ratio": 0.5, "threads": 3}, "started with ratio 0.5, threads 3, not ratio None, no threads:"),
+        ({"ratio": 0.5, "threads": 3}, "started with ratio 0.5, threads 3, not ratio 1.0, no threads:"),
     ],
 )
 def test_parameters_of_another_version_are_named(path, archive, change, message):

@@ -64,7 +64,7 @@ from sfumato.types.record import Record, Score, Value
 
 THRESHOLDS_PX = tuple(range(1, 11))
 GROUPS = ("overall", "illumination", "viewpoint")
-RECIPES = ("raw", "random-2", "adversarial-2", "sub-adversarial-2", "sub-hybrid-2", "sub-hybrid-4")
+RECIPES = ("raw", "default", "sub-hybrid-2")
 VERSION, SCORE_VERSION = 1, 1
 """Of ``PairMatcher.predict`` and ``PairMatcher.score``: raise them with every change of what they return."""
 
@@ -175,7 +175,7 @@ class PairMatcher:
             a = self._prepared_first(pair, first, parts[0])
             b = self._prepared(second, parts[1], lifted=True)
             warn_if_void(Side(a.origin, a.basis), Side(b.origin, b.basis))
-            matches = match_prepared(a, b, MatchParams(threads=self._protocol.threads), self.subject.recipe)
+            matches = match_prepared(a, b, MatchParams(ratio=1, threads=self._protocol.threads), self.subject.recipe)
             points = (features.keypoints[matches.indices[:, i], :2] for i, features in enumerate((first, second)))
             found |= {
                 f"{case}indices": matches.indices,
@@ -304,8 +304,9 @@ def plan_homography(
     sequences: Sequence[HomographySequence], protocol: HomographyProtocol, decoys: Decoys | None = None
 ) -> HomographyPlan:
     """Return what ``evaluate_homography`` does; it raises what that does before anything is measured."""
-    subjects = choose_subjects(protocol.recipes, protocol.distances, protocol.seeds)
-    decoys = choose_decoys(subjects, extractor_of(protocol.local), decoys)
+    extractor = extractor_of(protocol.local)
+    subjects = choose_subjects(protocol.recipes, protocol.distances, protocol.seeds, extractor.name)
+    decoys = choose_decoys(subjects, extractor, decoys)
     pairs = {pair.key: pair for sequence in sequences for pair in pairs_of(sequence)}
     if not pairs:
         raise InputError("there is no pair of images to evaluate")

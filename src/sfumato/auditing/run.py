@@ -62,7 +62,7 @@ class AuditProtocol:
         """
         if not self.recipes:
             raise InputError(f"audit: there is no recipe to audit: name at least one, as in {','.join(RECIPES)}")
-        return tuple(dict.fromkeys(["raw", *(str(settled(one)) for one in self.recipes)]))
+        return tuple(dict.fromkeys(["raw", *(str(settled(one, self.local.descriptor)) for one in self.recipes)]))
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -259,13 +259,13 @@ def audit_record(
             Score("left out", len(prepared.left_out), "", len(photos)),
         ),
         params={
-            "default": str(settled(DEFAULT_RECIPE)),
+            "default": str(settled(DEFAULT_RECIPE, protocol.local.descriptor)),
             "recipes": ", ".join(str(Recipe.of(one)) for one in protocol.settled()),
             "side": protocol.side,
             "reference points": reference,
             "shown": SHOWN_PHOTOS,
             "max_features": protocol.local.max_features,
-            "detector": protocol.local.detector,
+            "extractor": protocol.local.extractor,
             "descriptor": protocol.local.descriptor,
         },
         seed=protocol.seed,

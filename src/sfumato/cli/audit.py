@@ -49,7 +49,7 @@ def audit(
         typer.Option(help="Descriptors of other photos for the attacker (sfumato decoys build). Default: bundled."),
     ] = None,
     max_features: Annotated[
-        int, typer.Option(help="Keep the strongest features of each photo.")
+        int, typer.Option(help="Keep this many features of each photo.")
     ] = PROTOCOL.local.max_features,
     side: Annotated[
         int, typer.Option(min=64, help="Downscale photos whose longer side exceeds this many pixels.")

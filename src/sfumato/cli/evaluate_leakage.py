@@ -18,7 +18,7 @@ from sfumato.cli.options import (
     ALL,
     AsJson,
     Descriptor,
-    Detector,
+    PhotoExtractor,
     Quiet,
     Recipes,
     Weights,
@@ -60,8 +60,8 @@ Attacks = Annotated[
     ),
 ]
 Limit = Annotated[int | None, typer.Option(help="Attack only this many photos, the first ones.")]
-PhotoFeatures = Annotated[int, typer.Option(help="Keep the strongest features of each photo.")]
-PairFeatures = Annotated[int, typer.Option(help="Keep the strongest features of each matched image.")]
+PhotoFeatures = Annotated[int, typer.Option(help="Keep this many features of each photo.")]
+PairFeatures = Annotated[int, typer.Option(help="Keep this many features of each matched image.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ def leakage(
     seeds: Seeds = "1",
     limit: Limit = None,
     max_features: PhotoFeatures = PROTOCOL.local.max_features,
-    detector: Detector = PROTOCOL.local.detector,
+    extractor: PhotoExtractor = PROTOCOL.local.extractor,
     descriptor: Descriptor = PROTOCOL.local.descriptor,
     weights: Weights = None,
     attacker: AttackerOptions = AttackerOptions(),
@@ -151,7 +151,7 @@ def leakage(
 
     Example: sfumato evaluate leakage photos/ --recipes raw,random-2,sub-hybrid-2 --public public.npz -o leakage/
     """
-    local = LocalParams(detector=detector, descriptor=descriptor, weights=weights, max_features=max_features)
+    local = LocalParams(extractor=extractor, descriptor=descriptor, weights=weights, max_features=max_features)
     plan = _leakage_job(photos, limit, recipes, attacks, seeds, local, attacker).plan()
     bar = progress_bar("attacking", None, quiet=quiet or as_json)
     records = evaluate_leakage(plan, output, workers=attacker.workers, progress=bar, overwrite=overwrite)
@@ -228,7 +228,7 @@ def frontier(
     limit_sequences: Annotated[int | None, typer.Option(help="Match only this many sequences, the first ones.")] = None,
     max_features: PhotoFeatures = 1000,
     pair_features: PairFeatures = 2000,
-    scene_features: Annotated[int, typer.Option(help="Keep the strongest features of each mapped image.")] = 2000,
+    scene_features: Annotated[int, typer.Option(help="Keep this many features of each mapped image.")] = 2000,
     descriptor: Descriptor = "sift",
     weights: Weights = None,
     attacker: AttackerOptions = AttackerOptions(),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from sfumato.cli.options import AsJson, LocalOptions, tell
+from sfumato.cli.options import AsJson, PhotoOptions, tell
 from sfumato.concealment.encoder import load_encoder
 from sfumato.concealment.resolve import remember
 from sfumato.errors import FileError, InputError
@@ -29,7 +29,7 @@ def invert(
     keypoints_only: Annotated[
         bool, typer.Option("--keypoints-only", help="Use keypoints alone, without any descriptor (for SIFT).")
     ] = False,
-    local: LocalOptions = LocalOptions(max_features=1000),
+    local: PhotoOptions = PhotoOptions(max_features=1000),
     decoys: Annotated[
         Path | None, typer.Option(help="For an inverter of concealed features: the decoys. Default: the bundled ones.")
     ] = None,

@@ -88,9 +88,13 @@ class MatchOptions:
     mutual: Annotated[
         bool, typer.Option("--mutual/--one-way", help="Only pairs of features that are nearest to each other.")
     ] = DEFAULTS.mutual
-    ratio: Annotated[float | None, typer.Option(help="At most this times as far as the second nearest, e.g. 0.8.")] = (
-        DEFAULTS.ratio
-    )
+    ratio: Annotated[
+        float | None,
+        typer.Option(
+            help="At most this many times as far as the second nearest; 1 asks nothing. Default: 0.95 for sealed "
+            "and lifted features, 0.9 for encoded ones."
+        ),
+    ] = DEFAULTS.ratio
     max_distance: Annotated[float | None, typer.Option(help="No farther than this.")] = DEFAULTS.max_distance
     threads: Annotated[
         int | None, typer.Option(help="Threads of each process. Default: all cores, 1 with workers.")

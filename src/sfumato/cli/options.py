@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from sfumato.concealment.decoy_photos import DecoysOutcome
 from sfumato.concealment.encoder import bundled_names
 from sfumato.device import ConcealOutcome
 from sfumato.errors import FileError
@@ -71,7 +72,7 @@ def tell(line: str, facts: dict[str, Any], *, as_json: bool) -> None:
     print(json.dumps(facts, indent=2, sort_keys=True) if as_json else line)
 
 
-def warn_about(outcome: ConcealOutcome) -> None:
+def warn_about(outcome: ConcealOutcome | DecoysOutcome) -> None:
     """Name unreadable and featureless images on standard error."""
     for name, reason in outcome.unreadable.items():
         print(printable(f"skipped {name}: {reason}"), file=sys.stderr)
@@ -153,10 +154,11 @@ def recipe_names(*roles: str) -> list[str]:
 complete_recipes = several_of(complete_recipe)
 
 
-Detector = Annotated[
+PhotoExtractor = Annotated[
     str,
     typer.Option(
-        help=f"For photos: the detector of keypoints, {' or '.join(DETECTORS)}.", autocompletion=one_of(DETECTORS)
+        help="Who finds keypoints: colmap, opencv (three times as fast, worse for maps) or harris.",
+        autocompletion=one_of(DETECTORS),
     ),
 ]
 Descriptor = Annotated[
@@ -177,10 +179,15 @@ Weights = Annotated[
         help="For photos: the weights of a network, a .safetensors or torch file. Default: kornia downloads them."
     ),
 ]
-MaxFeatures = Annotated[int, typer.Option(help="For photos: keep this many of the strongest features of each.")]
+MaxFeatures = Annotated[int, typer.Option(help="For photos: keep this many features of each, those of largest scale.")]
 ContrastThreshold = Annotated[float, typer.Option(help="For photos: a lower value finds more and weaker keypoints.")]
 ExtractorName = Annotated[
-    str | None, typer.Option(help="For hloc and COLMAP files: the name of the descriptors, e.g. superpoint.")
+    str | None,
+    typer.Option(
+        help="For photos: who finds keypoints: colmap (default), opencv (three times as fast, worse for maps) or "
+        "harris. For hloc and COLMAP files: the name of their descriptors, e.g. superpoint.",
+        autocompletion=one_of(DETECTORS),
+    ),
 ]
 Labels = Annotated[
     Path | None, typer.Option(help="For hybrid-labels: a table 'image name,label' with one line per image.")
@@ -231,9 +238,8 @@ def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions:
-    """Options of local features, for commands that read photos."""
+    """Options of local features, for commands that read photos or features of other programs."""
 
-    detector: Detector = _LOCAL.detector
     descriptor: Descriptor = _LOCAL.descriptor
     weights: Weights = None
     max_features: MaxFeatures = _LOCAL.max_features
@@ -242,13 +248,14 @@ class LocalOptions:
     @property
     def params(self) -> LocalParams:
         """Return the settings of extraction, checked."""
-        return LocalParams(
-            detector=self.detector,
-            descriptor=self.descriptor,
-            weights=self.weights,
-            max_features=self.max_features,
-            contrast_threshold=self.contrast_threshold,
-        )
+        return LocalParams(**{field.name: getattr(self, field.name) for field in fields(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhotoOptions(LocalOptions):
+    """Options of local features, for commands that read photos alone."""
+
+    extractor: PhotoExtractor = _LOCAL.extractor
 
 
 def read_labels(path: Path) -> dict[str, str]:

@@ -15,6 +15,7 @@ from sfumato.cli.options import (
     ExtractorName,
     FileOptions,
     LocalOptions,
+    PhotoOptions,
     Workers,
     complete_recipe,
     one_of,
@@ -52,11 +53,11 @@ class TrainOptions(FileOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InverterLocalOptions(LocalOptions):
+class InverterLocalOptions(PhotoOptions):
     """Options of local features, with a number of features that depends on the architecture."""
 
     max_features: Annotated[
-        int, typer.Option(help="For photos: keep the strongest of each. 0: 2000, or 1000 for unet and uresnet.")
+        int, typer.Option(help="For photos: keep this many of each. 0: 2000, or 1000 for unet and uresnet.")
     ] = 0
 
 
@@ -188,7 +189,7 @@ def decoder(
         Path | None, typer.Option(help="The decoys that were used, a public file. Default: the bundled ones, for SIFT.")
     ] = None,
     form: Annotated[str, typer.Option(help="direct, search (along the subspace), or auto.")] = DECODER.form,
-    local: LocalOptions = LocalOptions(max_features=DECODER.local.max_features),
+    local: PhotoOptions = PhotoOptions(max_features=DECODER.local.max_features),
     minutes: Annotated[float, typer.Option(help="Length of the training.")] = DECODER.minutes,
     steps: Steps = DECODER.steps,
     hidden: Annotated[int, typer.Option(help="Units in each layer.")] = DECODER.hidden,
@@ -275,7 +276,7 @@ def pairs(
         Path | None,
         typer.Option(help="A COLMAP model of the photos of one folder: pair observations of its points, not views."),
     ] = None,
-    local: LocalOptions = LocalOptions(max_features=PAIRS.local.max_features),
+    local: PhotoOptions = PhotoOptions(max_features=PAIRS.local.max_features),
     seed: Annotated[int, typer.Option(help="Seed of the views.")] = PAIRS.seed,
     workers: Annotated[int, typer.Option(min=1, help="Photos at once; the result is the same.")] = 1,
     options: FileOptions = FileOptions(),

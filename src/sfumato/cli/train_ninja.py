@@ -47,7 +47,7 @@ def ninja(
     preset_name: Annotated[
         str, typer.Option("--preset", help=f"{' or '.join(PRESETS)}; paper takes days.")
     ] = SMALL.preset,
-    detector: Annotated[
+    extractor: Annotated[
         str | None,
         typer.Option(
             help=f"For photos: {' or '.join(DETECTORS)}. Default: that of the preset.", autocompletion=one_of(DETECTORS)
@@ -103,7 +103,7 @@ def ninja(
     local = None
     if pairs is None or weights is not None or kind not in NETWORKS or takes_photos(adversary):
         local = LocalParams(
-            detector=detector or (base.opponents.local or LOCAL).detector,
+            extractor=extractor or (base.opponents.local or LOCAL).extractor,
             descriptor=kind,
             weights=weights,
             max_features=max_features,

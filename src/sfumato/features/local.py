@@ -171,11 +171,10 @@ def resolve_params(params: LocalParams | None, settings: dict[str, Any]) -> Loca
 def detect_colmap(grey: NDArray[np.uint8], params: LocalParams) -> Detection:
     """Find the extrema of differences of Gaussians as COLMAP does, with its SIFT histograms."""
     pycolmap = load_pycolmap()
-    _refuse_too_long(grey)
     options = pycolmap.FeatureExtractionOptions(use_gpu=False, num_threads=1)
     sift, is_root = options.sift, params.descriptor == "rootsift"
     sift.max_num_features = params.max_features
-    sift.peak_threshold = params.contrast_threshold / params.octave_layers  # as OpenCV divides it
+    sift.peak_threshold = max(params.contrast_threshold / params.octave_layers, 1e-9)  # as OpenCV divides it
     sift.edge_threshold, sift.octave_resolution = params.edge_threshold, params.octave_layers
     sift.normalization = pycolmap.Normalization.L1_ROOT if is_root else pycolmap.Normalization.L2
     try:
@@ -196,7 +195,6 @@ def detect_colmap(grey: NDArray[np.uint8], params: LocalParams) -> Detection:
 
 def detect_opencv(grey: NDArray[np.uint8], params: LocalParams) -> Detection:
     """Find the extrema of differences of Gaussians with OpenCV, with its SIFT histograms."""
-    _refuse_too_long(grey)
 
     def work(sift: Any) -> Any:
         return sift.detectAndCompute(grey, None) if _wants_histograms(params) else (sift.detect(grey, None), None)
@@ -213,7 +211,6 @@ def detect_harris(grey: NDArray[np.uint8], params: LocalParams) -> Detection:
     """Find the strongest Harris corners at several scales; OpenCV makes their SIFT histograms at those scales."""
     import cv2
 
-    _refuse_too_long(grey)
     table = find_corners(grey, params.sigma, params.corner_quality)
     if not len(table):
         return _nothing(grey, params)
@@ -268,12 +265,6 @@ def _nothing(grey: NDArray[np.uint8], params: LocalParams) -> Detection:
     return Detection(grey, np.empty((0, 4), np.float32), histograms)
 
 
-def _refuse_too_long(grey: NDArray[np.uint8]) -> None:
-    if max(grey.shape) > LONGEST_SIDE:
-        size = f"{grey.shape[1]} x {grey.shape[0]}"
-        raise InputError(f"a picture of {size} pixels is too large: make its longer side {LONGEST_SIDE} or less")
-
-
 def _with_sift(grey: NDArray[np.uint8], params: LocalParams, work: Callable[[Any], Any]) -> Any:
     """Call a function with OpenCV's SIFT; OpenCV's errors become ours."""
     import cv2
@@ -308,7 +299,7 @@ def _shrink(grey: NDArray[np.uint8], longest: int) -> NDArray[np.uint8]:
 
     share = longest / max(grey.shape)
     height, width = (max(1, round(share * side)) for side in grey.shape)
-    small: NDArray[np.uint8] = cv2.resize(grey, (width, height), interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
+    small: NDArray[np.uint8] = cv2.resize(grey, (width, height), interpolation=cv2.INTER_AREA)
     return small
 
 

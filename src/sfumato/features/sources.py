@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sources of clear features: a folder of photos, an hloc file or a COLMAP database, recognised by their content.
 
-Photos are extracted in parallel threads, in order, and in bounded memory. Threads suffice: OpenCV releases Python's
-lock. OpenCV's own number of threads belongs to the process and is not touched.
+Photos are extracted in parallel threads, in order, and in bounded memory. Threads suffice: COLMAP and OpenCV release
+Python's lock. OpenCV's own number of threads belongs to the process and is not touched.
 """
 
 import os
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import length_hint
 from pathlib import Path
 from typing import Any
@@ -158,8 +158,8 @@ def open_source(
 ) -> FeatureSource:
     """Open a folder of photos, a photo, an hloc features.h5 or a COLMAP database.
 
-    For photos ``params``, ``workers`` and settings of LocalParams say how features are extracted. The others are read
-    as they are, and ``extractor`` names their descriptors where the file does not.
+    For photos ``params``, ``workers`` and settings of LocalParams say how features are extracted, and ``extractor`` by
+    whom. The others are read as they are, and ``extractor`` names their descriptors where the file does not.
 
     Raises FileError naming the file if there is nothing to read in it, InputError for settings that are not valid.
     """
@@ -184,11 +184,8 @@ def open_source(
             lambda names: colmap.features_in_colmap(path, names, extractor=extractor),
             _extractor=lambda: Extractor(extractor, colmap.SETTINGS) if extractor else None,
         )
-    if extractor is not None and extractor != params.descriptor:
-        raise InputError(
-            f"extractor names the descriptors of an hloc or COLMAP file, and {path} holds photos: choose their "
-            f"descriptor instead (--descriptor)"
-        )
+    if extractor is not None:
+        params = replace(params, extractor=extractor)
     paths = dict(list_images(path))
     return FeatureSource(
         path,

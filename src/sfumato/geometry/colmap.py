@@ -1,37 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""COLMAP's library: loaded in the right order and with a quiet log, and its own cameras and poses to and fro.
+"""COLMAP's own cameras and poses, to and fro, and a silent log.
 
-Every module here that needs pycolmap asks this one for it. pycolmap's arrays hold quaternions as x y z w.
+pycolmap's arrays hold quaternions as x y z w.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from sfumato.errors import InputError, MissingDependency
+from sfumato.errors import InputError
+from sfumato.errors import load_pycolmap as load_pycolmap
 from sfumato.geometry.cameras import check_camera, nearest_rotation
 from sfumato.types.scene import Camera, Pose
 
-ERRORS_ONLY, NOTHING = 2, 3
-"""COLMAP's numbers for a log that shows errors and nothing less, and for one that shows only what ends the process."""
-
-
-def load_pycolmap() -> ModuleType:
-    """Return pycolmap, with OpenCV loaded before it (both carry a zlib, and the first one wins) and a quiet log.
-
-    Raises MissingDependency if it is not installed.
-    """
-    try:
-        import cv2  # noqa: F401
-        import pycolmap
-    except ImportError as cause:
-        raise MissingDependency(f"maps and poses need pycolmap: pip install 'pycolmap>=4.0.4' ({cause})") from cause
-    pycolmap.logging.minloglevel = max(int(pycolmap.logging.minloglevel), ERRORS_ONLY)
-    module: ModuleType = pycolmap
-    return module
+NOTHING = 3
+"""COLMAP's number for a log that shows only what ends the process."""
 
 
 @contextmanager

@@ -11,13 +11,14 @@ import shutil
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from sfumato.errors import FileError, InputError, SfumatoError
+from sfumato.errors import ArchiveError, FileError, InputError, SfumatoError
 from sfumato.files.atomic import Sink, explain_errors, replace_file
 from sfumato.matching.archive_images import ArchiveImages
 from sfumato.matching.journal import Journal, PairRecord, parts_of, refuse_inputs, refuse_irreplaceable
@@ -32,7 +33,7 @@ from sfumato.matching.match_file import (
     provenance_texts,
     scores_of,
 )
-from sfumato.matching.mutual import MatchParams
+from sfumato.matching.mutual import MatchParams, default_ratio
 from sfumato.matching.pairs import Pair, PairSet
 from sfumato.store.archive import Archive
 from sfumato.types.scene import Matches
@@ -68,7 +69,7 @@ class MatchWriter:
         self.done = PairSet()
         self._target = Path(os.path.realpath(path))
         self._part, self._new = parts_of(self._target)
-        self.images, self.params = ArchiveImages(archive), params or MatchParams()
+        self.images, self.params = ArchiveImages(archive), _with_ratio(params or MatchParams(), archive)
         self._parameters = parameters_of(self.params)
         self._overwrite = overwrite
         self._journal: Journal | None = None
@@ -152,6 +153,8 @@ class MatchWriter:
             self._spell(name)
 
     def _check_parameters(self, path: Path, parameters: Any) -> None:
+        if parameters.get("ratio", 0) is None:  # files of earlier versions, without a ratio test
+            parameters = {**parameters, "ratio": 1.0}
         if dict(parameters) != self._parameters:
             sides = parameters, self._parameters
             keys = [key for key in {**self._parameters, **parameters} if _differ(key, *sides)]
@@ -339,3 +342,13 @@ def _warn(what: str, path: Path, pairs: list[Pair]) -> None:
     first, second = pairs[0]
     more = f" and {len(pairs) - 1} more" if len(pairs) > 1 else ""
     log.warning(what + ": %r %r%s; they count as not matched yet", path, first[:80], second[:80], more)
+
+
+def _with_ratio(params: MatchParams, archive: Archive) -> MatchParams:
+    """Return the params with the ratio that an archive's recipe has by default: the file says what was done."""
+    if params.ratio is not None:
+        return params
+    for name in archive:
+        with suppress(ArchiveError):  # a damaged image is reported when it is matched
+            return replace(params, ratio=default_ratio(archive.header(name).recipe))
+    return replace(params, ratio=1.0)

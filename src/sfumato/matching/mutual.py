@@ -18,7 +18,7 @@ from sfumato.subspace.subspace_set import SubspaceSet
 from sfumato.types.arrays import frozen_array
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 from sfumato.types.extractor import Extractor
-from sfumato.types.recipe import Recipe
+from sfumato.types.recipe import SIFT_BANDWIDTH, Recipe
 from sfumato.types.scene import Matches
 
 # --- what may be matched: concealed features, subspaces, or points given as plain arrays
@@ -81,9 +81,10 @@ def _difference(a: Recipe, b: Recipe) -> str:
     ours, theirs = a.links[-1], b.links[-1]
     if ours.dim != theirs.dim:
         return f"They are sealed with {ours.dim} and {theirs.dim} bits: {same}"
-    if ours.named != theirs.named:
-        widths = " and ".join(link.named[1:] or "the usual one" for link in (ours, theirs))
-        return f"They are sealed with different bandwidths, {widths}: {same}"
+    if ours.bandwidth != theirs.bandwidth:
+        widths = " and ".join(f"{link.bandwidth or SIFT_BANDWIDTH:g}" for link in (ours, theirs))
+        name = f"sealed-{ours.dim}:{ours.bandwidth or SIFT_BANDWIDTH:g}"
+        return f"They are sealed with different bandwidths, {widths}: conceal both with one, for example {name}"
     return (
         f"They are sealed under different device keys, with the fingerprints {ours.checksum or 'not stated'} and "
         f"{theirs.checksum or 'not stated'}: conceal both with one key (--secret-file) and for one place (--place)"
@@ -126,6 +127,25 @@ def chance_limit(recipe: Recipe | None, count: int) -> float | None:
     return _limit(int(recipe.links[-1].dim or 0), max(1, count))
 
 
+# --- the ratio test: where several features look alike, neither is matched
+
+
+RATIO, ENCODED_RATIO = 0.95, 0.9
+"""Of sealed and lifted features, and of those that an encoder alone changed: more pairs of hard photos are verified
+than with every mutual nearest, and maps of them are right more often (benchmarks/front_end.py)."""
+
+
+def default_ratio(recipe: Recipe | None) -> float:
+    """Return how many times as far as the second nearest a match may be, by default; 1 asks nothing.
+
+    >>> [default_ratio(Recipe.of(name)) for name in ("sealed-512", "sub-hybrid-2", "ninja-sift-1.0", "raw")]
+    [0.95, 0.95, 0.9, 1.0]
+    """
+    if recipe is None or recipe.is_clear:
+        return 1.0
+    return RATIO if recipe.is_sealed or recipe.lifting is not None else ENCODED_RATIO
+
+
 @lru_cache(maxsize=4096)
 def _limit(bits: int, count: int) -> float:
     from scipy.special import bdtr
@@ -138,7 +158,8 @@ def _limit(bits: int, count: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchParams:
-    """Conditions of a match. ``ratio`` and ``max_distance`` apply to distances, not to their squares.
+    """Conditions of a match. ``ratio`` and ``max_distance`` apply to distances, not to their squares; None takes the
+    default of the recipe, a ratio of 1 and a distance of inf ask nothing.
 
     With ``mutual``, each of two matched rows is the nearest of the other, and a ratio is asked of both directions;
     without, every row of the first side is matched with its nearest. ``threads``: None means all cores.
@@ -188,9 +209,10 @@ def match(
     ``a`` and ``b``: ConcealedFeatures, Subspaces, or points of shape (N, n), clear descriptors that stay on the device;
     their dimensions may differ. The distance is the least distance of a point of one to a point of the other (Eq. 2).
     ``mutual``: each of two matched rows is the nearest of the other; otherwise every row of ``a`` gets its nearest.
-    ``ratio``: the nearest must be at most this many times as far as the second nearest, from both sides if mutual.
+    ``ratio``: the nearest must be at most this many times as far as the second nearest, from both sides if mutual;
+    by default 0.95 for sealed and lifted features, 0.9 for encoded ones, 1 (every nearest counts) for plain arrays.
     ``max_distance``: and at most this far. By default sealed features match only where they are nearer than unrelated
-    ones come by chance (``inf`` takes all); of others every nearest counts. ``threads``: None takes all cores.
+    ones come by chance (``inf`` takes all). ``threads``: None takes all cores.
     ``device``: a torch device such as "cuda" does the products there; the result is the same.
 
     Raises InputError for sides of different spaces or descriptors. Warns (VoidDistanceWarning) where subspaces are so
@@ -248,11 +270,13 @@ def nearest_prepared(
 def match_prepared(a: SubspaceSet, b: SubspaceSet, params: MatchParams, recipe: Recipe | None = None) -> Matches:
     """Match two sides that were prepared before, so that many pairs of one image share the work.
 
-    ``recipe`` tells whether they are sealed: then, unless the params say how far, matches end where chance begins.
+    ``recipe`` gives what the params do not say: its ratio, and for sealed features the distance where chance begins.
     """
     if params.max_distance is None:
         params = replace(params, max_distance=chance_limit(recipe, max(len(a), len(b))))
-    count = 1 if params.ratio is None else 2
+    if params.ratio is None:
+        params = replace(params, ratio=default_ratio(recipe))
+    count = 1 if params.ratio == 1 else 2
     return select(run_search(a, b, (count, count if params.mutual else 0), params, limit_of(params)), params)
 
 
@@ -273,7 +297,7 @@ def limit_of(params: MatchParams) -> float:
     """Return the squared distance beyond which nothing decides a match: a nearest, or a second nearest of a ratio."""
     if params.max_distance is None:
         return np.inf
-    farthest = params.max_distance if params.ratio is None else params.max_distance / params.ratio
+    farthest = params.max_distance / (params.ratio or 1)
     return farthest * farthest * (1 + 1e-9)
 
 

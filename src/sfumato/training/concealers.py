@@ -20,7 +20,7 @@ from sfumato.attacks.seals.attacks import LARGEST_PUBLIC, recover_with_oracle, t
 from sfumato.concealment.decoys import bundled_decoys, load_decoys
 from sfumato.concealment.lifting import conceal
 from sfumato.concealment.resolve import before_seal, resolve
-from sfumato.concealment.seal import without_key
+from sfumato.concealment.seal import with_usual_bandwidth, without_key
 from sfumato.errors import EvaluationOnlyWarning, InputError, WideSealWarning
 from sfumato.inversion.load import Concealer
 from sfumato.types.clear import Features
@@ -66,7 +66,8 @@ def _file_reader(recipe: Recipe, decoys: Path | None, seed: int) -> Concealer:
         nonlocal reader
         if reader is None:
             public = bundled_decoys(features.extractor) if decoys is None else load_decoys(decoys)
-            reader = reader_of(recipe, public.descriptors, seed=seed)
+            named = with_usual_bandwidth(recipe, features.extractor.name)
+            reader = reader_of(named, public.descriptors, seed=seed)
         return reader(features)
 
     return read_back

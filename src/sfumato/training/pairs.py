@@ -183,7 +183,7 @@ def pairs_of_photo(job: tuple[Path, int, PairParams, int]) -> tuple[Floats, Floa
     except ImageError as cause:
         log.warning("%s is left out: %s", path.name, cause)
         return np.zeros((0, 0), np.float32), np.zeros((0, 0), np.float32), np.zeros(0, np.int64), 0
-    detect = DETECTORS[params.local.detector]
+    detect = DETECTORS[params.local.extractor]
     reference = detect(photo.pixels, params.local)
     views: list[tuple[Detection, NDArray[np.int64]]] = []
     for _ in range(params.views if len(reference.keypoints) else 0):
@@ -319,7 +319,7 @@ def patches_of_photos(
 ) -> dict[str, PatchSet]:
     """Generate labelled patches from photos at every level; a group is a photo, by its place in the list.
 
-    Keypoints are those ``local`` detects, by default the 600 strongest of DoG; what is drawn depends on ``seed`` and
+    Keypoints are those ``local`` detects, by default 600 of a photo; what is drawn depends on ``seed`` and
     place alone. Photos without points are groups without patches.
 
     Raises ImageError for a file that cannot be read.
@@ -328,7 +328,7 @@ def patches_of_photos(
     by_level: dict[str, list[PatchSet]] = {level: [] for level in LEVELS}
     for number, path in enumerate(progress(photos)):
         image = read_image(Path(path))
-        keypoints = DETECTORS[detection.detector](to_grey(image), detection).keypoints
+        keypoints = DETECTORS[detection.extractor](to_grey(image), detection).keypoints
         sets = make_patch_sets(image, keypoints, np.random.default_rng([seed, number]), params)
         for level, patch_set in sets.items():
             by_level[level].append(patch_set)

@@ -26,7 +26,7 @@ def test_the_paper_preset_has_the_figures_of_the_paper():
     assert (PAPER.blocks, PAPER.dropout, PAPER.output_dim, PAPER.initialisation) == (1, 0.1, None, "orthogonal")
     assert (PAPER.schedule, PAPER.minutes, PAPER.steps, PAPER.select_after) == ("constant", None, None, 0)
     assert (PAPER.opponents.split, PAPER.opponents.width) == ((0.6, 0.1, 0.3), 1.0)
-    assert (PAPER.opponents.local.detector, PAPER.opponents.local.max_features) == ("harris", 1000)
+    assert (PAPER.opponents.local.extractor, PAPER.opponents.local.max_features) == ("harris", 1000)
     learned = preset("paper", "hardtfeat")
     assert (learned.joint.rate, learned.joint_inverter_rate) == (5e-5, 5e-5)
     assert preset("paper", "rootsift") == preset("paper") == PAPER

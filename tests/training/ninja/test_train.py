@@ -204,7 +204,7 @@ def test_only_the_same_training_goes_on(tmp_path: Path):
 
 @pytest.mark.slow
 def test_the_paper_preset_runs(photos: list[Path], tmp_path: Path):
-    params = replace(PAPER, opponents=replace(FEW, local=LocalParams(detector="harris", max_features=60)), steps=3)
+    params = replace(PAPER, opponents=replace(FEW, local=LocalParams(extractor="harris", max_features=60)), steps=3)
     card = train_ninja(params, make_pairs(1200, 128), photos, tmp_path / "n").card
     assert [one["steps"] for one in card["stages"]] == [1, 1, 2]
     assert card["settings"]["joint"] == {"batch": 968, "rate": 1e-5, "epochs": 20}

@@ -167,7 +167,7 @@ def match_features(first: ConcealedFeatures, second: ConcealedFeatures) -> Match
     """Return the mutual nearest matches of two images, as a server finds them."""
     sides = [side_of(features, "concealed features") for features in (first, second)]
     first_set, second_set = (prepare(side.origin, side.basis) for side in sides)
-    pair = match_prepared(first_set, second_set, MatchParams(), sides[0].recipe)
+    pair = match_prepared(first_set, second_set, MatchParams(ratio=1), sides[0].recipe)
     return Matches(pair.indices, pair.distances)
 
 

@@ -184,7 +184,7 @@ PAPER = NinjaTrainParams(
     adversary="unet",
     opponents=AdversaryParams(
         width=1.0, side=256, perceptual_side=256, split=(0.6, 0.1, 0.3), max_photos=10_000_000,
-        local=LocalParams(detector="harris", max_features=1000),
+        local=LocalParams(extractor="harris", max_features=1000),
     ),
 )  # fmt: skip
 """NinjaDesc, section 3.4, for SIFT; ``preset`` gives the rate of the joint stage for learned descriptors."""
@@ -247,5 +247,5 @@ def _text(value: Any) -> str:
     if isinstance(value, StageParams):
         return f"batch {value.batch}, rate {value.rate:g}, {value.epochs} epochs"
     if isinstance(value, LocalParams):
-        return f"{value.max_features} {value.detector} keypoints"
+        return f"{value.max_features} {value.extractor} keypoints"
     return "none" if value is None else str(value)
