@@ -2,9 +2,11 @@
 import json
 
 import numpy as np
+import pytest
 
 import sfumato
 from sfumato.concealment.decoys import load_decoys
+from sfumato.features.local import LocalParams
 
 LIFTED = ("--recipe", "sub-hybrid-2")
 
@@ -43,6 +45,20 @@ def test_too_few_descriptors_and_wrong_places(run_sfumato, photos, tmp_path):
         in run_sfumato("decoys", "build", photos, "-o", tmp_path / "d.npz", "--size", 10**6, code=1).stderr
     )
     assert "not a folder" in run_sfumato("decoys", "build", photos, "-o", tmp_path / "no" / "d.npz", code=1).stderr
+
+
+def test_an_interrupted_build_goes_on(run_sfumato, photos, tmp_path):
+    path, command = tmp_path / "d.npz", ("decoys", "build", photos, "-o", tmp_path / "d.npz", "--extractor", "opencv")
+
+    def stop(_, items, __):
+        yield next(iter(items))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sfumato.build_photo_decoys([photos], path, size=64, local=LocalParams(), extractor="opencv", progress=stop)
+    assert "--overwrite" in run_sfumato(*command, "--size", 65, code=1).stderr
+    assert "(1 read before)" in run_sfumato(*command, "--size", 64).stdout
+    assert not list(tmp_path.glob("*.part"))
 
 
 def test_json(run_sfumato, photos, tmp_path):

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.concealment.decoys import Decoys, decode_bytes, encode_bytes, load_decoys, round_to_bytes, save_decoys
+from sfumato.concealment.decoys import (
+    Decoys,
+    as_rootsift,
+    bundled_decoys,
+    decode_bytes,
+    encode_bytes,
+    load_decoys,
+    round_to_bytes,
+    save_decoys,
+)
 from sfumato.errors import FileError
 from sfumato.types.extractor import Extractor
 
@@ -174,6 +183,17 @@ def test_bundled_database():
     assert np.abs(np.linalg.norm(decoys.descriptors, axis=1) - 1).max() < 1e-6
     assert len(np.unique(decoys.descriptors, axis=0)) == 65_536
     assert decoys.descriptors.min() == 0
+
+
+def test_bundled_rootsift_is_derived_once_and_exactly():
+    sift, rooted = sfumato.load_decoys(), bundled_decoys(Extractor("rootsift"))
+    assert rooted is bundled_decoys(Extractor("rootsift"))
+    assert rooted.checksum == as_rootsift(sift).checksum != sift.checksum
+    assert np.array_equal(rooted.permutation, sift.permutation)
+    assert np.abs(np.linalg.norm(rooted.descriptors, axis=1) - 1).max() < 1e-6
+    back = rooted.descriptors[:1000].astype(float) ** 2
+    back /= np.linalg.norm(back, axis=1, keepdims=True)
+    assert np.abs(back - sift.descriptors[:1000]).max() < 1e-6
 
 
 def test_permissions_follow_the_umask(tmp_path, bytes_like):

@@ -126,7 +126,9 @@ def build(
     )
     warn_about(outcome)
     assert outcome.decoys is not None
-    origin = f"{outcome.features} {outcome.decoys.extractor.name} descriptors of {quantity(outcome.images, 'image')}"
+    before = f" ({outcome.resumed} read before)" if outcome.resumed else ""
+    images = f"{quantity(outcome.images, 'image')}{before}"
+    origin = f"{outcome.features} {outcome.decoys.extractor.name} descriptors of {images}"
     facts = {key: value for key, value in asdict(replace(outcome, decoys=None)).items() if key != "decoys"}
     _tell(outcome.decoys, output, origin, facts, as_json=as_json)
 
