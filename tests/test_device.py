@@ -9,11 +9,23 @@ import sfumato
 from sfumato.concealment.encoder import save_encoder
 from sfumato.concealment.keys import key_for_place
 from sfumato.device import ConcealOutcome, _Key, conceal_photos, open_source, read_features
-from sfumato.errors import ArchiveError, DecoyError, FileError, InputError, NewKeyWarning, RecipeError
+from sfumato.errors import (
+    ArchiveError,
+    BandwidthWarning,
+    DecoyError,
+    FileError,
+    InputError,
+    NewKeyWarning,
+    RecipeError,
+    WideSealWarning,
+)
+from sfumato.features.hloc import write_hloc
 from sfumato.features.local import LocalParams
 from sfumato.geometry.maps import save_landmarks
 from sfumato.images.read import read_image, to_grey
 from sfumato.images.samples import sample_paths
+from sfumato.types.clear import Features
+from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import DEFAULT_RECIPE
 
 
@@ -150,7 +162,7 @@ def test_an_encoder_that_can_not_be_used_is_told_before_anything_is_read(hloc_fi
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
 
 
-@pytest.mark.filterwarnings("ignore::sfumato.errors.WideSealWarning")
+@pytest.mark.filterwarnings("ignore::sfumato.errors.BandwidthWarning", "ignore::sfumato.errors.WideSealWarning")
 def test_descriptors_of_any_width_are_sealed(hloc_file, tmp_path):
     path = tmp_path / "p.sfm.h5"
     outcome = conceal_photos(hloc_file, path, secret=KEY)
@@ -167,7 +179,7 @@ def test_descriptors_of_any_width_are_sealed(hloc_file, tmp_path):
             conceal_photos(hloc_file, path, recipe=recipe, secret=OTHER)
 
 
-@pytest.mark.filterwarnings("ignore::sfumato.errors.WideSealWarning")
+@pytest.mark.filterwarnings("ignore::sfumato.errors.BandwidthWarning")
 def test_a_new_key_is_made_when_something_is_to_be_sealed_and_not_for_what_is_sealed_already(
     hloc_file, tmp_path, monkeypatch
 ):
@@ -193,6 +205,58 @@ def test_a_new_key_is_made_when_something_is_to_be_sealed_and_not_for_what_is_se
     for recipe in ("random-2", "sealed-64"):
         with pytest.raises(InputError, match="--place"):
             conceal_photos(hloc_file, tmp_path / "r.sfm.h5", recipe=recipe, place="here", evaluation_seed=1)
+
+
+def write_file(path, name, counts, seed=0):
+    """Write a file of one kind with an image for each number of features."""
+    rng = np.random.default_rng(seed)
+
+    def image(count):
+        rows = rng.standard_normal((count, 128))
+        rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+        return Features(np.ones((count, 4), np.float32), rows, Extractor(name))
+
+    write_hloc(path, ((f"{number}.jpg", image(count)) for number, count in enumerate(counts)))
+    return path
+
+
+def recipes_in(path):
+    with sfumato.load(path) as archive:
+        return {str(archive[name].recipe) for name in archive}
+
+
+def test_an_archive_goes_on_with_the_bandwidth_it_was_begun_with(tmp_path):
+    """Archives of RootSIFT were once sealed with the bandwidth of SIFT by default."""
+    archive, few = tmp_path / "old.sfm.h5", write_file(tmp_path / "few.h5", "rootsift", (20,))
+    with pytest.warns(WideSealWarning, match=r"0\.19"):
+        old = conceal_photos(few, archive, recipe="sealed-64:0.235", secret=KEY).recipe
+    assert old.startswith("sealed-64@")
+    more = write_file(tmp_path / "more.h5", "rootsift", (20, 30))
+    with pytest.warns(WideSealWarning, match=r"0\.19"):
+        outcome = conceal_photos(more, archive, recipe="sealed-64", secret=KEY)
+    assert (outcome.images, outcome.skipped, outcome.recipe) == (1, 1, old)
+    assert recipes_in(archive) == {old}
+    with pytest.raises(ArchiveError, match=r"sealed-64:0\.19"):
+        conceal_photos(more, archive, recipe="sealed-64:0.19", secret=KEY)
+    assert conceal_photos(more, tmp_path / "new.sfm.h5", recipe="sealed-64", secret=KEY).recipe.startswith(
+        "sealed-64:0.19@"
+    )
+
+
+def test_a_bandwidth_is_estimated_once_from_the_first_image_that_tells_it(tmp_path):
+    archive, source = tmp_path / "a.sfm.h5", write_file(tmp_path / "a.h5", "r2d2", (0, 5, 150, 120, 3))
+    with pytest.warns(BandwidthWarning, match="r2d2") as caught:
+        made = conceal_photos(source, archive, recipe="sealed-64", secret=KEY)
+    assert len(caught) == 1
+    assert made.images == 5
+    assert recipes_in(archive) == {made.recipe}
+    bandwidth = sfumato.Recipe(made.recipe).links[-1].bandwidth
+    assert f"--recipe sealed-64:{bandwidth:g} " in str(caught[0].message)
+    more = write_file(tmp_path / "b.h5", "r2d2", (0, 5, 150, 120, 3, 130), seed=1)
+    assert conceal_photos(more, archive, recipe="sealed-64", secret=KEY).recipe == made.recipe
+    with pytest.warns(BandwidthWarning, match="fewer"):
+        few = conceal_photos(write_file(tmp_path / "c.h5", "r2d2", (5,)), tmp_path / "c.sfm.h5", secret=KEY)
+    assert few.recipe.startswith("sealed-512@")
 
 
 @pytest.mark.parametrize(("recipe", "frames", "kept"), [

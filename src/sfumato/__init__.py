@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ATTACKS": "attacks.registry",
+    "BandwidthWarning": "errors",
     "Camera": "types.scene",
     "ConcealedFeatures": "types.concealed",
     "Decoys": "concealment.decoys",

@@ -20,12 +20,20 @@ from sfumato.concealment.decoys import Decoys, as_decoys, bundled_decoys
 from sfumato.concealment.keys import device_key, device_key_path, key_for_place, sealing_key
 from sfumato.concealment.lifting import conceal_features, resolve_for
 from sfumato.concealment.resolve import ResolvedRecipe, before_seal, resolve_ahead
-from sfumato.concealment.seal import USUAL_WIDTH, checked_key, fingerprint, is_made_under
+from sfumato.concealment.seal import (
+    FEWEST_ROWS,
+    USUAL_WIDTH,
+    checked_key,
+    fingerprint,
+    is_made_under,
+    needs_estimate,
+    with_bandwidth,
+)
 from sfumato.concealment.subset import archive_privacy
 from sfumato.errors import ArchiveError, FileError, ImageError, InputError, NameWarning, RecipeError, SfumatoError
 from sfumato.features.hloc import write_hloc
 from sfumato.features.local import LocalParams
-from sfumato.features.sources import FeatureSource, open_source
+from sfumato.features.sources import FeatureSource, Result, open_source
 from sfumato.files.hdf5 import SIGNATURE
 from sfumato.geometry.cameras import NAME_EARLIER, NAME_FIRST, default_camera, is_listable, name_fault, name_list
 from sfumato.geometry.localization import LocalizeParams
@@ -248,7 +256,8 @@ class _Run:
         outcome.recipe = next((str(writer.header(name).recipe) for name in writer.names), str(self.recipe))
         first: dict[bytes, str] = {}
         shares = self.recipe.lifting is None or self.recipe.lifting.epsilon is None  # eps covers no repeat that shows
-        for name, features in source.features(skip=set(writer.names), progress=progress):
+        images = source.features(skip=set(writer.names), progress=progress)
+        for name, features in _telling_first(images, self.recipe):
             if isinstance(features, SfumatoError):
                 outcome.unreadable[name] = str(features)
                 continue
@@ -292,7 +301,7 @@ class _Run:
         secret, seed = self.key.secret, self.key.evaluation_seed
         kind = features.extractor.name, features.descriptors.shape[1]
         if kind not in self._resolved:
-            self._resolved[kind] = resolve_for(self.recipe, *kind, secret=secret, evaluation_seed=seed)
+            self._resolved[kind] = resolve_for(self.recipe, features, secret=secret, evaluation_seed=seed)
         labels = None if self.labels is None else [self.labels[name]] * len(features)
         return conceal_features(
             features, self._resolved[kind], self.decoys, labels=labels, secret=secret, evaluation_seed=seed
@@ -311,7 +320,11 @@ class _Run:
             for header in headers
             if not fits[header.recipe] or (key is None and not header.recipe.keyed)
         }
-        under = "a new device key" if key is None else f"the given device key, fingerprint {_fingerprint(recipe, key)}"
+        bandwidth = next((header.recipe.links[-1].bandwidth for header in headers if header.recipe.is_sealed), None)
+        if bandwidth is not None:  # an archive goes on with the bandwidth it was begun with
+            self.recipe = with_bandwidth(recipe, bandwidth)
+        name = "" if key is None else _fingerprint(self.recipe, key)
+        under = "a new device key" if key is None else f"the given device key, fingerprint {name}"
         advice = "give the key it was begun with (--secret-file, or secret=), choose another file"
         _refuse_mixture(output, others, f"{recipe} under {under}", advice)
         if headers and key is None:
@@ -341,6 +354,21 @@ class _Run:
                 f"{output} was begun without cameras: go on without --with-cameras (with_cameras), or choose another "
                 f"file, or --overwrite to start anew"
             )
+
+
+def _telling_first(images: Iterable[Result], recipe: Recipe) -> Iterator[Result]:
+    """Yield images, but those with too few features to estimate the bandwidth of a seal after the first with enough."""
+    waiting: list[Result] | None = []
+    for name, features in images:
+        tells = not isinstance(features, Features) or not needs_estimate(recipe, features.extractor.name)
+        if waiting is not None and isinstance(features, Features) and not tells and len(features) < FEWEST_ROWS:
+            waiting.append((name, features))
+            continue
+        yield name, features
+        if waiting is not None and not tells:
+            yield from waiting
+            waiting = None
+    yield from waiting or ()
 
 
 def _focal_length(source: FeatureSource, name: str, size: tuple[int, int] | None) -> float | None:

@@ -9,7 +9,9 @@ from sfumato.attacks.run import Materials
 from sfumato.cli.attack import attack_list
 from sfumato.errors import InputError
 
-pytestmark = pytest.mark.filterwarnings("ignore::sfumato.errors.WideSealWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::sfumato.errors.WideSealWarning", "ignore::sfumato.errors.BandwidthWarning"
+)
 
 KEY = bytes(range(32))
 

@@ -9,9 +9,26 @@ from sfumato.concealment.encoder import encode, save_encoder
 from sfumato.concealment.keys import key_for_place, sealing_key
 from sfumato.concealment.lifting import conceal
 from sfumato.concealment.resolve import find_encoders, remember, resolve, resolve_ahead
-from sfumato.concealment.seal import BANDWIDTH, is_made_under, make_seal, warn_if_wide
-from sfumato.errors import EvaluationOnlyWarning, InputError, RecipeError, WeakSecretWarning, WideSealWarning
+from sfumato.concealment.seal import (
+    BANDWIDTH,
+    BANDWIDTHS,
+    FEWEST_ROWS,
+    estimate_bandwidth,
+    is_made_under,
+    make_seal,
+    warn_if_wide,
+)
+from sfumato.errors import (
+    BandwidthWarning,
+    EvaluationOnlyWarning,
+    InputError,
+    RecipeError,
+    WeakSecretWarning,
+    WideSealWarning,
+)
+from sfumato.matching.mutual import match
 from sfumato.types.clear import Features
+from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
 
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
@@ -182,7 +199,8 @@ def test_the_usual_bandwidth_is_one_seal_however_it_is_written():
 
 
 def test_what_needs_no_key_is_resolved_ahead():
-    assert str(resolve_ahead(f"sealed-64:{BANDWIDTH}")) == "sealed-64"
+    assert str(resolve_ahead("sealed-64")) == "sealed-64"
+    assert str(resolve_ahead(f"sealed-64:{BANDWIDTH}")) == f"sealed-64:{BANDWIDTH}", "also of another kind"
     assert str(resolve_ahead("ninja-sift-2.5+sealed-64")).startswith("ninja-sift-2.5@")
     assert resolve_ahead("compress-48") == resolve("compress-48").recipe
     with pytest.raises(RecipeError, match="32"):
@@ -213,9 +231,10 @@ def test_a_place_has_a_key_of_its_own():
 
 
 @pytest.mark.parametrize(("recipe", "kind", "says"), [
-    ("sealed-512", "rootsift", "for rootsift take"), ("sealed-512", "hardtfeat", "for hardtfeat take"),
-    ("sealed-512", "superpoint", "superpoint"), ("sealed-512:0.18", "rootsift", None), ("sealed-512", "sift", None),
+    ("sealed-512:0.235", "rootsift", "a bandwidth of 0.19"), ("sealed-512:0.235", "hardtfeat-1f0c9a27", "of 0.18"),
+    ("sealed-512:0.2", "superpoint", "superpoint"), ("sealed-512:0.2", "rootsift", None), ("sealed-512", "sift", None),
     ("sealed-1024", "sift", "512 bits"), ("sealed-512", "unknown", None), ("random-2", "superpoint", None),
+    ("sealed-512:0.4", "aliked-n16", None), ("sealed-512:0.5", "aliked-n16", "a bandwidth of 0.4"),
 ])  # fmt: skip
 def test_descriptors_that_lie_closer_together_need_narrower_seals(recipe, kind, says):
     with warnings.catch_warnings(record=True) as told:
@@ -227,3 +246,90 @@ def test_descriptors_that_lie_closer_together_need_narrower_seals(recipe, kind, 
 def test_a_path_or_text_in_place_of_a_key_gets_advice():
     with pytest.raises(RecipeError, match=r"sfumato\.device_key"):
         conceal(np.eye(128, dtype=np.float32)[:2], "sealed-64", secret="k" * 40)
+
+
+def named(name, count=200, width=128, seed=6, scale=1.0):
+    points = scale * rows(count, width, np.random.default_rng(seed))
+    return Features(np.ones((count, 4), np.float32), points, Extractor(name))
+
+
+def sealed_as(features, recipe="sealed-64"):
+    return str(conceal(features, recipe, secret=KEY).recipe)
+
+
+@pytest.mark.parametrize("name", ["sift", "rootsift", "hardtfeat-1f0c9a27", "aliked-n16"])
+def test_the_bandwidth_follows_the_name_of_the_extractor_and_is_recorded(name):
+    features, bandwidth = named(name), BANDWIDTHS[name.split("-")[0]]
+    made = conceal(features, "sealed-64", secret=KEY)
+    assert str(made.recipe).startswith("sealed-64@" if name == "sift" else f"sealed-64:{bandwidth:g}@")
+    assert made.recipe.links[-1].bandwidth == bandwidth
+    assert np.array_equal(made.subspaces.origin, encode(make_seal(KEY, 128, 64, bandwidth), features.descriptors))
+    assert sealed_as(features, made.recipe) == str(made.recipe)
+    assert sealed_as(features, "sealed-64:0.1").startswith("sealed-64:0.1@")
+
+
+def test_sift_seals_as_it_always_did():
+    assert (
+        str(conceal(named("sift"), "sealed-64", secret=KEY).recipe)
+        == "sealed-64@" + make_seal(KEY, 128, 64, 0.235).checksum[:12]
+    )
+    assert sealed_as(named("sift"), "sealed-64:0.235") == sealed_as(named("sift"))
+    assert sealed_as(named("sift"), "ninja-sift-2.5+sealed-64").split("+")[1].startswith("sealed-64@")
+
+
+def test_a_recorded_seal_without_a_bandwidth_is_of_sift_whatever_it_sealed():
+    """Archives of RootSIFT were sealed so before each kind had its own."""
+    with pytest.warns(WideSealWarning, match=r"0\.19"):
+        old = sealed_as(named("rootsift"), "sealed-64:0.235")
+    assert old.startswith("sealed-64@")
+    with pytest.warns(WideSealWarning, match=r"0\.19"):
+        assert sealed_as(named("rootsift"), old) == old
+
+
+def test_the_bandwidth_of_an_unknown_kind_is_estimated_and_named():
+    features = named("superpoint", width=256)
+    with pytest.warns(BandwidthWarning, match="--recipe sealed-64:") as caught:
+        made = conceal(features, "sealed-64", secret=KEY)
+    bandwidth = made.recipe.links[-1].bandwidth
+    assert bandwidth == estimate_bandwidth(features.descriptors)
+    assert f"sealed-64:{bandwidth:g}@" in str(made.recipe)
+    assert f"--recipe sealed-64:{bandwidth:g} " in str(caught[0].message)
+    assert caught[0].filename == __file__
+    other = named("superpoint", width=256, seed=7)
+    again = conceal(other, f"sealed-64:{bandwidth:g}", secret=KEY)  # as it was told, without a word
+    assert again.recipe.space == made.recipe.space
+    with pytest.warns(WideSealWarning, match="superpoint"):
+        wide = conceal(other, "sealed-64:0.9", secret=KEY)
+    with pytest.raises(InputError, match=f"sealed-64:{bandwidth:g}"):
+        match(made, wide)
+
+
+def test_an_estimate_follows_the_distances_of_the_features():
+    points = named("x", count=1500).descriptors
+    one = estimate_bandwidth(points)
+    assert one == pytest.approx(0.294 * np.sqrt(2), rel=0.15)  # unrelated directions are at right angles
+    assert estimate_bandwidth(2 * points) == pytest.approx(2 * one, rel=0.02)
+    assert len(f"{one:g}") <= 4
+    assert estimate_bandwidth(points[: FEWEST_ROWS - 1]) is None
+
+
+def test_too_few_features_to_estimate_from_are_told():
+    with pytest.warns(BandwidthWarning, match=f"fewer than {FEWEST_ROWS}"):
+        assert sealed_as(named("superpoint", count=3)).startswith("sealed-64@")
+
+
+@pytest.mark.parametrize(("name", "scale"), [("sift", 512), ("rootsift", 0.5), ("superpoint", 512), ("superpoint", 0)])
+def test_descriptors_of_another_norm_than_the_bandwidth_is_for_are_refused(name, scale):
+    with pytest.raises(InputError, match="norm"):
+        conceal(named(name, scale=scale), "sealed-64", secret=KEY)
+
+
+def test_what_an_encoder_makes_of_other_descriptors_is_estimated(tmp_path, make_encoder):
+    save_encoder(tmp_path / "n.safetensors", make_encoder(dims=(128, 32), name="rootsift"))
+    with pytest.warns(BandwidthWarning, match="rootsift"):
+        sealed_as(named("rootsift"), f"ninja:{tmp_path / 'n.safetensors'}+sealed-64")
+
+
+def test_evaluations_seal_with_the_bandwidth_of_the_kind():
+    assert settled("sealed-64", "rootsift-of-mine").links[-1].bandwidth == BANDWIDTHS["rootsift"]
+    assert settled("sealed-64", "never-measured") == settled("sealed-64")

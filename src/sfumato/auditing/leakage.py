@@ -158,7 +158,7 @@ def plan_leakage(photos: Mapping[str, Path], protocol: LeakageProtocol, tools: T
     if not photos:
         raise InputError("there is no photo to attack")
     extractor = extractor_of(protocol.local)
-    subjects = choose_subjects(protocol.recipes, ("p-to-s",), protocol.seeds)
+    subjects = choose_subjects(protocol.recipes, ("p-to-s",), protocol.seeds, extractor.name)
     tools = replace(tools, decoys=choose_decoys(subjects, extractor, tools.decoys))
     tools.check_public(extractor)
     samples = [Sample(name, digest_data(path)) for name, path in photos.items()]

@@ -18,6 +18,7 @@ from sfumato.concealment.decoys import Decoys, bundled_decoys
 from sfumato.concealment.keys import EVALUATION_KEY
 from sfumato.concealment.lifting import conceal
 from sfumato.concealment.resolve import encode_points, resolve
+from sfumato.concealment.seal import with_usual_bandwidth
 from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, suggest
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures
@@ -54,19 +55,24 @@ class Subject:
         return f"{self.recipe} {self.distance}" + ("" if self.seed is None else f" seed {self.seed}")
 
 
-def settled(recipe: str | Recipe) -> Recipe:
-    """Return a recipe with the checksums of its encoders, read or, of a seal, made with the key of all evaluations."""
-    return resolve(recipe, EVALUATION_KEY).recipe
+def settled(recipe: str | Recipe, name: str = "sift") -> Recipe:
+    """Return a recipe with the checksums of its encoders, read or, of a seal, made with the key of all evaluations.
+
+    A seal without a bandwidth gets that of the extractor of this ``name``, or SIFT's where none was measured.
+    """
+    return resolve(with_usual_bandwidth(Recipe.of(recipe), name), EVALUATION_KEY).recipe
 
 
-def choose_subjects(recipes: Iterable[str | Recipe], distances: Iterable[str], seeds: Iterable[int]) -> list[Subject]:
+def choose_subjects(
+    recipes: Iterable[str | Recipe], distances: Iterable[str], seeds: Iterable[int], name: str = "sift"
+) -> list[Subject]:
     """Return every recipe with every distance and seed, each once; without a lifting there is one distance and no seed.
 
-    Encoders are read, and recipes name them with their checksums.
+    Encoders are read, and recipes name them with their checksums; seals are for the extractor of this ``name``.
 
     Raises InputError for what is unknown or nothing at all, FileError for an encoder that cannot be read.
     """
-    chain, measures, numbers = [settled(one) for one in recipes], list(distances), list(seeds)
+    chain, measures, numbers = [settled(one, name) for one in recipes], list(distances), list(seeds)
     unknown = [name for name in measures if name not in DISTANCES]
     if unknown:
         raise InputError(

@@ -22,8 +22,8 @@ from sfumato.concealment.decoys import Decoys, checked_labels, full_pool, label_
 from sfumato.concealment.draw_decoys import Supply, decoys_for
 from sfumato.concealment.keys import sealing_key
 from sfumato.concealment.randomness import Draws, KeyedDraws, SeededDraws, SystemDraws, normal, uniform
-from sfumato.concealment.resolve import ResolvedRecipe, encode_decoys, encode_points, resolve
-from sfumato.concealment.seal import checked_key, warn_if_wide
+from sfumato.concealment.resolve import ResolvedRecipe, choose_bandwidth, encode_decoys, encode_points, resolve
+from sfumato.concealment.seal import UNNAMED, checked_key
 from sfumato.concealment.subset import release_subsets
 from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, RecipeError
 from sfumato.subspace.reference import canonical_origin, gram_schmidt
@@ -74,7 +74,8 @@ def conceal(
     points of the encoder's space, subspaces of dimension 0. An encoder draws nothing: the same descriptor gives the
     same point on every device, and ``secret`` and ``evaluation_seed`` have no effect. With a lifting, the decoys,
     clear ones, go through the same encoders. A recipe that ends with ``sealed-512`` needs ``secret``: features match if
-    they were sealed under the same one.
+    they were sealed under the same one, with the same bandwidth. Without one in the recipe it is that of the kind of
+    descriptor; for kinds that nobody measured it is estimated from these features, with a warning that names it.
 
     ``decoys`` are needed by every lifting but random. ``labels`` (N,) belong to hybrid-labels. With ``secret`` (a
     device key of at least 16 unguessable bytes) the same descriptor always gives the same subspace, so that a second
@@ -91,31 +92,37 @@ def conceal(
     if evaluation_seed is not None:
         evaluation_seed = whole_number(evaluation_seed, "evaluation_seed")
     if isinstance(features_or_points, Features):
-        kind, width = features_or_points.extractor.name, features_or_points.descriptors.shape[1]
-        resolved = resolve_for(recipe, kind, width, secret=secret, evaluation_seed=evaluation_seed)
+        resolved = resolve_for(recipe, features_or_points, secret=secret, evaluation_seed=evaluation_seed)
         return conceal_features(
             features_or_points, resolved, decoys, labels=labels, secret=secret, evaluation_seed=evaluation_seed
         )
     points = frozen_array(features_or_points, "points", (None, None))
-    resolved = resolve_for(recipe, "unknown", points.shape[1], secret=secret, evaluation_seed=evaluation_seed)
+    resolved = resolve_for(recipe, points, secret=secret, evaluation_seed=evaluation_seed)
     return _apply(resolved, points, decoys, labels, _choose_draws(resolved.recipe, points, secret, evaluation_seed))
 
 
 def resolve_for(
-    recipe: Recipe | str, kind: str, width: int, *, secret: bytes | None = None, evaluation_seed: int | None = None
+    recipe: Recipe | str,
+    features: Features | NDArray[np.float32],
+    *,
+    secret: bytes | None = None,
+    evaluation_seed: int | None = None,
 ) -> ResolvedRecipe:
-    """Find the encoders of a recipe for descriptors of a kind and width; to seal, a key or a seed must be passed.
+    """Find the encoders of a recipe for the features of one image, or points; to seal, pass a key or a seed.
 
-    A seal in the result holds what was drawn from the key: keep it no longer than the key.
+    The result serves for all features of the same extractor and width. A seal in it holds what was drawn from the key:
+    keep it no longer than the key. A seal whose recipe names no bandwidth takes that of the extractor's descriptors, or
+    estimates it from these (``choose_bandwidth``); points are taken for SIFT.
     """
     recipe = Recipe.of(recipe)
+    rows, name = (features.descriptors, features.extractor.name) if isinstance(features, Features) else (features, "")
+    width = rows.shape[1]
     if width == 0:
         raise InputError("points: need at least one dimension")
     key = sealing_key(secret, evaluation_seed)
     if recipe.is_sealed:
         checked_key(recipe, key)
-        if secret is not None:
-            warn_if_wide(recipe, kind, stacklevel=4)
+        recipe = choose_bandwidth(recipe, name or UNNAMED, rows, warns=secret is not None)
     return resolve(recipe, key, width)
 
 

@@ -27,7 +27,21 @@ from sfumato.concealment.encoder import (
     encode,
     load_encoder,
 )
-from sfumato.concealment.seal import check_sealed, seal_link, without_key_name
+from sfumato.concealment.seal import (
+    BANDWIDTHS,
+    UNNAMED,
+    check_norms,
+    check_sealed,
+    estimate_bandwidth,
+    kind_of,
+    needs_estimate,
+    seal_link,
+    warn_if_wide,
+    warn_of_estimate,
+    with_bandwidth,
+    with_usual_bandwidth,
+    without_key_name,
+)
 from sfumato.errors import FileError, InputError, RecipeError
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import CHECKSUM_DIGITS, Link, Recipe
@@ -74,7 +88,8 @@ def resolve(recipe: Recipe | str, key: bytes | None = None, width: int = 128) ->
     ``ninja:FILE`` and ``compress-48:FILE`` are read from files, ``ninja-NAME`` and ``compress-48`` are of the package.
     A name with a checksum, as an archive has it, is found among the encoders of the package and those that this process
     read. ``sealed-512`` is made from ``key``, for rows of ``width`` numbers unless an encoder comes before it, and is
-    never kept: to resolve it again takes the key again.
+    never kept: to resolve it again takes the key again. Its bandwidth is SIFT's unless the recipe names one;
+    ``choose_bandwidth`` finds that of other descriptors.
 
     Raises FileError for a file that cannot be used, RecipeError for an encoder that is missing, does not fit the one
     before it, or conceals nothing.
@@ -111,6 +126,34 @@ def resolve_ahead(recipe: Recipe | str) -> Recipe:
     *links, seal = recipe.links
     before = resolve(Recipe(links=tuple(links))).recipe.links if links else ()
     return Recipe(links=(*before, seal if seal.checksum else without_key_name(seal)))
+
+
+def choose_bandwidth(recipe: Recipe, name: str, rows: Floats | None = None, *, warns: bool = True) -> Recipe:
+    """Return a sealed recipe with the bandwidth for descriptors of an extractor's name; others as they are.
+
+    A bandwidth in the recipe stays. Else it is the one that was measured for this kind or, for other kinds, estimated
+    from ``rows`` (N, n), the descriptors of one image, with a BandwidthWarning. ``warns``: whether a seal that shows
+    much is told of (WideSealWarning).
+
+    Raises InputError for descriptors whose norm does not fit the bandwidth.
+    """
+    if not recipe.is_sealed:
+        return recipe
+    needs, is_named = needs_estimate(recipe, name), recipe.links[-1].bandwidth is not None
+    if not needs and not is_named:
+        if rows is not None and len(recipe.links) == 1:
+            check_norms(rows, name)
+        recipe = with_usual_bandwidth(recipe, name)
+    estimate = None
+    if rows is not None and (needs or kind_of(name) not in (*BANDWIDTHS, UNNAMED)):
+        before = before_seal(recipe)
+        estimate = estimate_bandwidth(rows if before is None else before(rows), may_fail=needs)
+    if needs:
+        warn_of_estimate(recipe, name, estimate, stacklevel=5)
+        return with_usual_bandwidth(recipe, "sift") if estimate is None else with_bandwidth(recipe, estimate)
+    if warns:
+        warn_if_wide(recipe, name, estimate, stacklevel=5)
+    return recipe
 
 
 def encode_points(resolved: ResolvedRecipe, points: ArrayLike) -> Floats:

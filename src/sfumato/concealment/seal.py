@@ -12,20 +12,27 @@ A key is never kept, and neither is a seal: each call takes the key. A key canno
 """
 
 import hashlib
+import re
 import warnings
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.concealment.encoder import SEALED, WIDEST, Encoder
 from sfumato.concealment.keys import EVALUATION_KEY, SHORTEST_KEY, is_public
 from sfumato.concealment.randomness import normal, uniform
-from sfumato.errors import InputError, RecipeError, WideSealWarning
-from sfumato.types.recipe import CHECKSUM_DIGITS, Link, Recipe
+from sfumato.errors import BandwidthWarning, InputError, RecipeError, WideSealWarning
+from sfumato.types.recipe import CHECKSUM_DIGITS, SIFT_BANDWIDTH, Link, Recipe
 
-BANDWIDTH = 0.235
-"""Standard deviation of the kernel, for descriptors of unit norm: true matches of SIFT lie within it or not far beyond,
-most others at four times its distance."""
+BANDWIDTH = SIFT_BANDWIDTH
+"""Standard deviation of the kernel, for SIFT of unit norm: true matches lie within it or not far beyond, most others at
+four times its distance."""
+
+BANDWIDTHS = {"sift": BANDWIDTH, "rootsift": 0.19, "hardtfeat": 0.18, "aliked": 0.4}
+"""Bandwidth of each kind that was measured, of unit norm: each shows what SIFT's shows (benchmarks/bandwidth.py)."""
+UNNAMED = "unknown"
+"""Name of descriptors that were given without one, which is taken for SIFT's: nobody could tell which to compare."""
 
 USUAL_WIDTH = 128
 """Numbers of a descriptor that we extract; descriptors of other programs may have others."""
@@ -33,9 +40,18 @@ USUAL_WIDTH = 128
 FEWEST_BITS = 32
 MOST_BITS = 512
 WIDEST_BANDWIDTH = 0.27
-"""A seal beyond either of them warns: what attackers without the key get grows with both."""
-CLOSER = {"sift": 1.0, "rootsift": 0.78, "hardtfeat": 0.7}
-"""Distance of unrelated descriptors of a kind, as a share of SIFT's: seals must be narrower by the same factor."""
+"""A seal beyond either of them warns: what attackers without the key get grows with both. The bandwidth is SIFT's; that
+of another kind may be wider than its own by the same factor."""
+
+FEWEST_ROWS, MOST_ROWS = 100, 1000
+"""Features of one image from which a bandwidth is estimated."""
+RARE = 0.05
+NEAREST_SHARE = 0.294
+"""Of the pairs of features of an image one in twenty is nearer than some distance. The bandwidth of SIFT is this share
+of it, and so is what is estimated for other kinds."""
+SMALLEST_ESTIMATE, LARGEST_ESTIMATE = 0.01, 10.0
+UNIT_NORMS = (0.9, 1.1)
+"""Norms that count as 1, for kinds whose bandwidth was measured."""
 
 
 def make_seal(key: bytes, input_dim: int, bits: int, bandwidth: float = BANDWIDTH) -> Encoder:
@@ -60,12 +76,72 @@ def make_seal(key: bytes, input_dim: int, bits: int, bandwidth: float = BANDWIDT
 
 def bandwidth_of(link: Link) -> float:
     """Return the bandwidth of a sealed link, by default ``BANDWIDTH``."""
-    return float(link.named[1:] or BANDWIDTH)
+    return BANDWIDTH if link.bandwidth is None else link.bandwidth
+
+
+def kind_of(name: str) -> str:
+    """Return the kind of descriptor that the name of an extractor begins with.
+
+    >>> [kind_of(name) for name in ("aliked-n16", "hardtfeat-1f0c9a27", "superpoint_max", "D2Net")]
+    ['aliked', 'hardtfeat', 'superpoint', 'd2net']
+    """
+    return re.split(r"[^a-z0-9]", name.lower())[0]
+
+
+def needs_estimate(recipe: Recipe, name: str) -> bool:
+    """Tell whether the bandwidth of a sealed recipe must be estimated from the data, for this extractor's name.
+
+    What an encoder makes of other descriptors than SIFT was never measured either.
+    """
+    kind = kind_of(name)
+    is_known = kind in ("sift", UNNAMED) or (kind in BANDWIDTHS and len(recipe.links) == 1)
+    return recipe.is_sealed and recipe.links[-1].bandwidth is None and not is_known
+
+
+def with_bandwidth(recipe: Recipe, bandwidth: float) -> Recipe:
+    """Return a sealed recipe that names this bandwidth; one that names its own, or a key, as it is.
+
+    >>> str(with_bandwidth(Recipe.of("sealed-512"), 0.19))
+    'sealed-512:0.19'
+    """
+    link = recipe.links[-1]
+    if not recipe.is_sealed or link.bandwidth is not None:
+        return recipe
+    return replace(recipe, links=(*recipe.links[:-1], replace(link, variant=f":{bandwidth:g}")))
+
+
+def with_usual_bandwidth(recipe: Recipe, name: str) -> Recipe:
+    """Return a sealed recipe with the bandwidth that was measured for an extractor's name, or else that of SIFT."""
+    known = BANDWIDTHS if len(recipe.links) == 1 else {}
+    return with_bandwidth(recipe, known.get(kind_of(name), BANDWIDTH))
+
+
+def estimate_bandwidth(rows: NDArray[np.floating], *, may_fail: bool = True) -> float | None:
+    """Return the bandwidth for descriptors (N, n) of one image, of two digits; None if they are too few to tell.
+
+    Unrelated ones must be as many bandwidths apart as SIFT is. Nearly all pairs of one image are unrelated.
+
+    Raises InputError, if it ``may_fail``, where they are so near or so far apart that no recipe can name it.
+    """
+    if len(rows) < FEWEST_ROWS:
+        return None
+    chosen = rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(np.intp)].astype(np.float64)
+    squares = np.einsum("ni,ni->n", chosen, chosen)
+    squared = squares[:, None] + squares[None] - 2 * chosen @ chosen.T
+    pairs = squared[np.triu_indices(len(chosen), 1)]
+    distance = float(np.sqrt(max(0.0, float(np.quantile(pairs, RARE)))))
+    estimate = float(f"{NEAREST_SHARE * distance:.2g}")
+    if may_fail and not SMALLEST_ESTIMATE <= estimate < LARGEST_ESTIMATE:
+        raise InputError(
+            f"the bandwidth of a seal for these descriptors would be {estimate:g}, out of range: their norm is about "
+            f"{float(np.sqrt(np.median(squares))):.2g}; divide each by its norm"
+        )
+    return estimate
 
 
 def without_key_name(link: Link) -> Link:
-    """Return a sealed link in its short form: without the name of the key, and without the default bandwidth."""
-    return replace(link, variant="" if bandwidth_of(link) == BANDWIDTH else link.named)
+    """Return a sealed link without the name of its key; without a bandwidth only if it never had one."""
+    return replace(link, variant="" if link.bandwidth is None else f":{link.bandwidth:g}")
 
 
 def without_key(recipe: Recipe) -> Recipe:
@@ -94,7 +170,8 @@ def seal_link(link: Link, recipe: Recipe, key: bytes | None, width: int) -> tupl
     for candidate in keys:
         if _name(_seed(candidate, width, bits, bandwidth)).startswith(link.checksum):
             seal = make_seal(candidate, width, bits, bandwidth)
-            return seal, replace(link, variant=f"{without_key_name(link).variant}@{seal.checksum[:CHECKSUM_DIGITS]}")
+            named = "" if bandwidth == BANDWIDTH else f":{bandwidth:g}"  # what names a key and no bandwidth has SIFT's
+            return seal, replace(link, variant=f"{named}@{seal.checksum[:CHECKSUM_DIGITS]}")
     name = fingerprint(recipe, checked_key(recipe, key), width)
     raise RecipeError(
         f"recipe {recipe} was made with another device key than the given one, whose fingerprint is {name}, or for "
@@ -140,13 +217,13 @@ def check_sealed(recipe: Recipe) -> None:
 def is_made_under(made: Recipe, recipe: Recipe, key: bytes | None) -> bool:
     """Tell whether the sealed recipe of an archive is what another recipe gives under a key, for rows of any width.
 
-    Without a key only the sizes are compared. A name tells no width: the usual one is tried first, then all others.
+    Without a key only the sizes are compared, and the bandwidth only where the other recipe names one: an archive goes
+    on with its own. A name tells no width: the usual one is tried first, then all others.
     """
-    link = made.links[-1]
-    if not made.is_sealed or (*made.links[:-1], without_key_name(link)) != (
-        *recipe.links[:-1],
-        without_key_name(recipe.links[-1]),
-    ):
+    link, other = made.links[-1], recipe.links[-1]
+    if not made.is_sealed or (made.links[:-1], link.kind, link.dim) != (recipe.links[:-1], other.kind, other.dim):
+        return False
+    if other.bandwidth not in (None, bandwidth_of(link)):
         return False
     if key is None or not link.checksum:
         return key is None
@@ -155,21 +232,61 @@ def is_made_under(made: Recipe, recipe: Recipe, key: bytes | None) -> bool:
     return any(_name(_seed(key, width, *sizes)).startswith(link.checksum) for width in widths)
 
 
-def warn_if_wide(recipe: Recipe, kind: str = "sift", stacklevel: int = 3) -> None:
-    """Warn of a seal that shows attackers more of a kind of descriptor than the seals that were measured."""
-    link, closer = recipe.links[-1], CLOSER.get(kind, 1.0)
+def warn_if_wide(recipe: Recipe, name: str = "sift", estimate: float | None = None, stacklevel: int = 3) -> None:
+    """Warn of a seal that shows attackers more of an extractor's descriptors than the seals that were measured.
+
+    ``estimate`` is the bandwidth that the data suggest, for a kind that was not measured.
+    """
     if not recipe.is_sealed:
         return
+    link, kind = recipe.links[-1], kind_of(name)
+    usual = BANDWIDTHS.get("sift" if kind == UNNAMED else kind, estimate)
     message = ""
-    if (link.dim or 0) > MOST_BITS or bandwidth_of(link) > WIDEST_BANDWIDTH * closer:
+    if usual is None:
         message = (
-            f"what attackers without the key get grows with bits and bandwidth; for {kind} take at most "
-            f"{MOST_BITS} bits and a bandwidth of {BANDWIDTH * closer:.2g} (docs/sealing.md)"
+            f"seals were measured on {', '.join(BANDWIDTHS)}; what they show of {name} is unknown (docs/sealing.md)"
         )
-    elif kind not in (*CLOSER, "unknown"):
-        message = f"seals were measured on {', '.join(CLOSER)}; what they show of {kind} is unknown (docs/sealing.md)"
+    widest = np.inf if usual is None else WIDEST_BANDWIDTH / BANDWIDTH * usual
+    if (link.dim or 0) > MOST_BITS or bandwidth_of(link) > widest + 1e-9:
+        at_most = "" if usual is None else f" and a bandwidth of {usual:g}"
+        message = (
+            f"what attackers without the key get grows with bits and bandwidth; for {name} take at most "
+            f"{MOST_BITS} bits{at_most} (docs/sealing.md)"
+        )
     if message:
         warnings.warn(f"recipe {recipe}: {message}", WideSealWarning, stacklevel=stacklevel)
+
+
+def warn_of_estimate(recipe: Recipe, name: str, estimate: float | None, stacklevel: int = 3) -> None:
+    """Warn of a bandwidth that nobody measured: which it is, what it costs, and that all devices need the same."""
+    if estimate is None:
+        chosen = (
+            f"there are fewer than {FEWEST_ROWS} features to estimate it from, so it is SIFT's, {BANDWIDTH:g}. What "
+            f"that costs in matches and shows to attackers is unknown"
+        )
+    else:
+        chosen = (
+            f"from the distances between features of one image it is {estimate:g}. Attackers without the key should "
+            f"learn about as little as of sealed SIFT, and a fifth to a third of the correct matches is lost"
+        )
+    warnings.warn(
+        f"the bandwidth of seals was not measured for {name}: {chosen}. Features match only with one bandwidth: give "
+        f"all devices of one map --recipe {with_bandwidth(recipe, estimate or BANDWIDTH)} (docs/sealing.md)",
+        BandwidthWarning,
+        stacklevel=stacklevel,
+    )
+
+
+def check_norms(rows: NDArray[np.floating], name: str) -> None:
+    """Raise InputError for descriptors whose norm is not 1, if the bandwidth of their kind was measured for norm 1."""
+    if not len(rows) or kind_of(name) not in BANDWIDTHS:
+        return
+    norm = float(np.median(np.linalg.norm(rows.astype(np.float64), axis=1)))
+    if not UNIT_NORMS[0] <= norm <= UNIT_NORMS[1]:
+        raise InputError(
+            f"these {name} descriptors have a norm of about {norm:.2g}, and the bandwidth of seals is for norm 1: "
+            f"divide each by its norm, or name a bandwidth that is {norm:.2g} times as wide (sealed-512:NUMBER)"
+        )
 
 
 def _check_sizes(bits: int, bandwidth: float) -> None:

@@ -10,7 +10,8 @@ lifting comes last (it turns points into subspaces). ``sub-hybrid-2`` is a chain
               | "compress-" dimension [ ":" file ]      principal components
               | "ninja-" variant | "ninja:" file        networks; once they or components are read, "@" and a checksum
                                                         follow, and a file is named without its folder
-              | "sealed-" bits [ ":" bandwidth ]        bits under a device key, the last link
+              | "sealed-" bits [ ":" bandwidth ]        bits under a device key, the last link; without a bandwidth that
+                                                        of the kind of descriptor, once the key is named that of SIFT
               | "raw"                                   clear descriptors, for evaluations only
 
 ``default`` stands for the recipe that we defend, ``DEFAULT_RECIPE``.
@@ -69,6 +70,9 @@ KINDS: dict[str, RecipeKind] = {
 
 DEFAULT_RECIPE = "sealed-512"
 """The recipe that is used by default; docs/threats.md says why, and what it does not protect."""
+
+SIFT_BANDWIDTH = 0.235
+"""Bandwidth of a seal that names its key and no bandwidth."""
 
 LARGEST_DIM = 65_536
 
@@ -131,6 +135,17 @@ class Link:
     def identity(self) -> str:
         """The short form, with the checksum of an encoder in the place of its name: it determines the result."""
         return f"{self.kind}@{self.checksum}" if self.checksum else str(self)
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Bandwidth of a seal; None where it is still that of a kind of descriptor, and for other links.
+
+        >>> [Recipe.of(f"sealed-512{rest}").links[0].bandwidth for rest in ("", ":0.4", "@0123456789ab")]
+        [None, 0.4, 0.235]
+        """
+        if self.kind != "sealed" or not self.variant:
+            return None
+        return float(self.named[1:]) if self.named else SIFT_BANDWIDTH
 
     @property
     def is_generated(self) -> bool:

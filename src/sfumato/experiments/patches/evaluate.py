@@ -189,7 +189,7 @@ def evaluate_patches(
     protocol = protocol or PatchProtocol()
     if not is_describable(protocol.local.descriptor):
         raise InputError(f"patches cannot be described by {protocol.local.descriptor!r:.80}")
-    subjects = choose_subjects(protocol.recipes, protocol.distances, protocol.seeds)
+    subjects = choose_subjects(protocol.recipes, protocol.distances, protocol.seeds, protocol.local.descriptor)
     decoys = choose_decoys(subjects, extractor_of(protocol.local), decoys)
     patches = PatchReader(source, protocol.local)
     judges = [PatchJudge(subject, source.kind, patches, protocol, decoys) for subject in subjects]

@@ -93,7 +93,7 @@ def make_data(pairs: DescriptorPairs, protocol: DescriptorProtocol, decoys: Deco
 
     Without ``decoys`` SIFT and RootSIFT get the bundled ones. Of a point seen several times the first pair counts.
     """
-    subject = choose_subjects([protocol.recipe], ["p-to-s"], [protocol.seed])[0]
+    subject = choose_subjects([protocol.recipe], ["p-to-s"], [protocol.seed], pairs.extractor.name)[0]
     decoys = choose_decoys([subject], pairs.extractor, decoys)
     first = np.sort(np.unique(pairs.points, return_index=True)[1])[: protocol.entries]
     rows = first[np.linspace(0, len(first) - 1, min(protocol.queries, len(first))).astype(np.int64)]
