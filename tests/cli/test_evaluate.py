@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sfumato.auditing.runner import load_records
+from sfumato.cli import evaluate
 from sfumato.cli.evaluate import read_seeds
 from sfumato.cli.options import split_names
 from sfumato.errors import InputError
@@ -35,6 +36,7 @@ def test_a_table_a_figure_and_records(measured):
     output, done = measured
     assert "sub-hybrid-2" in done.stdout
     assert "5 records" in done.stdout
+    assert max(map(len, done.stdout.splitlines()[:-1])) <= 80  # the last line has a path
     assert done.stderr == ""
     assert {path.name for path in output.iterdir()} == {
         "homography", "homography-sift.csv", "homography-sift.md", "homography-sift.png", "homography-sift.svg"
@@ -104,29 +106,66 @@ def room(tmp_path_factory):
     return make_room_folder(folder, np.random.default_rng(0), views=4, width=480, height=360, step=8)
 
 
-def test_a_map_from_posed_images(run_sfumato, room, tmp_path):
-    done = run_sfumato("evaluate", "map", room, "-o", tmp_path, "--recipes", "raw,sub-hybrid-2", "--features", "400")
-    assert "2 records" in done.stdout
-    assert (tmp_path / "map-sift.md").exists()
-    few = ("--recipes", "sub-hybrid-2", "--features", "400", "--json")
-    done = run_sfumato("evaluate", "map", room, "-o", tmp_path, *few)
-    scores = {score["name"]: score["value"] for score in json.loads(done.stdout)[0]["scores"]}
+FEW = ("--extractor", "opencv", "--features", "400")
+
+
+@pytest.fixture(scope="module")
+def map_output(tmp_path_factory):
+    """A folder of results, so that plain COLMAP runs once."""
+    return tmp_path_factory.mktemp("maps") / "out"
+
+
+def test_a_map_from_posed_images_and_one_from_photos(run_sfumato, room, map_output):
+    places = (room, room / "images", "-o", map_output)
+    done = run_sfumato("evaluate", "map", *places, "--recipes", "raw,sub-hybrid-2", *FEW)
+    assert "8 records" in done.stdout
+    assert max(map(len, done.stdout.splitlines()[:-1])) <= 80  # the last line has a path
+    text = (map_output / "map.md").read_text()
+    assert "| images | raw, ratio 0.8 |" in text
+    assert "as a multiple of plain COLMAP's" in text
+    rows = list(csv.DictReader(io.StringIO((map_output / "map.csv").read_text())))
+    assert [row["scene"] for row in rows] == ["made"] * 4 + ["images"] * 4
+    assert {row["error [m]"] != "" for row in rows[:4]} == {True}
+    assert {row["error [m]"] for row in rows[4:]} == {""}
+    records = json.loads(run_sfumato("evaluate", "map", *places, "--recipes", "sub-hybrid-2", *FEW, "--json").stdout)
+    assert [record["params"]["row"] for record in records] == ["colmap", "sub-hybrid-2"] * 2
+    scores = {score["name"]: score["value"] for score in records[1]["scores"]}
     assert scores["registered images"] == 4
 
 
-def test_a_map_that_fails_is_told(run_sfumato, room, tmp_path):
-    done = run_sfumato("evaluate", "map", room, "-o", tmp_path, "--recipes", "raw", "--features", "4")
-    assert done.stderr.startswith("raw: no map: ")
+def test_a_map_that_fails_is_told(run_sfumato, room, map_output):
+    done = run_sfumato("evaluate", "map", room, "-o", map_output, "--recipes", "raw", *FEW[:3], "4")
+    assert "made: raw, mutual: no map: " in done.stderr
 
 
 def test_localization_of_posed_images(run_sfumato, room, tmp_path):
-    done = run_sfumato(
-        "evaluate", "localize", room, "-o", tmp_path, "--recipes", "sub-hybrid-2", "--features", "400", "--json"
-    )
+    some = ("--recipes", "sub-hybrid-2", *FEW)
+    done = run_sfumato("evaluate", "localize", room, "-o", tmp_path, *some)
+    assert max(map(len, done.stdout.splitlines()[:-1])) <= 80  # the last line has a path
+    done = run_sfumato("evaluate", "localize", room, "-o", tmp_path, *some, "--json")
     scores = {score["name"]: score["value"] for score in json.loads(done.stdout)[0]["scores"]}
     assert scores["recall (0.25 m, 2 deg)"] == 1
+
+
+def test_photos_that_no_map_can_be_made_of_are_left_out(run_sfumato, room, tmp_path):
+    lone = tmp_path / "lone"
+    lone.mkdir()
+    for name in ("a.png", "b.png"):
+        shutil.copy(next((room / "images").iterdir()), lone / name)
+    done = run_sfumato("evaluate", "localize", lone, "-o", tmp_path / "out", "--recipes", "raw", *FEW, code=1)
+    assert "left out: lone: plain COLMAP maps" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["map", "localize"])
 def test_a_folder_that_is_no_scene(run_sfumato, tmp_path, command):
     assert run_sfumato("evaluate", command, tmp_path, "-o", tmp_path / "o", code=1).stderr.startswith("error: ")
+
+
+def test_folders_of_one_name_are_refused(run_sfumato, room, tmp_path):
+    done = run_sfumato("evaluate", "map", room, room, "-o", tmp_path / "o", code=1)
+    assert "rename" in done.stderr
+
+
+def test_the_default_recipe_is_measured_unless_told_otherwise():
+    for protocol in (evaluate.HOMOGRAPHY, evaluate.MAP, evaluate.LOCALIZE):
+        assert protocol.recipes == ("raw", "default", "sub-hybrid-2")

@@ -101,6 +101,16 @@ class Table:
         counts = [row[self.columns.index("seeds")].value for row in self.rows]
         return self.without("seeds") if all(count in (None, 1) for count in counts) else self
 
+    def rename(self, names: Mapping[str, str]) -> "Table":
+        """Return the table with other texts in its cells."""
+        rows = tuple(
+            tuple(
+                Cell(names[cell.value]) if isinstance(cell.value, str) and cell.value in names else cell for cell in row
+            )
+            for row in self.rows
+        )
+        return Table(self.columns, rows)
+
     def fold(self) -> "Table":
         """Return the table without its first column: each of its texts stands in a row of its own, above its rows."""
         rows: list[tuple[Cell, ...]] = []

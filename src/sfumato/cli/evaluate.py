@@ -3,7 +3,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,14 +11,15 @@ from typing import Annotated
 import typer
 
 from sfumato.auditing.matching import HomographyProtocol, draw_accuracy, evaluate_homography, homography_table
-from sfumato.auditing.subjects import DISTANCES, PARTS
+from sfumato.auditing.subjects import DISTANCES, PARTS, settled
 from sfumato.auditing.tables import Table
 from sfumato.cli.options import (
     Descriptor,
-    Detector,
     FileOptions,
+    PhotoExtractor,
     Recipes,
     Weights,
+    one_of,
     printable,
     progress_bar,
     show_table,
@@ -26,10 +27,16 @@ from sfumato.cli.options import (
 )
 from sfumato.concealment.decoys import Decoys, load_decoys
 from sfumato.errors import InputError
-from sfumato.experiments.data.generated import open_posed_images, open_sequences
-from sfumato.experiments.maps.localization import LocalizeProtocol, evaluate_localization, localization_table
-from sfumato.experiments.maps.mapping import MapProtocol, evaluate_map, map_table
-from sfumato.features.local import LocalParams
+from sfumato.experiments.data.generated import open_scenes, open_sequences
+from sfumato.experiments.maps.localization import (
+    LocalizeProtocol,
+    NoReferenceMap,
+    evaluate_localization,
+    localization_table,
+)
+from sfumato.experiments.maps.mapping import CAMERAS, MapProtocol, evaluate_map, map_table, map_tables
+from sfumato.experiments.maps.scene import short_name
+from sfumato.features.local import LocalParams, extractor_of
 from sfumato.files.atomic import write_text
 from sfumato.types.progress import StageProgress
 from sfumato.types.record import Record
@@ -43,9 +50,12 @@ DecoyFile = Annotated[
     Path | None, typer.Option(help="Decoys made by 'sfumato decoys build'. Default: the bundled ones, for SIFT.")
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="A folder for results, records, table and figure.")]
-PosedFolder = Annotated[
-    Path | None,
-    typer.Argument(metavar="DIR", help="Posed images: images/ and cameras.json. Default: a rendered room."),
+SceneFolders = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="DIR",
+        help="Folders of photos, each of one scene; posed ones have images/ and cameras.json. Default: a room.",
+    ),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Measure again what was measured before.")]
 
@@ -80,11 +90,11 @@ class RecipeOptions(EvaluationOptions):
 class ImageOptions:
     """Options of the features of evaluated images."""
 
-    detector: Detector = LOCAL.detector
+    extractor: PhotoExtractor = LOCAL.extractor
     descriptor: Descriptor = LOCAL.descriptor
     weights: Weights = None
     max_features: Annotated[
-        int, typer.Option("--max-features", "--features", help="Keep the strongest features of each image.")
+        int, typer.Option("--max-features", "--features", help="Keep this many features of each image.")
     ] = LOCAL.max_features
     decoys: DecoyFile = None
 
@@ -92,7 +102,7 @@ class ImageOptions:
     def params(self) -> LocalParams:
         """The settings of extraction, checked."""
         return LocalParams(
-            detector=self.detector,
+            extractor=self.extractor,
             descriptor=self.descriptor,
             weights=self.weights,
             max_features=self.max_features,
@@ -145,56 +155,81 @@ def homography(
     stem = options.output / f"homography-{local.descriptor}"
     measured = [record for record in records if record.scores]
     figures = draw_accuracy(measured, stem, f"Matching accuracy, {local.descriptor}") if measured else ()
-    report(records, homography_table(records), stem, figures, as_json=options.as_json)
+    table = homography_table(records)
+    kind = extractor_of(protocol.local).name
+    names = {str(settled(name, kind)): short_name(name) for name in protocol.recipes}
+    brief = table.without("descriptor").without_single_seeds().rename(names)
+    title = f"{local.descriptor}, accuracy within so many pixels"
+    report(records, table, stem, figures, as_json=options.as_json, shown={title: brief})
 
 
 def map_(
-    data: PosedFolder = None,
-    mapper: Annotated[str, typer.Option(help="incremental, or global: all images at once.")] = MAP.mapper,
+    data: SceneFolders = None,
+    mapper: Annotated[str, typer.Option(help="The mapper, as in sfumato map.")] = MAP.mapper,
+    cameras: Annotated[
+        str,
+        typer.Option(
+            help="guessed: focal lengths from EXIF or guessed, as a user has them; known: those of cameras.json.",
+            autocompletion=one_of(CAMERAS),
+        ),
+    ] = MAP.cameras,
     local: ImageOptions = ImageOptions(),
     options: RecipeOptions = RecipeOptions(recipes=",".join(MAP.recipes)),
 ) -> None:
-    """Measure what concealing costs a map (section 4.1.3 of the paper).
+    """Measure what concealing costs a map (section 4.1.3 of the paper), beside plain COLMAP on the same photos.
 
-    All images are concealed, matched with each other, and mapped with the true intrinsics; the map is compared with the
-    true poses. The table shows the figures of the paper's Table 1, verified matches and median errors.
+    The photos of each folder are extracted, concealed, matched and mapped as a user does it, and the map is compared
+    with the one that plain COLMAP makes of the same photos, and with the truth where the folder has it. The tables show
+    images, points, tracks, differences and speed. What was measured before is not measured again.
 
-    Example: sfumato evaluate map fountain-P11/ --recipes raw,sub-hybrid-2 -o results/
+    Example: sfumato evaluate map photos/castle photos/bridge --recipes raw,default,sub-hybrid-2 -o results/
     """
-    protocol = MapProtocol(recipes=options.recipe_names, seeds=options.seed_numbers, mapper=mapper, local=local.params)
-    results = evaluate_map(
-        open_posed_images(data, options.output),
-        options.output,
-        protocol,
-        read_decoys(local.decoys),
-        progress=stages(options.is_silent),
-        overwrite=options.overwrite,
+    protocol = MapProtocol(
+        recipes=options.recipe_names,
+        seeds=options.seed_numbers,
+        mapper=mapper,
+        local=local.params,
+        cameras=cameras,
     )
-    for result in results:
-        recipe, missing = result.record.params["recipe"], ", ".join(result.unregistered)
-        if result.reason:
-            print(printable(f"{recipe}: no map: {result.reason}"), file=sys.stderr)
-        elif missing:
-            print(printable(f"{recipe}: not in the map: {missing}"), file=sys.stderr)
-    records = [result.record for result in results]
-    stem = options.output / f"map-{local.descriptor}"
-    report(records, map_table(records), stem, (), as_json=options.as_json)
+    records: list[Record] = []
+    for name, images in open_scenes(data or (), options.output).items():
+        results = evaluate_map(
+            images,
+            options.output,
+            protocol,
+            read_decoys(local.decoys),
+            name=name,
+            progress=stages(options.is_silent),
+            overwrite=options.overwrite,
+        )
+        for result in results:
+            row = f"{name}: {result.record.params['row']}"
+            if result.reason:
+                print(printable(f"{row}: no map: {result.reason}"), file=sys.stderr)
+            elif result.unregistered:
+                print(printable(f"{row}: not in the map: {', '.join(result.unregistered)}"), file=sys.stderr)
+            if result.doubt:
+                print(printable(f"{row}: doubt: {result.doubt}"), file=sys.stderr)
+        records += [result.record for result in results]
+    table, tables = map_table(records), map_tables(records)
+    report(records, table, options.output / "map", (), as_json=options.as_json, shown=tables)
 
 
 def localize(
-    data: PosedFolder = None,
+    data: SceneFolders = None,
     distance: Annotated[
-        str, typer.Option(help="p-to-s (concealed query, public map), s-to-s (both concealed), or p-to-s,s-to-s.")
+        str, typer.Option(help="s-to-s (both concealed), p-to-s (concealed query, public map), or p-to-s,s-to-s.")
     ] = ",".join(LOCALIZE.distances),
     local: ImageOptions = ImageOptions(),
     options: RecipeOptions = RecipeOptions(recipes=",".join(LOCALIZE.recipes)),
 ) -> None:
     """Measure what concealing costs localization (appendix C of the paper).
 
-    Each image in turn is left out, concealed, and localized in a map of the others, triangulated from their true poses.
-    The table shows the shares within (0.25 m, 2 deg), (0.5 m, 5 deg) and (5 m, 10 deg), and median errors.
+    Each image in turn is left out, concealed, and localized in a map of the others, triangulated from their true poses,
+    or, without cameras.json, from those that plain COLMAP finds. The table shows how many are localized, how many poses
+    are false (more than 5 degrees or a tenth of the scene off), median errors, and recall where metres are known.
 
-    Example: sfumato evaluate localize fountain-P11/ --recipes raw,sub-hybrid-16 -o results/
+    Example: sfumato evaluate localize photos/castle fountain-P11/ --recipes raw,default -o results/
     """
     protocol = LocalizeProtocol(
         recipes=options.recipe_names,
@@ -202,16 +237,23 @@ def localize(
         seeds=options.seed_numbers,
         local=local.params,
     )
-    records = evaluate_localization(
-        open_posed_images(data, options.output),
-        options.output,
-        protocol,
-        read_decoys(local.decoys),
-        progress=stages(options.is_silent),
-        overwrite=options.overwrite,
-    )
-    stem = options.output / f"localize-{local.descriptor}"
-    report(records, localization_table(records), stem, (), as_json=options.as_json)
+    scenes = open_scenes(data or (), options.output)
+    records: list[Record] = []
+    for name, images in scenes.items():
+        try:
+            records += evaluate_localization(
+                images,
+                options.output,
+                protocol,
+                read_decoys(local.decoys),
+                name=name,
+                progress=stages(options.is_silent),
+                overwrite=options.overwrite,
+            )
+        except NoReferenceMap as problem:
+            print(printable(f"left out: {problem}"), file=sys.stderr)
+    table = localization_table(records)
+    report(records, table, options.output / "localize", (), as_json=options.as_json, shown={"": table})
 
 
 def read_decoys(path: Path | None) -> Decoys | None:
@@ -224,8 +266,18 @@ def stages(hidden: bool) -> StageProgress:
     return lambda stage, items, total: progress_bar(stage, total, quiet=hidden)(items)
 
 
-def report(records: Sequence[Record], table: Table, stem: Path, figures: Sequence[Path], *, as_json: bool) -> None:
+def report(
+    records: Sequence[Record],
+    table: Table,
+    stem: Path,
+    figures: Sequence[Path],
+    *,
+    as_json: bool,
+    shown: Mapping[str, Table] | None = None,
+) -> None:
     """Write the table beside the records, print the table or the records, and name left-out samples.
+
+    ``shown``: tables by title, in place of the table, for pages and, as wide as 80 letters, for terminals.
 
     Raises InputError, and writes no table, if nothing was measured.
     """
@@ -234,14 +286,26 @@ def report(records: Sequence[Record], table: Table, stem: Path, figures: Sequenc
         print(printable(f"left out: {line}"), file=sys.stderr)
     if not any(record.scores for record in records):
         raise InputError(f"{stem.parent}: nothing could be measured, so no table is written; see what was left out")
-    write_text(stem.with_name(f"{stem.name}.md"), table.to_markdown(), with_folder=True)
+    parts = {"": table} if shown is None else shown
+    text = "\n".join(
+        f"{title}:\n\n{part.to_markdown()}" if title else part.to_markdown() for title, part in parts.items()
+    )
+    write_text(stem.with_name(f"{stem.name}.md"), text, with_folder=True)
     write_text(stem.with_name(f"{stem.name}.csv"), table.to_csv(), with_folder=True)
     if as_json:
         print(json.dumps([json.loads(record.to_json()) for record in records], indent=2, sort_keys=True))
-    else:
+        return
+    if shown is None:
         show_table(table)
-        names = ", ".join(path.name for path in (*figures, stem.with_name(f"{stem.name}.md")))
-        print(f"{len(records)} records in {stem.parent}, with {names} and {stem.name}.csv")
+    else:
+        for title, part in shown.items():
+            if title:
+                print(f"{title}:")
+            folded = part.fold() if part.columns[0] == "scene" else part
+            for piece in folded.split(keys=2 if "distance" in folded.columns else 1):
+                show_table(piece)
+    names = ", ".join(path.name for path in (*figures, stem.with_name(f"{stem.name}.md")))
+    print(f"{len(records)} records in {stem.parent}, with {names} and {stem.name}.csv")
 
 
 def read_seeds(text: str) -> tuple[int, ...]:

@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sfumato.errors import FileError
+from sfumato.errors import FileError, InputError
 from sfumato.experiments.data.folders import read_homography_folder, read_posed_folder
-from sfumato.experiments.data.generated import CHANGES, PHOTOS, make_homography_folder, make_room_folder
+from sfumato.experiments.data.generated import CHANGES, PHOTOS, make_homography_folder, make_room_folder, open_scenes
 from sfumato.images.homography import make_pair
 from sfumato.images.read import read_image
 from sfumato.images.samples import sample_image, sample_names
@@ -54,3 +54,18 @@ def test_a_folder_that_can_not_be_written_is_told(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="written"):
         make_homography_folder(tmp_path / "file" / "made", np.random.default_rng(0), photos=())
+
+
+def test_scenes_are_called_after_their_folders(tmp_path: Path, save_picture, small_room: Path):
+    save_picture(tmp_path / "bridge" / "a.png")
+    scenes = open_scenes([tmp_path / "bridge", small_room], tmp_path / "out")
+    assert {name: type(images).__name__ for name, images in scenes.items()} == {
+        "bridge": "UnposedImages", small_room.name: "PosedImages"
+    }  # fmt: skip
+    with pytest.raises(InputError, match="bridge"):
+        open_scenes([tmp_path / "bridge", tmp_path / "bridge"], tmp_path / "out")
+
+
+def test_without_folders_there_is_a_room(tmp_path: Path, small_room: Path):
+    (tmp_path / "generated-room").symlink_to(small_room)
+    assert list(open_scenes([], tmp_path)) == ["room"]

@@ -4,8 +4,8 @@ import json
 import numpy as np
 import pytest
 
-from sfumato.errors import FileError
-from sfumato.experiments.data.folders import read_posed_folder
+from sfumato.errors import FileError, InputError
+from sfumato.experiments.data.folders import PosedImages, UnposedImages, read_posed_folder, read_scene_folder
 
 
 def entry(rotation, center=(1.0, -2.0, 0.5), size=(64, 48), focal=50.0):
@@ -117,3 +117,24 @@ def test_the_fountain(real_data):
     assert camera.params == (1379.74, 1382.08, 760.095 + 0.5, 503.155 + 0.5)
     centers = np.array([pose.center for pose in found.poses.values()])
     assert 0.5 < np.linalg.norm(np.diff(centers, axis=0), axis=1).min() < 3, "neighbours stand a step apart, in metres"
+
+
+def test_photos_without_cameras_are_a_scene_too(tmp_path, save_picture, posed):
+    save_picture(tmp_path / "photos" / "b.png", (64, 48))
+    save_picture(tmp_path / "photos" / "deep" / "a.jpg", (32, 40))
+    photos = read_scene_folder(tmp_path / "photos")
+    assert isinstance(photos, UnposedImages)
+    assert (photos.names, dict(photos.sizes)) == (("b.png", "deep/a.jpg"), {"b.png": (64, 48), "deep/a.jpg": (32, 40)})
+    assert repr(photos) == "UnposedImages(2 images)"
+    assert isinstance(read_scene_folder(posed()), PosedImages)
+
+
+def test_photos_that_can_not_be_read_are_named(tmp_path, save_picture):
+    save_picture(tmp_path / "a.png")
+    (tmp_path / "b.png").write_bytes(b"no picture")
+    with pytest.raises(FileError, match=r"b\.png"):
+        read_scene_folder(tmp_path)
+    with pytest.raises(FileError):
+        read_scene_folder(tmp_path / "missing")
+    with pytest.raises(InputError):
+        UnposedImages({"a": tmp_path}, {})

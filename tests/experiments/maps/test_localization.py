@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from sfumato.auditing.subjects import Subject
 from sfumato.auditing.task import Sample
 from sfumato.concealment.encoder import save_encoder
-from sfumato.experiments.data.folders import read_posed_folder
+from sfumato.experiments.data.folders import read_posed_folder, read_scene_folder
 from sfumato.experiments.maps import localization, scene
 from sfumato.experiments.maps.localization import (
     LocalizeProtocol,
+    NoReferenceMap,
     evaluate_localization,
     localization_table,
     owner_of,
@@ -18,11 +21,12 @@ from sfumato.experiments.maps.localization import (
     score_query,
     summarise_queries,
 )
+from sfumato.experiments.maps.plain_colmap import scene_size
 from sfumato.features.local import LocalParams
 from sfumato.geometry.localization import LocalizeParams
 from sfumato.types.recipe import Recipe
 
-LOCAL = LocalParams(max_features=500)
+LOCAL = LocalParams(extractor="opencv", max_features=500)
 
 
 def scores(record):
@@ -32,7 +36,8 @@ def scores(record):
 @pytest.fixture(scope="module")
 def measured(small_room: Path, tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("localized")
-    protocol = LocalizeProtocol(recipes=("raw", "sub-hybrid-2"), distances=("p-to-s", "s-to-s"), local=LOCAL)
+    recipes, distances = ("raw", "sub-hybrid-2"), ("p-to-s", "s-to-s")
+    protocol = LocalizeProtocol(recipes=recipes, distances=distances, local=LOCAL)
     return folder, evaluate_localization(read_posed_folder(small_room), folder, protocol)
 
 
@@ -58,7 +63,7 @@ def test_queries_are_not_localized_twice(measured, small_room, monkeypatch):
 
 
 def test_a_query_without_a_map_is_not_localized(small_room, tmp_path):
-    protocol = LocalizeProtocol(recipes=("raw",), local=LocalParams(max_features=3))
+    protocol = LocalizeProtocol(recipes=("raw",), local=LocalParams(extractor="opencv", max_features=3))
     record = evaluate_localization(read_posed_folder(small_room), tmp_path, protocol)[0]
     figures = scores(record)
     assert (record.dropped, figures["localized"], figures[recall_name((5, 10))]) == ((), 0, 0)
@@ -86,19 +91,41 @@ def test_neither_poses_nor_descriptors_are_kept(measured, small_room):
     known = np.concatenate([np.concatenate([pose.center, pose.translation]) for pose in images.poses.values()])
     for path in (measured[0] / "localize").rglob("*.npz"):
         with np.load(path, allow_pickle=False) as members:
-            assert set(members.files) == {"localized", "error", "counts", "reason", "seconds"}
+            assert set(members.files) == {
+                "localized", "error", "counts", "reason", "doubtful", "scene_size", "seconds"
+            }  # fmt: skip
             assert not np.isclose(members["error"][:, None], known, rtol=1e-4, atol=0).any()
 
 
 def test_recall_counts_queries_without_a_pose():
-    near, none = {"localized": 1.0, "metres": 0.1, "degrees": 0.5, "inliers": 30.0, "matches": 40.0}, {
-        "localized": 0.0, "inliers": 2.0, "matches": 10.0,
-    }  # fmt: skip
+    near = {"localized": 1.0, "metres": 0.1, "degrees": 0.5, "share": 0.02, "inliers": 30.0, "matches": 40.0}
+    none = {"localized": 0.0, "inliers": 2.0, "matches": 10.0}
     figures = {score.name: score.value for score in summarise_queries({"a": near, "b": none, "c": near})}
     assert figures[recall_name((0.25, 2))] == pytest.approx(2 / 3)
     assert (figures["median position error"], figures["inliers"]) == (0.1, pytest.approx(62 / 3))
     assert "median position error" not in {score.name for score in summarise_queries({"a": none})}
     assert summarise_queries({}) == []
+    relative = {score.name: score.value for score in summarise_queries({"a": near}, in_metres=False)}
+    assert relative["median position share"] == 0.02
+    assert not any(name.startswith("recall") or name == "median position error" for name in relative)
+
+
+def test_a_pose_far_off_is_false_whatever_the_unit():
+    def score(metres, degrees, doubtful):
+        return score_query(
+            Sample("a", "0"),
+            {
+                "localized": np.array(True), "error": np.array([metres, degrees]), "counts": np.array([30, 40]),
+                "reason": np.array(""), "doubtful": np.array(doubtful), "scene_size": np.array(20.0),
+            },
+        )  # fmt: skip
+
+    assert score(1.0, 4.0, False)["false"] == 0
+    far, turned = score(2.1, 0.1, False), score(0.1, 5.1, True)
+    assert (far["false"], far["unsuspected"], far["share"]) == (1, 1, pytest.approx(0.105))
+    assert (turned["false"], turned["unsuspected"]) == (1, 0)
+    total = {score.name: score.value for score in summarise_queries({"a": far, "b": turned})}
+    assert (total["false poses"], total["false poses without a doubt"]) == (2, 1)
 
 
 def test_a_query_without_a_pose_has_no_error():
@@ -113,8 +140,35 @@ def test_a_query_without_a_pose_has_no_error():
 
 def test_the_table_has_the_three_thresholds(measured):
     table = localization_table(measured[1])
-    assert table.columns[:6] == ("recipe", "distance", "seeds", "0.25 m, 2 deg", "0.5 m, 5 deg", "5 m, 10 deg")
+    assert table.columns[:5] == ("scene", "recipe", "distance", "localized", "false poses")
+    assert [title for title in table.columns if "deg" in title][1:] == ["0.25 m 2 deg", "0.5 m 5 deg", "5 m 10 deg"]
     assert len(table.rows) == 3
+    assert all(width_of(piece) <= 80 for piece in table.fold().split(keys=2))
+
+
+def width_of(table):
+    console = Console(width=300, file=io.StringIO())
+    return console.measure(table.to_rich()).maximum
+
+
+def test_photos_without_ground_truth_are_localized_against_plain_colmap(small_room, with_plain_map, tmp_path):
+    photos, folder = read_scene_folder(small_room / "images"), with_plain_map(tmp_path / "results")
+    protocol = LocalizeProtocol(recipes=("raw",), local=LOCAL)
+    record = evaluate_localization(photos, folder, protocol, name="room")[0]
+    figures = scores(record)
+    assert (record.params["scene"], record.params["truth"]) == ("room", "plain COLMAP")
+    assert record.scores[0].samples >= 3
+    assert (figures["localized"], figures["false poses"]) == (1, 0)
+    assert figures["median position share"] < 0.05
+    assert "median position error" not in figures
+    posed = localization.pose_by_colmap(photos, folder, "room")
+    assert scene_size(posed.poses) == pytest.approx(1)
+
+
+def test_photos_that_colmap_can_not_map_are_refused(blank_photos, tmp_path):
+    photos = read_scene_folder(blank_photos)
+    with pytest.raises(NoReferenceMap):
+        evaluate_localization(photos, tmp_path / "out", LocalizeProtocol(recipes=("raw",), local=LOCAL))
 
 
 def test_all_that_decides_a_pose_is_in_the_record(small_room, tmp_path, caplog):
@@ -122,7 +176,9 @@ def test_all_that_decides_a_pose_is_in_the_record(small_room, tmp_path, caplog):
     found = []
     for limit in (None, 0.05):
         params = LocalizeParams(max_distance=limit)
-        protocol = LocalizeProtocol(recipes=("raw",), local=LocalParams(max_features=300), params=params)
+        protocol = LocalizeProtocol(
+            recipes=("raw",), local=LocalParams(extractor="opencv", max_features=300), params=params
+        )
         found.append(scores(evaluate_localization(images, tmp_path, protocol)[0])["matches"])
     assert found[1] < found[0]
     assert "is not localized:" in caplog.text

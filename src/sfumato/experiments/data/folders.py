@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders of pictures with ground truth: posed photos, and sequences with homographies.
+"""Folders of pictures: photos of a scene with or without ground truth, and sequences with homographies.
 
 A folder of posed photos has ``images/`` and ``cameras.json``, which maps each image name to ``K`` (3, 3) with the
 centre of the first pixel at (0, 0), ``world_from_cam_rotation`` R (3, 3), ``center_in_world`` C (3,) in metres and
@@ -59,6 +59,31 @@ class PosedImages:
         return f"PosedImages({len(self)} images)"
 
 
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class UnposedImages:
+    """Photos of one scene without ground truth: files and sizes (width, height) under the same names, sorted."""
+
+    paths: Mapping[str, Path]
+    sizes: Mapping[str, tuple[int, int]]
+
+    def __post_init__(self) -> None:
+        if set(self.paths) != set(self.sizes):
+            raise InputError("photos: paths and sizes must have the same names")
+        for attribute in ("paths", "sizes"):
+            object.__setattr__(self, attribute, MappingProxyType(dict(sorted(getattr(self, attribute).items()))))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The photos, sorted."""
+        return tuple(self.paths)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __repr__(self) -> str:
+        return f"UnposedImages({len(self)} images)"
+
+
 def parse_camera(words: list[str]) -> Camera | str:
     """Read ``MODEL width height parameters...`` as COLMAP and hloc write it; a text says what is wrong with it."""
     if len(words) < 4:
@@ -86,7 +111,26 @@ def nearest_rotation(matrix: Any) -> NDArray[np.float64] | None:
     return rotation
 
 
-# --- photos with cameras.json
+# --- photos of a scene, with cameras.json or without
+
+
+def read_scene_folder(path: str | os.PathLike[str]) -> PosedImages | UnposedImages:
+    """Read photos of one scene: posed ones if the folder has cameras.json, otherwise all photos in it and below it.
+
+    Raises FileError naming everything that is wrong with the folder.
+    """
+    folder = Path(path)
+    need_folder(folder, "photos of a scene")
+    if (folder / "cameras.json").exists():
+        return read_posed_folder(folder)
+    paths, sizes, problems = dict(list_images(folder)), {}, []
+    for name, file in paths.items():
+        try:
+            sizes[name] = image_size(file)
+        except ImageError as problem:
+            problems.append(f"image {name} cannot be read ({problem})")
+    refuse(folder, problems)
+    return UnposedImages(paths, sizes)
 
 
 KEYS = ("K", "world_from_cam_rotation", "center_in_world", "size")

@@ -6,13 +6,20 @@ can be looked at.
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sfumato.errors import FileError
-from sfumato.experiments.data.folders import PosedImages, read_homography_folder, read_posed_folder
+from sfumato.errors import FileError, InputError
+from sfumato.experiments.data.folders import (
+    PosedImages,
+    UnposedImages,
+    read_homography_folder,
+    read_posed_folder,
+    read_scene_folder,
+)
 from sfumato.experiments.data.room import make_room, save_room
 from sfumato.files.atomic import new_folder, write_file, write_text
 from sfumato.images.homography import HomographyParams, HomographySequence, make_pair
@@ -33,9 +40,18 @@ def open_sequences(data: Path | None, output: Path) -> list[HomographySequence]:
     return read_homography_folder(data or make_homography_folder(output / "generated", np.random.default_rng(0)))
 
 
-def open_posed_images(data: Path | None, output: Path) -> PosedImages:
-    """Read a folder of posed images; without one, render a room below ``output``."""
-    return read_posed_folder(data or make_room_folder(output / "generated-room", np.random.default_rng(0)))
+def open_scenes(folders: Sequence[Path], output: Path) -> dict[str, PosedImages | UnposedImages]:
+    """Read folders of photos, by the names of the folders; without one, render a room below ``output``.
+
+    Raises InputError for two folders of one name, FileError for a folder that is no scene.
+    """
+    if not folders:
+        return {"room": read_posed_folder(make_room_folder(output / "generated-room", np.random.default_rng(0)))}
+    names = [folder.resolve().name for folder in folders]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise InputError(f"two folders are called {twice[0]!r:.80}: rename one, so that their rows can be told apart")
+    return {name: read_scene_folder(folder) for name, folder in zip(names, folders, strict=True)}
 
 
 def make_homography_folder(

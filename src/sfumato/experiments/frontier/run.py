@@ -59,9 +59,9 @@ class FrontierJob:
             raise InputError(f"{min(inside)} is both attacked and trained on: train on other photos")
 
 
-def distinct(recipes: Iterable[str]) -> list[Recipe]:
+def distinct(recipes: Iterable[str], kind: str = "sift") -> list[Recipe]:
     """Return recipes with their encoders read, raw first, each once whatever it is called."""
-    by_identity = {one.identity: one for one in (settled(name) for name in ("raw", *recipes))}
+    by_identity = {one.identity: one for one in (settled(name, kind) for name in ("raw", *recipes))}
     return list(by_identity.values())
 
 
@@ -78,7 +78,7 @@ def measure_frontier(
     Raises as the evaluations do; what was finished is kept, and found again by the same call.
     """
     so_far = FrontierRecords(pairs=())
-    for recipe in distinct(job.recipes):
+    for recipe in distinct(job.recipes, job.local.descriptor):
         report(f"{recipe}: matching")
         pairs = _match(job, recipe, folder, bar("matching"), overwrite)
         scenes = _map(job, recipe, folder, report, overwrite)
@@ -110,6 +110,8 @@ def _map(
         recipes=(str(recipe),),
         seeds=job.seeds[:1],
         local=replace(job.local, max_features=job.scene_features),
+        cameras="known",
+        baselines=False,
     )
     maps = {}
     for name, images in job.scenes.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Map experiments: maps and poses from concealed features, against the truth."""
+"""Map experiments: maps and poses from concealed features, against the truth and plain COLMAP."""
 
 from sfumato.lazy import lazy_names
 
@@ -8,10 +8,13 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "LocalizeProtocol": "localization",
         "MapProtocol": "mapping",
-        "PosedScene": "scene",
+        "PhotoScene": "scene",
+        "PlainMap": "plain_colmap",
         "evaluate_localization": "localization",
         "evaluate_map": "mapping",
         "localization_table": "localization",
+        "map_plainly": "plain_colmap",
         "map_table": "mapping",
+        "map_tables": "mapping",
     },
 )
