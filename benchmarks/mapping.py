@@ -101,7 +101,8 @@ def rows_of(folder: Path, work: Path, args: argparse.Namespace) -> list[dict[str
     """Map one folder of photos with every recipe, mapper and seed."""
     kind, truth = reference_of(folder, work)
     note(f"{folder.name}: extracting")
-    features = {name: sfumato.extract(path, max_features=args.features) for name, path in photos_of(folder).items()}
+    paths = dict(list(photos_of(folder).items())[:: args.every])
+    features = {name: sfumato.extract(path, max_features=args.features) for name, path in paths.items()}
     keypoints = {name: found.keypoints for name, found in features.items()}
     cameras = {name: default_camera(found.image_size or (1, 1)) for name, found in features.items()}
     rows = []
@@ -126,6 +127,7 @@ def main() -> None:
     parser.add_argument("--recipes", default=RECIPES, help="a list with commas; clear stands for plain descriptors")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each mapper")
     parser.add_argument("--features", type=int, default=4000, help="features of a photo at most")
+    parser.add_argument("--every", type=int, default=1, help="take every second, third ... photo: maps become harder")
     parser.add_argument("--work", type=Path, help="keeps plain COLMAP's maps from run to run")
     args = parser.parse_args()
     if args.small:
@@ -140,7 +142,12 @@ def main() -> None:
             save_room(room, Path(place) / "room")
             folders = [Path(place) / "room"]
         rows = [row for folder in folders for row in rows_of(folder, work, args)]
-    finish("mapping", args, {"features": args.features, "seeds": args.seeds, "scenes": len(folders)}, rows)
+    finish(
+        "mapping",
+        args,
+        {"features": args.features, "seeds": args.seeds, "every": args.every, "scenes": len(folders)},
+        rows,
+    )
 
 
 if __name__ == "__main__":
