@@ -140,7 +140,7 @@ def test_a_query_without_a_pose_has_no_error():
 
 def test_the_table_has_the_three_thresholds(measured):
     table = localization_table(measured[1])
-    assert table.columns[:5] == ("scene", "recipe", "distance", "localized", "false poses")
+    assert table.columns[:5] == ("scene", "recipe", "distance", "localized", "false")
     assert [title for title in table.columns if "deg" in title][1:] == ["0.25 m 2 deg", "0.5 m 5 deg", "5 m 10 deg"]
     assert len(table.rows) == 3
     assert all(width_of(piece) <= 80 for piece in table.fold().split(keys=2))

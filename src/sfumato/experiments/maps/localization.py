@@ -295,10 +295,12 @@ def recall_name(limit: tuple[float, float]) -> str:
 def localization_table(records: Iterable[Record]) -> Table:
     """Return the figures people compare; recall and metres where the truth is known."""
     groups = group_by_seed(records)
-    scores = {"localized": "localized", "false poses": "false poses", "rotation [deg]": "median rotation error"}
-    scores |= {"position [scene]": "median position share", "position [m]": "median position error"}
+    scores = {"localized": "localized", "false": "false poses", "rotation [deg]": "median rotation error"}
+    scores |= {"position [scene]": "median position share", "inliers": "inliers"}
+    scores |= {"matches": "matches", "position [m]": "median position error"}
     scores |= {f"{limit[0]:g} m {limit[1]:g} deg": recall_name(limit) for limit in THRESHOLDS}
-    scores |= {"matches": "matches", "inliers": "inliers"}
+    if not any(group.values("median position error") for group in groups):
+        del scores["matches"]  # one table less
     used = {title: name for title, name in scores.items() if any(group.values(name) for group in groups)}
     table = make_table(groups, ("scene", "row", "distance"), used).without_single_seeds()
     return Table(("scene", "recipe", *table.columns[2:]), table.rows)
