@@ -143,7 +143,7 @@ def test_matches_are_the_mutual_nearest_of_each_image_by_definition(maps, place,
     [query] = place.concealed(places.QUERIES[:1]).values()
     query = select_rows(query, np.arange(120))
     for map_ in maps.values():
-        rows, landmarks = _find_points(query, map_, map_.names[:2], LocalizeParams())
+        rows, landmarks = _find_points(query, map_, map_.names[:2], LocalizeParams(ratio=1.0))
         expected = set()
         for name in map_.names[:2]:
             side = map_.view(name).side
