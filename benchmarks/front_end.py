@@ -29,6 +29,8 @@ from sfumato.geometry.cameras import default_camera
 from sfumato.geometry.database import write_database
 from sfumato.geometry.verify import VerifyParams, verify
 from sfumato.images.homography import HomographySequence
+from sfumato.matching.mutual import MatchParams, chance_limit, run_search, select, side_of
+from sfumato.subspace.fast import prepare
 from sfumato.types.clear import Features
 from sfumato.types.recipe import Recipe
 from sfumato.types.scene import Matches
@@ -59,6 +61,15 @@ def sides_of(features: Iterable[Features], recipe: str, seed: int) -> list[Any]:
     return [conceal_repeatably(image, parsed, decoys, seed=seed) for image in features]
 
 
+def matches_by_ratio(a: Any, b: Any) -> dict[float, Matches]:
+    """Return the matches of two images for each ratio; they are searched once."""
+    sides = [side_of(side, "image") for side in (a, b)]
+    ready = [prepare(side.origin, side.basis) for side in sides]
+    limit = chance_limit(sides[0].recipe, max(map(len, ready)))
+    neighbours = run_search(ready[0], ready[1], (2, 2), MatchParams())
+    return {ratio: select(neighbours, MatchParams(ratio=ratio, max_distance=limit)) for ratio in RATIOS}
+
+
 def count_correct(
     sequences: list[HomographySequence], local: LocalParams, recipe: str, seed: int
 ) -> list[dict[str, Any]]:
@@ -68,8 +79,8 @@ def count_correct(
         features = [sfumato.extract(path, local) for path in sequence.paths]
         sides = sides_of(features, recipe, seed)
         for other, homography in enumerate(sequence.homographies, 1):
-            for ratio in RATIOS:
-                rows = sfumato.match(sides[0], sides[other], ratio=ratio).indices
+            for ratio, matches in matches_by_ratio(sides[0], sides[other]).items():
+                rows = matches.indices
                 places = (features[side].keypoints[rows[:, column], :2] for column, side in enumerate((0, other)))
                 errors = transfer_errors(homography, *places)
                 found[ratio].append((len(rows), int((errors <= CORRECT_PX).sum())))
@@ -86,9 +97,9 @@ def count_verified(folders: Iterable[Path], local: LocalParams, recipe: str, see
     for folder in folders:
         photos = {path.name: sfumato.extract(path, local) for path in sorted(folder.glob("*.jpg"))}
         sides = dict(zip(photos, sides_of(photos.values(), recipe, seed), strict=True))
+        found = {(a, b): matches_by_ratio(sides[a], sides[b]) for a, b in combinations(photos, 2)}
         for ratio, total in totals.items():
-            matches = {(a, b): sfumato.match(sides[a], sides[b], ratio=ratio) for a, b in combinations(photos, 2)}
-            inliers = verified_matches(photos, matches)
+            inliers = verified_matches(photos, {pair: matches[ratio] for pair, matches in found.items()})
             total[0] += len(inliers)
             total[1] += sum(count > 0 for count in inliers)
             total[2] += sum(inliers)

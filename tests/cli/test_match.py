@@ -76,7 +76,7 @@ def test_lists_and_settings(run_sfumato, archive, tmp_path):
     with load_matches(path) as file:
         assert list(file) == [("db/3.jpg", "db/1.jpg")]
         assert file.provenance.parameters["ratio"] == 0.9
-    assert "ratio 0.9, not ratio None" in run_sfumato("match", archive, "--sequential", 1, "-o", path, code=1).stderr
+    assert "ratio 0.9, not ratio 0.95" in run_sfumato("match", archive, "--sequential", 1, "-o", path, code=1).stderr
     done = run_sfumato("match", archive, "--sequential", 1, "-o", path, "--overwrite", "--one-way", "--max-distance", 2)
     assert "5 pairs" in done.stdout
     with load_matches(path) as file:

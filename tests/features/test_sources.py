@@ -141,10 +141,11 @@ def test_missing_and_empty_places_are_named(tmp_path):
 def test_settings_are_checked_at_once(photos, write_hloc, hloc_image):
     with pytest.raises(InputError, match="'max_features'"):
         open_source(photos, max_feature=3)
-    with pytest.raises(InputError, match="--descriptor"):
+    with pytest.raises(InputError, match="opencv"):
         open_source(photos, extractor="superpoint")
     assert open_source(write_hloc({"a": hloc_image()}, "features.h5")).kind == "hloc"
-    assert open_source(photos, extractor="sift").kind == "images"
+    ((_, first), *_) = open_source(photos, extractor="opencv")
+    assert first.extractor.settings["extractor"] == "opencv"
 
 
 def test_opening_is_cheap_and_reading_lazy(photos, write_hloc, hloc_image):

@@ -49,6 +49,6 @@ def test_sealed_strangers_do_not_match(sealed):
     found = sfumato.match(*sealed)
     assert (found.indices[:, 0] == found.indices[:, 1]).mean() > 0.8
     assert (found.indices[:, 0] < 100).sum() > 95
-    every = sfumato.match(*sealed, max_distance=np.inf)
+    every = sfumato.match(*sealed, ratio=1, max_distance=np.inf)
     assert len(every) > len(found) + 20, "by chance many are nearest to one another"
     assert len(sfumato.match(*sealed, max_distance=0.3)) <= len(found)
