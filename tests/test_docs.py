@@ -234,4 +234,4 @@ def test_no_figure_is_left_to_fill_in():
         assert not left, f"{document.name}: {left}"
 
 
-KNOWN_NAMES = {"NUMBA_CACHE_DIR", "SFUMATO_DATA", "SFUMATO_KEY", "ABOUT_THE_WHOLE", "H_1_2", "W_S"}
+KNOWN_NAMES = {"NUMBA_CACHE_DIR", "SIMPLE_RADIAL", "SFUMATO_DATA", "SFUMATO_KEY", "ABOUT_THE_WHOLE", "H_1_2", "W_S"}

@@ -127,7 +127,7 @@ def test_what_is_matched_is_what_the_matcher_finds(toy, toy_decoys, recipe, dist
         if i == 1 or distance == "s-to-s":
             own = toy_decoys if parts[i] is None else single_part(toy_decoys, parts[i])
             sides[i] = conceal_repeatably(toy[Path(str(i + 1))], one.subject.recipe, own, seed=3)
-    expected = sfumato.match(*sides)
+    expected = sfumato.match(*sides, ratio=1)
     assert np.array_equal(prediction[f"{case}indices"], expected.indices)
     assert np.array_equal(prediction[f"{case}distances"], expected.distances)
 
@@ -180,7 +180,7 @@ def test_parameters_say_what_was_measured(toy, toy_decoys):
     assert (params["recipe"], params["distance"]) == ("sub-hybrid-2", "s-to-s")
     assert (params["parts"], params["part_count"]) == ("expected", 4)
     assert (params["decoys"], params["draws"]) == (toy_decoys.checksum, "evaluation seed")
-    assert (params["descriptor"], params["max_features"]) == ("sift", 8000)
+    assert (params["descriptor"], params["max_features"]) == ("sift", 12_000)
     raw = matcher(toy, toy_decoys).params
     assert (raw["decoys"], raw["draws"]) == (None, None)
     assert matcher(toy, toy_decoys, "random-2").params["decoys"] is None

@@ -9,7 +9,7 @@ import pytest
 from sfumato.cli.options import complete_lifting, complete_recipe, complete_recipes, one_of, recipe_names, several_of
 from sfumato.types.recipe import KINDS, Recipe
 
-COMPLETED = {"recipe", "recipes", "descriptor", "extractor", "architecture", "kind", "metric", "attack", "attacks"}
+COMPLETED = {"recipe", "recipes", "descriptor", "architecture", "kind", "metric", "attack", "attacks"}
 HEAVY = ("torch", "cv2", "h5py", "numba", "scipy", "matplotlib", "pycolmap", "faiss", "onnxruntime")
 PROGRAM = """
 import json, sys

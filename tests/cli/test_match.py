@@ -80,7 +80,7 @@ def test_lists_and_settings(run_sfumato, archive, tmp_path):
     done = run_sfumato("match", archive, "--sequential", 1, "-o", path, "--overwrite", "--one-way", "--max-distance", 2)
     assert "5 pairs" in done.stdout
     with load_matches(path) as file:
-        assert file.provenance.parameters == {"mutual": False, "ratio": None, "max_distance": 2.0}
+        assert file.provenance.parameters == {"mutual": False, "ratio": 0.95, "max_distance": 2.0}
         assert len(file["db/0.jpg", "db/1.jpg"]) == 30
 
 

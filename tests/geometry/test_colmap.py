@@ -4,8 +4,7 @@ import sys
 
 import pytest
 
-from sfumato.errors import MissingDependency
-from sfumato.errors import COLMAP_ERRORS_ONLY, load_pycolmap
+from sfumato.errors import COLMAP_ERRORS_ONLY, MissingDependency, load_pycolmap
 from sfumato.geometry.colmap import silence
 
 

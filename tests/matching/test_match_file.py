@@ -80,7 +80,7 @@ def test_the_file_as_a_mapping(written, archive_path):
             assert other not in file
         with pytest.raises(KeyError):
             file["db/0.jpg", "db/9.jpg"]
-        assert file.provenance.parameters == {"mutual": True, "ratio": None, "max_distance": None}
+        assert file.provenance.parameters == {"mutual": True, "ratio": 0.95, "max_distance": None}
         assert file.provenance.recipes == ("random-2",)
         assert file.provenance.images["db/2.jpg"] == (28, archive.header("db/2.jpg").checksum)
     with pytest.raises(FileError, match="closed"):

@@ -273,7 +273,7 @@ def forge(part, archive, pair, rows, counts=None, purpose=None):
     headers = [archive.header(name) for name in pair]
     sums = tuple(header.checksum for header in headers)
     real = tuple(header.count for header in headers)
-    parameters = {"mutual": True, "ratio": None, "max_distance": None}
+    parameters = {"mutual": True, "ratio": 0.95, "max_distance": None}
     journal = Journal(part)
     journal.begin(purpose or json.dumps({"parameters": parameters, "overwrite": False}))
     journal.append(PairRecord(pair, counts or real, sums, Matches(rows, np.zeros(len(rows)))))
@@ -324,7 +324,7 @@ def test_a_purpose_without_a_bottom(path, part, archive):
     ("change", "message"),
     [
         ({"threads": 3}, "started with threads 3, not no threads:"),
-        ({"ratio": 0.5, "threads": 3}, "started with ratio 0.5, threads 3, not ratio 1.0, no threads:"),
+        ({"ratio": 0.5, "threads": 3}, "started with ratio 0.5, threads 3, not ratio 0.95, no threads:"),
     ],
 )
 def test_parameters_of_another_version_are_named(path, archive, change, message):

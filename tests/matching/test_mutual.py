@@ -102,14 +102,14 @@ def test_any_kind_on_either_side():
     want = sfumato.match(a, b)
     for one in (a, as_features(a)):
         for other in (b, as_features(b)):
-            found = sfumato.match(one, other)
+            found = sfumato.match(one, other, ratio=1)
             np.testing.assert_array_equal(found.indices, want.indices)
             np.testing.assert_array_equal(found.distances, want.distances)
     points = a.origin
     plain = sfumato.match(points, b)
     for same in (points.astype(float), points.tolist(), sfumato.Subspaces(points, np.zeros((len(points), 0, 24)))):
         np.testing.assert_array_equal(sfumato.match(same, b).indices, plain.indices)
-    np.testing.assert_array_equal(sfumato.match(points, as_features(b)).indices, plain.indices)
+    np.testing.assert_array_equal(sfumato.match(points, as_features(b), ratio=1).indices, plain.indices)
 
 
 def test_what_is_the_same_is_at_0():

@@ -199,6 +199,7 @@ def test_six_steps_give_what_one_gives(path: Path, sealed: Any, features: Any):
 def test_another_recipe_does_not_join_bits(path: Path):
     class Photos:
         names = ("a.jpg", "b.jpg")
+        extractor = None
 
         def features(self, skip: set[str], **options: Any) -> Any:
             for seed, name in enumerate(self.names):

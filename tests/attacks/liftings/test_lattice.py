@@ -2,8 +2,11 @@
 """Clear SIFT is on the lattice, a mixture of two is not, and rounding is undone."""
 
 import numpy as np
+import pytest
 
 from sfumato.attacks.liftings.vertex import snap_rootsift, snap_sift
+from sfumato.features.local import extract
+from sfumato.images.samples import sample_image
 
 
 def test_sift_is_snapped_to_itself_from_float16(sift):
@@ -19,7 +22,9 @@ def test_mixtures_are_not_on_the_lattice(sift):
     assert np.median(snap_sift(mixed)[1]) > 0.15
 
 
-def test_rootsift_is_snapped_to_itself(rootsift):
+@pytest.mark.parametrize("extractor", ["colmap", "opencv"])
+def test_rootsift_is_snapped_to_itself(extractor):
+    rootsift = extract(sample_image("coffee"), extractor=extractor, descriptor="rootsift", max_features=150)
     exact = rootsift.descriptors.astype(np.float64)
     snapped, misfit = snap_rootsift(exact)
     assert (misfit < 0.1).mean() > 0.95

@@ -43,7 +43,7 @@ def test_the_small_preset_says_where_it_differs():
         "schedule: cosine (paper: constant)",
         "split",
         "30.0 (paper: none)",
-        "dog",
+        "colmap",
     ):
         assert part in told
     assert "blocks" not in told

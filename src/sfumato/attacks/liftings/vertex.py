@@ -47,7 +47,15 @@ def snap_sift(points: Array) -> tuple[Array, Array]:
 
 
 def snap_rootsift(points: Array) -> tuple[Array, Array]:
-    """Do the same with RootSIFT: its squares are whole numbers over their sum, which the smallest of them tells."""
+    """Do the same with RootSIFT: COLMAP rounds the roots as it does SIFT, of OpenCV's the squares are whole over their sum."""
+    rounded, misfit = snap_sift(points)
+    roots, other = _snap_squares(points)
+    is_rounded = misfit < other
+    return np.where(is_rounded[:, None], rounded, roots), np.where(is_rounded, misfit, other)
+
+
+def _snap_squares(points: Array) -> tuple[Array, Array]:
+    """Return the nearest points whose squares are whole numbers over their sum, which the smallest of them tells."""
     squares = np.square(points)
     smallest = np.where(squares > 1e-5, squares, np.inf).min(axis=1, initial=np.inf)
     best, sums = np.full(len(points), np.inf), np.ones(len(points))
