@@ -100,7 +100,7 @@ def count_verified(folders: Iterable[Path], local: LocalParams, recipe: str, see
         found = {(a, b): matches_by_ratio(sides[a], sides[b]) for a, b in combinations(photos, 2)}
         for ratio, total in totals.items():
             inliers = verified_matches(photos, {pair: matches[ratio] for pair, matches in found.items()})
-            total[0] += len(inliers)
+            total[0] += len(found)
             total[1] += sum(count > 0 for count in inliers)
             total[2] += sum(inliers)
     return [

@@ -47,7 +47,7 @@ def snap_sift(points: Array) -> tuple[Array, Array]:
 
 
 def snap_rootsift(points: Array) -> tuple[Array, Array]:
-    """Do the same with RootSIFT: COLMAP rounds the roots as it does SIFT, of OpenCV's the squares are whole over their sum."""
+    """Do the same with RootSIFT: COLMAP rounds the roots themselves; OpenCV's squares are whole over their sum."""
     rounded, misfit = snap_sift(points)
     roots, other = _snap_squares(points)
     is_rounded = misfit < other
