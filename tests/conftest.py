@@ -2,6 +2,7 @@
 """Fixtures that all tests share: the depth of property searches, real data, and commands."""
 
 import contextlib
+import hashlib
 import importlib.util
 import itertools
 import logging
@@ -20,17 +21,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cachetools import LRUCache
 from hypothesis import HealthCheck, settings
 
 import sfumato
 from sfumato.auditing.task import Sample, Task
+from sfumato.features import local
 from sfumato.images.samples import sample_image
 from sfumato.types.record import Score
 
 ROOT = Path(__file__).resolve().parent.parent
 
 settings.register_profile("here", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", settings.get_profile("here"), derandomize=True, print_blob=True)
+settings.register_profile("ci", settings.get_profile("here"), max_examples=25, derandomize=True, print_blob=True)
 settings.register_profile("thorough", settings.get_profile("here"), max_examples=500)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
@@ -49,6 +52,22 @@ def device_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SFUMATO_KEY", str(place))
         yield place
+
+
+@pytest.fixture(scope="session", autouse=True)
+def remembered_detections() -> Iterator[None]:
+    """COLMAP's detections of a picture are made once in a process: most tests look at the same few samples."""
+    detect, known = local.DETECTORS["colmap"], LRUCache[Any, local.Detection](200)
+
+    def remember(grey: np.ndarray, params: local.LocalParams) -> local.Detection:
+        key = hashlib.blake2b(grey.tobytes()).digest(), grey.shape, params
+        if key not in known:
+            known[key] = detect(grey, params)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(local.DETECTORS, "colmap", remember)
+        yield
 
 
 @pytest.fixture(scope="session")

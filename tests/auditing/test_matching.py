@@ -157,6 +157,7 @@ def test_wrong_wishes_are_told_before_anything_is_measured(small_sequences, tmp_
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_real_sequences_keep_the_order_of_the_paper(shared_data, tmp_path):
     sequences = [
         one for one in read_homography_folder(shared_data / "homography") if one.name in ("v_graf", "i_leuven")

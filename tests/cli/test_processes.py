@@ -17,7 +17,7 @@ from sfumato.experiments.data.folders import read_posed_folder
 from sfumato.geometry.cameras import write_cameras
 from sfumato.images.samples import sample_image
 
-FEW = "--max-features 300"
+FEW = "--max-features 300 --extractor opencv"
 FACES = "--gallery gallery.h5"
 DECOYS = "--decoys others.npz --decoy-count 100 -o faces-out"
 TINY = "--limit 1 --max-features 40 --workers 1"
@@ -60,8 +60,8 @@ LINES = {
     """,
     "evaluate": f"""
         evaluate homography pairs --recipes raw --max-features 100 -o out
-        evaluate map room --recipes raw --max-features 500 -o out
-        evaluate localize room --recipes raw --max-features 500 -o out
+        evaluate map room --recipes raw --max-features 500 --extractor opencv -o out
+        evaluate localize room --recipes raw --max-features 500 --extractor opencv -o out
         evaluate leakage photos --recipes raw {TINY} -o out
         evaluate patches photos --recipes raw --points 60 --pairs 100 --queries 20 --distractors 50 -o out
         evaluate search photos --recipe random-2 --queries 20 --efforts 0.1 --methods exact -o out
@@ -69,10 +69,10 @@ LINES = {
         evaluate frontier photos --recipes random-2 --keyed {TINY} {PAIRS} --no-room -o out
     """,
     "train": """
-        train pairs room/images -o pairs-sift.npz --most 100
-        train compress room/images -o mine.safetensors --workers 1
+        train pairs room/images -o pairs-sift.npz --most 100 --extractor opencv
+        train compress room/images -o mine.safetensors --workers 1 --extractor opencv
         train inverter room/images -o inverter.safetensors --steps 1 --refine-steps 0 --max-features 40
-        train decoder room/images -o decoder.safetensors --recipe sub-hybrid-2 --steps 5 --hidden 16
+        train decoder room/images -o decoder.safetensors --recipe sub-hybrid-2 --steps 5 --hidden 16 --extractor opencv
         train ninja --patches pairs-sift.npz --steps 3 --adversary decoder -o ninja.safetensors
     """,
 }  # fmt: skip

@@ -207,6 +207,7 @@ for count, _ in enumerate(extract_many(forever(), workers=3)):
     assert errors.rstrip().endswith("KeyboardInterrupt")
 
 
+@pytest.mark.slow
 def test_a_folder_of_real_photos(shared_data):
     items = list_images(shared_data / "photos" / "bsds500" / "val")[:12]
     results = list(extract_many(items, LocalParams(max_features=500)))

@@ -198,12 +198,13 @@ def test_a_large_picture_is_made_smaller_first():
         assert 0.7 < found.keypoints[distances.argmin(), 2] / 8.0 < 1.4
 
 
-def test_the_number_of_opencv_threads_changes_nothing(astronaut):
+def test_the_number_of_opencv_threads_changes_nothing():
     before = cv2.getNumThreads()
+    astronaut = extract(sample_image("astronaut"), extractor="opencv")
     try:
         for count in (1, 2, 4):
             cv2.setNumThreads(count)
-            again = extract(sample_image("astronaut"))
+            again = extract(sample_image("astronaut"), extractor="opencv")
             assert (again.keypoints == astronaut.keypoints).all()
             assert (again.descriptors == astronaut.descriptors).all()
     finally:
@@ -420,6 +421,7 @@ def test_a_network_without_a_file_is_told_before_anything_else():
         extract(np.zeros((9, 9), np.uint8), descriptor="hardtfeat", weights="none.pth")
 
 
+@pytest.mark.slow
 def test_the_trained_network_finds_more_than_sift():
     """On graf 1-2, mutual nearest, 3 px; see docs/features.md."""
     data = Path(os.environ.get("SFUMATO_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))

@@ -158,6 +158,7 @@ def test_opening_is_cheap_and_reading_lazy(photos, write_hloc, hloc_image):
     results.close()
 
 
+@pytest.mark.slow
 def test_real_photos(shared_data):
     source = open_source(shared_data / "posed" / "fountain-P11" / "images", max_features=300)
     assert len(source) == 11

@@ -230,7 +230,7 @@ def test_photos_find_what_shows_the_same():
     for name in ("astronaut", "camera", "chelsea", "coffee", "coins", "motorcycle-left", "retina", "rocket"):
         pair = make_pair(sample_image(name), np.random.default_rng(0), rotation=15, scale=1.1)
         pictures |= {f"{name} 0": pair.first, f"{name} 1": pair.second}
-    signed = sign(conceal_all(pictures, "sub-hybrid-2"))
+    signed = sign(conceal_all(pictures, "sub-hybrid-2", extractor="opencv"))
     assert signed.codebook.extractor.name == "sift"
     found = [name[:-1] in {signed.names[j][:-1] for j in row}
              for name, row in zip(signed.names, nearest_images(signed, signed, 3), strict=True)]  # fmt: skip

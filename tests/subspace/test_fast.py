@@ -470,6 +470,7 @@ def test_a_new_process_need_not_compile_again():
 LESS_OFTEN = [(8, "sub-hybrid-4"), (1, "sub-hybrid-2")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parts", "recipe"),
     [(8, "sub-hybrid-2"), (1, "sub-hybrid-4"), *(pytest.param(*case, marks=pytest.mark.slow) for case in LESS_OFTEN)],
