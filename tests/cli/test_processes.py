@@ -111,7 +111,13 @@ def folder(small_room, tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("name", LINES)
+SLOW = ("evaluate", "train")
+"""Chains that take half a minute each."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in LINES]
+)
 def test_commands_as_processes(run_sfumato, folder, small_sequences, name):
     if name == "train":
         pytest.importorskip("torch")
