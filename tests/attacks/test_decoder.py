@@ -66,6 +66,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_it_wins_where_clear_descriptors_are_few_and_alike(trained: Path):
     clear = positive_rows(200, 1)
     features = hidden(clear, "random-2")

@@ -220,7 +220,9 @@ def conceal_all(pictures, recipe, **more):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EvaluationOnlyWarning)
         return {
-            name: sfumato.conceal(sfumato.extract(picture, max_features=800, **more), recipe, decoys, evaluation_seed=i)
+            name: sfumato.conceal(
+                sfumato.extract(picture, **{"max_features": 800, **more}), recipe, decoys, evaluation_seed=i
+            )
             for i, (name, picture) in enumerate(pictures.items())
         }
 
@@ -242,7 +244,7 @@ def test_photos_find_what_shows_the_same():
 def test_the_fountain_is_found_among_other_photos(shared_data, recipe):
     places = sorted((shared_data / "posed" / "fountain-P11" / "images").glob("*.jpg"))[::3]
     places += sorted((shared_data / "photos" / "bsds500" / "val").glob("*.jpg"))[:14]
-    hidden = conceal_all({str(path): path for path in places}, recipe)
+    hidden = conceal_all({str(path): path for path in places}, recipe, max_features=2000)
     signed = sign(hidden, load_codebook("sift"))
     rows = nearest_images(signed, signed, 5)
     found = [np.isin(row, range(4)).sum() for row in rows[:4]]

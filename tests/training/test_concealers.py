@@ -28,6 +28,7 @@ def test_readings_are_points_near_the_descriptors_and_name_no_key(sift, decoys):
     assert nearness(read.subspaces.origin, sift) < 0.9
 
 
+@pytest.mark.slow
 def test_keys_take_turns_and_repeat_themselves(sift, decoys):
     public = decoys.descriptors[:3000]
     reader, again = reader_of(WIDE, public), reader_of(WIDE, public)

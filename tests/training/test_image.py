@@ -80,6 +80,7 @@ def test_the_loss_goes_down(photos: list[Image], tmp_path: Path):
     assert load_image_inverter(tmp_path / "n.safetensors").recipe == "raw"
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(photos: list[Image], tmp_path: Path):
     whole, parts = tmp_path / "whole.safetensors", tmp_path / "parts.safetensors"
     settings = ImageTrainParams(**SMALL, save_minutes=0)

@@ -169,6 +169,7 @@ def test_points_outside_the_first_picture_are_not_visible():
     assert correspondences(room, 0, 1, [[-0.4, 10.0], [-0.6, 10.0]])[1].tolist() == [True, False]
 
 
+@pytest.mark.slow
 def test_neighbours_have_hundreds_of_correct_matches(full):
     """Mutual nearest SIFT, clear; what mapping lives on."""
     found = [extract(view.image) for view in full.views]
