@@ -132,7 +132,7 @@ def chance_limit(recipe: Recipe | None, count: int) -> float | None:
 
 RATIO, ENCODED_RATIO = 0.95, 0.9
 """Of sealed and lifted features, and of those that an encoder alone changed: more pairs of hard photos are verified
-than with every mutual nearest, and maps of them are right more often (benchmarks/front_end.py)."""
+than with every mutual nearest (benchmarks/front_end.py)."""
 
 
 def default_ratio(recipe: Recipe | None) -> float:
