@@ -43,7 +43,7 @@ FRONT_ENDS: dict[str, dict[str, Any]] = {
     "colmap, rootsift": {"extractor": "colmap", "descriptor": "rootsift"},
 }
 RECIPES = "clear,default,ninja-sift-1.0,sub-hybrid-2"
-RATIOS = (1.0, 0.95, 0.9, 0.8)
+RATIOS = (1.0, 0.97, 0.95, 0.9, 0.8)
 CORRECT_PX = 3.0
 ROW = dict.fromkeys((
     "front end", "recipe", "pairs", "ratio", "matches", "correct", "of pairs", "verified pairs", "verified",

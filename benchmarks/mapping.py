@@ -3,6 +3,7 @@
 
     python benchmarks/mapping.py --json out.json                       # SFUMATO_DATA, or else a rendered room
     python benchmarks/mapping.py photos/ more-photos/ --recipes clear,default --seeds 3
+    python benchmarks/mapping.py photos/ --recipes default --ratios 1,0.97,0.95,0.9 --every 3    # choose a ratio
 
 Each folder of photos is extracted, concealed and matched once per recipe ("clear": plain descriptors), then mapped with
 each mapper and seed, and with "auto". Registered images, points and mean track length of each map; its error is the
@@ -15,7 +16,7 @@ import argparse
 import tempfile
 import warnings
 from collections.abc import Mapping
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,9 @@ def reference_of(folder: Path, work: Path) -> tuple[str, Mapping[str, Pose]]:
     return "plain COLMAP", plain.poses
 
 
-def matches_of(features: Mapping[str, Features], recipe: str, seed: int) -> dict[tuple[str, str], Matches]:
+def matches_of(
+    features: Mapping[str, Features], recipe: str, ratio: float | None, seed: int
+) -> dict[tuple[str, str], Matches]:
     """Conceal all images with draws that can be repeated, and match every pair, as ``sfumato map`` does."""
     if recipe == CLEAR:
         sides: dict[str, Any] = {name: found.descriptors for name, found in features.items()}
@@ -70,7 +73,7 @@ def matches_of(features: Mapping[str, Features], recipe: str, seed: int) -> dict
         parsed = Recipe.of(recipe)
         decoys = sfumato.load_decoys() if parsed.lifting is not None and parsed.lifting.decoy_count else None
         sides = {name: conceal_repeatably(found, parsed, decoys, seed=seed) for name, found in features.items()}
-    return {(a, b): sfumato.match(sides[a], sides[b]) for a, b in combinations(sorted(sides), 2)}
+    return {(a, b): sfumato.match(sides[a], sides[b], ratio=ratio) for a, b in combinations(sorted(sides), 2)}
 
 
 def measure(outcome: MapOutcome, truth: Mapping[str, Pose]) -> dict[str, Any]:
@@ -106,17 +109,19 @@ def rows_of(folder: Path, work: Path, args: argparse.Namespace) -> list[dict[str
     keypoints = {name: found.keypoints for name, found in features.items()}
     cameras = {name: default_camera(found.image_size or (1, 1)) for name, found in features.items()}
     rows = []
-    for recipe in args.recipes.split(","):
-        note(f"{folder.name}: matching {recipe}")
-        matches = matches_of(features, recipe, args.seed)
+    ratios = [float(ratio) for ratio in args.ratios.split(",")] if args.ratios else [None]
+    for recipe, ratio in product(args.recipes.split(","), ratios):
+        note(f"{folder.name}: matching {recipe}, ratio {ratio or 'by default'}")
+        matches = matches_of(features, recipe, ratio, args.seed)
         runs = [(mapper, seed) for mapper in MAPPERS for seed in range(args.seed, args.seed + args.seeds)]
         for mapper, seed in [*runs, ("auto", args.seed)]:
             with tempfile.TemporaryDirectory(prefix="sfumato-mapping-") as place:
                 params = MapParams(mapper=mapper, seed=seed, guessed=frozenset(cameras))
                 outcome = map_keypoints(keypoints, cameras, matches, Path(place) / "model", params)
-                facts = {"scene": folder.name, "images": len(cameras), "recipe": recipe, "mapper": mapper, "seed": seed}
+                facts = {"scene": folder.name, "images": len(cameras), "recipe": recipe, "ratio": ratio}
+                facts |= {"mapper": mapper, "seed": seed}
                 rows.append({**facts, "reference": kind, **measure(outcome, truth)})
-            note(f"{folder.name} {recipe} {mapper} {seed}: {rows[-1]}")
+            note(f"{folder.name} {recipe} {ratio} {mapper} {seed}: {rows[-1]}")
     return rows
 
 
@@ -125,6 +130,7 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("folders", nargs="*", type=Path, help="folders of photos, with or without cameras.json")
     parser.add_argument("--recipes", default=RECIPES, help="a list with commas; clear stands for plain descriptors")
+    parser.add_argument("--ratios", default="", help="ratios of the ratio test, with commas; default: the recipe's own")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each mapper")
     parser.add_argument("--features", type=int, default=4000, help="features of a photo at most")
     parser.add_argument("--every", type=int, default=1, help="take every second, third ... photo: maps become harder")

@@ -76,6 +76,19 @@ def matches(run_sfumato, archive):
     return path
 
 
+def test_a_map_is_drawn_and_only_a_picture_is_replaced(run_sfumato, archive, cameras, tmp_path):
+    make = ("map", archive, "--cameras", cameras, "-o", tmp_path / "model", "--picture")
+    assert ".svg" in run_sfumato(*make, tmp_path / "map.txt", code=1).stderr
+    run_sfumato(*make, tmp_path / "map.png")
+    drawn = (tmp_path / "map.png").read_bytes()
+    assert drawn.startswith(b"\x89PNG")
+    assert "exists" in run_sfumato(*make, tmp_path / "map.png", code=1).stderr
+    run_sfumato(*make, tmp_path / "map.png", "--overwrite")
+    (tmp_path / "notes.png").write_text("mine")
+    assert "picture" in run_sfumato(*make, tmp_path / "notes.png", "--overwrite", code=1).stderr
+    assert (tmp_path / "notes.png").read_text() == "mine"
+
+
 def test_an_archive_becomes_a_model_with_landmarks(mapped):
     folder, done = mapped
     assert done.stdout.startswith("5 of 5 images registered, ")

@@ -3,10 +3,11 @@ import shutil
 
 import numpy as np
 import pytest
+import skimage.io
 
 import sfumato
 from sfumato.errors import ArchiveError, FileError
-from sfumato.geometry.maps import LANDMARKS, Map, load_map, save_landmarks
+from sfumato.geometry.maps import LANDMARKS, Map, draw_map, load_map, save_landmarks
 from sfumato.geometry.model import read_model
 from sfumato.types.concealed import PublicPoints
 
@@ -190,3 +191,27 @@ def test_public_points_file_of_another_place(copy, tmp_path, mapped, place):
     _write_public(tmp_path / "p.h5", [("db/a.jpg", points), ("zoo.jpg", points)])
     with pytest.raises(FileError, match=r"'zoo\.jpg'"):
         load_map(copy, public=tmp_path / "p.h5")
+
+
+@pytest.mark.parametrize(("name", "start"), [("map.png", b"\x89PNG"), ("map.svg", b"<?xml"), ("deep/map.PDF", b"%PDF")])
+def test_a_map_is_drawn_in_the_kind_its_name_says(mapped, tmp_path, name, start):
+    draw_map(mapped[0], tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
+def test_a_picture_shows_points_and_cameras_where_they_are(mapped, tmp_path):
+    draw_map(mapped[0], tmp_path / "whole.png", "title")
+    picture = skimage.io.imread(tmp_path / "whole.png")[..., :3].astype(int)
+    red = (picture[..., 0] > 150) & (picture[..., 1:].max(axis=-1) < 100)
+    grey = (np.ptp(picture, axis=-1) < 10) & (picture.mean(axis=-1) < 200)
+    for half in (np.s_[:, : picture.shape[1] // 2], np.s_[:, picture.shape[1] // 2 :]):
+        assert red[half].any()
+        assert grey[half].any()
+
+
+def test_a_picture_needs_a_kind_that_can_be_drawn_and_a_map(mapped, tmp_path):
+    with pytest.raises(FileError, match=r"\.svg"):
+        draw_map(mapped[0], tmp_path / "map.jpeg")
+    with pytest.raises(FileError, match="COLMAP model"):
+        draw_map(tmp_path, tmp_path / "map.png")
+    assert not list(tmp_path.iterdir())

@@ -20,7 +20,8 @@ from sfumato.geometry.cameras import SHOWN, pose_numbers, read_cameras
 from sfumato.geometry.localization import LocalizeParams
 from sfumato.geometry.mappers import MapParams
 from sfumato.geometry.mapping import MapOutcome, build_map
-from sfumato.geometry.maps import Map, load_map
+from sfumato.geometry.maps import Map, draw_map, load_map, picture_kind
+from sfumato.geometry.outputs import PICTURE, refuse_existing
 from sfumato.geometry.queries import Localizations, localize, summarise
 from sfumato.geometry.shortlist import CandidatesLike
 from sfumato.geometry.statistics import MapRun
@@ -82,6 +83,9 @@ def map_(
     matches: Annotated[
         Path | None, typer.Option(help="Made by sfumato match. Default: every image with every other.")
     ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Also draw the map, points and cameras: a .png, .svg or .pdf file.")
+    ] = None,
     options: MapOptions = MapOptions(),
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -95,6 +99,9 @@ def map_(
     """
     if cameras is not None and photos is not None:
         raise InputError("--cameras says what --photos would guess: give one of the two")
+    if picture is not None:
+        picture_kind(picture)
+        refuse_existing(picture, PICTURE, {"archive": archive, "cameras": cameras}, overwrite=options.overwrite)
     params = options.params
     focal_lengths = {} if photos is None else _focal_lengths(archive, photos)
     bars = stage_bars(quiet=quiet or as_json)
@@ -102,6 +109,8 @@ def map_(
     known = outcome.statistics.images - len(outcome.guessed) if cameras is None else 0
     _warn_of_guesses(known, len(outcome.guessed))
     report(outcome, output, as_json=as_json)
+    if picture is not None and outcome.folder is not None:
+        draw_map(outcome.folder, picture, f"{_headline(outcome)}{_remarks(outcome)}")
     if outcome.folder is None or outcome.unreadable:
         raise typer.Exit(1)
 
@@ -175,9 +184,8 @@ def report(outcome: MapOutcome, output: Path, *, as_json: bool) -> None:
         tell(printable(f"no map: {outcome.reason}"), facts, as_json=as_json)
         return
     tell(
-        f"{statistics.registered} of {quantity(statistics.images, 'image')} registered, {statistics.points} points "
-        f"(track length {statistics.track_length:.2f}, reprojection error {statistics.reprojection_error_px:.2f} px, "
-        f"{outcome.seconds:.1f} s){_remarks(outcome)}: {output}",
+        f"{_headline(outcome)} (track length {statistics.track_length:.2f}, reprojection error "
+        f"{statistics.reprojection_error_px:.2f} px, {outcome.seconds:.1f} s){_remarks(outcome)}: {output}",
         facts,
         as_json=as_json,
     )
@@ -189,6 +197,12 @@ def _run_facts(run: MapRun) -> dict[str, Any]:
     if isnan(run.difference_deg):
         facts["difference_deg"] = None
     return {key.replace("_", " "): value for key, value in facts.items()}
+
+
+def _headline(outcome: MapOutcome) -> str:
+    """Return what a map holds, in a few words."""
+    statistics = outcome.statistics
+    return f"{statistics.registered} of {quantity(statistics.images, 'image')} registered, {statistics.points} points"
 
 
 def _remarks(outcome: MapOutcome) -> str:

@@ -20,6 +20,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "build_map": "mapping",
         "compare_poses": "statistics",
         "compare_with_truth": "statistics",
+        "draw_map": "maps",
         "export_hloc": "hloc",
         "load_map": "maps",
         "load_pycolmap": "colmap",

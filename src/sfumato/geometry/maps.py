@@ -17,9 +17,12 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from sfumato.errors import ArchiveError, FileError, InputError
-from sfumato.geometry.cameras import name_list
+from sfumato.files.atomic import write_file
+from sfumato.geometry.cameras import name_list, nearest_rotation
+from sfumato.geometry.colmap import load_pycolmap
 from sfumato.geometry.model import Model, read_model, refuse_other_keypoints, same_places
 from sfumato.geometry.model_folder import LANDMARKS
+from sfumato.geometry.statistics import poses_of
 from sfumato.matching.mutual import Side, side_of
 from sfumato.store.archive import Archive, load
 from sfumato.store.public_points import PublicPointsFile, load_public
@@ -32,6 +35,7 @@ from sfumato.types.progress import Progress
 
 LandmarkSource = Mapping[str, ConcealedFeatures] | Mapping[str, PublicPoints]
 
+PICTURES = ("png", "svg", "pdf")
 CACHE_BYTES = 512 * 2**20
 PREPARED_SHARE = 4
 """How many times its arrays an image takes once it is prepared, about."""
@@ -188,6 +192,51 @@ def load_map(folder: str | os.PathLike[str], *, public: str | os.PathLike[str] |
         archive.close()
         raise
     return Map(model, archive, is_public=False, folder=folder)
+
+
+NEAR_SHARE = 0.02
+"""Points beyond this share at each end of an axis are few and far: the picture ends there, or at the last camera."""
+
+
+def draw_map(folder: str | os.PathLike[str], path: str | os.PathLike[str], title: str = "") -> None:
+    """Draw the map in a folder, points and cameras, from above and from where most cameras look; .png, .svg or .pdf.
+
+    Raises FileError if the folder holds no map, or the picture cannot be written.
+    """
+    from matplotlib.figure import Figure
+
+    kind = picture_kind(path)
+    read_model(folder)  # says what is damaged, where COLMAP would end the process
+    reconstruction = load_pycolmap().Reconstruction(str(folder))
+    poses = list(poses_of(reconstruction).values())
+    points = np.array([point.xyz for point in reconstruction.points3D.values()]).reshape(-1, 3)
+    centers = np.array([pose.center for pose in poses]).reshape(-1, 3)
+    right, down, ahead = nearest_rotation(np.mean([pose.rotation for pose in poses], axis=0))
+    figure = Figure(figsize=(9, 4.8), layout="constrained")
+    for axes, name, up in zip(figure.subplots(1, 2), ("from above", "from the cameras"), (ahead, -down), strict=True):
+        plane = np.stack([right, up], axis=1)
+        seen, cameras, looks = points @ plane, centers @ plane, np.array([pose.rotation[2] for pose in poses]) @ plane
+        axes.plot(*seen.T, ".", markersize=1, color="#555555", alpha=0.5)
+        axes.quiver(*cameras.T, *looks.T, color="#c0392b", width=0.004, headwidth=4, angles="xy")
+        axes.plot(*cameras.T, "o", markersize=3, color="#c0392b")
+        near = np.concatenate([np.quantile(seen, [NEAR_SHARE, 1 - NEAR_SHARE], axis=0), cameras])
+        margin = 0.05 * float(np.ptp(near, axis=0).max())
+        axes.set_xlim(near[:, 0].min() - margin, near[:, 0].max() + margin)
+        axes.set_ylim(near[:, 1].min() - margin, near[:, 1].max() + margin)
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.set_title(name, fontsize=10)
+    figure.suptitle(title or f"{len(poses)} cameras, {len(points)} points", fontsize=11)
+    write_file(path, lambda file: figure.savefig(file, format=kind, dpi=150), with_folder=True)
+
+
+def picture_kind(path: str | os.PathLike[str]) -> str:
+    """Return what kind of picture a file is by its name; raises FileError for one that cannot be drawn."""
+    kind = Path(path).suffix.lower().removeprefix(".")
+    if kind not in PICTURES:
+        raise FileError(f"cannot draw {path}: its name must end in {', '.join(f'.{name}' for name in PICTURES)}")
+    return kind
 
 
 def save_landmarks(

@@ -97,6 +97,12 @@ def _is_public(path: Path) -> bool:
     return True
 
 
+def _is_picture(path: Path) -> bool:
+    with path.open("rb") as file:
+        start = file.read(5)
+    return start.startswith((b"\x89PNG", b"%PDF", b"<?xml"))
+
+
 def _is_features(path: Path) -> bool:
     """Tell whether a file is hloc's features: groups of images with keypoints, down to the first one."""
     try:
@@ -123,4 +129,5 @@ TABLE = FileKind("a table of localized queries", _is_table)
 HLOC_FEATURES = FileKind("a file of features as hloc has them", _is_features)
 HLOC_MATCHES = FileKind("a match file", is_match_file)
 HLOC_PAIRS = FileKind("a list of pairs", _is_pairs)
+PICTURE = FileKind("a picture of a map", _is_picture)
 PUBLIC = FileKind("a file of public points", _is_public)
