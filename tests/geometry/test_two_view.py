@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import warnings
+
 import numpy as np
 import pycolmap
 import pytest
@@ -67,6 +69,19 @@ def test_distortion_is_taken_out_first(make_scene):
         sides.append(_ImagePoints(name, camera, seen))
     views = [(side, scene.poses[side.name]) for side in sides]
     assert _epipolar_errors_px(*views, rows_of(scene, PAIR)).max() < 1e-3
+
+
+def test_a_place_that_no_ray_leads_to_is_infinitely_far_without_a_warning(make_scene):
+    scene = make_scene(noise_px=0.0)
+    bent = to_colmap(Camera("SIMPLE_RADIAL", 640, 480, (200.0, 320.0, 240.0, -2.0)), 1)
+    sides = [_ImagePoints(name, bent, side_of(scene, name).points) for name in PAIR]
+    rows = rows_of(scene, PAIR)
+    lost = np.isnan(bent.cam_from_img(sides[0].points[rows[:, 0]])).any(axis=1)
+    assert lost.any()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        errors = _epipolar_errors_px(*((side, scene.poses[side.name]) for side in sides), rows)
+    assert np.isinf(errors[lost]).all()
 
 
 def test_the_geometry_found_is_the_one_there_is(scene):

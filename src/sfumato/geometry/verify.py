@@ -222,12 +222,12 @@ def _epipolar_errors_px(
     x, y, z = pose1.translation - turn @ pose0.translation
     essential = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]]) @ turn
     rays0, rays1 = _rays(side0, rows[:, 0]), _rays(side1, rows[:, 1])
-    lines1, lines0 = rays0 @ essential.T, rays1 @ essential
-    misses = np.abs(np.einsum("ni,ni->n", rays1, lines1))
     errors = []
-    for lines, side in ((lines0, side0), (lines1, side1)):
-        lengths = np.maximum(np.hypot(lines[:, 0], lines[:, 1]), np.finfo(np.float64).tiny)
-        with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # a place that no ray leads to is infinitely far from every line
+        lines1, lines0 = rays0 @ essential.T, rays1 @ essential
+        misses = np.abs(np.einsum("ni,ni->n", rays1, lines1))
+        for lines, side in ((lines0, side0), (lines1, side1)):
+            lengths = np.maximum(np.hypot(lines[:, 0], lines[:, 1]), np.finfo(np.float64).tiny)
             errors.append(misses / lengths * side.camera.mean_focal_length())
     result: NDArray[np.float64] = np.nan_to_num(np.stack(errors, axis=1), nan=np.inf)
     return result
