@@ -223,7 +223,7 @@ def draw_map(folder: str | os.PathLike[str], path: str | os.PathLike[str], title
         margin = 0.05 * float(np.ptp(near, axis=0).max())
         axes.set_xlim(near[:, 0].min() - margin, near[:, 0].max() + margin)
         axes.set_ylim(near[:, 1].min() - margin, near[:, 1].max() + margin)
-        axes.set_aspect("equal", adjustable="datalim")
+        axes.set_aspect("equal")
         axes.set_xticks([])
         axes.set_yticks([])
         axes.set_title(name, fontsize=10)
