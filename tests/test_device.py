@@ -8,7 +8,7 @@ import pytest
 import sfumato
 from sfumato.concealment.encoder import save_encoder
 from sfumato.concealment.keys import key_for_place
-from sfumato.device import ConcealOutcome, _Key, conceal_photos, open_source, read_features
+from sfumato.device import ConcealOutcome, _Key, conceal_photos, open_source, read_features, write_clear_features
 from sfumato.errors import (
     ArchiveError,
     BandwidthWarning,
@@ -20,7 +20,7 @@ from sfumato.errors import (
     WideSealWarning,
 )
 from sfumato.features.hloc import write_hloc
-from sfumato.features.local import LocalParams
+from sfumato.features.local import LocalParams, order_by_position
 from sfumato.geometry.maps import save_landmarks
 from sfumato.images.read import read_image, to_grey
 from sfumato.images.samples import sample_paths
@@ -275,6 +275,67 @@ def test_sealed_archives_hold_positions_only_unless_asked(tmp_path, recipe, fram
             assert kept or (frame == (1, 0)).all()
 
 
+def write_by_scale(path):
+    """Write features sorted by scale, the largest first, as COLMAP does; and the same descriptors at other places."""
+    rng = np.random.default_rng(3)
+    rows = rng.standard_normal((120, 128))
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    scales, rest = np.linspace(30, 1, 120), np.zeros(120)
+    places = [rng.uniform(0, 400, (2, 120)).astype(np.float32) for _ in range(2)]
+    images = {
+        name: Features(np.stack([*place, scales, rest], axis=1), rows, Extractor("sift"))
+        for name, place in zip(("a.jpg", "b.jpg"), places, strict=True)
+    }
+    write_hloc(path, images.items())
+    return path, images
+
+
+@pytest.mark.parametrize(("recipe", "frames", "sorts"), [
+    ("sealed-64", None, True), ("sealed-64", True, False), ("random-2", None, False), ("random-2", False, True)
+])  # fmt: skip
+def test_the_order_of_rows_tells_scales_only_where_scales_are_kept(tmp_path, recipe, frames, sorts):
+    source, clear = write_by_scale(tmp_path / "clear.h5")
+    archive = tmp_path / "p.sfm.h5"
+    secret = KEY if recipe == "sealed-64" else None
+    conceal_photos(source, archive, recipe=recipe, frames=frames, secret=secret)
+    before = archive.read_bytes()
+    assert conceal_photos(source, archive, recipe=recipe, frames=frames, secret=secret).skipped == 2
+    assert archive.read_bytes() == before
+    with sfumato.load(archive) as images:
+        for name in images:
+            own, hidden = clear[name], images[name]
+            order = order_by_position(own.keypoints) if sorts else np.arange(len(own))
+            np.testing.assert_array_equal(hidden.keypoints[:, :2], own.keypoints[order, :2])
+            assert sorts == bool((np.diff(hidden.keypoints[:, 1]) >= 0).all())
+            if secret is None:
+                distances = sfumato.squared_distances(own.descriptors[order], hidden.subspaces)
+                assert np.diag(distances).max() < 1e-9
+            else:
+                expected = sfumato.conceal(own, str(hidden.recipe), secret=secret)  # keeps row i
+                assert np.array_equal(hidden.subspaces.origin, expected.subspaces.origin[order])
+
+
+def test_the_same_descriptors_at_other_places_are_lifted_once(tmp_path):
+    source, clear = write_by_scale(tmp_path / "clear.h5")
+    conceal_photos(source, tmp_path / "p.sfm.h5", recipe="random-2", frames=False)
+    with sfumato.load(tmp_path / "p.sfm.h5") as images:
+        first, second = (
+            images[name].subspaces[np.argsort(order_by_position(clear[name].keypoints))] for name in ("a.jpg", "b.jpg")
+        )
+    assert np.array_equal(first.origin, second.origin)
+    assert np.array_equal(first.basis, second.basis)
+
+
+def test_clear_features_have_the_rows_of_an_archive(tmp_path):
+    source, _ = write_by_scale(tmp_path / "clear.h5")
+    for frames in (False, True):
+        conceal_photos(source, tmp_path / f"{frames}.sfm.h5", recipe="sealed-64", secret=KEY, frames=frames)
+        write_clear_features(source, tmp_path / f"{frames}.h5", frames=frames)
+        with sfumato.load(tmp_path / f"{frames}.sfm.h5") as archive:
+            for name, features in read_features([open_source(tmp_path / f"{frames}.h5")], ConcealOutcome()):
+                np.testing.assert_array_equal(archive[name].keypoints[:, :2], features.keypoints[:, :2])
+
+
 # --- cameras that go with an archive
 
 
@@ -314,7 +375,8 @@ def test_an_archive_with_cameras_and_one_without_are_not_mixed(camera_photos, tm
             with pytest.raises(ArchiveError, match="cameras"):
                 conceal_photos(photos, path, with_cameras=allowed)
     assert (plain.read_bytes(), full.read_bytes()) == before
-    assert conceal_photos(camera_photos, full, with_cameras=True).focal_lengths == 1
+    assert conceal_photos(camera_photos, full, with_cameras=True).focal_lengths == 2
+    assert conceal_photos(camera_photos, full, with_cameras=True).focal_lengths == 2  # old ones are counted too
     assert focal_lengths(full) == [233, 292, None]
 
 

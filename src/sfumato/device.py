@@ -16,6 +16,9 @@ from operator import length_hint
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sfumato.concealment.decoys import Decoys, as_decoys, bundled_decoys
 from sfumato.concealment.keys import device_key, device_key_path, key_for_place, sealing_key
 from sfumato.concealment.lifting import conceal_features, resolve_for
@@ -32,10 +35,18 @@ from sfumato.concealment.seal import (
 from sfumato.concealment.subset import archive_privacy
 from sfumato.errors import ArchiveError, FileError, ImageError, InputError, NameWarning, RecipeError, SfumatoError
 from sfumato.features.hloc import write_hloc
-from sfumato.features.local import LocalParams
+from sfumato.features.local import LocalParams, order_by_position
 from sfumato.features.sources import FeatureSource, Result, open_source
 from sfumato.files.hdf5 import SIGNATURE
-from sfumato.geometry.cameras import NAME_EARLIER, NAME_FIRST, default_camera, is_listable, name_fault, name_list
+from sfumato.geometry.cameras import (
+    NAME_EARLIER,
+    NAME_FIRST,
+    default_camera,
+    is_listable,
+    name_fault,
+    name_list,
+    read_known_cameras,
+)
 from sfumato.geometry.localization import LocalizeParams
 from sfumato.geometry.maps import Map, load_map
 from sfumato.geometry.outputs import Inputs
@@ -61,8 +72,8 @@ class ConcealOutcome:
     """Counts of a run: images and features written, images skipped, without features or unreadable.
 
     ``recipe`` is the one in the archive, with the checksums of encoders and the fingerprint of a key. ``privacy`` says
-    what the archive spends, for recipes with a privacy guarantee. ``focal_lengths`` is the number of images written
-    with the focal length of their camera.
+    what the archive spends, for recipes with a privacy guarantee. ``focal_lengths`` is the number of images in the
+    archive, old and new, that have the focal length of their camera.
     """
 
     images: int = 0
@@ -107,8 +118,9 @@ def conceal_photos(
 
     ``decoys`` (default: the bundled ones, for SIFT) and ``labels``, one per image, belong to liftings. ``frames`` says
     whether sizes and angles of keypoints are kept, from which alone much of a picture can be painted; None keeps them
-    unless the recipe is sealed. ``with_cameras`` puts the focal length, in pixels, that the EXIF of a photo gives into
-    the archive, and nothing else of EXIF: maps and poses are better with it. ``dtype`` may be float16.
+    unless the recipe is sealed. Without them rows are in order of position, whatever their order in a file was: other
+    programs sort by scale or strength. ``with_cameras`` puts the focal length, in pixels, that the EXIF of a photo
+    gives into the archive, and nothing else of EXIF: maps and poses are better with it. ``dtype`` may be float16.
     ``evaluation_seed`` makes draws repeatable and protects nobody. ``local`` and ``workers`` are for photos,
     ``extractor`` names the descriptors of an hloc or COLMAP file.
 
@@ -131,11 +143,8 @@ def conceal_photos(
         if isinstance(photos, str | os.PathLike)
         else photos
     )
-    if with_cameras and not source.photos:
-        raise InputError(
-            f"cameras (--with-cameras) are read from the EXIF of photos, and {source.path} holds features of another "
-            f"program: leave it out, and give cameras to the map (--cameras)"
-        )
+    if with_cameras:
+        _need_photos(source)
     _warn_of_names(source.names, is_drawn=settled.lifting is not None and secret is None)
     key = _Key.choose(settled, secret, evaluation_seed, place)
     if settled.is_clear:
@@ -154,6 +163,15 @@ def conceal_photos(
     if settled.lifting is not None and settled.lifting.epsilon is not None:
         outcome.privacy = archive_privacy(Path(archive))
     return outcome
+
+
+def _need_photos(source: FeatureSource) -> None:
+    """Raise InputError for cameras of what are not photos."""
+    if not source.photos:
+        raise InputError(
+            f"cameras (--with-cameras) are read from the EXIF of photos, and {source.path} holds features of another "
+            f"program: leave it out, and give cameras to the map (--cameras)"
+        )
 
 
 def _warn_of_names(names: Iterable[str], *, is_drawn: bool) -> None:
@@ -254,25 +272,25 @@ class _Run:
         self._refuse_other_cameras(source, writer, output)
         outcome = ConcealOutcome(skipped=sum(name in writer for name in source.names))
         outcome.recipe = next((str(writer.header(name).recipe) for name in writer.names), str(self.recipe))
-        first: dict[bytes, str] = {}
-        shares = self.recipe.lifting is None or self.recipe.lifting.epsilon is None  # eps covers no repeat that shows
+        first: dict[bytes, tuple[str, _Rows]] = {}
+        lifting = self.recipe.lifting  # what is not lifted comes out the same again; eps covers no repeat that shows
+        shares = lifting is not None and lifting.epsilon is None
         images = source.features(skip=set(writer.names), progress=progress)
         for name, features in _telling_first(images, self.recipe):
             if isinstance(features, SfumatoError):
                 outcome.unreadable[name] = str(features)
                 continue
             self.key.prepare()
-            twin = first.setdefault(hashlib.blake2b(features.descriptors.tobytes()).digest(), name)
+            rows = None if self.keeps_frames else _rows_by_position(features)
+            digest = hashlib.blake2b(features.descriptors.tobytes()).digest()
+            twin, twin_rows = first.setdefault(digest, (name, rows if shares else None))
             if twin in writer and len(features) and shares:
                 if self.labels is not None and self.labels.get(twin) != self.labels.get(name):
                     outcome.unreadable[name] = f"the same features as {twin}, under another label"
                     continue
-                twin_features = writer.read(twin)
-                hidden = replace(
-                    twin_features, keypoints=features.keypoints, image_size=features.image_size, focal_px=None
-                )
+                hidden = _repeat(writer.read(twin), twin_rows, features, rows)
             else:
-                hidden = self._conceal(name, features)
+                hidden = self._conceal(name, _take(features, rows))
             if self.with_cameras:
                 hidden = replace(hidden, focal_px=_focal_length(source, name, features.image_size))
             made |= _refuse_mixture(output, made, _how_made(hidden))
@@ -283,12 +301,13 @@ class _Run:
                 continue
             outcome.images += 1
             outcome.features += len(hidden)
-            outcome.focal_lengths += hidden.focal_px is not None
             outcome.recipe = str(hidden.recipe)
             if len(hidden) == 0:
                 outcome.featureless.append(name)
         if not len(writer):
             raise ArchiveError(f"nothing was written: no image of {source.path} can be read. {_reasons(outcome)}")
+        if self.with_cameras:
+            outcome.focal_lengths = sum(writer.header(name).focal_px is not None for name in writer.names)
         return outcome
 
     def _conceal(self, name: str, features: Features) -> ConcealedFeatures:
@@ -354,6 +373,33 @@ class _Run:
                 f"{output} was begun without cameras: go on without --with-cameras (with_cameras), or choose another "
                 f"file, or --overwrite to start anew"
             )
+
+
+_Rows = NDArray[np.int32] | None
+"""Rows of an image in another order; None leaves them as they are."""
+
+
+def _rows_by_position(features: Features) -> _Rows:
+    rows = order_by_position(features.keypoints).astype(np.int32)
+    return None if np.array_equal(rows, np.arange(len(rows))) else rows
+
+
+def _take(features: Features, rows: _Rows) -> Features:
+    if rows is None:
+        return features
+    return replace(features, keypoints=features.keypoints[rows], descriptors=features.descriptors[rows])
+
+
+def _repeat(twin: ConcealedFeatures, twin_rows: _Rows, features: Features, rows: _Rows) -> ConcealedFeatures:
+    """Return the subspaces of an image for another that has the same descriptors, in the order of that one's rows."""
+    subspaces = twin.subspaces if twin_rows is None else twin.subspaces[np.argsort(twin_rows)]
+    return replace(
+        twin,
+        subspaces=subspaces if rows is None else subspaces[rows],
+        keypoints=_take(features, rows).keypoints,
+        image_size=features.image_size,
+        focal_px=None,
+    )
 
 
 def _telling_first(images: Iterable[Result], recipe: Recipe) -> Iterator[Result]:
@@ -504,8 +550,9 @@ def localize_photos(
     """Localize photos against a map on the device that has its key: conceal them as the map's were, then ``localize``.
 
     Features are extracted with the settings of the map's. What is concealed is in a private folder and is deleted in
-    the end; focal lengths come from EXIF where no cameras are given. ``secret``: the device key that the map was made
-    with, by default this user's; ``place`` if it was made for one. The rest is as in ``localize``.
+    the end; focal lengths come from EXIF where no cameras are given, or the list marks them as guesses. ``secret``:
+    the device key that the map was made with, by default this user's; ``place`` if it was made for one. The rest is as
+    in ``localize``.
 
     Raises RecipeError for a map that was made under another device key, naming its fingerprint, and InputError for one
     whose features were made by another program or in another version: extract and conceal the photos in the same way,
@@ -515,13 +562,19 @@ def localize_photos(
         map_ = model if isinstance(model, Map) else stack.enter_context(load_map(model))
         made = _landmarks_of(map_)
         recipe, local = made.recipe, _local_params(made.extractor)
-        _refuse_other_device(recipe, _Key.choose(recipe, secret, recipe.evaluation_seed, place))
+        key = _Key.choose(recipe, secret, recipe.evaluation_seed, place)
+        _refuse_other_device(recipe, key)
+        source = open_source(photos, params=local, workers=workers)
+        _need_photos(source)
+        if output is not None:
+            _warn_of_names(source.names, is_drawn=recipe.lifting is not None and secret is None)
         archive = Path(stack.enter_context(TemporaryDirectory(prefix="sfumato-"))) / "queries.sfm.h5"
-        hidden = conceal_photos(
-            photos, archive, recipe=str(recipe), secret=secret, place=place, evaluation_seed=recipe.evaluation_seed,
-            with_cameras=True, local=local, workers=workers,
-            progress=lambda items: progress("concealing", items, length_hint(items)),
-        )  # fmt: skip
+        run = _Run(resolve_ahead(str(recipe)), key, None, None, keeps_frames=not recipe.is_sealed, with_cameras=True)
+        with ArchiveWriter(archive) as writer:
+            hidden = run.write(source, writer, archive, lambda items: progress("concealing", items, length_hint(items)))
+        if isinstance(cameras, str | os.PathLike):
+            inputs = {"the list of cameras": cameras, **(inputs or {})}
+            cameras = read_known_cameras(cameras, source.names)
         outcome = localize(
             archive, map_, cameras, pairs, params,
             codebook=codebook, output=output, inputs=inputs, overwrite=overwrite, progress=progress,
@@ -591,11 +644,15 @@ def write_clear_features(
     *,
     local: LocalParams | None = None,
     extractor: str | None = None,
+    frames: bool = False,
     overwrite: bool = False,
     workers: int | None = None,
     progress: Progress = identity,
 ) -> ConcealOutcome:
     """Write the clear features of photos in hloc's format, for evaluations on the device that owns the photos.
+
+    Rows are in order of position, as in an archive that ``conceal_photos`` made without frames; with ``frames`` rows of
+    hloc and COLMAP files keep their order, as in an archive with frames.
 
     Raises FileError for a file that is already there, and where no image can be read.
     """
@@ -609,7 +666,8 @@ def write_clear_features(
     source = open_source(photos, params=local, extractor=extractor, workers=workers)
 
     def images() -> Iterator[tuple[str, Features]]:
-        yield from read_features([source], outcome, progress)
+        for name, features in read_features([source], outcome, progress):
+            yield name, features if frames else _take(features, _rows_by_position(features))
         if not outcome.images:  # a file of nothing looks like success
             raise FileError(f"nothing to write: no image can be read. {_reasons(outcome)}")
 

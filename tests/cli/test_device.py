@@ -14,8 +14,9 @@ import sfumato
 from sfumato.cli.app import app
 from sfumato.concealment.encoder import save_encoder
 from sfumato.concealment.seal import make_seal
+from sfumato.device import _Run
 from sfumato.features.local import extract
-from sfumato.geometry.cameras import read_cameras
+from sfumato.geometry.cameras import read_cameras, read_marked_cameras
 
 LIFTED = ("--recipe", "sub-hybrid-2")
 
@@ -402,6 +403,35 @@ def test_cameras_go_with_the_archive_and_inspect_says_so(run_sfumato, photos, tm
     assert json.loads(run_sfumato("inspect", path, "--json").stdout)["cameras"] == "none"
 
 
+def test_a_repeated_run_counts_the_focal_lengths_that_are_there(run_sfumato, photos, tmp_path, write_photo):
+    import cv2
+
+    write_photo(tmp_path / "a.jpg", cv2.imread(str(photos / "a.png"), cv2.IMREAD_GRAYSCALE), 28)
+    command = ("conceal", tmp_path / "a.jpg", "-o", tmp_path / "p.sfm.h5", "--with-cameras")
+    run_sfumato(*command)
+    assert "1 images already there, focal lengths of 1 in the archive" in run_sfumato(*command).stdout
+
+
+@pytest.mark.parametrize("finished", [0, 1])
+def test_what_is_kept_after_an_interruption_is_told(photos, tmp_path, monkeypatch, finished):
+    """Only where an image was finished is there anything to go on with."""
+    output, wrapped = tmp_path / "p.sfm.h5", _Run._conceal
+    calls = []
+
+    def stop(run, name, features):
+        calls.append(name)
+        if len(calls) > finished:
+            raise KeyboardInterrupt
+        return wrapped(run, name, features)
+
+    monkeypatch.setattr(_Run, "_conceal", stop)
+    done = CliRunner().invoke(app, ["conceal", str(photos), "-o", str(output)])
+    assert done.exit_code == 130
+    assert output.with_name("p.sfm.h5.part").exists() == bool(finished)
+    assert ("run the same command again" in done.stderr) == bool(finished)
+    assert ("nothing was written" in done.stderr) == (not finished)
+
+
 def test_a_list_of_cameras_from_photos_and_from_an_archive(run_sfumato, photos, tmp_path, write_photo):
     import cv2
 
@@ -414,7 +444,9 @@ def test_a_list_of_cameras_from_photos_and_from_an_archive(run_sfumato, photos, 
     assert "2 cameras, focal lengths of 1 known, 1 guessed" in done.stdout
     assert "no camera for broken.jpg" in done.stderr
     assert "--refine-intrinsics" in done.stderr
-    cameras = read_cameras(tmp_path / "cameras.txt")
+    assert "adjusts the marked guesses" in done.stderr
+    cameras, guessed = read_marked_cameras(tmp_path / "cameras.txt")
+    assert guessed == {"b.jpg"}
     assert cameras["b.jpg"].params[0] == 1.2 * max(pixels.shape)
     assert cameras["a.jpg"].params[0] != cameras["b.jpg"].params[0]
     private = tmp_path / "p.sfm.h5"

@@ -3,6 +3,7 @@ import json
 import os
 import shutil
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,13 +11,16 @@ from typer.testing import CliRunner
 
 import sfumato
 from sfumato.cli.app import app
-from sfumato.cli.map import CandidateOptions
+from sfumato.cli.map import CandidateOptions, _warn_of_guesses
+from sfumato.device import localize_photos
 from sfumato.errors import InputError
 from sfumato.experiments import make_room, read_posed_folder, save_room
 from sfumato.geometry.cameras import pose_error, read_poses, write_cameras
 from sfumato.geometry.localization import LocalizeParams
+from sfumato.geometry.mapping import MapOutcome
 from sfumato.geometry.maps import save_landmarks
 from sfumato.geometry.model import read_model
+from sfumato.geometry.statistics import statistics_of
 from sfumato.publish import _select_points, _write_public
 from sfumato.types.scene import Camera
 
@@ -160,6 +164,30 @@ def test_a_wrong_focal_length_is_told(run_here, folder, places, tmp_path):
     assert done.stderr.count("px instead of 250 explains more") == 2
 
 
+def test_cameras_marked_as_guesses_are_not_believed(run_here, folder, place, places, tmp_path):
+    wrong = Camera("PINHOLE", 640, 480, (250.0, 250.0, 320.0, 240.0))
+    cameras = {places.QUERIES[0]: place.camera, places.QUERIES[1]: wrong}
+    write_cameras(tmp_path / "c.txt", cameras, [places.QUERIES[1]])
+    done = run_here(*command(folder, "--cameras", tmp_path / "c.txt"))
+    assert "1 camera guessed from the image size" in done.stdout
+    assert "in doubt" not in done.stdout
+    assert "no camera is given" not in done.stderr
+    write_cameras(tmp_path / "c.txt", {"0.jpg": wrong}, ["0.jpg"])
+    assert "is of a query" in run_here(*command(folder, "--cameras", tmp_path / "c.txt"), code=1).stderr
+
+
+def test_a_map_tells_of_guesses_in_a_list_and_of_others(tmp_path, capsys):
+    outcome = MapOutcome(folder=None, statistics=statistics_of(None, 3), guessed=frozenset("ab"))
+    _warn_of_guesses(outcome, tmp_path / "cameras.txt")
+    told = capsys.readouterr().err
+    assert told.startswith("cameras: 2 of 3 are marked as guesses in ")
+    assert "--with-cameras" not in told
+    _warn_of_guesses(outcome, None)
+    assert "if the photos have EXIF, --photos, or conceal with --with-cameras" in capsys.readouterr().err
+    _warn_of_guesses(replace(outcome, guessed=frozenset()), tmp_path / "cameras.txt")
+    assert capsys.readouterr().err == ""
+
+
 def test_cameras_of_other_names(run_here, folder, place, tmp_path):
     write_cameras(tmp_path / "c.txt", {"0.jpg": place.camera})
     done = run_here(*command(folder, "--cameras", tmp_path / "c.txt", "-o", tmp_path / "poses.txt"), code=1)
@@ -227,6 +255,13 @@ def test_photos_are_localized_on_the_device_of_the_map(run_sfumato, tmp_path, mo
     assert (len(facts["poses"]["photo.png"]), facts["cameras guessed"]) == (7, 1)
     run_sfumato("localize", "photo.png", "model", "-o", "poses.txt")
     assert set(read_poses("poses.txt")) == {"photo.png"}
+    (tmp_path / "my photo.png").write_bytes((tmp_path / "photo.png").read_bytes())
+    done = run_sfumato("localize", "my photo.png", "model")
+    assert (done.stderr, done.stdout.splitlines()[-1].startswith("my photo.png 0.")) == ("", True)
+    told = run_sfumato("localize", "my photo.png", "model", "-o", "mine.txt", code=1).stderr
+    assert "warning: 'my photo.png'" in told  # no list can hold the name
+    write_cameras("guess.txt", sfumato.infer_cameras("photo.png").cameras, ["photo.png"])
+    assert localize_photos("photo.png", "model", "guess.txt").guessed == ["photo.png"]
     wrong = run_sfumato("localize", "photo.png", "model", "--secret-file", "other.key", code=1).stderr
     with sfumato.load("private.sfm.h5") as archive:
         assert archive.header("view-0000.png").recipe.links[-1].checksum in wrong

@@ -15,13 +15,14 @@ import pytest
 import typer
 
 import sfumato
-from sfumato.cli.map import MapOptions, map_
+from sfumato.cli.map import MapOptions, map_, report
 from sfumato.errors import EvaluationOnlyWarning, FileError, InputError, SfumatoError
 from sfumato.geometry.cameras import write_cameras
 from sfumato.geometry.mappers import MapParams
-from sfumato.geometry.mapping import LARGEST_EXHAUSTIVE
+from sfumato.geometry.mapping import LARGEST_EXHAUSTIVE, MapOutcome, OtherModel
 from sfumato.geometry.maps import load_map
 from sfumato.geometry.model_folder import MAP_FILES, MODEL_FILES, PUBLIC_POINTS
+from sfumato.geometry.statistics import MapStatistics
 from sfumato.images.read import read_focal_lengths
 from sfumato.types.scene import Camera
 
@@ -84,9 +85,11 @@ def test_a_map_is_drawn_and_only_a_picture_is_replaced(run_sfumato, archive, cam
     assert drawn.startswith(b"\x89PNG")
     assert "exists" in run_sfumato(*make, tmp_path / "map.png", code=1).stderr
     run_sfumato(*make, tmp_path / "map.png", "--overwrite")
-    (tmp_path / "notes.png").write_text("mine")
+    mine = b"\x89PNG of my own"
+    (tmp_path / "notes.png").write_bytes(mine)
     assert "picture" in run_sfumato(*make, tmp_path / "notes.png", "--overwrite", code=1).stderr
-    assert (tmp_path / "notes.png").read_text() == "mine"
+    assert (tmp_path / "notes.png").read_bytes() == mine
+    assert "within" in run_sfumato(*make, tmp_path / "model/map.png", "--overwrite", code=1).stderr
 
 
 def test_an_archive_becomes_a_model_with_landmarks(mapped):
@@ -194,6 +197,7 @@ def test_a_separate_map_is_told_and_kept(archive, cameras, tmp_path, capsys):
     told, other = capsys.readouterr(), tmp_path / "model" / "others" / "1"
     assert "a separate map of 3 images" in told.err
     assert "; 1 separate map of 3 images beside it" in told.out
+    assert "doubt" not in told.out + told.err
     with load_map(other) as opened:
         assert len(opened) == 3
     map_(
@@ -204,7 +208,21 @@ def test_a_separate_map_is_told_and_kept(archive, cameras, tmp_path, capsys):
         as_json=True,
     )
     facts = json.loads(capsys.readouterr().out)
-    assert [(model["images"], model["folder"]) for model in facts["other models"]] == [(3, str(other))]
+    (model,) = facts["other models"]
+    assert (model["images"], model["folder"], model["doubt"]) == (3, str(other), [])
+
+
+def test_a_separate_map_in_doubt_is_told(tmp_path, capsys):
+    other = OtherModel(tmp_path / "others" / "1", 3, 6, doubt=("an image sees 6 of its points in the mean",))
+    outcome = MapOutcome(folder=tmp_path, statistics=MapStatistics(images=8, registered=5), other_models=(other,))
+    report(outcome, tmp_path, as_json=False)
+    told = capsys.readouterr()
+    assert f"separate map 1 in doubt: {other.doubt[0]}" in told.err
+    assert "beside it, 1 of them in doubt: " in told.out
+    assert "the map is in doubt" not in told.out
+    report(outcome, tmp_path, as_json=True)
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["doubt"], facts["other models"][0]["doubt"]) == ([], list(other.doubt))
 
 
 def test_the_time_includes_the_matching(archive, cameras, tmp_path, capsys, monkeypatch):

@@ -37,6 +37,12 @@ def astronaut():
     return extract(sample_image("astronaut"))
 
 
+def test_rows_of_a_large_picture_are_in_order_of_position_too():
+    large = cv2.resize(sample_image("coffee").pixels, None, fx=3, fy=3)
+    found = extract(Image(large), max_image_size=700, max_features=900)
+    assert np.array_equal(local.order_by_position(found.keypoints), np.arange(len(found)))
+
+
 def test_a_photo_gives_features(astronaut):
     assert len(astronaut) > 800
     assert astronaut.descriptors.shape == (len(astronaut), 128)

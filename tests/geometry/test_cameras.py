@@ -3,8 +3,18 @@ import numpy as np
 import pycolmap
 import pytest
 
+import sfumato
 from sfumato.errors import FileError, InputError
-from sfumato.geometry.cameras import check_camera, default_camera, read_cameras, refuse_other_sizes, write_cameras
+from sfumato.geometry.cameras import (
+    check_camera,
+    default_camera,
+    is_listable,
+    read_cameras,
+    read_known_cameras,
+    read_marked_cameras,
+    refuse_other_sizes,
+    write_cameras,
+)
 from sfumato.geometry.colmap import to_colmap
 from sfumato.types.scene import CAMERA_MODELS, Camera
 
@@ -57,6 +67,37 @@ def test_lists_keep_every_digit(tmp_path):
     write_cameras(path, CAMERAS)
     assert read_cameras(path) == CAMERAS
     assert path.read_text().splitlines()[1].startswith("a.jpg PINHOLE 1536 1024 0.3333333333333333 1379.74")
+
+
+def test_guesses_are_marked_in_the_list_by_a_comment(tmp_path):
+    path = tmp_path / "cameras.txt"
+    write_cameras(path, CAMERAS, ["a.jpg"])
+    lines = path.read_text().splitlines()
+    assert lines[1].startswith("# guessed: ")
+    assert [line.split()[0] for line in lines if not line.startswith("#")] == ["a.jpg", "db/2.jpg"]  # as hloc reads it
+    assert read_cameras(path) == CAMERAS
+    assert read_marked_cameras(path) == (CAMERAS, {"a.jpg"})
+    assert set(read_known_cameras(path)) == {"db/2.jpg"}
+    path.write_text("\n".join([*lines[:2], "", "# mine", *lines[2:]]))  # a mark holds for the next camera
+    assert read_marked_cameras(path)[1] == {"a.jpg"}
+    path.write_text("\n".join([lines[0], *lines[2:]]))
+    assert read_marked_cameras(path) == (CAMERAS, frozenset())
+
+
+def test_a_map_adjusts_the_cameras_that_a_list_marks_as_guesses(places, tmp_path):
+    place = places.make_place()
+    views = [name for name in places.VIEWS if is_listable(name)]
+    place.archive(tmp_path / "private.sfm.h5", views)
+    width, height, true = place.camera.width, place.camera.height, place.camera.params[0]
+    guess = default_camera((width, height), 1.15 * true)
+    for guessed in ((), views):
+        folder = tmp_path / f"model-{len(guessed)}"
+        write_cameras(tmp_path / "cameras.txt", dict.fromkeys(views, guess), guessed)
+        outcome = sfumato.build_map(tmp_path / "private.sfm.h5", None, folder, tmp_path / "cameras.txt")
+        assert outcome.guessed == frozenset(guessed)
+        made = pycolmap.Reconstruction(str(folder))
+        focal = np.median([camera.focal_length for camera in made.cameras.values()])
+        assert (abs(focal / true - 1) < 0.03) == bool(guessed)
 
 
 def test_hlocs_own_line(tmp_path):

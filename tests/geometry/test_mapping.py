@@ -14,9 +14,9 @@ from sfumato.errors import FileError, InputError
 from sfumato.experiments.data.folders import read_posed_folder
 from sfumato.geometry import mappers
 from sfumato.geometry.cameras import default_camera
-from sfumato.geometry.colmap import to_colmap, to_rigid
+from sfumato.geometry.colmap import to_rigid
 from sfumato.geometry.mappers import MapParams
-from sfumato.geometry.mapping import OtherModel, _doubt_agreement, _doubt_parts, map_keypoints
+from sfumato.geometry.mapping import OtherModel, _connected, _doubt_parts, _MapPart, _Trial, map_keypoints
 from sfumato.geometry.model_folder import MODEL_FILES
 from sfumato.geometry.statistics import MapRun, MapStatistics, compare_with_truth, doubt_map, poses_of
 from sfumato.geometry.verify import VerifiedPair, VerifyOutcome
@@ -24,6 +24,37 @@ from sfumato.matching.pairs import sequential
 from sfumato.types.scene import Camera, Matches, Pose
 
 NOTHING = Matches(np.zeros((0, 2), np.int32), np.zeros(0, np.float32))
+
+
+def map_scenes(scenes, folder):
+    """Map the images of several scenes at once; no match connects them."""
+    keypoints, cameras, matches = (
+        {key: value for scene in scenes for key, value in getattr(scene, kind).items()}
+        for kind in ("keypoints", "cameras", "matches")
+    )
+    return map_keypoints(keypoints, cameras, matches, folder)
+
+
+def misplace(model, rng):
+    """Turn and shift every camera of a reconstruction at random."""
+    for number in model.reg_image_ids():
+        image = model.image(number)
+        turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+        pose = Pose(turn * np.sign(np.linalg.det(turn)), rng.normal(size=3))
+        image.frame.set_cam_from_world(image.camera_id, to_rigid(pose))
+
+
+def change_models(monkeypatch, change, names=("global",)):
+    """Have mappers change each model that they made."""
+    for name in names:
+
+        def changed(work, params, ticks, real=mappers.MAPPERS[name]):
+            models = real(work, params, ticks)
+            for model in models:
+                change(model)
+            return models
+
+        monkeypatch.setitem(mappers.MAPPERS, name, changed)
 
 
 @pytest.mark.parametrize("mapper", ["incremental", "global"])
@@ -139,12 +170,8 @@ def test_guessed_cameras_are_adjusted_and_given_ones_are_not(tmp_path, make_scen
 
 def test_two_scenes_are_two_maps_and_the_larger_is_kept(tmp_path, make_scene):
     large, small = make_scene(6), make_scene(4, seed=1, prefix="other/")
-    outcome = map_keypoints(
-        {**large.keypoints, **small.keypoints},
-        {**large.cameras, **small.cameras},
-        {**large.matches, **small.matches},
-        tmp_path / "model",
-    )
+    outcome = map_scenes([large, small], tmp_path / "model")
+    assert len(outcome.runs) == 2  # which agree on both scenes
     assert outcome.statistics.registered == 6
     assert outcome.statistics.images == 10
     other = OtherModel(tmp_path / "model" / "others" / "1", 4, 200)
@@ -154,6 +181,46 @@ def test_two_scenes_are_two_maps_and_the_larger_is_kept(tmp_path, make_scene):
     assert outcome.unregistered == tuple(sorted(small.keypoints))
     names = {image.name for image in pycolmap.Reconstruction(str(tmp_path / "model")).images.values()}
     assert names == set(large.keypoints)
+
+
+def test_images_of_another_scene_are_no_fault(tmp_path, make_scene):
+    scenes = [make_scene(3, 150, seed=number, prefix=f"{number}/") for number in range(3)]
+    outcome = map_scenes(scenes, tmp_path / "model")
+    assert (outcome.statistics.registered, outcome.statistics.images) == (3, 9)
+    assert outcome.doubt == ()
+    assert [(other.images, other.doubt) for other in outcome.other_models] == [(3, ()), (3, ())]
+
+
+def test_a_separate_map_that_is_wrong_is_in_doubt(tmp_path, make_scene, monkeypatch):
+    large, small = make_scene(5, 120), make_scene(4, 120, seed=1, prefix="other/")
+    rng = np.random.default_rng(0)
+
+    def spoil(model):
+        if set(poses_of(model)) <= set(small.keypoints):
+            misplace(model, rng)
+
+    change_models(monkeypatch, spoil, names=("incremental", "global"))
+    outcome = map_scenes([large, small], tmp_path / "model")
+    assert outcome.doubt == ()
+    (other,) = outcome.other_models
+    assert [reason for reason in other.doubt if "verified matches" in reason]
+    assert [reason for reason in other.doubt if "differ from it" in reason]
+
+
+def test_runs_are_compared_scene_by_scene(tmp_path, make_scene, monkeypatch):
+    """The largest map of one run may show another scene than the largest of the next."""
+    first, second = make_scene(4, 120), make_scene(4, 110, seed=1, prefix="other/")
+
+    def shrink(model):
+        if set(poses_of(model)) <= set(first.keypoints):
+            for number in list(model.points3D)[:30]:
+                model.delete_point3D(number)
+
+    change_models(monkeypatch, shrink)
+    outcome = map_scenes([first, second], tmp_path / "model")
+    assert outcome.doubt == ()
+    assert [other.doubt for other in outcome.other_models] == [()]
+    assert all(run.registered == 4 and run.difference_deg < 1 for run in outcome.runs)
 
 
 def test_two_mappers_that_agree_are_convincing(tmp_path, scene):
@@ -172,18 +239,8 @@ def test_one_mapper_is_one_run(tmp_path, scene):
 
 def test_a_map_that_contradicts_its_matches_is_in_doubt_and_not_kept(tmp_path, make_scene, monkeypatch):
     """A mapper that puts the cameras elsewhere is not believed, and a right one is preferred."""
-    scene, real, rng = make_scene(5, 120), mappers.map_globally, np.random.default_rng(0)
-
-    def misplace(work, params, ticks):
-        (model,) = real(work, params, ticks)
-        for number in model.reg_image_ids():
-            image = model.image(number)
-            turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
-            pose = Pose(turn * np.sign(np.linalg.det(turn)), rng.normal(size=3))
-            image.frame.set_cam_from_world(image.camera_id, to_rigid(pose))
-        return [model]
-
-    monkeypatch.setitem(mappers.MAPPERS, "global", misplace)
+    scene, rng = make_scene(5, 120), np.random.default_rng(0)
+    change_models(monkeypatch, lambda model: misplace(model, rng))
     one = MapParams(mapper="global")
     outcome = map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "wrong", one)
     assert outcome.folder is not None
@@ -195,35 +252,32 @@ def test_a_map_that_contradicts_its_matches_is_in_doubt_and_not_kept(tmp_path, m
     assert second.difference_deg > 10
     assert second.score < first.score
     assert third.difference_deg < 1
-    assert outcome.doubt == ()
+    (reason,) = outcome.doubt  # another seed of the same mapper is no second opinion
+    assert "the global mapper's maps" in reason
 
 
-def test_runs_that_disagree_are_told():
-    kept = MapRun(mapper="incremental", seed=0, registered=5, is_best=True, difference_deg=0.0)
-    other = MapRun(mapper="global", seed=0, registered=5, difference_deg=40.2)
-    (reason,) = _doubt_agreement((kept, other))
-    assert reason == "2 runs disagree: poses differ by 40 degrees from those of the nearest"
-    assert _doubt_agreement((kept, other, replace(other, difference_deg=1.0))) == []
-    assert _doubt_agreement((kept,)) == []
-    (reason,) = _doubt_agreement((kept, MapRun(mapper="global", seed=0)))
-    assert reason == "only one of 2 runs made a map"
-    (reason,) = _doubt_agreement((kept, replace(other, difference_deg=float("nan"))))
-    assert "no two images in common" in reason
+def verified_pairs(*pairs, inliers=40):
+    return VerifyOutcome(tuple(VerifiedPair(names, 50, inliers, "calibrated") for names in pairs))
 
 
 def test_parts_that_verified_pairs_connect_are_in_doubt(scene):
-    first, second = (pycolmap.Reconstruction() for _ in range(2))
-    for number, name in enumerate(sorted(scene.poses), 1):
-        model = first if number < 4 else second
-        camera = to_colmap(scene.cameras[name], number)
-        model.add_camera_with_trivial_rig(camera)
-        blank = pycolmap.Image(name=name, camera_id=number, image_id=number)
-        model.add_image_with_trivial_frame(blank, to_rigid(scene.poses[name]))
-    apart = VerifyOutcome((VerifiedPair(("00.jpg", "01.jpg"), 50, 40, "calibrated"),))
-    assert _doubt_parts([first, second], apart) == []
-    joined = VerifyOutcome((VerifiedPair(("00.jpg", "05.jpg"), 50, 40, "calibrated"),))
-    (reason,) = _doubt_parts([first, second], joined)
-    assert "fall into 2 models" in reason
+    run, names = MapRun(mapper="global", seed=0), sorted(scene.poses)
+    parts = tuple(_MapPart(None, run, {name: scene.poses[name] for name in names[i : i + 2]}) for i in (0, 2, 4))
+    trial = _Trial(run, parts)
+    assert _doubt_parts(parts[0], trial, verified_pairs(("00.jpg", "01.jpg"))) == []
+    joined = verified_pairs(("00.jpg", "01.jpg"), ("00.jpg", "05.jpg"), ("05.jpg", "01.jpg"))
+    for part in (parts[0], parts[2]):
+        (reason,) = _doubt_parts(part, trial, joined)
+        assert "fall into 2 models" in reason
+        assert "2 verified pairs" in reason
+    assert _doubt_parts(parts[1], trial, joined) == []
+
+
+def test_images_are_connected_through_chains_of_verified_pairs():
+    pairs = verified_pairs(("a", "b"), ("d", "c"), ("c", "b"), ("x", "y"))
+    assert _connected({"a"}, pairs) == {"a", "b", "c", "d"}
+    assert _connected({"x", "y"}, pairs) == {"x", "y"}
+    assert _connected({"a"}, verified_pairs(("a", "b"), inliers=0)) == {"a"}
 
 
 def test_few_images_points_and_short_tracks_are_told():

@@ -3,7 +3,6 @@ import shutil
 
 import numpy as np
 import pytest
-import skimage.io
 
 import sfumato
 from sfumato.errors import ArchiveError, FileError
@@ -199,14 +198,11 @@ def test_a_map_is_drawn_in_the_kind_its_name_says(mapped, tmp_path, name, start)
     assert (tmp_path / name).read_bytes().startswith(start)
 
 
-def test_a_picture_shows_points_and_cameras_where_they_are(mapped, tmp_path):
-    draw_map(mapped[0], tmp_path / "whole.png", "title")
-    picture = skimage.io.imread(tmp_path / "whole.png")[..., :3].astype(int)
-    red = (picture[..., 0] > 150) & (picture[..., 1:].max(axis=-1) < 100)
-    grey = (np.ptp(picture, axis=-1) < 10) & (picture.mean(axis=-1) < 200)
-    for half in (np.s_[:, : picture.shape[1] // 2], np.s_[:, picture.shape[1] // 2 :]):
-        assert red[half].any()
-        assert grey[half].any()
+def test_a_picture_shows_points_and_cameras_from_two_sides(mapped, tmp_path):
+    draw_map(mapped[0], tmp_path / "whole.svg", "title")
+    model = read_model(mapped[0])
+    drawn = (tmp_path / "whole.svg").read_text().count("<use ")
+    assert drawn > 2 * len(model.names) + 1.8 * len(model.landmarks)  # a few points are beyond the edge
 
 
 def test_a_picture_needs_a_kind_that_can_be_drawn_and_a_map(mapped, tmp_path):

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import numpy as np
 import pycolmap
 import pytest
 
 from sfumato.geometry.colmap import from_rigid, to_colmap, to_rigid
 from sfumato.geometry.statistics import (
+    FEW_IMAGES,
     MOST_PAIRS,
+    MapRun,
     MapStatistics,
     _relative_error,
     align,
     compare_poses,
     compare_with_truth,
+    doubt_agreement,
     pose_differences,
     poses_of,
     statistics_of,
@@ -186,3 +191,29 @@ def test_differences_of_two_maps_do_not_depend_on_their_worlds(scene):
     difference, of_image = pose_differences(scene.poses, {"00.jpg": scene.poses["00.jpg"]})
     assert np.isnan(difference)
     assert of_image == {}
+
+
+KEPT = MapRun(mapper="incremental", seed=0, registered=FEW_IMAGES, is_best=True, difference_deg=0.0)
+AGAIN = replace(KEPT, seed=1, is_best=False, difference_deg=0.1)
+OTHER = MapRun(mapper="global", seed=0, registered=FEW_IMAGES, difference_deg=9.9)
+
+
+def test_the_other_mapper_decides_about_agreement():
+    assert doubt_agreement([KEPT]) == []
+    (reason,) = doubt_agreement([KEPT, OTHER])
+    assert "the global mapper's map of these images differs from it by 9.9 degrees" in reason
+    (reason,) = doubt_agreement([KEPT, OTHER, AGAIN, replace(OTHER, seed=1, difference_deg=12.0)])
+    assert "the global mapper's maps of these images differ from it by 9.9 degrees or more" in reason
+    assert doubt_agreement([KEPT, OTHER, AGAIN, replace(OTHER, seed=1, difference_deg=1.0)]) == []
+
+
+@pytest.mark.parametrize("other", [MapRun(mapper="global", seed=0), replace(OTHER, difference_deg=float("nan"))])
+def test_one_mapper_alone_agrees_with_itself_on_many_images_only(other):
+    (reason,) = doubt_agreement([KEPT, other])
+    assert "only one of 2 runs" in reason
+    (reason,) = doubt_agreement([KEPT, other, AGAIN])
+    assert "only the incremental mapper" in reason
+    many = replace(KEPT, registered=FEW_IMAGES + 1)
+    assert doubt_agreement([many, other, AGAIN]) == []
+    (reason,) = doubt_agreement([many, other, replace(AGAIN, difference_deg=40.2)])
+    assert "the incremental mapper's other map of these images differs from it by 40.2 degrees" in reason

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands of the device that owns the photos: conceal, extract and cameras."""
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -77,8 +80,9 @@ def conceal(
         bool | None,
         typer.Option(
             "--frames/--no-frames",
-            help="Keep the sizes and angles of keypoints. Sfumato does not need them, and much of a picture can be "
-            "painted from them alone. Default: positions only for sealed recipes.",
+            help="Keep the sizes and angles of keypoints, and the order of rows in hloc and COLMAP files. Sfumato does "
+            "not need them, and much of a picture can be painted from them alone. Default: positions only, and in "
+            "their order, for sealed recipes.",
         ),
     ] = None,
     with_cameras: Annotated[
@@ -105,24 +109,25 @@ def conceal(
 
     Example: sfumato conceal photos/ -o private.sfm.h5
     """
-    outcome = conceal_photos(
-        photos,
-        output,
-        recipe=recipe,
-        secret=None if secret_file is None else read_key(secret_file),
-        place=place,
-        decoys=decoys,
-        labels=None if labels is None else read_labels(labels),
-        frames=frames,
-        with_cameras=with_cameras,
-        dtype="float16" if float16 else "float32",
-        evaluation_seed=evaluation_seed,
-        overwrite=overwrite,
-        local=local.params,
-        extractor=extractor,
-        workers=workers,
-        progress=progress_bar("concealing", None, quiet=quiet or as_json),
-    )
+    with _interrupt_explained(output):
+        outcome = conceal_photos(
+            photos,
+            output,
+            recipe=recipe,
+            secret=None if secret_file is None else read_key(secret_file),
+            place=place,
+            decoys=decoys,
+            labels=None if labels is None else read_labels(labels),
+            frames=frames,
+            with_cameras=with_cameras,
+            dtype="float16" if float16 else "float32",
+            evaluation_seed=evaluation_seed,
+            overwrite=overwrite,
+            local=local.params,
+            extractor=extractor,
+            workers=workers,
+            progress=progress_bar("concealing", None, quiet=quiet or as_json),
+        )
     warn_about(outcome)
     size = output.stat().st_size
     notes = "".join(
@@ -139,9 +144,21 @@ def conceal(
     facts |= {} if outcome.privacy is None else {"privacy spent": outcome.privacy}
     if with_cameras:
         facts |= {"focal lengths": outcome.focal_lengths}
-        line += f", focal lengths of {outcome.focal_lengths}"
+        line += f", focal lengths of {outcome.focal_lengths} in the archive"
     privacy = "" if outcome.privacy is None else f"\nprivacy spent: {outcome.privacy}"
     tell(f"{line}: {output} ({decimal(size)}){privacy}", facts, as_json=as_json)
+
+
+@contextmanager
+def _interrupt_explained(output: Path) -> Iterator[None]:
+    """Say after Ctrl-C that nothing is kept, where no image was finished; else the command's own words are right."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        if Path(f"{os.path.realpath(output)}.part").exists():
+            raise
+        print("interrupted: nothing was written; an archive that was there is as it was", file=sys.stderr)
+        raise typer.Exit(130) from stop
 
 
 def extract(
@@ -149,6 +166,14 @@ def extract(
     output: Annotated[Path, typer.Option("--output", "-o", help="The features file to write, e.g. clear.h5.")],
     local: LocalOptions = LocalOptions(),
     extractor: ExtractorName = None,
+    frames: Annotated[
+        bool,
+        typer.Option(
+            "--frames",
+            help="For hloc and COLMAP files: keep the order of their rows, as archives with frames do. Default: order "
+            "of position, as in sealed archives.",
+        ),
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     workers: Workers = None,
     as_json: AsJson = False,
@@ -166,6 +191,7 @@ def extract(
         output,
         local=local.params,
         extractor=extractor,
+        frames=frames,
         overwrite=overwrite,
         workers=workers,
         progress=progress_bar("extracting", None, quiet=quiet or as_json),
@@ -188,8 +214,8 @@ def cameras(
     """Write a list of cameras, as hloc has it, from the EXIF of photos or from an archive.
 
     A line is 'name MODEL width height parameters...'. Where EXIF, or an archive made with --with-cameras, gives no
-    focal length, it is guessed as 1.2 times the longer side. 'sfumato map --cameras' keeps cameras as they are given:
-    correct the guesses, or let them be adjusted with --refine-intrinsics.
+    focal length, it is guessed as 1.2 times the longer side, and a comment above the line says so. 'sfumato map
+    --cameras' keeps cameras as they are given and adjusts guesses: correct a guess and delete the comment, or leave it.
 
     Example: sfumato cameras photos/ -o cameras.txt
     """
@@ -199,10 +225,11 @@ def cameras(
         print(printable(f"no camera for {name}: {reason}"), file=sys.stderr)
     if not found.cameras:
         raise FileError(f"nothing to write: no image of {source} can be read")
-    write_cameras(output, found.cameras)
+    write_cameras(output, found.cameras, found.guessed)
     known, guessed = len(found.cameras) - len(found.guessed), len(found.guessed)
     note = f", {guessed} guessed as {GUESSED_FOCAL} times the longer side" if guessed else ""
     facts = {"cameras": len(found.cameras), "focal lengths known": known, "focal lengths guessed": guessed}
     line = f"{quantity(len(found.cameras), 'camera')}, focal lengths of {known} known{note}: {output}"
     tell(line, {**facts, "unreadable": dict(found.unreadable), "output": str(output)}, as_json=as_json)
-    print("sfumato map keeps given cameras as they are: add --refine-intrinsics to adjust them", file=sys.stderr)
+    rest = ", and adjusts the marked guesses" if guessed else ""
+    print(f"sfumato map keeps given cameras as they are{rest}: --refine-intrinsics adjusts all", file=sys.stderr)

@@ -27,6 +27,7 @@ from sfumato.cli.options import (
 )
 from sfumato.concealment.decoys import Decoys, load_decoys
 from sfumato.errors import InputError
+from sfumato.experiments.data.folders import PosedImages, UnposedImages
 from sfumato.experiments.data.generated import open_scenes, open_sequences
 from sfumato.experiments.maps.localization import (
     LocalizeProtocol,
@@ -192,7 +193,7 @@ def map_(
         cameras=cameras,
     )
     records: list[Record] = []
-    for name, images in open_scenes(data or (), options.output).items():
+    for name, images in _open_scenes(data, options.output).items():
         results = evaluate_map(
             images,
             options.output,
@@ -237,9 +238,8 @@ def localize(
         seeds=options.seed_numbers,
         local=local.params,
     )
-    scenes = open_scenes(data or (), options.output)
     records: list[Record] = []
-    for name, images in scenes.items():
+    for name, images in _open_scenes(data, options.output).items():
         try:
             records += evaluate_localization(
                 images,
@@ -254,6 +254,15 @@ def localize(
             print(printable(f"left out: {problem}"), file=sys.stderr)
     table = localization_table(records)
     report(records, table, options.output / "localize", (), as_json=options.as_json, shown={"": table})
+
+
+def _open_scenes(folders: list[Path] | None, output: Path) -> dict[str, PosedImages | UnposedImages]:
+    """Read folders of photos, or render a room; photos that cannot be read are named on standard error."""
+    scenes = open_scenes(folders or (), output)
+    for name, images in scenes.items():
+        for photo, problem in images.unreadable.items() if isinstance(images, UnposedImages) else ():
+            print(printable(f"{name}: left out {photo}: {problem}"), file=sys.stderr)
+    return scenes
 
 
 def read_decoys(path: Path | None) -> Decoys | None:

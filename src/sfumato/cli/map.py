@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """sfumato map and localize: concealed features in, a COLMAP model with concealed landmarks, or camera poses, out."""
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -16,13 +17,13 @@ from sfumato.codebooks import codebook_for
 from sfumato.concealment.keys import read_key
 from sfumato.device import holds_photos, localize_photos
 from sfumato.errors import InputError, suggest
-from sfumato.geometry.cameras import SHOWN, pose_numbers, read_cameras
+from sfumato.geometry.cameras import SHOWN, pose_numbers, read_marked_cameras
 from sfumato.geometry.localization import LocalizeParams
 from sfumato.geometry.mappers import MapParams
 from sfumato.geometry.mapping import MapOutcome, build_map
 from sfumato.geometry.maps import Map, draw_map, load_map, picture_kind
 from sfumato.geometry.outputs import PICTURE, refuse_existing
-from sfumato.geometry.queries import Localizations, localize, summarise
+from sfumato.geometry.queries import Localizations, localize, refuse_strange_cameras, summarise
 from sfumato.geometry.shortlist import CandidatesLike
 from sfumato.geometry.statistics import MapRun
 from sfumato.images.read import list_images, read_focal_lengths
@@ -101,13 +102,16 @@ def map_(
         raise InputError("--cameras says what --photos would guess: give one of the two")
     if picture is not None:
         picture_kind(picture)
+        if Path(os.path.realpath(output)) in Path(os.path.realpath(picture)).parents:
+            raise InputError(
+                f"--picture {picture} is within the map's folder, which holds nothing else: choose another"
+            )
         refuse_existing(picture, PICTURE, {"archive": archive, "cameras": cameras}, overwrite=options.overwrite)
     params = options.params
     focal_lengths = {} if photos is None else _focal_lengths(archive, photos)
     bars = stage_bars(quiet=quiet or as_json)
     outcome = build_map(archive, matches, output, cameras, params, focal_lengths=focal_lengths, progress=bars)
-    known = outcome.statistics.images - len(outcome.guessed) if cameras is None else 0
-    _warn_of_guesses(known, len(outcome.guessed))
+    _warn_of_guesses(outcome, cameras)
     report(outcome, output, as_json=as_json)
     if picture is not None and outcome.folder is not None:
         draw_map(outcome.folder, picture, f"{_headline(outcome)}{_remarks(outcome)}")
@@ -126,13 +130,20 @@ def _focal_lengths(archive: Path, photos: Path) -> dict[str, float]:
     return lengths
 
 
-def _warn_of_guesses(known: int, guessed: int) -> None:
+def _warn_of_guesses(outcome: MapOutcome, cameras: Path | None) -> None:
     """Say on standard error which cameras are not known exactly."""
+    guessed = len(outcome.guessed)
+    if cameras is not None:
+        if guessed:
+            line = f"cameras: {guessed} of {outcome.statistics.images} are marked as guesses in {cameras}"
+            print(printable(f"{line}; adjusted while mapping"), file=sys.stderr)
+        return
+    known = outcome.statistics.images - guessed
     exif = [f"focal lengths of {quantity(known, 'image')} from EXIF"] if known else []
     rest = (
         [
-            f"of {guessed} guessed as 1.2 times the longer side; give --cameras or --photos, or conceal "
-            "with --with-cameras"
+            f"of {guessed} guessed as 1.2 times the longer side; give --cameras, or, if the photos have EXIF, "
+            "--photos, or conceal with --with-cameras"
         ]
         if guessed
         else []
@@ -163,6 +174,8 @@ def report(outcome: MapOutcome, output: Path, *, as_json: bool) -> None:
             printable(f"a separate map of {other.images} images, {other.points} points: {other.folder}"),
             file=sys.stderr,
         )
+        for reason in other.doubt:
+            print(printable(f"separate map {other.folder.name} in doubt: {reason}"), file=sys.stderr)
     facts: dict[str, Any] = {
         **{key.replace("_", " "): value for key, value in asdict(statistics).items()},
         "pairs": len(outcome.verified.pairs),
@@ -211,6 +224,8 @@ def _remarks(outcome: MapOutcome) -> str:
     if outcome.other_models:
         sizes = ", ".join(str(other.images) for other in outcome.other_models)
         remarks += f"; {quantity(len(outcome.other_models), 'separate map')} of {sizes} images beside it"
+        doubtful = sum(bool(other.doubt) for other in outcome.other_models)
+        remarks += f", {doubtful} of them in doubt" if doubtful else ""
     if outcome.doubt:
         remarks += "; the map is in doubt"
     elif outcome.doubtful_images:
@@ -356,7 +371,8 @@ def localize_(
         raise InputError("give one map: sfumato localize QUERIES MAP, or --map MAP")
     params, pairs, keys = options.params, choice.choose(), device.read(queries, public)
     run: Callable[..., Localizations] = partial(localize_photos, **keys) if keys else localize
-    camera_of = None if cameras is None else read_cameras(cameras, _query_names(queries))
+    listed, marked = ({}, frozenset()) if cameras is None else _read_query_cameras(cameras, queries)
+    camera_of = {name: camera for name, camera in listed.items() if name not in marked}
     with load_map(model or map_folder or "", public=public) as map_:
         outcome = run(
             queries,
@@ -375,9 +391,17 @@ def localize_(
             overwrite=overwrite,
             progress=stage_bars(quiet=quiet or as_json),
         )
-    report_poses(outcome, camera_of or {}, output, as_json=as_json)
+    report_poses(outcome, listed, output, as_json=as_json)
     if outcome.unreadable or outcome.unlisted or outcome.damaged or not outcome.poses:
         raise typer.Exit(1)
+
+
+def _read_query_cameras(cameras: Path, queries: Path) -> tuple[dict[str, Camera], frozenset[str]]:
+    """Return the cameras of a list, and those marked as guesses; raise InputError if none is of a query."""
+    names = _query_names(queries)
+    listed, marked = read_marked_cameras(cameras, names)
+    refuse_strange_cameras(listed, names)
+    return listed, marked
 
 
 def _query_names(queries: Path) -> list[str]:
@@ -428,9 +452,10 @@ def report_poses(outcome: Localizations, cameras: Mapping[str, Camera], output: 
 
 def _warn_of_missing_cameras(outcome: Localizations, cameras: Mapping[str, Camera]) -> None:
     """Name queries that have no camera where cameras were given."""
-    if not cameras or not outcome.guessed:
+    missing = [name for name in outcome.guessed if name not in cameras]
+    if not cameras or not missing:
         return
     others = set(cameras) - set(outcome.results)
-    names = ", ".join(f"{name!r:.80}{suggest(name, others)}" for name in outcome.guessed[:SHOWN])
-    more = f" and {len(outcome.guessed) - SHOWN} more" if len(outcome.guessed) > SHOWN else ""
+    names = ", ".join(f"{name!r:.80}{suggest(name, others)}" for name in missing[:SHOWN])
+    more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
     print(printable(f"no camera is given for {names}{more}: guessed from the image size"), file=sys.stderr)

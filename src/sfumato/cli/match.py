@@ -91,8 +91,8 @@ class MatchOptions:
     ratio: Annotated[
         float | None,
         typer.Option(
-            help="At most this many times as far as the second nearest; 1 asks nothing. Default: 0.95 for sealed "
-            "and lifted features, 0.9 for encoded ones."
+            help="At most this many times as far as the second nearest; 1 asks nothing. Default: 0.97 for sealed, "
+            "0.95 for lifted and 0.9 for encoded features."
         ),
     ] = DEFAULTS.ratio
     max_distance: Annotated[float | None, typer.Option(help="No farther than this.")] = DEFAULTS.max_distance

@@ -5,7 +5,7 @@ COLMAP puts the centre of the first pixel at (0.5, 0.5): 0.5 is taken off. Its k
 sigma, angle in radians) or (x, y, a11, a12, a21, a22), where sigma is the mean length of the columns and the
 angle that of the first one, turning as OpenCV's does. Its SIFT is 128 bytes of norm 512, the square root of
 SIFT by default: unit norm here, ``rootsift``. Row i stays row i, so matches can go back
-into the database.
+into the database, if what is made of the features keeps the order too (an archive with frames does).
 """
 
 import os

@@ -136,7 +136,20 @@ def extract(
     rows, norms = DESCRIPTORS[params.descriptor](detection, params)
     usable = norms > 0
     keypoints = _enlarge(detection.keypoints[usable], small.shape, grey.shape)
-    return Features(keypoints, rows[usable], extractor_of(params), picture.size)
+    order = order_by_position(keypoints)
+    return Features(keypoints[order], rows[usable][order], extractor_of(params), picture.size)
+
+
+def order_by_position(keypoints: Floats) -> NDArray[np.intp]:
+    """Return the rows of keypoints (N, 4) from top to bottom, and from left to right on one height.
+
+    Scale and angle decide only among keypoints at the very same place.
+
+    >>> order_by_position(np.array([[5, 2, 1, 0], [7, 1, 3, 0], [4, 1, 2, 0]], np.float32))
+    array([2, 1, 0])
+    """
+    x, y, sigma, angle = keypoints[:, :4].T
+    return np.lexsort((angle, sigma, x, y))
 
 
 def extractor_of(params: LocalParams) -> Extractor:
@@ -288,7 +301,7 @@ def _choose(table: Floats, rank: Floats, most: int) -> NDArray[np.intp]:
     """Return the rows x, y, sigma, angle, ... of highest rank, at most this many, from top to bottom."""
     x, y, sigma, angle = table[:, :4].T
     best = np.lexsort((angle, sigma, x, y, -rank))[:most]
-    return best[np.lexsort((angle[best], sigma[best], x[best], y[best]))]
+    return best[order_by_position(table[best])]
 
 
 def _shrink(grey: NDArray[np.uint8], longest: int) -> NDArray[np.uint8]:

@@ -80,9 +80,14 @@ def _read_list(path: str | os.PathLike[str], what: str, parse: Callable[[list[st
 
     Raises FileError naming every wrong line at once.
     """
-    path, values, problems = Path(path), dict[str, Value](), []
+    return _parse_list(Path(path), _text(Path(path), what), what, parse)
+
+
+def _parse_list(path: Path, text: str, what: str, parse: Callable[[list[str]], Value]) -> dict[str, Value]:
+    """Return what the text of a list says of each image; ``path`` and ``what`` are for messages."""
+    values, problems = dict[str, Value](), []
     lines: dict[str, int] = {}
-    for number, line in enumerate(_text(path, what).split("\n"), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         name, *words = line.split() or ["#"]
         if name.startswith("#"):
             continue
@@ -100,8 +105,15 @@ def _read_list(path: str | os.PathLike[str], what: str, parse: Callable[[list[st
     return values
 
 
-def _write_list(path: str | os.PathLike[str], rows: Mapping[str, Iterable[str]], comment: str = "") -> None:
+def _write_list(
+    path: str | os.PathLike[str],
+    rows: Mapping[str, Iterable[str]],
+    comment: str = "",
+    marks: Mapping[str, str] | None = None,
+) -> None:
     """Write an image per line, in the order given, under a comment if there is one; whole or not at all.
+
+    ``marks`` are comments above the lines of single images.
 
     Raises InputError for names that such a file cannot hold, FileError if it cannot be written.
     """
@@ -110,9 +122,11 @@ def _write_list(path: str | os.PathLike[str], rows: Mapping[str, Iterable[str]],
         raise InputError(
             f"names with spaces, or that begin with #, cannot be listed: {name_list(wrong)}; {NAME_EARLIER}"
         )
-    head = f"# {comment}\n" if comment else ""
-    text = head + "".join(f"{' '.join([name, *row])}\n" for name, row in rows.items())
-    write_text(path, text)
+    lines = [f"# {comment}"] if comment else []
+    for name, row in rows.items():
+        lines += [f"# {marks[name]}"] if marks and name in marks else []
+        lines.append(" ".join([name, *row]))
+    write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def numbers(words: Iterable[str], what: str) -> tuple[float, ...]:
@@ -145,6 +159,10 @@ def _text(path: Path, what: str) -> str:
 GUESSED_FOCAL = 1.2
 """COLMAP's guess of a focal length: this many times the longer side of the image."""
 
+GUESSED = "guessed:"
+"""Begins the comment above a camera whose focal length is a guess."""
+GUESS_MARK = f"{GUESSED} correct the focal length below and delete this line, or leave both and it is adjusted"
+
 
 def check_camera(camera: Camera) -> Camera:
     """Return a camera whose model is known, with as many parameters as it needs and a positive focal length."""
@@ -170,11 +188,42 @@ def read_cameras(path: str | os.PathLike[str], images: Iterable[str] | None = No
 
     Raises FileError naming every wrong line at once, and for cameras of COLMAP's that no image can be told for.
     """
-    cameras = _read_list(path, "cameras", _parse_camera)
+    return read_marked_cameras(path, images)[0]
+
+
+def read_marked_cameras(
+    path: str | os.PathLike[str], images: Iterable[str] | None = None
+) -> tuple[dict[str, Camera], frozenset[str]]:
+    """Read a list of cameras, and the names of those that ``write_cameras`` marked as guesses."""
+    path = Path(path)
+    text = _text(path, "cameras")
+    cameras = _parse_list(path, text, "cameras", _parse_camera)
     if not cameras:
         raise FileError(f"{path} names no camera: a line is 'name MODEL width height parameters...'")
     names = None if images is None else list(images)
-    return _name_cameras(Path(path), cameras, names) if _is_numbered(cameras, names) else cameras
+    if _is_numbered(cameras, names):
+        return _name_cameras(path, cameras, names), frozenset()
+    return cameras, _marked_names(text)
+
+
+def read_known_cameras(path: str | os.PathLike[str], images: Iterable[str] | None = None) -> dict[str, Camera]:
+    """Read a list of cameras without those that are marked as guesses."""
+    cameras, guessed = read_marked_cameras(path, images)
+    return {name: camera for name, camera in cameras.items() if name not in guessed}
+
+
+def _marked_names(text: str) -> frozenset[str]:
+    """Return the first words of the lines below a mark; other comments may stand between."""
+    names, is_marked = set(), False
+    for line in text.split("\n"):
+        words = line.split() or ["#"]
+        if words[0].startswith("#"):
+            is_marked = is_marked or line.lstrip("# \t").startswith(GUESSED)
+            continue
+        if is_marked:
+            names.add(words[0])
+        is_marked = False
+    return frozenset(names)
 
 
 def _is_numbered(cameras: Iterable[str], images: list[str] | None) -> bool:
@@ -216,13 +265,16 @@ def _read_image_cameras(path: Path) -> dict[str, str]:
     return numbers_of
 
 
-def write_cameras(path: str | os.PathLike[str], cameras: Mapping[str, Camera]) -> None:
-    """Write cameras in hloc's form, sorted by name; every number comes back exactly."""
+def write_cameras(path: str | os.PathLike[str], cameras: Mapping[str, Camera], guessed: Iterable[str] = ()) -> None:
+    """Write cameras in hloc's form, sorted by name; every number comes back exactly.
+
+    A comment above marks each of ``guessed``: hloc skips it, and maps adjust the camera.
+    """
     rows = {
         name: [camera.model, str(camera.width), str(camera.height), *map(repr, camera.params)]
         for name, camera in sorted(cameras.items())
     }
-    _write_list(path, rows, "name MODEL width height parameters...")
+    _write_list(path, rows, "name MODEL width height parameters...", dict.fromkeys(guessed, GUESS_MARK))
 
 
 def default_camera(size: tuple[int, int], focal_px: float | None = None) -> Camera:

@@ -160,6 +160,7 @@ def triangulate(work: Path, params: MapParams, poses: Mapping[str, Pose]) -> Any
             blank = pycolmap.Image(name=image.name, camera_id=image.camera_id, image_id=image.image_id)
             placed.add_image_with_trivial_frame(blank, to_rigid(poses[image.name]))
     options = _pipeline_options(work, params)
+    options.triangulation.ignore_two_view_tracks = len(poses) > 2  # of two images there are no others
     return pycolmap.triangulate_points(
         placed,
         str(work / DATABASE),

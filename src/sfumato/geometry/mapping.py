@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import ArchiveError, FileError, InputError, SfumatoError
-from sfumato.geometry.cameras import NAME_EARLIER, default_camera, name_fault, read_cameras, refuse_other_sizes
+from sfumato.geometry.cameras import NAME_EARLIER, default_camera, name_fault, read_marked_cameras, refuse_other_sizes
 from sfumato.geometry.colmap import silence
 from sfumato.geometry.database import Keypoints, real_names, refuse_missing, write_database
 from sfumato.geometry.mappers import DATABASE, MapParams, doubt_cameras, run_mapper, triangulate
@@ -28,6 +28,7 @@ from sfumato.geometry.statistics import (
     AGREEING_DEG,
     MapRun,
     MapStatistics,
+    doubt_agreement,
     doubt_images,
     doubt_map,
     pose_differences,
@@ -66,11 +67,15 @@ WORTH = {"global": 1.1}
 
 @dataclass(frozen=True, slots=True)
 class OtherModel:
-    """A map of another part of the scene, which could not be joined with the largest one; a COLMAP model too."""
+    """A map of another part of the scene, which could not be joined with the largest one; a COLMAP model too.
+
+    ``doubt`` says in words what speaks against this map, as in MapOutcome.
+    """
 
     folder: Path
     images: int
     points: int
+    doubt: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +87,8 @@ class MapOutcome:
     ``runs`` are the runs of mappers that were compared, with what each made.
 
     ``unregistered`` are the images that are not in the map; ``other_models`` the maps of other parts of the scene, the
-    largest first, which are kept within its folder. Of a map of an archive, ``unreadable`` are the images left out,
-    with the reason, and ``guessed`` those whose focal length is a guess.
+    largest first, which are kept within its folder, each with its own doubt. Of a map of an archive, ``unreadable`` are
+    the images left out, with the reason, and ``guessed`` those whose focal length is a guess.
     """
 
     folder: Path | None
@@ -124,9 +129,10 @@ def build_map(
     """Build a map of the images of an archive, and write it as a COLMAP model with concealed landmarks to a folder.
 
     ``matches``: the path of a match file, an open one, or Matches by pairs of names; None matches every image with
-    every other, up to 60 images. ``cameras``: hloc's or COLMAP's list of cameras, or Camera by name; None guesses them
-    from the sizes of the images, with ``focal_lengths`` in pixels where they are known, or else those in the archive,
-    and adjusts them while mapping. ``overwrite``: replace the map that is in the folder.
+    every other, up to 60 images. ``cameras``: hloc's or COLMAP's list of cameras, in which those marked as guesses are
+    adjusted, or Camera by name; None guesses them from the sizes of the images, with ``focal_lengths`` in pixels where
+    they are known, or else those in the archive, and adjusts them while mapping. ``overwrite``: replace the map that is
+    in the folder.
 
     By default the incremental and the global mapper are run and their maps compared; if they differ, other seeds are
     tried too, up to ``params.tries`` runs in all, and the map is kept that explains most verified matches and
@@ -204,7 +210,8 @@ def _read_scene(
         if features.focal_px is not None:
             focal[name] = features.focal_px
     if cameras is not None:
-        scene.cameras = cameras if isinstance(cameras, Mapping) else read_cameras(cameras, scene.keypoints)
+        given = (cameras, frozenset()) if isinstance(cameras, Mapping) else read_marked_cameras(cameras, sizes)
+        scene.cameras, scene.guessed = given[0], given[1] & sizes.keys()
         refuse_missing(scene.keypoints, scene.cameras)
         refuse_other_sizes(scene.cameras, sizes)
         return scene
@@ -292,17 +299,31 @@ def map_keypoints(
     return _make(scene, Path(folder), params or MapParams(), progress, complete)
 
 
-@dataclass(slots=True, repr=False, eq=False)
-class _Trial:
-    """A run of a mapper with its reconstructions, the largest first, and what that makes of the verified matches."""
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class _MapPart:
+    """A reconstruction that a run made, its figures as a MapRun, and what it makes of the verified matches."""
 
+    model: Any
     run: MapRun
-    models: list[Any]
+    poses: Mapping[str, Pose]
     explained: tuple[ExplainedPair, ...] = ()
 
-    @property
-    def poses(self) -> dict[str, Pose]:
-        return poses_of(self.models[0])
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class _Trial:
+    """A run of a mapper and the parts of the scene that it made maps of, the largest first."""
+
+    run: MapRun
+    parts: tuple[_MapPart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class _Judgement:
+    """What speaks against one part and against single images of it, and all runs compared with it."""
+
+    doubt: tuple[str, ...]
+    doubtful_images: Mapping[str, str]
+    runs: tuple[MapRun, ...]
 
 
 def _make(
@@ -337,16 +358,12 @@ def _make(
                     models = [triangulate(work, params, scene.poses)]
                 _need_points(models, verified)
                 outcome = _describe(models[0], names)
-            others = _write_all(models, model, complete)
+            _write_all(models, model, complete)
+            others = tuple(replace(other, folder=output / other.folder) for other in outcome.other_models)
+            outcome = replace(outcome, folder=output, other_models=others)
     except _NoMap as problem:
-        outcome, others = replace(nothing, reason=str(problem)), None
-    return replace(
-        outcome,
-        folder=None if others is None else output,
-        other_models=tuple(replace(other, folder=output / other.folder) for other in others or ()),
-        verified=verified,
-        seconds=time.perf_counter() - started,
-    )
+        outcome = replace(nothing, reason=str(problem))
+    return replace(outcome, verified=verified, seconds=time.perf_counter() - started)
 
 
 def _describe(reconstruction: Any, names: list[str]) -> MapOutcome:
@@ -359,19 +376,14 @@ def _describe(reconstruction: Any, names: list[str]) -> MapOutcome:
     )
 
 
-def _write_all(models: list[Any], folder: Path, complete: Callable[[Path], object] | None) -> list[OtherModel]:
-    """Write the largest model to a folder and the others below it; return those, with their folders within it."""
-    others = []
+def _write_all(models: list[Any], folder: Path, complete: Callable[[Path], object] | None) -> None:
+    """Write the largest model to a folder and the others below it."""
     for number, model in enumerate(models):
         place = other_folder(folder, number) if number else folder
         place.mkdir(parents=True, exist_ok=True)
         write_model(model, place)
         if complete is not None:
             complete(place)
-        if number:
-            within = place.relative_to(folder)
-            others.append(OtherModel(within, int(model.num_reg_images()), int(model.num_points3D())))
-    return others
 
 
 # --- several runs, of which the best is kept
@@ -383,111 +395,135 @@ def _run_all(
     """Return the runs of mappers, one by one until two agree on all images; raises _NoMap if none made a map."""
     trials: list[_Trial] = []
     problem: _NoMap | None = None
-    reachable = {name for pair in verified.pairs if pair.inliers for name in pair.names}
     for mapper, seed in params.runs:
         run = MapRun(mapper=mapper, seed=seed)
         try:
             with _explain_errors(output):
                 models = run_mapper(work, params, mapper, seed, lambda items, total: progress("mapping", items, total))
-                trials.append(_examine(run, [model for model in models if model.num_points3D()], work, params))
+                parts = tuple(_examine(run, model, work, params) for model in models if model.num_points3D())
         except _NoMap as stop:
-            problem = stop
-            trials.append(_Trial(run, []))
-        if len(trials) == 2 and _is_settled(trials, len(reachable)):
+            problem, parts = stop, ()
+        trials.append(_Trial(run, parts))
+        if len(trials) == 2 and _is_settled(trials, verified):
             break
-    if not any(trial.models for trial in trials):
+    if not any(trial.parts for trial in trials):
         if problem is not None:
             raise problem
         _need_points([], verified)
     return trials
 
 
-def _examine(run: MapRun, models: list[Any], work: Path, params: MapParams) -> _Trial:
-    if not models:
-        return _Trial(run, [])
-    explained = explain_matches(work / DATABASE, models[0], params.verify_params.max_error_px)
+def _examine(run: MapRun, model: Any, work: Path, params: MapParams) -> _MapPart:
+    explained = explain_matches(work / DATABASE, model, params.verify_params.max_error_px)
     run = replace(
         run,
-        registered=int(models[0].num_reg_images()),
-        points=int(models[0].num_points3D()),
-        track_length=float(models[0].compute_mean_track_length()),
+        registered=int(model.num_reg_images()),
+        points=int(model.num_points3D()),
+        track_length=float(model.compute_mean_track_length()),
         verified=sum(pair.inliers for pair in explained),
         explained=sum(pair.explained for pair in explained),
     )
-    return _Trial(run, models, explained)
+    return _MapPart(model, run, poses_of(model), explained)
 
 
-def _is_settled(trials: list[_Trial], images: int) -> bool:
+def _is_settled(trials: list[_Trial], verified: VerifyOutcome) -> bool:
     """Tell whether two runs make a third unnecessary: they agree, hold all images, and nothing speaks against them."""
-    if not all(trial.models and trial.run.registered == images for trial in trials):
-        return False
-    difference, of_image = pose_differences(trials[0].poses, trials[1].poses)
-    return (
-        difference <= AGREEING_DEG
-        and not any(doubt_map(statistics_of(trial.models[0], images), trial.run) for trial in trials)
-        and not doubt_images(trials[0].models[0], trials[0].explained, of_image)
-    )
+    reachable = {name for pair in verified.pairs if pair.inliers for name in pair.names}
+    for trial in trials:
+        if {name for part in trial.parts for name in part.poses} != reachable:
+            return False
+        judgements = [_judge(part, trial, trials, verified) for part in trial.parts]
+        if any(judgement.doubt or judgement.doubtful_images for judgement in judgements):
+            return False
+    return True
 
 
 def _choose(
     trials: list[_Trial], params: MapParams, verified: VerifyOutcome, names: list[str]
 ) -> tuple[MapOutcome, list[Any]]:
-    """Return the outcome and the reconstructions of the best run, with all that speaks against it."""
-    made = [trial for trial in trials if trial.models]
-    most = max(trial.run.score for trial in made)
-    equal = [trial for trial in made if trial.run.score >= most - (1 - SAME_SCORE) * abs(most)]
-    best = max(equal, key=lambda trial: WORTH.get(trial.run.mapper, 1.0) * trial.run.points)
-    outcome, poses = _describe(best.models[0], names), best.poses
-    compared = [
-        (0.0, {}) if trial is best else pose_differences(poses, trial.poses if trial.models else {}) for trial in trials
+    """Return the outcome and the reconstructions of the best run, with all that speaks against each of them."""
+    best = _best(trials)
+    judgements = [_judge(part, best, trials, verified) for part in best.parts]
+    doubts = [
+        (*judgement.doubt, *_doubt_focal_lengths(part, params))
+        for part, judgement in zip(best.parts, judgements, strict=True)
     ]
-    runs = tuple(
-        replace(trial.run, is_best=trial is best, difference_deg=difference)
-        for trial, (difference, _) in zip(trials, compared, strict=True)
-    )
-    reasons = doubt_map(outcome.statistics, best.run) + _doubt_agreement(runs) + _doubt_parts(best.models, verified)
-    cameras = doubt_cameras(best.models[0], params.is_fixed, threads=params.threads)
-    agreeing = [of_image for difference, of_image in compared if of_image and difference <= AGREEING_DEG]
+    others = [
+        OtherModel(other_folder(Path(), number), part.run.registered, part.run.points, doubt)
+        for number, (part, doubt) in enumerate(zip(best.parts, doubts, strict=True))
+    ]
     outcome = replace(
-        outcome,
-        doubt=(*reasons, *([cameras] if cameras else [])),
-        doubtful_images=doubt_images(best.models[0], best.explained, agreeing[0] if agreeing else {}),
-        runs=runs,
+        _describe(best.parts[0].model, names),
+        doubt=doubts[0],
+        doubtful_images=judgements[0].doubtful_images,
+        runs=judgements[0].runs,
+        other_models=tuple(others[1:]),
     )
-    return outcome, best.models
+    return outcome, [part.model for part in best.parts]
 
 
-def _doubt_agreement(runs: tuple[MapRun, ...]) -> list[str]:
-    """Return whether no other run agrees with the one that was kept."""
-    made = [run for run in runs if run.registered and not run.is_best]
-    if len(runs) < 2:
-        return []
-    if not made:
-        return [f"only one of {len(runs)} runs made a map"]
-    differences = [run.difference_deg for run in made if run.difference_deg >= 0]
-    if not differences:
-        return [f"the maps of {len(made) + 1} runs have no two images in common"]
-    if min(differences) > AGREEING_DEG:
-        return [
-            f"{len(made) + 1} runs disagree: poses differ by {min(differences):.0f} degrees from those of the nearest"
-        ]
-    return []
+def _best(trials: list[_Trial]) -> _Trial:
+    """Return the run whose largest map explains most verified matches, contradicts fewest and has most points."""
+    made = [trial for trial in trials if trial.parts]
+    most = max(trial.parts[0].run.score for trial in made)
+    equal = [trial for trial in made if trial.parts[0].run.score >= most - (1 - SAME_SCORE) * abs(most)]
+    return max(equal, key=lambda trial: WORTH.get(trial.run.mapper, 1.0) * trial.parts[0].run.points)
 
 
-def _doubt_parts(models: list[Any], verified: VerifyOutcome) -> list[str]:
-    """Return whether there are other models that verified pairs connect with the largest one."""
-    largest, *parts = [set(poses_of(model)) for model in models]
-    apart = {name for part in parts for name in part} - largest
-    between = sum(
-        pair.inliers > 0 and bool(apart & set(pair.names)) and bool(largest & set(pair.names))
-        for pair in verified.pairs
-    )
+def _judge(part: _MapPart, trial: _Trial, trials: list[_Trial], verified: VerifyOutcome) -> _Judgement:
+    """Return what speaks against one part of a run, from its figures, from the other runs, and from the other parts."""
+    compared = [_compare(part, other) for other in trials]
+    runs = tuple(run for run, _ in compared)
+    statistics = statistics_of(part.model, len(_connected(set(part.poses), verified)))
+    doubt = doubt_map(statistics, part.run) + doubt_agreement(runs) + _doubt_parts(part, trial, verified)
+    agreeing = [(run, of_image) for run, of_image in compared if of_image and run.difference_deg <= AGREEING_DEG]
+    agreeing.sort(key=lambda pair: pair[0].mapper == part.run.mapper)  # the other mapper says more than another seed
+    differences = agreeing[0][1] if agreeing else {}
+    return _Judgement(tuple(doubt), doubt_images(part.model, part.explained, differences), runs)
+
+
+def _compare(part: _MapPart, trial: _Trial) -> tuple[MapRun, Mapping[str, float]]:
+    """Return what a run made of the images of a part, by how much that differs, and the same for each image.
+
+    A run may have made maps of several scenes: the one that shares most images with the part is compared.
+    """
+    if part in trial.parts:
+        return replace(part.run, is_best=True, difference_deg=0.0), {}
+    if not trial.parts:
+        return trial.run, {}
+    nearest = max(trial.parts, key=lambda other: len(part.poses.keys() & other.poses.keys()))
+    difference, of_image = pose_differences(part.poses, nearest.poses)
+    return replace(nearest.run, difference_deg=difference), of_image
+
+
+def _connected(names: set[str], verified: VerifyOutcome) -> set[str]:
+    """Return these images and all that chains of verified pairs connect with them."""
+    pairs = [set(pair.names) for pair in verified.pairs if pair.inliers]
+    while True:
+        more = names.union(*(pair for pair in pairs if pair & names))
+        if more == names:
+            return names
+        names = more
+
+
+def _doubt_parts(part: _MapPart, trial: _Trial, verified: VerifyOutcome) -> list[str]:
+    """Return whether verified pairs connect a part with other parts of the same run."""
+    names = set(part.poses)
+    pairs = [set(pair.names) for pair in verified.pairs if pair.inliers and len(names & set(pair.names)) == 1]
+    apart = [set(other.poses) - names for other in trial.parts if other is not part]
+    joined = sum(any(pair & other for pair in pairs) for other in apart)
+    between = sum(any(pair & other for other in apart) for pair in pairs)
     if not between:
         return []
     return [
-        f"the images fall into {len(models)} models that could not be joined, though {between} verified pairs connect "
+        f"the images fall into {joined + 1} models that could not be joined, though {between} verified pairs connect "
         f"them"
     ]
+
+
+def _doubt_focal_lengths(part: _MapPart, params: MapParams) -> list[str]:
+    reason = doubt_cameras(part.model, params.is_fixed, threads=params.threads)
+    return [reason] if reason else []
 
 
 # --- reasons why there is no map

@@ -35,7 +35,8 @@ from sfumato.types.progress import Progress
 
 LandmarkSource = Mapping[str, ConcealedFeatures] | Mapping[str, PublicPoints]
 
-PICTURES = ("png", "svg", "pdf")
+PICTURES, PICTURE_MAKER = ("png", "svg", "pdf"), "sfumato map"
+"""Kinds of pictures, and the maker that each names: by it a picture of ours is known."""
 CACHE_BYTES = 512 * 2**20
 PREPARED_SHARE = 4
 """How many times its arrays an image takes once it is prepared, about."""
@@ -228,7 +229,8 @@ def draw_map(folder: str | os.PathLike[str], path: str | os.PathLike[str], title
         axes.set_yticks([])
         axes.set_title(name, fontsize=10)
     figure.suptitle(title or f"{len(poses)} cameras, {len(points)} points", fontsize=11)
-    write_file(path, lambda file: figure.savefig(file, format=kind, dpi=150), with_folder=True)
+    maker = {"Software" if kind == "png" else "Creator": PICTURE_MAKER}
+    write_file(path, lambda file: figure.savefig(file, format=kind, dpi=150, metadata=maker), with_folder=True)
 
 
 def picture_kind(path: str | os.PathLike[str]) -> str:

@@ -15,12 +15,13 @@ from typing import Any
 from sfumato.errors import FileError
 from sfumato.files.hdf5 import DAMAGE, find_group, is_member, open_hdf5
 from sfumato.geometry.cameras import read_cameras, read_poses
+from sfumato.geometry.maps import PICTURE_MAKER
 from sfumato.geometry.model_folder import MAP_FILES, OTHERS
 from sfumato.geometry.shortlist import read_shortlists
 from sfumato.matching.journal import is_match_file, refuse_inputs
 from sfumato.store.public_points import load_public
 
-LARGEST_TABLE = 2**30
+LARGEST_TABLE, LARGEST_PICTURE = 2**30, 2**28
 
 Inputs = Mapping[str, str | os.PathLike[str] | None]
 """Files that are read, by what they are; None for one not given."""
@@ -98,9 +99,7 @@ def _is_public(path: Path) -> bool:
 
 
 def _is_picture(path: Path) -> bool:
-    with path.open("rb") as file:
-        start = file.read(5)
-    return start.startswith((b"\x89PNG", b"%PDF", b"<?xml"))
+    return path.stat().st_size < LARGEST_PICTURE and PICTURE_MAKER.encode() in path.read_bytes()
 
 
 def _is_features(path: Path) -> bool:

@@ -21,7 +21,7 @@ from sfumato.geometry.cameras import (
     default_camera,
     is_listable,
     name_list,
-    read_cameras,
+    read_known_cameras,
     refuse_other_sizes,
     write_poses,
 )
@@ -151,7 +151,7 @@ def localize(
                 overwrite=overwrite,
             )
         camera_of = (
-            cameras if isinstance(cameras, Mapping) else {} if cameras is None else read_cameras(cameras, archive)
+            cameras if isinstance(cameras, Mapping) else {} if cameras is None else read_known_cameras(cameras, archive)
         )
         map_ = model if isinstance(model, Map) else files.enter_context(load_map(model, public=public))
         choice = choose_candidates(map_, pairs, codebook, progress=lambda names: progress("voting", names, len(map_)))

@@ -222,6 +222,8 @@ def _median(values: Floats) -> float:
 
 AGREEING_DEG = 2.0
 """Two runs agree if the median difference of their relative poses is at most this."""
+FEW_IMAGES = 5
+"""Of so few images another seed often makes the very same map, right or wrong: that is no agreement."""
 IMAGE_DEG = 5.0
 """An image is in doubt if its poses in two runs that agree differ by more, in the median over the other images."""
 MOSTLY_EXPLAINED = 0.8
@@ -238,8 +240,9 @@ SHORT_BASELINE = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapRun:
-    """One run of a mapper: the size of the largest map it made, and how well that fits, judged without any truth.
+    """One run of a mapper: the size of the map it made, and how well that fits, judged without any truth.
 
+    Where a run made several maps, this is the one that shares most images with the map it is compared with.
     ``verified`` counts the verified matches between the images of the map, ``explained`` those that agree with its
     poses. ``difference_deg``: by how much relative poses differ from those of the run that was kept, in the median over
     pairs of images, rotation or direction, whichever is more; nan where nothing can be compared. ``is_best`` says that
@@ -290,10 +293,15 @@ def pose_differences(poses: Mapping[str, Pose], others: Mapping[str, Pose]) -> t
 
 
 def doubt_map(statistics: MapStatistics, run: MapRun) -> list[str]:
-    """Return what speaks against a map, in words: few images, few points, short tracks, contradicted matches."""
+    """Return what speaks against a map, in words: few images, few points, short tracks, contradicted matches.
+
+    ``statistics.images`` counts the images that verified pairs connect with the map; those of other scenes do not.
+    """
     reasons = []
     if 2 * statistics.registered < statistics.images:
-        reasons.append(f"only {statistics.registered} of {statistics.images} images are in it")
+        reasons.append(
+            f"only {statistics.registered} of {statistics.images} images that verified pairs connect are in it"
+        )
     if statistics.observations_per_image < FEW_OBSERVATIONS:
         reasons.append(f"an image sees {statistics.observations_per_image:.0f} of its points in the mean")
     if statistics.registered > 2 and statistics.track_length < SHORT_TRACKS:
@@ -306,6 +314,33 @@ def doubt_map(statistics: MapStatistics, run: MapRun) -> list[str]:
             f"map {MOSTLY_EXPLAINED:.0%} or more"
         )
     return reasons
+
+
+def doubt_agreement(runs: Sequence[MapRun]) -> list[str]:
+    """Return whether no other run confirms the map that was kept.
+
+    The nearest map of the other mapper decides. Only where that made none do runs of one mapper confirm each other,
+    and not for few images.
+    """
+    if len(runs) < 2:
+        return []
+    kept = next(run for run in runs if run.is_best)
+    compared = [run for run in runs if run is not kept and run.difference_deg >= 0]
+    if not compared:
+        return [f"only one of {len(runs)} runs made a map of these images"]
+    deciding = [run for run in compared if run.mapper != kept.mapper] or compared
+    mapper, nearest = deciding[0].mapper, min(run.difference_deg for run in deciding)
+    if nearest > AGREEING_DEG:
+        other = "other " if mapper == kept.mapper else ""
+        if len(deciding) == 1:
+            return [f"the {mapper} mapper's {other}map of these images differs from it by {nearest:.1f} degrees"]
+        return [f"the {mapper} mapper's {other}maps of these images differ from it by {nearest:.1f} degrees or more"]
+    if mapper == kept.mapper and kept.registered <= FEW_IMAGES:
+        return [
+            f"only the {mapper} mapper made a map of these images: for {kept.registered} images, two runs of one "
+            f"mapper that agree prove little"
+        ]
+    return []
 
 
 def doubt_images(

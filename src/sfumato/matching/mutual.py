@@ -132,7 +132,7 @@ def chance_limit(recipe: Recipe | None, count: int) -> float | None:
 
 SEALED_RATIO, LIFTED_RATIO, ENCODED_RATIO = 0.97, 0.95, 0.9
 """Of sealed and of lifted features, and of those that an encoder alone changed: more pairs of hard photos are verified
-than with every mutual nearest (benchmarks/front_end.py), and maps of few photos far apart are right more often."""
+than with every mutual nearest (benchmarks/front_end.py), and maps of photos far apart are right (benchmarks/mapping.py)."""
 
 
 def default_ratio(recipe: Recipe | None) -> float:
@@ -212,7 +212,7 @@ def match(
     their dimensions may differ. The distance is the least distance of a point of one to a point of the other (Eq. 2).
     ``mutual``: each of two matched rows is the nearest of the other; otherwise every row of ``a`` gets its nearest.
     ``ratio``: the nearest must be at most this many times as far as the second nearest, from both sides if mutual;
-    by default 0.95 for sealed and lifted features, 0.9 for encoded ones, 1 (every nearest counts) for plain arrays.
+    by default 0.97 for sealed features, 0.95 for lifted and 0.9 for encoded ones, 1 (every nearest counts) for arrays.
     ``max_distance``: and at most this far. By default sealed features match only where they are nearer than unrelated
     ones come by chance (``inf`` takes all). ``threads``: None takes all cores.
     ``device``: a torch device such as "cuda" does the products there; the result is the same.

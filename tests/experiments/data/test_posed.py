@@ -129,11 +129,16 @@ def test_photos_without_cameras_are_a_scene_too(tmp_path, save_picture, posed):
     assert isinstance(read_scene_folder(posed()), PosedImages)
 
 
-def test_photos_that_can_not_be_read_are_named(tmp_path, save_picture):
-    save_picture(tmp_path / "a.png")
+def test_photos_that_can_not_be_read_are_left_out_and_named(tmp_path, save_picture):
     (tmp_path / "b.png").write_bytes(b"no picture")
     with pytest.raises(FileError, match=r"b\.png"):
         read_scene_folder(tmp_path)
+    save_picture(tmp_path / "a.png")
+    save_picture(tmp_path / "c.jpg", (64, 48))
+    (tmp_path / "c.jpg").write_bytes((tmp_path / "c.jpg").read_bytes()[:-200])  # its header is whole
+    photos = read_scene_folder(tmp_path)
+    assert photos.names == ("a.png",)
+    assert set(photos.unreadable) == {"b.png", "c.jpg"}
     with pytest.raises(FileError):
         read_scene_folder(tmp_path / "missing")
     with pytest.raises(InputError):

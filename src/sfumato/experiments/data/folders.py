@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from sfumato.errors import FileError, ImageError, InputError
 from sfumato.images.folders import check_image, image_size, need_folder, numbers, read_lines, refuse
 from sfumato.images.homography import HomographySequence, SequenceKind, warp_points
-from sfumato.images.read import SUFFIXES, list_images
+from sfumato.images.read import SUFFIXES, list_images, read_image
 from sfumato.types.arrays import checked_size, frozen_array
 from sfumato.types.scene import CAMERA_MODELS, Camera, Pose
 
@@ -61,10 +61,14 @@ class PosedImages:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class UnposedImages:
-    """Photos of one scene without ground truth: files and sizes (width, height) under the same names, sorted."""
+    """Photos of one scene without ground truth: files and sizes (width, height) under the same names, sorted.
+
+    ``unreadable`` are the photos of the folder that were left out, with the reason.
+    """
 
     paths: Mapping[str, Path]
     sizes: Mapping[str, tuple[int, int]]
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if set(self.paths) != set(self.sizes):
@@ -117,20 +121,22 @@ def nearest_rotation(matrix: Any) -> NDArray[np.float64] | None:
 def read_scene_folder(path: str | os.PathLike[str]) -> PosedImages | UnposedImages:
     """Read photos of one scene: posed ones if the folder has cameras.json, otherwise all photos in it and below it.
 
-    Raises FileError naming everything that is wrong with the folder.
+    Photos without known cameras that cannot be read are left out, and named in the result. Raises FileError naming
+    everything else that is wrong with the folder.
     """
     folder = Path(path)
     need_folder(folder, "photos of a scene")
     if (folder / "cameras.json").exists():
         return read_posed_folder(folder)
-    paths, sizes, problems = dict(list_images(folder)), {}, []
+    paths, sizes, unreadable = dict(list_images(folder)), {}, {}
     for name, file in paths.items():
         try:
-            sizes[name] = image_size(file)
+            sizes[name] = read_image(file).size  # all of it: one that is cut off would fail later, on one side only
         except ImageError as problem:
-            problems.append(f"image {name} cannot be read ({problem})")
-    refuse(folder, problems)
-    return UnposedImages(paths, sizes)
+            unreadable[name] = str(problem)
+    if not sizes:
+        refuse(folder, [f"image {name} cannot be read ({problem})" for name, problem in unreadable.items()])
+    return UnposedImages({name: paths[name] for name in sizes}, sizes, unreadable)
 
 
 KEYS = ("K", "world_from_cam_rotation", "center_in_world", "size")

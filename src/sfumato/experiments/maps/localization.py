@@ -42,7 +42,7 @@ from sfumato.types.scene import Pose
 
 log = logging.getLogger(__name__)
 
-VERSION, SCORE_VERSION = 2, 2
+VERSION, SCORE_VERSION = 3, 2
 """Of predictions and scores: raise them with every change."""
 
 FALSE_DEG, FALSE_SHARE = 5.0, 0.1

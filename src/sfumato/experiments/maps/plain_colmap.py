@@ -25,13 +25,14 @@ from sfumato.geometry.colmap import load_pycolmap, silence
 from sfumato.geometry.statistics import MapStatistics, compare_poses, poses_of, statistics_of
 from sfumato.types.scene import Camera, Pose
 
-VERSION = 1
+VERSION = 2
 """Of what is kept: raise it with every change."""
 
 SEEDS = (0, 1, 2)
 SAME_DEG = 1.0
 """Maps of two seeds agree if they have the same images and no rotation between two of them differs by more."""
 MODEL = "SIMPLE_RADIAL"
+JPEG_QUALITY = 95
 STEPS = ("extraction", "matching", "mapping")
 
 
@@ -132,22 +133,22 @@ def _extent(model: Any) -> tuple[int, int]:
 
 
 def _lay_out(paths: Mapping[str, Path], folder: Path) -> None:
-    """Link photos below a folder under their names; one that lies on its side, which COLMAP overlooks, is turned."""
-    import cv2
-    from PIL import Image as Pillow
+    """Link photos below a folder under their names; one that lies on its side, which COLMAP overlooks, is turned.
 
-    from sfumato.images.read import read_image
+    A turned one keeps the rest of its EXIF: COLMAP takes the focal length from there.
+    """
+    from PIL import Image as Pillow
+    from PIL import ImageOps
 
     for name, path in paths.items():
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         with Pillow.open(path) as picture:
-            upright = picture.getexif().get(0x112, 1) in (0, 1)
-        if upright:
-            os.symlink(path.resolve(), place)
-        else:
-            pixels = read_image(path).pixels
-            cv2.imwrite(str(place), pixels[..., ::-1] if pixels.ndim == 3 else pixels)
+            if picture.getexif().get(0x112, 1) in (0, 1):
+                os.symlink(path.resolve(), place)
+            else:
+                upright = ImageOps.exif_transpose(picture)
+                upright.save(place, format=picture.format, exif=upright.getexif(), quality=JPEG_QUALITY)
 
 
 def _arrays(models: Sequence[Any], images: int, seconds: Mapping[str, float]) -> Prediction:
