@@ -132,7 +132,7 @@ def chance_limit(recipe: Recipe | None, count: int) -> float | None:
 
 SEALED_RATIO, LIFTED_RATIO, ENCODED_RATIO = 0.97, 0.95, 0.9
 """Of sealed and of lifted features, and of those that an encoder alone changed: more pairs of hard photos are verified
-than with every mutual nearest (benchmarks/front_end.py), and maps of photos far apart are right (benchmarks/mapping.py)."""
+than with every mutual nearest (benchmarks/front_end.py), and maps of few photos are right (benchmarks/mapping.py)."""
 
 
 def default_ratio(recipe: Recipe | None) -> float:
