@@ -2,10 +2,12 @@
 import csv
 
 import cv2
+import pytest
 
 from sfumato.images.samples import sample_image
 
 
+@pytest.mark.slow
 def test_from_photos_to_a_point_for_each_recipe(run_sfumato, tmp_path):
     photos = tmp_path / "photos"
     photos.mkdir()

@@ -33,6 +33,7 @@ def test_it_wins_against_saturated_outputs(clear):
     assert np.allclose(np.linalg.norm(found.descriptors, axis=1), 1, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_known_decoys_are_passed_over(clear):
     decoys = sfumato.Decoys(saturated(300, 1), clear.extractor)
     hidden = conceal(clear, "hybrid-2", decoys)
