@@ -330,7 +330,7 @@ class _Cells(MutableMapping[int, Floats]):
         self._harvest.add_cell(self._digest, number, centroids)
 
     def __delitem__(self, number: int) -> None:
-        raise NotImplementedError
+        raise TypeError("a cell that was clustered stays in the journal")
 
     def __iter__(self) -> Iterator[int]:
         return (number for digest, number in self._harvest.cells if digest == self._digest)
