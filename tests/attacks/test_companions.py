@@ -18,23 +18,23 @@ def image(seed, count=6, dim=2, ambient_dim=8):
 
 
 def shuffled(features, rows):
-    return sfumato.ConcealedFeatures(features.keypoints[rows], features.subspaces[rows], features.recipe)
+    return sfumato.ConcealedFeatures(features.keypoints[rows], features.code[rows], features.recipe)
 
 
 def test_a_second_release_row_by_row():
     first = image(0)
-    second = sfumato.ConcealedFeatures(first.keypoints, image(1).subspaces, first.recipe)
+    second = sfumato.ConcealedFeatures(first.keypoints, image(1).code, first.recipe)
     found = companions_from_archive(first, second)
     assert found.rows.tolist() == list(range(6))
-    assert np.array_equal(found.subspaces.origin, second.subspaces.origin)
+    assert np.array_equal(found.subspaces.origin, second.code.origin)
 
 
 def test_a_second_release_in_another_order():
     first = image(0)
-    second = shuffled(sfumato.ConcealedFeatures(first.keypoints, image(1).subspaces, first.recipe), [4, 0, 3])
+    second = shuffled(sfumato.ConcealedFeatures(first.keypoints, image(1).code, first.recipe), [4, 0, 3])
     found = companions_from_archive(first, second)
     assert found.rows.tolist() == [0, 3, 4]
-    assert np.array_equal(found.subspaces.origin, second.subspaces.origin[[1, 2, 0]])
+    assert np.array_equal(found.subspaces.origin, second.code.origin[[1, 2, 0]])
     assert len(companions_from_archive(first, image(5))) == 0  # another photo
 
 
@@ -52,7 +52,7 @@ def test_matches_from_both_sides():
     }
     found = companions_from_matches("a", matches, archive)
     assert found.rows.tolist() == [0, 2, 2]
-    expected = [archive["b"].subspaces.origin[5], archive["b"].subspaces.origin[1], archive["c"].subspaces.origin[3]]
+    expected = [archive["b"].code.origin[5], archive["b"].code.origin[1], archive["c"].code.origin[3]]
     assert np.array_equal(found.subspaces.origin, expected)
     nearest = companions_from_matches("a", matches, archive, nearest_only=True)
     assert nearest.rows.tolist() == [0, 2]
@@ -74,7 +74,7 @@ def test_tracks_of_a_model(places, tmp_path):
     name = places.VIEWS[1]
     found = companions_from_model(name, tmp_path / "model", hidden)
     expected = {
-        (row, hidden[other].subspaces.origin[there].tobytes())
+        (row, hidden[other].code.origin[there].tobytes())
         for row, point in enumerate(place.seen[name])
         if point >= 0
         for other in places.VIEWS

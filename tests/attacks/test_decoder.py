@@ -53,7 +53,7 @@ def hidden(rows: np.ndarray, recipe: str, name: str = "unknown") -> ConcealedFea
 def by_chance(features: ConcealedFeatures, clear: np.ndarray) -> float:
     """The share within 0.1 of points taken at random where the subspaces cut the sphere."""
     directions = np.random.default_rng(0).normal(size=(len(clear), 50, 2)).astype(np.float32)
-    points = on_sphere(features.subspaces.origin, features.subspaces.basis, directions)
+    points = on_sphere(features.code.origin, features.code.basis, directions)
     return float((np.linalg.norm(points - clear[:, None], axis=2) < 0.1).mean())
 
 
@@ -134,7 +134,7 @@ def test_real_sift_is_partly_undone(tmp_path: Path):
     train_decoder(params, np.concatenate(rows[:2]), path, concealer=repeatable("random-2"))
     clear = rows[2][:200]
     found = recover_decoder(hidden(clear, "random-2"), Knowledge(decoder=load_decoder(path)))
-    alone = hidden(clear, "random-2").subspaces.origin
+    alone = hidden(clear, "random-2").code.origin
     nearest = np.linalg.norm(alone / np.linalg.norm(alone, axis=1, keepdims=True) - clear, axis=1).mean()
     assert score_recovery(found, clear)["mean"] < 0.8 * nearest
 

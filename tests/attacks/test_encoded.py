@@ -28,7 +28,7 @@ def known(hidden, decoys):
 
 def test_two_releases_meet_in_the_space_that_was_lifted(sift, decoys, hidden, known):
     again = sfumato.conceal(sift, RECIPE, decoys)
-    second = Companions(rows=np.arange(len(sift)), subspaces=again.subspaces)
+    second = Companions(rows=np.arange(len(sift)), subspaces=again.code)
     given = Knowledge(public=known.public, releases=second, encoder=known.encoder)
     found = run_attack(ATTACKS["intersection"], hidden, given)
     inside = known.encoder(sift.descriptors)

@@ -20,21 +20,21 @@ def hidden():
 
 
 def echo(features, knowledge):
-    return fallback(features.subspaces)
+    return fallback(features.code)
 
 
 def test_known_names_what_is_given(hidden):
     assert Knowledge().known == ()
     everything = Knowledge(
         public=np.ones((3, 8)), seeds=(1, np.int64(2)), decoder=lambda s: s.origin,
-        releases=Companions(rows=np.arange(5), subspaces=hidden.subspaces),
+        releases=Companions(rows=np.arange(5), subspaces=hidden.code),
     )  # fmt: skip
     assert everything.known == ("public", "releases", "seeds", "decoder")
     assert everything.seeds == (1, 2)
 
 
 def test_reprs_show_shapes_and_no_values(hidden):
-    others = Companions(rows=np.array([0, 0]), subspaces=hidden.subspaces[:2])
+    others = Companions(rows=np.array([0, 0]), subspaces=hidden.code[:2])
     guess = Recovery(np.full((1, 2), 0.123), np.ones(1))
     for value in (Knowledge(public=np.full((3, 8), 0.123), releases=others), others, guess):
         assert "0.12" not in repr(value)
@@ -58,10 +58,10 @@ def test_wrong_knowledge_is_refused(wrong):
 
 def test_companions_are_checked(hidden):
     with pytest.raises(InputError, match="row"):
-        Companions(rows=np.array([-1]), subspaces=hidden.subspaces[:1])
+        Companions(rows=np.array([-1]), subspaces=hidden.code[:1])
     with pytest.raises(InputError):
-        Companions(rows=np.array([0, 1]), subspaces=hidden.subspaces[:1])
-    twice = Companions(rows=np.array([0, 0]), subspaces=hidden.subspaces[:2])
+        Companions(rows=np.array([0, 1]), subspaces=hidden.code[:1])
+    twice = Companions(rows=np.array([0, 0]), subspaces=hidden.code[:2])
     with pytest.raises(InputError, match="partner"):
         Knowledge(partners=twice)
     assert len(Knowledge(tracks=twice).tracks) == 2
@@ -80,7 +80,7 @@ def test_an_attack_says_what_it_needs(hidden):
     [
         lambda hidden: Knowledge(public=np.ones((3, 9))),
         lambda hidden: Knowledge(clear=np.ones((4, 8))),
-        lambda hidden: Knowledge(tracks=Companions(rows=np.array([5]), subspaces=hidden.subspaces[:1])),
+        lambda hidden: Knowledge(tracks=Companions(rows=np.array([5]), subspaces=hidden.code[:1])),
     ],
 )
 def test_knowledge_about_other_descriptors_is_refused(hidden, knowledge):
@@ -93,10 +93,10 @@ def test_an_attack_sees_what_it_needs_and_is_helped_by_and_no_more(hidden):
 
     def spy(features, knowledge):
         seen.append(knowledge)
-        return fallback(features.subspaces)
+        return fallback(features.code)
 
     rows = np.ones((3, 8))
-    companions = Companions(rows=np.arange(5), subspaces=hidden.subspaces)
+    companions = Companions(rows=np.arange(5), subspaces=hidden.code)
     everything = Knowledge(
         public=rows, decoys=rows, releases=companions, partners=companions, tracks=companions, clear=np.ones((5, 8)),
         seeds=(1,), decoder=lambda s: s.origin, encoder=lambda rows: rows, point_decoder=lambda rows: rows,
@@ -117,7 +117,7 @@ def test_an_attack_sees_what_it_needs_and_is_helped_by_and_no_more(hidden):
 
 
 def test_no_features_give_no_guesses(hidden):
-    none = sfumato.ConcealedFeatures(np.zeros((0, 4)), hidden.subspaces[:0], "random-2")
+    none = sfumato.ConcealedFeatures(np.zeros((0, 4)), hidden.code[:0], "random-2")
     found = run_attack(Attack("x", (), "nothing", echo), none, Knowledge())
     assert found.descriptors.shape == (0, 8)
     assert len(found) == 0
@@ -130,7 +130,7 @@ def test_an_attack_that_returns_other_rows_is_refused(hidden):
 
 
 def test_the_fallback_is_the_origin_of_unit_norm(hidden):
-    guess = fallback(hidden.subspaces)
+    guess = fallback(hidden.code)
     assert np.allclose(np.linalg.norm(guess.descriptors, axis=1), 1, atol=1e-6)
     assert (guess.confidence == 0).all()
     with pytest.raises(InputError, match="0 to 1"):
@@ -138,7 +138,7 @@ def test_the_fallback_is_the_origin_of_unit_norm(hidden):
 
 
 def test_behind_an_encoder_the_clear_dimension_is_that_of_what_is_known(hidden):
-    encoded = sfumato.ConcealedFeatures(np.zeros((5, 4)), hidden.subspaces, "ninja:x@0123456789ab+random-2")
+    encoded = sfumato.ConcealedFeatures(np.zeros((5, 4)), hidden.code, "ninja:x@0123456789ab+random-2")
     known = Knowledge(public=np.ones((3, 6)), clear=np.ones((5, 6)), encoder=lambda rows: rows)
     known.check(encoded)
     assert known.clear_dim(encoded) == 6
@@ -156,7 +156,7 @@ def test_behind_an_encoder_the_clear_dimension_is_that_of_what_is_known(hidden):
 
 
 def test_attacks_say_whether_they_are_for_encoded_features(hidden):
-    encoded = sfumato.ConcealedFeatures(np.zeros((5, 4)), hidden.subspaces, "ninja:x@0123456789ab+random-2")
+    encoded = sfumato.ConcealedFeatures(np.zeros((5, 4)), hidden.code, "ninja:x@0123456789ab+random-2")
     with pytest.raises(InputError, match="went"):
         run_attack(Attack("x", (), "", echo), encoded, Knowledge())
     with pytest.raises(InputError, match="through"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.attacks.knowledge import Companions, Knowledge, KnownPairs
+from sfumato.attacks.knowledge import Companions, Knowledge, KnownPairs, rows_of
 from sfumato.attacks.registry import (
     ATTACKS,
     AttackId,
@@ -47,7 +47,7 @@ def test_knowledge_and_kind_decide_what_is_possible(sift, gaussian):
 def test_only_oracles_are_handed_clear_descriptors(sift):
     """And what an attack reads of its knowledge, it declares."""
     hidden = conceal(sift, "sub-hybrid-2", sfumato.load_decoys())
-    itself = Companions(rows=np.arange(len(sift)), subspaces=hidden.subspaces)
+    itself = Companions(rows=np.arange(len(sift)), subspaces=hidden.code)
     given = Knowledge(
         public=sift.descriptors, decoys=sfumato.load_decoys().descriptors, clear=sift.descriptors, seeds=(1,),
         releases=itself, partners=itself, tracks=itself, decoder=lambda s: s.origin,
@@ -81,7 +81,7 @@ class _Watched:
 
 def test_no_features_are_nothing_to_any_attack(sift):
     hidden = conceal(sift, "random-2")
-    none = sfumato.ConcealedFeatures(np.zeros((0, 4)), hidden.subspaces[:0], "random-2", hidden.extractor)
+    none = sfumato.ConcealedFeatures(np.zeros((0, 4)), hidden.code[:0], "random-2", hidden.extractor)
     given = Knowledge(public=sift.descriptors, decoys=sift.descriptors, clear=sift.descriptors[:0], seeds=(1,))
     for name in applicable_attacks(none, given):
         assert len(run_attack(ATTACKS[name], none, given)) == 0
@@ -114,8 +114,8 @@ def test_sealed_features_leave_attacks_that_need_no_key(sift):
     hidden = conceal(sift, "sealed-64")
     known = Knowledge(public=sift.descriptors, clear=sift.descriptors, decoder=lambda s: s.origin)
     assert applicable_attacks(hidden, known) == ()
-    pairs = KnownPairs(descriptors=sift.descriptors, codes=hidden.subspaces.origin)
-    every = replace(known, pool=hidden.subspaces.origin, pairs=pairs)
+    pairs = KnownPairs(descriptors=sift.descriptors, codes=rows_of(hidden.code))
+    every = replace(known, pool=rows_of(hidden.code), pairs=pairs)
     assert applicable_attacks(hidden, every) == ("alignment", "known-pairs", "key-recovery")
     with pytest.raises(InputError, match="for sealed"):
         run_attack(ATTACKS["nearest"], hidden, every)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The search finds what the reference defines, to the same bits however it is cut into tiles, threads and bounds."""
 
+import importlib
 import itertools
 import os
 import subprocess
@@ -485,7 +486,7 @@ def test_real_pictures(shared_data, parts, recipe):
     decoys = known if parts > 1 else type(known)(known.descriptors[:300], known.extractor, parts=1)
     with pytest.warns(EvaluationOnlyWarning):
         sides = [
-            Flat(hidden.subspaces.origin, hidden.subspaces.basis)
+            Flat(hidden.code.origin, hidden.code.basis)
             for seed, features in enumerate(clear)
             for hidden in [sfumato.conceal(features, recipe, decoys, evaluation_seed=seed)]
         ]
@@ -519,6 +520,23 @@ print(work_size(1, 2, 3), len(work_size.signatures))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=settings, check=False)
     assert done.stdout.strip() == "28 1", done.stderr
     assert "NUMBA_CACHE_DIR" in done.stderr
+
+
+def test_code_that_the_disk_has_no_room_for_is_used_all_the_same(tmp_path, monkeypatch, caplog):
+    from numba.core.caching import IndexDataCacheFile
+
+    (tmp_path / "full_disk_kernel.py").write_text(
+        "from numba import njit\n\n@njit(cache=True)\ndef more(x):\n    return x + 1\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(IndexDataCacheFile, "save", full)
+    kernel = fast.load_compiled(lambda: importlib.import_module("full_disk_kernel"))
+    assert kernel.more(1) == 2
+    assert "No space" in caplog.text
 
 
 def test_one_of_several_workers_takes_its_share_of_the_cores():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sfumato.errors import InputError, RankError, RecipeError
 from sfumato.subspace import reference
 from sfumato.types import clear
-from sfumato.types.concealed import ConcealedFeatures, Subspaces, as_points, canonical_rows, is_canonical
+from sfumato.types.concealed import Bits, ConcealedFeatures, Points, Subspaces, canonical_rows, is_canonical
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
 
@@ -183,31 +183,73 @@ def test_concealed_features():
     made = concealed(extractor=Extractor("sift"), image_size=(640, 480))
     assert len(made) == 3
     assert made.recipe == Recipe("random", 2)
-    assert made.payload == "subspaces"
     assert not made.keypoints.flags.writeable
     assert len(concealed(0)) == 0
-    assert concealed(2, "raw").subspaces.dim == 0
+    assert concealed(2, "raw").code.dim == 0
+
+
+BITS = Bits(np.full((3, 64), 165, np.uint8))
+KEYPOINTS = np.zeros((3, 4))
+
+
+def test_bits_are_packed_read_only_and_silent():
+    packed = np.full((3, 64), 165, np.uint8)
+    bits = Bits(packed)
+    packed[:] = 0
+    assert (bits.packed == 165).all()
+    assert not bits.packed.flags.writeable
+    assert (len(bits), bits.dim, bits.ambient_dim) == (3, 0, 512)
+    assert repr(bits) == "Bits(3 of 512 bits)"
+    assert "165" not in repr(ConcealedFeatures(KEYPOINTS, bits, "sealed-512"))
+    assert bits[[2, 0]].packed.shape == (2, 64)
+    assert len(bits[np.array([True, False, False])]) == 1
+
+
+@pytest.mark.parametrize("packed", [np.zeros(3, np.uint8), np.zeros((3, 0), np.uint8), np.zeros((3, 64)), [[256]]])
+def test_bits_refuse_what_is_not_packed(packed):
+    with pytest.raises(InputError, match="packed bits"):
+        Bits(packed)
+
+
+def test_bits_belong_to_seals_and_seals_to_bits():
+    sealed = ConcealedFeatures(KEYPOINTS, BITS, "sealed-512@0123456789ab")
+    with pytest.raises(InputError, match="made bits"):
+        sealed.subspaces  # noqa: B018
+    for code, recipe in [
+        (BITS, "sealed-256"),
+        (BITS, "random-2"),
+        (BITS, "ninja-sift-1.0"),
+        (Points(np.zeros((3, 512))), "sealed-512@0123456789ab"),
+    ]:
+        with pytest.raises(InputError, match="makes"):
+            ConcealedFeatures(KEYPOINTS, code, recipe)
+
+
+def test_points_are_subspaces_of_dimension_0():
+    points = Points(np.eye(3, 8))
+    assert isinstance(points, Subspaces)
+    assert (points.dim, points.ambient_dim, points.basis.shape) == (0, 8, (3, 0, 8))
+    assert repr(points[1:]) == "Points(2 in R^8)"
+    assert ConcealedFeatures(KEYPOINTS, points, "ninja-sift-1.0").subspaces is points
 
 
 def test_concealed_features_refuse():
     good = concealed()
     with pytest.raises(InputError, match="keypoints"):
-        ConcealedFeatures(np.zeros((2, 4)), good.subspaces, "random-2")
+        ConcealedFeatures(np.zeros((2, 4)), good.code, "random-2")
     with pytest.raises(InputError, match="random-4"):
-        ConcealedFeatures(good.keypoints, good.subspaces, Recipe("random", 4))
+        ConcealedFeatures(good.keypoints, good.code, Recipe("random", 4))
     with pytest.raises(InputError, match="ndarray"):
         ConcealedFeatures(good.keypoints, np.zeros((3, 6)), "random-2")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="payload"):
-        concealed(payload="clear")
     with pytest.raises(InputError, match="Extractor"):
         concealed(extractor="sift")
     with pytest.raises(RecipeError, match="'random-2'"):
-        ConcealedFeatures(good.keypoints, good.subspaces, "randon-2")  # type: ignore[arg-type]
+        ConcealedFeatures(good.keypoints, good.code, "randon-2")  # type: ignore[arg-type]
 
 
 def test_text_forms_show_counts_and_no_values():
     made = concealed(extractor=Extractor("sift"))
-    text = repr(made) + str(made) + repr(made.subspaces) + str(made.subspaces)
+    text = repr(made) + str(made) + repr(made.code) + str(made.code)
     assert not re.search(r"8\.?7", text)
     assert repr(made) == "ConcealedFeatures(Subspaces(3 of dimension 2 in R^6), 'random-2', sift)"
 
@@ -223,15 +265,13 @@ def test_the_concealed_side_has_no_field_of_a_clear_type():
 
 
 def test_points_are_what_an_encoder_releases():
-    assert as_points(np.eye(2, 5, dtype=np.float32)).dim == 0
+    assert Points(np.eye(2, 5, dtype=np.float32)).dim == 0
 
 
 def test_positions_alone_keep_their_place_and_nothing_else():
     places = np.array([[3, 4, 5.5, 90], [1, 2, 7, 180]], np.float32)
-    given = ConcealedFeatures(
-        places, as_points(np.eye(2, 5, dtype=np.float32)), "ninja-x@0123456789ab", image_size=(9, 8)
-    )
+    given = ConcealedFeatures(places, Points(np.eye(2, 5, dtype=np.float32)), "ninja-x@0123456789ab", image_size=(9, 8))
     found = given.positions_only()
     np.testing.assert_array_equal(found.keypoints, [[3, 4, 1, 0], [1, 2, 1, 0]])
     np.testing.assert_array_equal(given.keypoints, places)
-    assert (found.recipe, found.image_size, found.subspaces) == (given.recipe, (9, 8), given.subspaces)
+    assert (found.recipe, found.image_size, found.subspaces) == (given.recipe, (9, 8), given.code)

@@ -14,7 +14,7 @@ def planes(count: int) -> Subspaces:
 def test_templates_are_selected_with_their_ids():
     made = ConcealedTemplates(("a", "b", "c"), planes(3), "random-2")
     assert made[[2, 1]].ids == ("c", "b")
-    assert np.array_equal(made[[2]].subspaces.origin[0], made.subspaces.origin[2])
+    assert np.array_equal(made[[2]].code.origin[0], made.code.origin[2])
     assert str(made.recipe) == "random-2"
 
 
@@ -22,7 +22,7 @@ def test_templates_are_selected_with_their_ids():
     ("ids", "recipe", "words"),
     [
         (("a", "a"), "random-2", "stands for two faces"),
-        (("a",), "random-2", "2 subspaces have 1 ids"),
+        (("a",), "random-2", "2 rows have 1 ids"),
         (("a", ""), "random-2", "printable"),
         (("a", 3), "random-2", "printable"),
         (("a", "b"), "random-3", "dimension 3"),

@@ -177,7 +177,7 @@ def recover_decoder(features: ConcealedFeatures, knowledge: Knowledge) -> Recove
     if guesses.ndim != 2 or len(guesses) != len(features):
         raise InputError(f"the decoder returned {guesses.shape} for {len(features)} features")
     wrong = ~np.isfinite(guesses).all(axis=1)
-    if wrong.any() and guesses.shape[1] == features.subspaces.ambient_dim:
+    if wrong.any() and guesses.shape[1] == features.code.ambient_dim:
         guesses, sure = guesses.copy(), sure.copy()
         guesses[wrong], sure[wrong] = fallback(features.subspaces[wrong]).descriptors, 0
     return Recovery(guesses, sure)

@@ -45,8 +45,8 @@ OPTIONS = {
 """Options by the knowledge they give. A pool of codes is in the archive; the rest only evaluations give."""
 
 MAKERS = {
-    "public": "--public is a decoys file of other photos: 'sfumato decoys build others/ -o public.npz', with the "
-    "archive's kind of descriptor",
+    "public": "--public is a decoys file of other photos: 'sfumato decoys build others/ -o public.safetensors', with "
+    "the archive's kind of descriptor",
     "decoder": "--decoder is made by 'sfumato train decoder' for the recipe",
     "encoder": "--encoder is the file of the encoder that was used",
 }

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sfumato.errors import InputError
 from sfumato.types.arrays import frozen_array, whole_number
-from sfumato.types.concealed import ConcealedFeatures, Subspaces
+from sfumato.types.concealed import Bits, Code, ConcealedFeatures, Subspaces
 
 MEANINGS = {
     "public": "public descriptors of other photos",
@@ -60,6 +60,17 @@ class Companions:
 
     def __repr__(self) -> str:
         return f"Companions({self.subspaces!r} of {np.unique(self.rows).size} rows)"
+
+
+def rows_of(code: Code) -> NDArray[np.float32]:
+    """Return what attackers compute with, (N, n): points as they are, and each bit as plus or minus 1 / sqrt(B)."""
+    if not isinstance(code, Bits):
+        return code.origin
+    signs = np.unpackbits(code.packed, axis=1).astype(np.float32)
+    signs -= np.float32(0.5)
+    signs *= np.float32(2 / np.sqrt(code.ambient_dim))
+    signs.setflags(write=False)
+    return signs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
@@ -144,11 +155,11 @@ class Knowledge:
             for array in (self.clear, self.public, self.decoys):
                 if array is not None:
                     return int(array.shape[1])
-        return features.subspaces.ambient_dim
+        return features.code.ambient_dim
 
     def check(self, features: ConcealedFeatures) -> None:
         """Raise InputError where the knowledge is about other descriptors than these features'."""
-        n, count, clear_dim = features.subspaces.ambient_dim, len(features), self.clear_dim(features)
+        n, count, clear_dim = features.code.ambient_dim, len(features), self.clear_dim(features)
         for name in ("public", "decoys", "clear"):
             array = getattr(self, name)
             if array is not None and array.shape[1] != clear_dim:

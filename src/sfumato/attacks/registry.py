@@ -437,7 +437,7 @@ def attack_ids() -> dict[str, AttackId]:
 def applicable_attacks(features: ConcealedFeatures, knowledge: Knowledge) -> tuple[str, ...]:
     """Return the names of the attacks that fit some features and that this knowledge allows."""
     recipe, known = features.recipe, set(knowledge.known)
-    same_dim = knowledge.clear_dim(features) == features.subspaces.ambient_dim
+    same_dim = knowledge.clear_dim(features) == features.code.ambient_dim
     return tuple(
         name
         for name, attack in ATTACKS.items()

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato import __version__
-from sfumato.attacks.knowledge import Companions, Knowledge, Recovery
+from sfumato.attacks.knowledge import Companions, Knowledge, Recovery, rows_of
 from sfumato.attacks.liftings.neighbours import NEIGHBOURS
 from sfumato.attacks.liftings.oracle_curves import OracleCurve, encoder_curves, mean_curve, oracle_curve
 from sfumato.attacks.registry import ATTACKS, Attack, AttackId, applicable_attacks, choose_attacks, run_attack
@@ -201,7 +201,7 @@ def pool_of(archive: Archive) -> NDArray[np.float32] | None:
             return None
         if len(features) and features.recipe.space == (key or features.recipe.space):
             key = features.recipe.space
-            rows = features.subspaces.origin
+            rows = rows_of(features.code)
             codes.append(rows if len(names) * len(rows) <= LARGEST_POOL else thinned(rows, share))
     if not codes:
         return None

@@ -29,7 +29,7 @@ from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, Recipe
 from sfumato.subspace.reference import canonical_origin, gram_schmidt
 from sfumato.types.arrays import frozen_array, whole_number
 from sfumato.types.clear import Features
-from sfumato.types.concealed import ConcealedFeatures, Subspaces, as_points
+from sfumato.types.concealed import Code, ConcealedFeatures, Points, Subspaces
 from sfumato.types.recipe import KINDS, Link, Recipe
 
 ATTEMPTS = 16
@@ -58,7 +58,7 @@ def conceal(
     labels: ArrayLike | None = None,
     secret: bytes | None = None,
     evaluation_seed: int | None = None,
-) -> Subspaces: ...
+) -> Code: ...
 def conceal(
     features_or_points: Features | ArrayLike,
     recipe: Recipe | str,
@@ -67,7 +67,7 @@ def conceal(
     labels: ArrayLike | None = None,
     secret: bytes | None = None,
     evaluation_seed: int | None = None,
-) -> ConcealedFeatures | Subspaces:
+) -> ConcealedFeatures | Code:
     """Conceal the features of one image, or points (N, n); row i of the result stands for row i of what came in.
 
     ``recipe`` may begin with encoders (``ninja-sift-2.5``, ``ninja:FILE``); without a lifting after them the result is
@@ -142,7 +142,7 @@ def conceal_features(
     _refuse_other_kind(features, resolved, decoys)
     chain, lifting = resolved.recipe, resolved.recipe.lifting
     draws = _choose_draws(chain, features.descriptors, secret, evaluation_seed)
-    subspaces = _apply(resolved, features.descriptors, decoys, labels, draws)
+    code = _apply(resolved, features.descriptors, decoys, labels, draws)
     draws_nothing = chain.has_encoder and lifting is None and not chain.is_sealed
     recipe = Recipe(
         links=chain.links,
@@ -150,7 +150,7 @@ def conceal_features(
         keyed=secret is not None and not draws_nothing,
         decoys=decoys.checksum if decoys is not None and lifting is not None and lifting.decoy_count else None,
     )
-    return ConcealedFeatures(features.keypoints, subspaces, recipe, features.extractor, features.image_size)
+    return ConcealedFeatures(features.keypoints, code, recipe, features.extractor, features.image_size)
 
 
 def _refuse_other_kind(features: Features, resolved: ResolvedRecipe, decoys: Decoys | None) -> None:
@@ -184,26 +184,33 @@ def _choose_draws(chain: Recipe, points: NDArray[np.float32], secret: bytes | No
 
 def _apply(
     resolved: ResolvedRecipe, points: NDArray[np.float32], decoys: Decoys | None, labels: ArrayLike | None, draws: Draws
-) -> Subspaces:
-    """Run the chain on points: nothing (raw), encoders, one lifting, or encoders and a lifting."""
+) -> Code:
+    """Run the chain on points: nothing (raw), encoders, then a lifting or a seal."""
     lifting = resolved.recipe.lifting
-    if resolved.encoders:
+    if resolved.encoders or resolved.seal:
         first, same = _distinct_rows(points, None)  # equal descriptors stay equal, to the last bit
-        points = encode_points(resolved, points[first])[same]
+        encoded = encode_points(resolved, points[first])
+        if resolved.seal is not None:
+            _refuse_labels(labels, resolved.recipe)
+            return resolved.seal(encoded)[same]
+        points = encoded[same]
     if lifting is None:
-        if labels is not None:
-            raise InputError(f"labels have no effect on {resolved.recipe}: only hybrid-labels uses them")
+        _refuse_labels(labels, resolved.recipe)
         if resolved.recipe.is_clear:
             warnings.warn("recipe raw conceals nothing: for evaluations only", EvaluationOnlyWarning, stacklevel=3)
-        return as_points(points)
+        return Points(points)
     if lifting.kind == "subset":
-        if labels is not None:
-            raise InputError(f"labels have no effect on {lifting}: only hybrid-labels uses them")
+        _refuse_labels(labels, lifting)
         if decoys is None:
             raise DecoyError(f"{lifting} needs a dictionary: the decoys")
         return release_subsets(points, lifting, encode_decoys(resolved, decoys), draws)
     _check_dimension(lifting, points)
     return lift(points, lifting, _choose_supply(resolved, points, decoys, labels, draws), draws, labels)
+
+
+def _refuse_labels(labels: ArrayLike | None, recipe: Recipe | Link) -> None:
+    if labels is not None:
+        raise InputError(f"labels have no effect on {recipe}: only hybrid-labels uses them")
 
 
 def _check_dimension(link: Link, points: NDArray[np.float32]) -> None:
@@ -233,8 +240,8 @@ def _choose_supply(
     """Return the decoys each descriptor may get under this kind of lifting; None where it needs none."""
     link = resolved.recipe.links[-1]
     mode = KINDS[link.kind].decoys
-    if labels is not None and mode != "labels":
-        raise InputError(f"labels have no effect on {link}: only hybrid-labels uses them")
+    if mode != "labels":
+        _refuse_labels(labels, link)
     if mode == "none":
         return None
     if decoys is None:

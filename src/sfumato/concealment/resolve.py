@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.encoder import (
-    SEALED,
     Encoder,
     bundled_encoder,
     bundled_names,
@@ -30,6 +29,7 @@ from sfumato.concealment.encoder import (
 from sfumato.concealment.seal import (
     BANDWIDTHS,
     UNNAMED,
+    Seal,
     check_norms,
     check_sealed,
     estimate_bandwidth,
@@ -63,10 +63,20 @@ _by_file: LRUCache[tuple[str | int, ...], Encoder] = LRUCache(REMEMBERED)  # by 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRecipe:
-    """A recipe with its encoders: each encoder link names a checksum; ``encoders`` are in their order."""
+    """A recipe with its encoders: each encoder link names a checksum; ``encoders`` are in their order, ``seal`` last.
+
+    A seal holds what was drawn from the key: keep it no longer than the key.
+    """
 
     recipe: Recipe
     encoders: tuple[Encoder, ...]
+    seal: Seal | None = None
+
+    @property
+    def input_dim(self) -> int | None:
+        """The numbers of a descriptor it takes; None if it takes any."""
+        first = self.encoders[0] if self.encoders else self.seal
+        return None if first is None else first.input_dim
 
     def __call__(self, points: ArrayLike) -> Floats:
         """Encode points, as ``encode_points`` does."""
@@ -95,11 +105,10 @@ def resolve(recipe: Recipe | str, key: bytes | None = None, width: int = 128) ->
     before it, or conceals nothing.
     """
     recipe = Recipe.of(recipe)
-    links, encoders = [], list[Encoder]()
+    links, encoders, seal = list[Link](), list[Encoder](), None
     for link in recipe.links:
         if link.kind == "sealed":
-            encoder, link = seal_link(link, recipe, key, encoders[-1].output_dim if encoders else width)
-            encoders.append(encoder)
+            seal, link = seal_link(link, recipe, key, encoders[-1].output_dim if encoders else width)
         elif link.role == "encoder":
             encoder, link = _find(link, recipe)
             if encoders and encoders[-1].output_dim != encoder.input_dim:
@@ -109,9 +118,9 @@ def resolve(recipe: Recipe | str, key: bytes | None = None, width: int = 128) ->
                 )
             encoders.append(encoder)
         links.append(link)
-    if not encoders:
+    if not encoders and seal is None:
         return ResolvedRecipe(recipe, ())
-    return ResolvedRecipe(replace(recipe, links=tuple(links)), tuple(encoders))
+    return ResolvedRecipe(replace(recipe, links=tuple(links)), tuple(encoders), seal)
 
 
 def resolve_ahead(recipe: Recipe | str) -> Recipe:
@@ -157,7 +166,8 @@ def choose_bandwidth(recipe: Recipe, name: str, rows: Floats | None = None, *, w
 
 
 def encode_points(resolved: ResolvedRecipe, points: ArrayLike) -> Floats:
-    """Return points (N, n) encoded by the encoders of a recipe, (N, n'), before any lifting; as they are without."""
+    """Return points (N, n) encoded by the encoders of a recipe, (N, n'), before any lifting or seal; as they are
+    without."""
     rows: Floats = np.asarray(points, np.float32)
     for encoder in resolved.encoders:
         rows = encode(encoder, rows)
@@ -193,12 +203,7 @@ def find_encoders(recipe: Recipe, candidates: Iterable[Encoder] = ()) -> Resolve
 
 
 def remember(encoder: Encoder) -> Encoder:
-    """Remember an encoder, so that this process finds it by its checksum; return the one object that stands for it.
-
-    A seal is returned and not kept: a program that serves two owners must not seal for one under the other's key.
-    """
-    if encoder.kind == SEALED:
-        return encoder
+    """Remember an encoder, so that this process finds it by its checksum; return the one object that stands for it."""
     digits = encoder.checksum[:CHECKSUM_DIGITS]
     with _lock:
         known = _by_digits.get(digits)

@@ -14,15 +14,17 @@ A key is never kept, and neither is a seal: each call takes the key. A key canno
 import hashlib
 import re
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from sfumato.concealment.encoder import SEALED, WIDEST, Encoder
-from sfumato.concealment.keys import EVALUATION_KEY, SHORTEST_KEY, is_public
+from sfumato.concealment.encoder import ROWS_AT_ONCE, WIDEST
+from sfumato.concealment.keys import EVALUATION_KEY, is_public, is_weak
 from sfumato.concealment.randomness import normal, uniform
 from sfumato.errors import BandwidthWarning, InputError, RecipeError, WideSealWarning
+from sfumato.types.arrays import frozen_array
+from sfumato.types.concealed import Bits
 from sfumato.types.recipe import CHECKSUM_DIGITS, SIFT_BANDWIDTH, Link, Recipe
 
 BANDWIDTH = SIFT_BANDWIDTH
@@ -54,11 +56,45 @@ UNIT_NORMS = (0.9, 1.1)
 """Norms that count as 1, for kinds whose bandwidth was measured."""
 
 
-def make_seal(key: bytes, input_dim: int, bits: int, bandwidth: float = BANDWIDTH) -> Encoder:
-    """Return the encoder of a key: (N, input_dim) rows to (N, bits) of plus or minus 1 / sqrt(bits).
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Seal:
+    """What a key makes of descriptors: ``directions`` (B, n) and ``phases`` (B,) float32. As secret as the key.
 
-    The same key gives the same seal, everywhere. Squared distances of sealed rows are 4 times the share of different
-    bits.
+    ``checksum`` is the public name of the key and the sizes: equal names mean equal seals.
+    """
+
+    directions: NDArray[np.float32]
+    phases: NDArray[np.float32]
+    checksum: str
+
+    @property
+    def input_dim(self) -> int:
+        """Numbers of a descriptor."""
+        return int(self.directions.shape[1])
+
+    def __call__(self, points: ArrayLike) -> Bits:
+        """Return the bits of descriptors (N, n): whether cos(a_i x + w_i) is not negative, for each i of B.
+
+        A function of each row alone, summed in float64. Raises InputError for rows of another dimension or not finite.
+        """
+        rows = frozen_array(points, "points", (None, None))
+        if rows.shape[1] != self.input_dim:
+            raise InputError(f"this seal takes {self.input_dim} dimensions, the points have {rows.shape[1]}")
+        packed = np.empty((len(rows), len(self.phases) // 8), np.uint8)
+        directions, phases = self.directions.astype(np.float64).T, self.phases.astype(np.float64)
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            angles = rows[start : start + ROWS_AT_ONCE] @ directions
+            angles += phases
+            packed[start : start + len(angles)] = np.packbits(np.cos(angles, out=angles) >= 0, axis=1)
+        packed.setflags(write=False)
+        return Bits(packed)
+
+    def __repr__(self) -> str:
+        return f"Seal({self.input_dim} numbers to {len(self.phases)} bits, {self.checksum[:12]})"
+
+
+def make_seal(key: bytes, input_dim: int, bits: int, bandwidth: float = BANDWIDTH) -> Seal:
+    """Return the seal of a key for rows of ``input_dim`` numbers. The same key gives the same seal, everywhere.
 
     Raises InputError for an empty key, or sizes out of range.
     """
@@ -70,8 +106,7 @@ def make_seal(key: bytes, input_dim: int, bits: int, bandwidth: float = BANDWIDT
     drawn = np.frombuffer(hashlib.shake_256(seed + b"directions").digest(count), np.uint8)
     directions = normal(drawn)[: bits * input_dim].reshape(bits, input_dim) / bandwidth
     phases = np.pi * (1 + uniform(np.frombuffer(hashlib.shake_256(seed + b"phases").digest(4 * bits), np.uint8)))
-    layer = (directions.astype(np.float32), phases.astype(np.float32), False)
-    return Encoder(layers=(layer,), extractor_name="unknown", kind=SEALED, key_name=_name(seed))
+    return Seal(directions.astype(np.float32), phases.astype(np.float32), _name(seed))
 
 
 def bandwidth_of(link: Link) -> float:
@@ -154,7 +189,7 @@ def without_key(recipe: Recipe) -> Recipe:
     return Recipe(links=(*recipe.links[:-1], replace(link, variant=f":{bandwidth_of(link):g}")))
 
 
-def seal_link(link: Link, recipe: Recipe, key: bytes | None, width: int) -> tuple[Encoder, Link]:
+def seal_link(link: Link, recipe: Recipe, key: bytes | None, width: int) -> tuple[Seal, Link]:
     """Return the seal of a link for rows of ``width`` numbers, and the link with its checksum.
 
     Another key gives another seal. A link that names its seal must name the one that is made; without a key, or with
@@ -197,10 +232,10 @@ def checked_key(recipe: Recipe, key: bytes | None) -> bytes:
             f"recipe {recipe}: a device key is bytes, not {type(key).__name__}: read one from a file with "
             f"sfumato.device_key(path), or make one with sfumato.new_key()"
         )
-    if len(key) < SHORTEST_KEY:
+    if is_weak(key) and not is_public(key):
         raise RecipeError(
-            f"recipe {recipe}: a device key has {SHORTEST_KEY} random bytes or more, for example "
-            f"secrets.token_bytes(32): archives show its fingerprint, on which anyone can try shorter ones"
+            f"recipe {recipe}: this device key can be guessed: it is short, regular, or a text. Take random bytes, for "
+            f"example sfumato.new_key(): archives show the fingerprint of a key, on which anyone can try others"
         )
     return bytes(key)
 
@@ -292,6 +327,8 @@ def check_norms(rows: NDArray[np.floating], name: str) -> None:
 def _check_sizes(bits: int, bandwidth: float) -> None:
     if bits < FEWEST_BITS:
         raise InputError(f"a seal has {FEWEST_BITS} bits or more, got {bits}: fewer do not distinguish descriptors")
+    if bits % 8:
+        raise InputError(f"a seal has whole bytes, got {bits} bits: take {bits - bits % 8} or {bits + 8 - bits % 8}")
     if bits > WIDEST:
         raise InputError(f"a seal has at most {WIDEST} bits, got {bits}")
     if not (np.isfinite(bandwidth) and bandwidth > 0):

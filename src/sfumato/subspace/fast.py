@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ from sfumato.errors import InputError
 from sfumato.subspace.subspace_set import Frame, SubspaceSet, read_only
 
 log = logging.getLogger(__name__)
+
+Kernel = TypeVar("Kernel")
 
 TILE_BYTES = 32 << 20
 """Bounds in memory at once, one byte each."""
@@ -114,9 +117,19 @@ def search(
 
 
 def load_kernels() -> None:
-    """Import the compiled code; if numba finds no folder for its cache, make one for this process."""
+    """Import the compiled code of subspaces."""
+
+    def load() -> None:
+        from sfumato.subspace.kernels import sweep  # noqa: F401
+
+    load_compiled(load)
+
+
+def load_compiled(load: Callable[[], Kernel]) -> Kernel:
+    """Return what an import of compiled code gives; if numba finds no folder for its cache, make one for a while."""
+    _forgive_full_disks()
     try:
-        from sfumato.subspace.kernels import sweep
+        return load()
     except RuntimeError as problem:
         if "cannot cache" not in str(problem):
             raise
@@ -124,7 +137,23 @@ def load_kernels() -> None:
 
         numba.config.CACHE_DIR = tempfile.mkdtemp(prefix="sfumato-kernels-")
         log.warning("no folder for compiled code: set NUMBA_CACHE_DIR to one, or each process compiles again")
-        from sfumato.subspace.kernels import sweep  # noqa: F401
+        return load()
+
+
+@cache
+def _forgive_full_disks() -> None:
+    """Let numba go on with compiled code that it cannot keep: a full disk would end the call that compiled it."""
+    from numba.core.caching import Cache
+
+    save = Cache.save_overload
+
+    def save_if_possible(kernel_cache: Any, signature: Any, compiled: Any) -> None:
+        try:
+            save(kernel_cache, signature, compiled)
+        except OSError as problem:
+            log.warning("compiled code cannot be kept (%s): each process compiles again", problem.strerror)
+
+    Cache.save_overload = save_if_possible
 
 
 def _search_all_pairs(a: SubspaceSet, b: SubspaceSet, nearest: Sequence[Any], threads: int) -> Neighbours:

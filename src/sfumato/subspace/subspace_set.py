@@ -89,6 +89,11 @@ class SubspaceSet:
         """The dimension m of each subspace."""
         return int(self.basis.shape[1])
 
+    @property
+    def ambient_dim(self) -> int:
+        """The dimension n of the space they live in."""
+        return int(self.origin.shape[1])
+
     def sample(self, count: int) -> "SubspaceSet":
         """Return about ``count`` of the subspaces, evenly spread, with their full panels."""
         if len(self) <= count:

@@ -6,6 +6,7 @@ from sfumato.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "Bits": "concealed",
         "Camera": "scene",
         "ConcealedFeatures": "concealed",
         "ConcealedTemplates": "concealed",
@@ -17,6 +18,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "Landmarks": "scene",
         "Link": "recipe",
         "Matches": "scene",
+        "Points": "concealed",
         "Pose": "scene",
         "Progress": "progress",
         "Recipe": "recipe",
@@ -24,7 +26,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "Score": "record",
         "StageProgress": "progress",
         "Subspaces": "concealed",
-        "as_points": "concealed",
         "identity": "progress",
     },
 )

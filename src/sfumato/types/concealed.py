@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Concealed values, which may leave the device: affine subspaces instead of descriptors, and the recipe behind them.
+"""Concealed values, which may leave the device: subspaces, points or bits instead of descriptors, and their recipe.
 
 Unrelated to the clear types on purpose: nothing here holds, imports or converts to a clear descriptor or embedding.
 The exception is what an owner chooses to publish, ``PublicPoints``: only ``sfumato.publish`` makes them, on the device
@@ -11,16 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import InputError
 from sfumato.subspace import reference
 from sfumato.types.arrays import checked_focal, checked_size, frozen_array
 from sfumato.types.extractor import Extractor, is_label
 from sfumato.types.recipe import Recipe
-
-PAYLOADS = ("subspaces",)
-"""Kinds of data in the place of a descriptor."""
 
 SMALLEST = 1e-30
 """A length below which float32 has fewer digits than it should."""
@@ -88,9 +85,89 @@ class Subspaces:
         return f"Subspaces({len(self)} of dimension {self.dim} in R^{self.ambient_dim})"
 
 
-def as_points(rows: NDArray[np.float32]) -> Subspaces:
-    """Return points (N, n), the result of an encoder without a lifting, as subspaces of dimension 0."""
-    return Subspaces(rows, np.zeros((len(rows), 0, rows.shape[1]), np.float32))
+class Points(Subspaces):
+    """N points in R^n, what an encoder makes of descriptors: subspaces of dimension 0.
+
+    >>> import numpy as np
+    >>> Points(np.eye(2, 8))
+    Points(2 in R^8)
+    """
+
+    __slots__ = ()
+
+    def __init__(self, values: ArrayLike) -> None:
+        rows = frozen_array(values, "points", (None, None))
+        Subspaces.__init__(self, rows, np.zeros((len(rows), 0, rows.shape[1]), np.float32))
+
+    def __getitem__(self, rows: Any) -> "Points":
+        return Points(self.origin[np.atleast_1d(np.arange(len(self))[rows])])
+
+    def __repr__(self) -> str:
+        return f"Points({len(self)} in R^{self.ambient_dim})"
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Bits:
+    """N codes of B bits, what a seal makes of descriptors: ``packed`` (N, B / 8) uint8, eight bits to a byte.
+
+    They are compared by the number of bits in which they differ (Hamming distance), and never widened to floats.
+
+    Raises InputError for another shape or type.
+
+    >>> import numpy as np
+    >>> Bits(np.zeros((3, 64), np.uint8))
+    Bits(3 of 512 bits)
+    """
+
+    packed: NDArray[np.uint8]
+
+    def __post_init__(self) -> None:
+        packed = frozen_array(self.packed, "packed bits", (None, None), np.uint8)
+        if packed.shape[1] == 0:
+            raise InputError("packed bits: need at least one byte")
+        object.__setattr__(self, "packed", packed)
+
+    @property
+    def dim(self) -> int:
+        """0, as of points."""
+        return 0
+
+    @property
+    def ambient_dim(self) -> int:
+        """The number B of bits of each code."""
+        return 8 * int(self.packed.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.packed)
+
+    def __getitem__(self, rows: Any) -> "Bits":
+        """Select rows by a slice, a mask or a list of indices."""
+        return Bits(self.packed[np.atleast_1d(np.arange(len(self))[rows])])
+
+    def __repr__(self) -> str:
+        return f"Bits({len(self)} of {self.ambient_dim} bits)"
+
+
+Code = Subspaces | Points | Bits
+"""What stands in the place of descriptors."""
+
+
+def checked_code(code: Any, recipe: Recipe) -> Code:
+    """Return subspaces, points or bits if the recipe makes such; raises InputError."""
+    if not isinstance(code, Subspaces | Bits):
+        raise InputError(f"code: expected Subspaces, Points or Bits, got {type(code).__name__}")
+    bits = recipe.links[-1].dim if recipe.is_sealed else None
+    if isinstance(code, Bits):
+        if bits != code.ambient_dim:
+            raise InputError(
+                f"recipe {recipe} makes {f'{bits} bits' if bits else 'no bits'}, these are {code.ambient_dim}"
+            )
+        return code
+    if bits and recipe.links[-1].checksum:  # without the name of a key they are what an attacker reads out of bits
+        raise InputError(f"recipe {recipe} makes Bits, not {type(code).__name__}")
+    if code.dim != recipe.dim:
+        raise InputError(f"recipe {recipe} makes subspaces of dimension {recipe.dim}, these have {code.dim}")
+    return code
 
 
 def is_canonical(origin: NDArray[np.float32], basis: NDArray[np.float32], tolerance: float = CANONICAL) -> bool:
@@ -125,34 +202,34 @@ def canonical_rows(
 class ConcealedFeatures:
     """Concealed local features of one image; row i stands for row i of the clear ones.
 
-    ``keypoints`` (N, 4) float32 as in ``sfumato.Features``; ``subspaces`` N; ``recipe`` that made them. ``focal_px`` is
-    the focal length of the camera in pixels, where the owner of the photo released it.
+    ``keypoints`` (N, 4) float32 as in ``sfumato.Features``; ``code`` N Subspaces (of a lifting), Points (of an encoder)
+    or Bits (of a seal); ``recipe`` that made them. ``focal_px`` is the focal length of the camera in pixels, where the
+    owner of the photo released it.
     """
 
     keypoints: NDArray[np.float32]
-    subspaces: Subspaces
+    code: Code
     recipe: Recipe
     extractor: Extractor = Extractor()  # noqa: RUF009 (frozen)
     image_size: tuple[int, int] | None = None
-    payload: str = "subspaces"
     focal_px: float | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.subspaces, Subspaces):
-            raise InputError(f"subspaces: expected Subspaces, got {type(self.subspaces).__name__}")
-        if self.payload not in PAYLOADS:
-            raise InputError(f"payload: expected one of {PAYLOADS}, got {self.payload!r:.80}")
         if not isinstance(self.extractor, Extractor):
             raise InputError(f"extractor: expected an Extractor, got {type(self.extractor).__name__}")
         recipe = Recipe.of(self.recipe)
-        if self.subspaces.dim != recipe.dim:
-            raise InputError(
-                f"recipe {recipe} makes subspaces of dimension {recipe.dim}, these have {self.subspaces.dim}"
-            )
-        object.__setattr__(self, "keypoints", frozen_array(self.keypoints, "keypoints", (len(self.subspaces), 4)))
+        checked_code(self.code, recipe)
+        object.__setattr__(self, "keypoints", frozen_array(self.keypoints, "keypoints", (len(self.code), 4)))
         object.__setattr__(self, "recipe", recipe)
         object.__setattr__(self, "image_size", checked_size(self.image_size))
         object.__setattr__(self, "focal_px", checked_focal(self.focal_px))
+
+    @property
+    def subspaces(self) -> Subspaces:
+        """The code of features that are not sealed; raises InputError for bits."""
+        if isinstance(self.code, Bits):
+            raise InputError(f"expected subspaces or points, and recipe {self.recipe} made bits")
+        return self.code
 
     def positions_only(self) -> "ConcealedFeatures":
         """Return the features with sizes of 1 and angles of 0: matching and maps need neither, inverters use both."""
@@ -164,41 +241,43 @@ class ConcealedFeatures:
         return len(self.keypoints)
 
     def __repr__(self) -> str:
-        return f"ConcealedFeatures({self.subspaces!r}, {str(self.recipe)!r}, {self.extractor.name})"
+        return f"ConcealedFeatures({self.code!r}, {str(self.recipe)!r}, {self.extractor.name})"
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ConcealedTemplates:
-    """Templates of N faces: ``ids`` N different short texts, ``subspaces`` N, ``recipe`` that made them.
+    """Templates of N faces: ``ids`` N different short texts, ``code`` N, ``recipe`` that made them.
 
-    Raises InputError for ids that repeat, and for subspaces of another dimension than the recipe makes.
+    Raises InputError for ids that repeat, and for a code that the recipe does not make.
     """
 
     ids: tuple[str, ...]
-    subspaces: Subspaces
+    code: Code
     recipe: Recipe
     extractor: Extractor = Extractor()  # noqa: RUF009 (frozen)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.subspaces, Subspaces):
-            raise InputError(f"subspaces: expected Subspaces, got {type(self.subspaces).__name__}")
         if not isinstance(self.extractor, Extractor):
             raise InputError(f"extractor: expected an Extractor, got {type(self.extractor).__name__}")
         ids = tuple(self.ids)
-        if len(ids) != len(self.subspaces):
-            raise InputError(f"templates: {len(self.subspaces)} subspaces have {len(ids)} ids")
+        recipe = Recipe.of(self.recipe)
+        checked_code(self.code, recipe)
+        if len(ids) != len(self.code):
+            raise InputError(f"templates: {len(self.code)} rows have {len(ids)} ids")
         if not all(is_label(text) for text in ids):
             raise InputError("templates: ids must be short, printable texts")
         twice = [text for text, count in Counter(ids).items() if count > 1]
         if twice:
             raise InputError(f"templates: {twice[0]!r:.80} stands for two faces: ids must differ")
-        recipe = Recipe.of(self.recipe)
-        if self.subspaces.dim != recipe.dim:
-            raise InputError(
-                f"recipe {recipe} makes subspaces of dimension {recipe.dim}, these have {self.subspaces.dim}"
-            )
         object.__setattr__(self, "ids", ids)
         object.__setattr__(self, "recipe", recipe)
+
+    @property
+    def subspaces(self) -> Subspaces:
+        """The code of templates that are not sealed; raises InputError for bits."""
+        if isinstance(self.code, Bits):
+            raise InputError(f"expected subspaces or points, and recipe {self.recipe} made bits")
+        return self.code
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -207,10 +286,10 @@ class ConcealedTemplates:
         """Select rows by a slice, a mask or a list of indices."""
         index = np.atleast_1d(np.arange(len(self))[rows])
         ids = tuple(self.ids[row] for row in index)
-        return ConcealedTemplates(ids, self.subspaces[index], self.recipe, self.extractor)
+        return ConcealedTemplates(ids, self.code[index], self.recipe, self.extractor)
 
     def __repr__(self) -> str:
-        return f"ConcealedTemplates({self.subspaces!r}, {str(self.recipe)!r}, {self.extractor.name})"
+        return f"ConcealedTemplates({self.code!r}, {str(self.recipe)!r}, {self.extractor.name})"
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

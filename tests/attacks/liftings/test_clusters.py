@@ -26,7 +26,7 @@ def public(sift, decoys):
 
 def test_one_of_the_groups_is_the_descriptor(sift, decoys, public):
     few = sfumato.Decoys(decoys.descriptors[:400], decoys.extractor, parts=4)
-    subspaces = conceal(sift, "hybrid-2", few).subspaces
+    subspaces = conceal(sift, "hybrid-2", few).code
     centres, sizes = group_neighbours(subspaces, public, 2)
     gaps = np.linalg.norm(centres - sift.descriptors[:, None], axis=2).min(axis=1)
     assert np.median(gaps) < 0.3

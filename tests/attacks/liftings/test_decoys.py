@@ -31,7 +31,7 @@ def public():
 def test_every_decoy_is_found(sift, decoys, recipe):
     hidden = conceal(sift, recipe, decoys)
     assert _decoy_share(hidden, decoys.descriptors) == 1
-    half = Subspaces(hidden.subspaces.origin.astype(np.float16), hidden.subspaces.basis.astype(np.float16))
+    half = Subspaces(hidden.code.origin.astype(np.float16), hidden.code.basis.astype(np.float16))
     stored = ConcealedFeatures(hidden.keypoints, half, hidden.recipe, hidden.extractor)
     assert _decoy_share(stored, decoys.descriptors) > 0.99
 

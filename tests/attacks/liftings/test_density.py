@@ -87,7 +87,7 @@ def test_descriptors_without_a_common_norm():
     clear, public = ((rng.standard_normal((count, 24)) @ shape).astype(np.float32) for count in (60, 3000))
     found = recover_density(conceal(clear, "random-2"), Knowledge(public=public))
     distances = recovery_distances(found, clear)
-    alone = np.linalg.norm(conceal(clear, "random-2").subspaces.origin - clear, axis=1)
+    alone = np.linalg.norm(conceal(clear, "random-2").code.origin - clear, axis=1)
     assert np.median(distances) < np.median(alone)
 
 

@@ -61,7 +61,7 @@ def test_decoys_mislead_who_searches_the_database(clear, decoys):
 
 
 def test_the_neighbours_are_the_nearest_by_definition(clear, rows):
-    hidden = sfumato.conceal(clear, "random-4").subspaces
+    hidden = sfumato.conceal(clear, "random-4").code
     distances, found = nearest_public(hidden, rows[100:], 7)
     whole = np.sqrt(squared_distances(hidden, rows[100:]))
     assert np.allclose(np.sort(whole, axis=1)[:, :7], distances, atol=1e-5)
@@ -93,7 +93,7 @@ def test_one_neighbour_needs_no_oracle(clear, rows):
 def test_the_projection_lies_in_the_subspace(clear, rows):
     hidden = sfumato.conceal(clear, "random-2")
     found = recover_nearest_projected(hidden, Knowledge(public=rows[100:]))
-    squared = np.diagonal(squared_distances(found.descriptors, hidden.subspaces))
+    squared = np.diagonal(squared_distances(found.descriptors, hidden.code))
     assert squared.max() < 1e-10
 
 
@@ -103,7 +103,7 @@ def test_who_uses_the_norm_comes_nearer_than_who_projects(clear, rows):
     moved, asked = recover_nearest_sphere(hidden, known), oracle_sphere(50)(hidden, known)
     for found in (moved, asked):
         assert np.allclose(np.linalg.norm(found.descriptors, axis=1), 1, atol=1e-5)
-        assert np.diagonal(squared_distances(found.descriptors, hidden.subspaces)).max() < 1e-10
+        assert np.diagonal(squared_distances(found.descriptors, hidden.code)).max() < 1e-10
     errors = {
         "sphere": recovery_distances(asked, clear.descriptors),
         "one": recovery_distances(moved, clear.descriptors),
@@ -122,7 +122,7 @@ def test_decoys_mislead_who_uses_the_norm_too(clear, decoys):
 
 def test_more_neighbours_than_there_are(clear, rows):
     hidden = sfumato.conceal(clear, "random-2")
-    assert nearest_public(hidden.subspaces, rows[:5], 100)[1].shape == (60, 5)
+    assert nearest_public(hidden.code, rows[:5], 100)[1].shape == (60, 5)
 
 
 def test_what_is_missing_is_named(clear):
@@ -193,7 +193,7 @@ def test_who_has_the_encoder_and_the_descriptor_wins(sift, encoder, others):
 def test_databases_do_what_they_say(sift, encoder, others):
     hidden, clear = sfumato.conceal(sift, encoder.recipe), sift.descriptors
     encoded = encoder(others)
-    squared = np.square(hidden.subspaces.origin[:, None] - encoded[None, :500]).sum(axis=2)
+    squared = np.square(hidden.code.origin[:, None] - encoded[None, :500]).sum(axis=2)
     found = attack("nearest", hidden, others[:500], clear, encoder)
     assert np.array_equal(found.descriptors, others[:500][squared.argmin(axis=1)])  # the clear one behind the nearest
     inside = {row.tobytes() for row in encoded}

@@ -44,24 +44,24 @@ def decoys():
 @pytest.mark.parametrize("recipe", ["random-2", "sub-hybrid-2", "sub-hybrid-4", "sub-hybrid-8"])
 def test_two_releases_give_the_descriptor_away(clear, decoys, recipe):
     first, second = conceal(clear, recipe, decoys, 1), conceal(clear, recipe, decoys, 2)
-    known = Knowledge(releases=joined([second.subspaces]))
+    known = Knowledge(releases=joined([second.code]))
     found = recover_intersection(first, known)
     assert score_recovery(found, clear.descriptors)["within 0.02"] == 1
     assert found.confidence.min() > 0.99
-    without_norm = meet(first.subspaces, known.releases)
+    without_norm = meet(first.code, known.releases)
     assert score_recovery(without_norm, clear.descriptors)["within 0.02"] == 1
 
 
 def test_the_same_release_twice_gives_nothing(clear, decoys):
     hidden = conceal(clear, "sub-hybrid-2", decoys, 1)
-    found = recover_intersection(hidden, Knowledge(releases=joined([hidden.subspaces])))
+    found = recover_intersection(hidden, Knowledge(releases=joined([hidden.code])))
     assert score_recovery(found, clear.descriptors)["within 0.1"] < 0.1
     assert found.confidence.max() < 0.01
 
 
 def test_without_companions_nothing_is_known(clear, decoys):
     hidden = conceal(clear, "sub-hybrid-2", decoys, 1)
-    some = Companions(rows=np.zeros(0, np.int32), subspaces=hidden.subspaces[:0])
+    some = Companions(rows=np.zeros(0, np.int32), subspaces=hidden.code[:0])
     for found in (recover_intersection(hidden, Knowledge()), recover_intersection(hidden, Knowledge(releases=some))):
         assert np.allclose(np.linalg.norm(found.descriptors, axis=1), 1, atol=1e-5)
         assert found.confidence.max() == 0
@@ -70,7 +70,7 @@ def test_without_companions_nothing_is_known(clear, decoys):
 def test_only_rows_with_companions_are_recovered(clear, decoys):
     first, second = conceal(clear, "sub-hybrid-2", decoys, 1), conceal(clear, "sub-hybrid-2", decoys, 2)
     rows = np.array([7, 3], np.int32)
-    found = recover_intersection(first, Knowledge(releases=Companions(rows=rows, subspaces=second.subspaces[rows])))
+    found = recover_intersection(first, Knowledge(releases=Companions(rows=rows, subspaces=second.code[rows])))
     assert np.flatnonzero(found.confidence > 0.5).tolist() == [3, 7]
     assert recovery_distances(found, clear.descriptors)[rows].max() < 1e-4
 

@@ -30,11 +30,11 @@ def test_right_matches_reveal_wrong_ones_do_not(stereo):
     (left, right), hidden = stereo
     truth = sfumato.match(left.descriptors, right.descriptors, ratio=0.7).indices
     assert len(truth) > 30
-    partners = Companions(rows=truth[:, 0].astype(np.int32), subspaces=hidden[1].subspaces[truth[:, 1]])
+    partners = Companions(rows=truth[:, 0].astype(np.int32), subspaces=hidden[1].code[truth[:, 1]])
     won = recover_reveal(hidden[0], Knowledge(partners=partners))
     distances = recovery_distances(won, left.descriptors)[truth[:, 0]]
     assert np.median(distances) < 0.1
-    wrong = Companions(rows=partners.rows, subspaces=hidden[1].subspaces[np.roll(truth[:, 1], 1)])
+    wrong = Companions(rows=partners.rows, subspaces=hidden[1].code[np.roll(truth[:, 1], 1)])
     lost = recover_reveal(hidden[0], Knowledge(partners=wrong))
     assert np.median(recovery_distances(lost, left.descriptors)[truth[:, 0]]) > 0.4
     assert won.confidence[truth[:, 0]].mean() > lost.confidence[truth[:, 0]].mean()
@@ -54,7 +54,7 @@ def test_from_the_matches_a_server_finds(stereo):
 
 def test_both_sides_of_a_pair_are_the_closest_points(stereo):
     _, hidden = stereo
-    first, second = (one.subspaces[:50] for one in hidden)
+    first, second = (one.code[:50] for one in hidden)
     x, y = closest_points(first.origin, first.basis, second.origin, second.basis)
     rows = np.arange(50)
     for own, other, points in ((first, second, x), (second, first, y)):

@@ -21,7 +21,7 @@ conceal = partial(sfumato.conceal, evaluation_seed=1)
 
 def rounded(hidden):
     """What a float16 archive gives back."""
-    subspaces = Subspaces(hidden.subspaces.origin.astype(np.float16), hidden.subspaces.basis.astype(np.float16))
+    subspaces = Subspaces(hidden.code.origin.astype(np.float16), hidden.code.basis.astype(np.float16))
     return ConcealedFeatures(hidden.keypoints, subspaces, hidden.recipe, hidden.extractor, hidden.image_size)
 
 
@@ -50,7 +50,7 @@ def test_known_decoys_leave_no_doubt(sift, decoys):
 
 def test_it_wins_against_float16_and_rootsift(sift, rootsift, decoys):
     hidden = rounded(conceal(sift, "sub-hybrid-2", decoys))
-    assert guess_precision(hidden.subspaces) is FLOAT16
+    assert guess_precision(hidden.code) is FLOAT16
     assert broken(hidden, sift, Knowledge(decoys=decoys.descriptors))[0] > 0.9
     rooted = as_rootsift(decoys)
     assert broken(conceal(rootsift, "sub-hybrid-2", rooted), rootsift)[0] > 0.8
@@ -58,7 +58,7 @@ def test_it_wins_against_float16_and_rootsift(sift, rootsift, decoys):
 
 def test_it_wins_in_four_dimensions(sift, decoys):
     hidden = conceal(sift, "sub-hybrid-4", decoys)
-    assert guess_precision(hidden.subspaces) is FLOAT32
+    assert guess_precision(hidden.code) is FLOAT32
     assert broken(hidden, sift, Knowledge(decoys=decoys.descriptors))[0] > 0.7
 
 

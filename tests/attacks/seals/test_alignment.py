@@ -4,8 +4,8 @@
 import numpy as np
 import pytest
 
+from sfumato.attacks.knowledge import rows_of as code_rows
 from sfumato.attacks.seals.alignment import AlignmentParams, align, components
-from sfumato.concealment.encoder import encode
 from sfumato.concealment.seal import make_seal
 from sfumato.errors import InputError
 
@@ -36,7 +36,7 @@ def material():
 
 def test_it_reads_a_seal_that_is_nearly_a_rotation(material):
     victim, public, guess = material
-    codes = encode(make_seal(b"a key nobody tells", 20, 512, 2.0), victim)
+    codes = code_rows(make_seal(b"a key nobody tells", 20, 512, 2.0)(victim))
     found = align(codes, public, 2.0, QUICK)
     assert errors(found, victim) < 0.5 * guess
     assert np.array_equal(found, align(codes, public, 2.0, QUICK))
@@ -44,7 +44,7 @@ def test_it_reads_a_seal_that_is_nearly_a_rotation(material):
 
 def test_it_reads_nothing_where_no_two_descriptors_are_near(material):
     victim, public, guess = material
-    codes = encode(make_seal(b"a key nobody tells", 20, 512, 0.01), victim)
+    codes = code_rows(make_seal(b"a key nobody tells", 20, 512, 0.01)(victim))
     assert errors(align(codes, public, 0.01, QUICK), victim) > 0.9 * guess
     shuffled = np.random.default_rng(0).permutation(codes.ravel()).reshape(codes.shape)
     assert errors(align(shuffled, public, 2.0, QUICK), victim) > 0.9 * guess
@@ -52,7 +52,7 @@ def test_it_reads_nothing_where_no_two_descriptors_are_near(material):
 
 def test_too_little_is_refused(material):
     victim, public, _ = material
-    codes = encode(make_seal(b"k", 20, 64, 2.0), victim[:10])
+    codes = code_rows(make_seal(b"k", 20, 64, 2.0)(victim[:10]))
     with pytest.raises(InputError, match="64 codes"):
         align(codes, public, 2.0, QUICK)
 

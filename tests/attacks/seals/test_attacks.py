@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.attacks.knowledge import Knowledge, KnownPairs
+from sfumato.attacks.knowledge import Knowledge, KnownPairs, rows_of
 from sfumato.attacks.registry import ATTACKS, run_attack
 from sfumato.attacks.run import Materials, attack_archive, pool_of
 from sfumato.attacks.seals import attacks
@@ -77,7 +77,7 @@ def test_a_pool_holds_codes_of_one_key_alone(clear):
 
 def test_known_pairs_read_what_the_key_holder_sealed(clear, sift):
     hidden = conceal(clear["0.jpg"], "sealed-64")
-    itself = KnownPairs(descriptors=clear["0.jpg"].descriptors, codes=hidden.subspaces.origin)
+    itself = KnownPairs(descriptors=clear["0.jpg"].descriptors, codes=rows_of(hidden.code))
     found = run_attack(ATTACKS["known-pairs"], hidden, Knowledge(pairs=itself))
     assert found.descriptors.shape == (75, 128)
     short = KnownPairs(descriptors=itself.descriptors, codes=itself.codes[:, :32])
@@ -107,7 +107,7 @@ def test_mirrored_orders_are_those_of_mirrored_patches():
 def test_a_told_alignment_comes_nearer_than_a_guess_and_is_learned_once(sift, decoys, monkeypatch):
     attacks._learned.clear()
     hidden = conceal(sift, "sealed-512:0.45")
-    told = KnownPairs(descriptors=sift.descriptors, codes=hidden.subspaces.origin)
+    told = KnownPairs(descriptors=sift.descriptors, codes=rows_of(hidden.code))
     known = Knowledge(public=decoys.descriptors[:4000], told=told)
     found = run_attack(ATTACKS["told-alignment"], hidden, known).descriptors
     mean = known.public.mean(axis=0) / np.linalg.norm(known.public.mean(axis=0))

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from sfumato.attacks.knowledge import Knowledge, KnownPairs
+from sfumato.attacks.knowledge import rows_of as code_rows
 from sfumato.attacks.registry import ATTACKS, run_attack
 from sfumato.attacks.seals.key import Waves, read_with_key, recover_key
-from sfumato.concealment.encoder import encode
 from sfumato.concealment.lifting import conceal
 from sfumato.concealment.seal import make_seal
 from sfumato.errors import InputError
@@ -31,13 +31,13 @@ def seal():
 
 @pytest.fixture(scope="module")
 def waves(rows, seal):
-    return recover_key(rows[300:], encode(seal, rows[300:]), WIDE)
+    return recover_key(rows[300:], code_rows(seal(rows[300:])), WIDE)
 
 
 def test_the_key_comes_out_of_known_pairs(rows, seal, waves):
-    foretold = (waves.codes(rows[:300]) == np.sign(encode(seal, rows[:300]))).mean()
+    foretold = (waves.codes(rows[:300]) == np.sign(code_rows(seal(rows[:300])))).mean()
     assert foretold > 0.9
-    true = seal.layers[0][0]
+    true = seal.directions
     likeness = np.abs((waves.directions * true).sum(axis=1))
     likeness /= np.linalg.norm(waves.directions, axis=1) * np.linalg.norm(true, axis=1)
     assert np.median(likeness) > 0.9
@@ -45,7 +45,7 @@ def test_the_key_comes_out_of_known_pairs(rows, seal, waves):
 
 
 def test_other_codes_are_read_with_it(rows, seal, waves):
-    read = read_with_key(encode(seal, rows[:300]), waves, rows[300:])
+    read = read_with_key(code_rows(seal(rows[:300])), waves, rows[300:])
     errors = np.linalg.norm(read - rows[:300], axis=1)
     guess = np.linalg.norm(rows[:300] - rows.mean(axis=0), axis=1)
     assert np.median(errors) < 0.4 * np.median(guess)
@@ -53,13 +53,13 @@ def test_other_codes_are_read_with_it(rows, seal, waves):
 
 
 def test_codes_of_another_key_tell_nothing(rows, waves):
-    other = encode(make_seal(b"another key, of the same sizes", 12, BITS, WIDE), rows[:300])
+    other = code_rows(make_seal(b"another key, of the same sizes", 12, BITS, WIDE)(rows[:300]))
     assert abs((waves.codes(rows[:300]) == np.sign(other)).mean() - 0.5) < 0.1
 
 
 def test_true_waves_make_the_very_bits(rows, seal):
-    true = Waves(*(np.asarray(part, np.float32) for part in seal.layers[0][:2]))
-    assert (true.codes(rows) == np.sign(encode(seal, rows))).mean() > 0.999
+    true = Waves(*(np.asarray(part, np.float32) for part in (seal.directions, seal.phases)))
+    assert (true.codes(rows) == np.sign(code_rows(seal(rows)))).mean() > 0.999
 
 
 @pytest.mark.filterwarnings("ignore::sfumato.errors.EvaluationOnlyWarning")
@@ -68,7 +68,7 @@ def test_as_an_attack_it_asks_for_pairs_and_is_refused_elsewhere(rows):
     features = Features(np.ones((200, 4), np.float32), rows[:200])
     hidden = conceal(features, recipe, evaluation_seed=3)
     known = rows[300:]
-    codes = conceal(Features(np.ones((len(known), 4), np.float32), known), recipe, evaluation_seed=3).subspaces.origin
+    codes = code_rows(conceal(Features(np.ones((len(known), 4), np.float32), known), recipe, evaluation_seed=3).code)
     given = Knowledge(public=known, pairs=KnownPairs(descriptors=known, codes=codes))
     found = run_attack(ATTACKS["key-recovery"], hidden, given).descriptors
     assert np.median(np.linalg.norm(found - rows[:200], axis=1)) < 0.3

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 from sfumato.attacks.knowledge import KnownPairs
+from sfumato.attacks.knowledge import rows_of as code_rows
 from sfumato.attacks.seals.known_pairs import linear_map, read_codes
-from sfumato.concealment.encoder import encode
 from sfumato.concealment.seal import make_seal
 
 
 def sealed(rows, key, bandwidth=0.45):
-    return encode(make_seal(key, rows.shape[1], 256, bandwidth), rows)
+    return code_rows(make_seal(key, rows.shape[1], 256, bandwidth)(rows))
 
 
 @pytest.fixture(scope="module")

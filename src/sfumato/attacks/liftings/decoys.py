@@ -15,7 +15,7 @@ from sfumato.attacks.knowledge import Knowledge, Recovery
 from sfumato.attacks.liftings.neighbours import AHEAD, cached_nearest, certainty
 from sfumato.attacks.liftings.sphere import known_radius, nearest_on_sphere
 from sfumato.errors import InputError
-from sfumato.types.concealed import ConcealedFeatures, Subspaces, as_points
+from sfumato.types.concealed import ConcealedFeatures, Points, Subspaces
 
 INSIDE = 3e-3
 """An entry this near to a subspace lies in it: ten times what float16 leaves, a hundredth of chance."""
@@ -72,7 +72,7 @@ def used_decoys(
 def usual_gap(database: NDArray[np.float32]) -> float:
     """Return how far entries of a database are from the next one, in the median of some."""
     sample = database[:: max(1, len(database) // ENTRIES_ASKED)][:ENTRIES_ASKED]
-    points = as_points(sample)
+    points = Points(sample)
     distances, _ = cached_nearest(points, database, 2)
     return float(np.median(distances[:, -1]))
 

@@ -189,16 +189,16 @@ def _database(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return what is searched, (V, n) in the space of the features, and what is answered, row by row."""
     public = _require(knowledge.public, "public")
-    if features.recipe.has_encoder and database == "base" and public.shape[1] != features.subspaces.ambient_dim:
+    if features.recipe.has_encoder and database == "base" and public.shape[1] != features.code.ambient_dim:
         raise InputError(
             f"an attack that takes encoded descriptors for clear ones needs an encoder of as many numbers: these have "
-            f"{features.subspaces.ambient_dim}, clear ones {public.shape[1]}; leave out nearest-base and oracle-base"
+            f"{features.code.ambient_dim}, clear ones {public.shape[1]}; leave out nearest-base and oracle-base"
         )
     if not features.recipe.has_encoder or database == "base":
-        _refuse_other_dimension(public, features.subspaces.ambient_dim, "public descriptors")
+        _refuse_other_dimension(public, features.code.ambient_dim, "public descriptors")
         return public, public
     encoded = encode_public(knowledge)
-    _refuse_other_dimension(encoded, features.subspaces.ambient_dim, "encoded public descriptors")
+    _refuse_other_dimension(encoded, features.code.ambient_dim, "encoded public descriptors")
     return encoded, encoded if database == "encoded" else public
 
 

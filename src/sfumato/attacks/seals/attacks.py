@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.attacks.encoded import carry_back
-from sfumato.attacks.knowledge import IdentityCache, Knowledge, Recovery
+from sfumato.attacks.knowledge import IdentityCache, Knowledge, Recovery, rows_of
 from sfumato.attacks.seals.alignment import BLOCK, Coding, learn_alignment, learn_with_oracle
 from sfumato.attacks.seals.key import read_with_key, recover_key
 from sfumato.attacks.seals.known_pairs import read_codes
@@ -70,7 +70,7 @@ def recover_pairs(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery
 
     Raises InputError without pairs, or if their codes are not of the length of these.
     """
-    codes, pairs = features.subspaces.origin, knowledge.pairs
+    codes, pairs = rows_of(features.code), knowledge.pairs
     if pairs is None or not len(pairs):
         raise InputError("known pairs need clear descriptors with their codes under the same key (pairs)")
     if pairs.codes.shape[1] != codes.shape[1]:
@@ -86,10 +86,8 @@ def recover_by_key(features: ConcealedFeatures, knowledge: Knowledge) -> Recover
     recipe, pairs, public = features.recipe, knowledge.pairs, knowledge.public
     if not recipe.is_sealed or pairs is None or public is None:
         raise InputError("key-recovery needs sealed features, known pairs (pairs) and public descriptors (public)")
-    if pairs.codes.shape[1] != features.subspaces.ambient_dim:
-        raise InputError(
-            f"the known codes have {pairs.codes.shape[1]} bits, the features {features.subspaces.ambient_dim}"
-        )
+    if pairs.codes.shape[1] != features.code.ambient_dim:
+        raise InputError(f"the known codes have {pairs.codes.shape[1]} bits, the features {features.code.ambient_dim}")
     if len(pairs) < FEWEST_FOR_A_KEY:
         raise InputError(f"key-recovery needs {FEWEST_FOR_A_KEY} known pairs or more, got {len(pairs)}")
     before = knowledge.encoder or (lambda rows: rows)
@@ -105,7 +103,7 @@ def recover_by_key(features: ConcealedFeatures, knowledge: Knowledge) -> Recover
 
 def _read(reading: Coding, features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
     """Return what a reading makes of the codes, carried back if an encoder came before the seal."""
-    points = reading(features.subspaces.origin)
+    points = reading(rows_of(features.code))
     recovery = Recovery(points, np.full(len(points), 0.5, np.float32))
     return recovery if len(features.recipe.encoders) == 1 else carry_back(recovery, knowledge)
 

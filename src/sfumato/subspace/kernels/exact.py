@@ -140,10 +140,20 @@ def exact(
     none of which is taken for orthonormal; by elimination where the bases nearly share a direction, and for points.
     Arrays are flat: origins (N, n), bases (N, m, n); ``work`` is scratch of ``work_size`` numbers.
     """
-    if m0 == 0:
-        return _eliminate(origin0, basis0, i, m0, origin1, basis1, j, m1, n, work)
-    if m1 == 0:
-        return _eliminate(origin1, basis1, j, m1, origin0, basis0, i, m0, n, work)
+    if m0 and m1:
+        squared = _factorise(origin0, basis0, i, m0, origin1, basis1, j, m1, n, work)
+        if squared >= 0:
+            return squared
+    if m0 > m1:  # the smaller basis is orthonormalised again; one call alone, which the compiler inlines
+        origin0, basis0, i, m0, origin1, basis1, j, m1 = origin1, basis1, j, m1, origin0, basis0, i, m0
+    return _eliminate(origin0, basis0, i, m0, origin1, basis1, j, m1, n, work)
+
+
+@njit(nogil=True, cache=True)
+def _factorise(
+    origin0: Any, basis0: Any, i: Any, m0: Any, origin1: Any, basis1: Any, j: Any, m1: Any, n: Any, work: Any
+) -> Any:
+    """Return what ``exact`` does, by Cholesky factors; -1 where the bases nearly share a direction."""
     m, last = m0 + m1, (m0 + m1) * n
     _copy(basis0, i * m0 * n, m0 * n, work, 0)
     _copy(basis1, j * m1 * n, m1 * n, work, m0 * n)
@@ -160,9 +170,7 @@ def exact(
             if c < r:
                 work[row + c] = total / work[other + c]
             elif total < SHARED:
-                if m0 > m1:  # the smaller basis is orthonormalised again
-                    return _eliminate(origin1, basis1, j, m1, origin0, basis0, i, m0, n, work)
-                return _eliminate(origin0, basis0, i, m0, origin1, basis1, j, m1, n, work)
+                return -1.0
             else:
                 work[row + c] = np.sqrt(total)
     squared, row = work[factor + m * (m + 2)], factor + m * (m + 1)
