@@ -7,24 +7,24 @@ Nothing a server runs imports this module; a test follows the imports and says s
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from sfumato.errors import FileError, InputError, SfumatoError
 from sfumato.features.sources import FeatureSource
-from sfumato.files.atomic import Sink
+from sfumato.files.sqlite import replacement
 from sfumato.geometry.hloc import FEATURES_FILE, HlocImage, HlocOutcome, new_files, refuse_names, write_features
 from sfumato.geometry.model import Model, read_model, refuse_other_keypoints
 from sfumato.geometry.outputs import PUBLIC, refuse_existing
-from sfumato.store.public_points import DESCRIPTORS, HEADER, POINTS, ImageRows, digest_rows, header_text
+from sfumato.store.public_points import PUBLIC_POINTS, row_of
 from sfumato.types.clear import Features
 from sfumato.types.concealed import PublicPoints
 from sfumato.types.progress import Progress
 
 SHOWN = 5
+INSERT = "INSERT INTO image VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 @dataclass(slots=True)
@@ -92,31 +92,14 @@ def _select_points(name: str, features: Features, model: Model) -> PublicPoints:
 
 def _write_public(output: Path, images: list[tuple[str, PublicPoints]]) -> None:
     """Write a file of public points, at once."""
-    import h5py
-
     kinds = {(points.extractor.name, points.descriptors.shape[1]) for _, points in images}
     if len(kinds) != 1:
         names = " and ".join(sorted(f"{name} of {width} dimensions" for name, width in kinds))
         raise InputError(f"public points must be of one kind of descriptor, these are {names or 'none'}")
-    images = sorted(images, key=lambda one: one[0])
-    entries = [ImageRows(name, len(points), digest_rows(points.points, points.descriptors)) for name, points in images]
-    arrays = {
-        HEADER: np.frombuffer(header_text(images[0][1].extractor, entries), np.uint8),
-        POINTS: np.concatenate([points.points for _, points in images]).astype("<i8"),
-        DESCRIPTORS: np.concatenate([points.descriptors for _, points in images]).astype("<f4"),
-    }
-    target = Path(os.path.realpath(output))
-    part = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        with Sink(part, keep=False) as sink, h5py.File(sink, "w", libver="latest") as file:
-            for key, array in arrays.items():
-                file.create_dataset(key, data=array)
-        os.replace(part, target)
-    except OSError as cause:
-        raise FileError(f"cannot write {output}: {cause.strerror or cause}; free space or choose another") from cause
-    finally:
-        with suppress(OSError):
-            part.unlink()
+    extractor = min(images, key=lambda one: one[0])[1].extractor  # one for all: what is told of it may differ
+    with replacement(output, PUBLIC_POINTS) as database, database.transaction():
+        for name, points in images:
+            database.rows(INSERT, row_of(name, replace(points, extractor=extractor)))
 
 
 def export_clear(
@@ -141,10 +124,10 @@ def export_clear(
             more = {"descriptors": np.ascontiguousarray(features.descriptors.T)}
             yield name, HlocImage(features.keypoints, features.image_size, more)
 
-    with new_files(folder, [FEATURES_FILE], {"the source": source.path}, overwrite=overwrite) as (parts, finish):
-        write_features(parts[0], images(), outcome)
+    with new_files(folder, [FEATURES_FILE], {"the source": source.path}, overwrite=overwrite) as (part, places):
+        write_features(part / FEATURES_FILE, images(), outcome, private=True)
         if not outcome.images:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(unreadable.items())[:3])
             raise FileError(f"nothing to write to {folder}: no image of {source.path} could be read. {reasons}")
-        outcome.files = finish()
+    outcome.files = places
     return outcome, unreadable

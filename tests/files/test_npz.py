@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import io
-import zipfile
+import os
 from pathlib import Path
 
 import numpy as np
@@ -43,10 +43,22 @@ def test_compressed_files_are_refused(tmp_path: Path):
         read_npz(tmp_path / "a.npz", TYPES)
 
 
-def test_a_file_that_is_no_archive_is_told_by_zipfile(tmp_path: Path):
-    (tmp_path / "a.npz").write_bytes(b"no archive")
-    with pytest.raises(zipfile.BadZipFile):
-        read_npz(tmp_path / "a.npz", TYPES)
+def test_what_is_no_archive_or_a_damaged_one_is_told(tmp_path: Path):
+    path = tmp_path / "a.npz"
+    path.write_bytes(b"no archive")
+    with pytest.raises(FileError, match="damaged"):
+        read_npz(path, TYPES)
+    np.savez_compressed(path, rows=np.arange(4000) % 7)
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 20] = bytes(20)  # zlib finds it before the checksum does
+    path.write_bytes(content)
+    with pytest.raises(FileError, match="damaged"):
+        read_member(path, ("rows",), None)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(FileError, match="not a"):
+        read_npz(path, TYPES)
 
 
 @pytest.mark.parametrize(

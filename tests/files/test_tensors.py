@@ -6,10 +6,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import numpy as library
+from safetensors import safe_open
 
+import sfumato
 from sfumato.errors import FileError
 from sfumato.files import tensors
-from sfumato.files.tensors import checked_arrays, load_checkpoint, load_tensors, save_checkpoint, save_tensors
+from sfumato.files.tensors import (
+    checked_arrays,
+    load_checkpoint,
+    load_tensors,
+    map_tensors,
+    save_checkpoint,
+    save_tensors,
+)
 
 ARRAYS = {
     "weight": np.arange(12, dtype=np.float32).reshape(3, 4),
@@ -33,7 +43,6 @@ def test_what_is_written_is_read(tmp_path: Path):
 
 
 def test_the_safetensors_library_reads_it_and_is_read(tmp_path: Path):
-    library = pytest.importorskip("safetensors.numpy")
     save_checkpoint(tmp_path / "ours.safetensors", ARRAYS, FACTS)
     theirs = library.load_file(tmp_path / "ours.safetensors")
     assert all(np.array_equal(theirs[name], array) for name, array in ARRAYS.items())
@@ -122,7 +131,7 @@ def test_plain_tensors_and_texts_come_back(tmp_path):
 def test_texts_must_be_texts(tmp_path):
     header = b'{"__metadata__":{"format":3}}'
     (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
-    with pytest.raises(FileError, match="mapping"):
+    with pytest.raises(FileError, match="damaged"):
         load_tensors(tmp_path / "a.safetensors")
 
 
@@ -137,3 +146,56 @@ def test_arrays_that_share_or_leave_bytes_are_refused(second, tmp_path):
     exact = json.dumps({"a": {"dtype": "F32", "shape": [5], "data_offsets": [0, 20]}}).encode()
     path.write_bytes(len(exact).to_bytes(8, "little") + exact + bytes(20))
     assert load_tensors(path)[0]["a"].shape == (5,)
+
+
+def test_any_change_is_found_by_the_digest(tmp_path):
+    path = tmp_path / "n.safetensors"
+    save_checkpoint(path, ARRAYS, FACTS)
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    for at in [content.index(b"0.5"), content.index(b"a test"), *range(8 + size, len(content), 9)]:
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        with pytest.raises(FileError, match="digest"):
+            load_checkpoint(path)
+
+
+def test_the_same_arrays_and_texts_give_the_same_bytes(tmp_path):
+    texts = {name: name * 3 for name in "abcdefgh"}
+    save_tensors(tmp_path / "a", ARRAYS, texts)
+    save_tensors(tmp_path / "b", dict(reversed(ARRAYS.items())), dict(reversed(texts.items())))
+    content = (tmp_path / "a").read_bytes()
+    assert content == (tmp_path / "b").read_bytes()
+    assert content.index(b'"a":"aaa"') < content.index(b'"h":"hhh"')
+
+
+def test_mapped_arrays_are_those_that_are_read(tmp_path):
+    save_tensors(tmp_path / "a", ARRAYS, {"some": "text", "ä": '"\n\\'})
+    mapped, texts = map_tensors(tmp_path / "a")
+    assert (texts, set(mapped)) == (load_tensors(tmp_path / "a")[1], set(ARRAYS))
+    for name, array in ARRAYS.items():
+        assert np.array_equal(mapped[name], array)
+        assert mapped[name].dtype == array.dtype
+        assert not mapped[name].flags.writeable or not array.size
+    content = bytearray((tmp_path / "a").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "a").write_bytes(content)
+    map_tensors(tmp_path / "a", verify=False)
+    with pytest.raises(FileError, match="digest"):
+        map_tensors(tmp_path / "a")
+
+
+def test_what_comes_with_the_package_has_a_digest():
+    files = [*Path(sfumato.__file__).parent.rglob("*.safetensors")]
+    assert len(files) >= 9
+    for path in files:
+        with safe_open(path, "np") as file:
+            assert len(file.metadata()["digest"]) == 64
+        load_tensors(path)
+
+
+def test_other_types_of_numbers_are_refused(tmp_path):
+    text = json.dumps({"a": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}).encode()
+    (tmp_path / "a").write_bytes(len(text).to_bytes(8, "little") + text + bytes(4))
+    for load in (load_tensors, map_tensors):
+        with pytest.raises(FileError, match="BF16"):
+            load(tmp_path / "a")

@@ -1,78 +1,80 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the store share: generated features, exact comparison, and archives made by a forger."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sfumato.store import hdf5
-from sfumato.store.layout import ImageHeader, digest_arrays, encode_name
-from sfumato.types.concealed import ConcealedFeatures, Subspaces
+from sfumato.store.layout import digest, digest_lines, encode_image
+from sfumato.store.writer import INSERT, save
+from sfumato.types.concealed import Bits, ConcealedFeatures, Points, Subspaces
 from sfumato.types.extractor import Extractor
-from sfumato.types.recipe import Recipe
 
 SIFT = Extractor("sift", {"max_features": 8000, "contrast_threshold": 0.04, "precise_upscale": True})
+COLUMNS = (
+    *("name", "count", "dim", "ambient_dim", "dtype", "recipe", "extractor", "width", "height", "focal_px"),
+    *("data", "checksum", "keypoints", "code"),
+)
 
 
 def make_features(seed: int = 0, count: int = 5, dim: int = 2, ambient_dim: int = 16, **more: Any) -> ConcealedFeatures:
     rng = np.random.default_rng(seed)
-    subspaces = Subspaces(rng.standard_normal((count, ambient_dim)), rng.standard_normal((count, dim, ambient_dim)))
+    origin, basis = rng.standard_normal((count, ambient_dim)), rng.standard_normal((count, dim, ambient_dim))
     settings = {"recipe": f"random-{dim}", "extractor": SIFT, "image_size": (640, 480), **more}
-    return ConcealedFeatures(rng.random((count, 4)) * 100, subspaces, **settings)
+    return ConcealedFeatures(
+        rng.random((count, 4)) * 100, Subspaces(origin, basis) if dim else Points(origin), **settings
+    )
 
 
 def make_sealed(seed: int = 0, count: int = 5, bits: int = 64, **more: Any) -> ConcealedFeatures:
-    """What a seal makes: points whose coordinates are plus or minus 1 / sqrt(bits)."""
+    """What a seal makes, with positions alone."""
     rng = np.random.default_rng(seed)
-    origin = np.where(rng.random((count, bits)) < 0.5, -1, 1) / np.sqrt(bits)
-    subspaces = Subspaces(origin, np.zeros((count, 0, bits)))
+    keypoints = np.concatenate((rng.random((count, 2)) * 100, np.tile([1, 0], (count, 1))), axis=1)
     settings = {"recipe": f"sealed-{bits}@0123456789ab", "extractor": SIFT, "image_size": (640, 480), **more}
-    return ConcealedFeatures(rng.random((count, 4)) * 100, subspaces, **settings)
+    return ConcealedFeatures(keypoints, Bits(rng.integers(0, 256, (count, bits // 8), np.uint8)), **settings)
+
+
+def bytes_of(image: ConcealedFeatures) -> tuple[Any, ...]:
+    """Everything of an image, to the bit."""
+    code = image.code
+    arrays = [code.packed] if isinstance(code, Bits) else [code.origin, code.basis]
+    described = image.recipe.to_json(), image.extractor.to_json(), image.image_size, image.focal_px, type(code).__name__
+    return *described, *((array.shape, array.dtype.str, array.tobytes()) for array in (image.keypoints, *arrays))
 
 
 def assert_same(left: ConcealedFeatures, right: ConcealedFeatures) -> None:
-    assert left.keypoints.tobytes() == right.keypoints.tobytes()
-    assert left.subspaces.origin.tobytes() == right.subspaces.origin.tobytes()
-    assert left.subspaces.basis.tobytes() == right.subspaces.basis.tobytes()
-    assert left.subspaces.basis.shape == right.subspaces.basis.shape
-    assert left.recipe.to_json() == right.recipe.to_json()
-    assert left.extractor == right.extractor
-    assert (left.image_size, left.payload) == (right.image_size, right.payload)
-    assert left.focal_px == right.focal_px
+    assert bytes_of(left) == bytes_of(right)
 
 
-def forge_header(header: ImageHeader, **changes: Any) -> ImageHeader:
-    """A header that was never checked."""
-    forged = object.__new__(ImageHeader)
-    for name in ImageHeader.__dataclass_fields__:
-        object.__setattr__(forged, name, changes.get(name, getattr(header, name)))
-    return forged
+def run_sql(path: Path, *statements: str | tuple[str, tuple[Any, ...]]) -> None:
+    """Change a file with SQLite, as anyone can."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous=OFF")
+        for statement in statements:
+            connection.execute(*((statement,) if isinstance(statement, str) else statement))
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def forge_archive(path: Path, name: str, features: ConcealedFeatures, **changes: Any) -> None:
-    """An archive of one image with right checksums and whatever arrays and header entries the forger wants."""
-    given = (features.keypoints, features.subspaces.origin, features.subspaces.basis)
-    names = ("keypoints", "origin", "basis")
-    arrays = [np.ascontiguousarray(changes.pop(key, value)) for key, value in zip(names, given, strict=True)]
-    arrays += [np.ascontiguousarray(changes.pop("values"))] if "values" in changes else []
-    count, dim, ambient_dim = arrays[2].shape
-    honest = ImageHeader(name, 1, 2, 16, "float32", Recipe.of("random-2"), features.extractor, features.image_size, "")
-    sizes = {"count": count, "dim": dim, "ambient_dim": ambient_dim, "recipe": features.recipe}
-    dtype = {"dtype": {1: "bits", 2: "float16", 4: "float32"}[arrays[1].itemsize]}
-    header = forge_header(honest, **{**sizes, **dtype, "data": digest_arrays(arrays), **changes})
-    start = hdf5.SUPERBLOCK_SIZE
-    head, places, end = hdf5.block_head(header, start)
-    tail, root, size = hdf5.tail({encode_name(name): start}, end)
-    raw = bytearray(size)
-    raw[start : start + len(head)] = head
-    for array, place in zip(arrays, places, strict=True):
-        raw[place : place + array.nbytes] = array.tobytes()
-    raw[end:] = tail
-    raw[:start] = hdf5.superblock(size, root)
-    path.write_bytes(raw)
+def forge_row(features: ConcealedFeatures, **changes: Any) -> tuple[Any, ...]:
+    """The row of an image with right digests, and whatever columns a forger wants."""
+    header, keypoints, code = encode_image("a.jpg", features, "float32")
+    row = dict(zip(COLUMNS, (*header.values, header.checksum, keypoints, code), strict=True)) | changes
+    if not {"data", "checksum"} & set(changes) and all(isinstance(row[key], bytes) for key in COLUMNS[12:]):
+        row["data"] = digest((row["keypoints"], row["code"]))
+    if "checksum" not in changes:
+        row["checksum"] = digest_lines([row[key] for key in COLUMNS[:11]])
+    return tuple(row.values())
+
+
+def forge_archive(path: Path, features: ConcealedFeatures, **changes: Any) -> None:
+    """An archive of one image, ``a.jpg``, made by a forger."""
+    save(path, {})
+    run_sql(path, (INSERT, forge_row(features, **changes)))
 
 
 @pytest.fixture
@@ -93,3 +95,8 @@ def same() -> Callable[[ConcealedFeatures, ConcealedFeatures], None]:
 @pytest.fixture
 def forge() -> Callable[..., None]:
     return forge_archive
+
+
+@pytest.fixture
+def sql() -> Callable[..., None]:
+    return run_sql

@@ -6,7 +6,9 @@ Our own files hold known arrays, uncompressed (``read_npz``); from other files o
 
 import io
 import zipfile
-from collections.abc import Collection, Mapping
+import zlib
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +16,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError
+from sfumato.files.atomic import ANY_SIZE, open_file
 
 Types = tuple[str, ...] | None
 """The types of numbers that an array may have, in numpy's notation; None for any but objects."""
 
 
+DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, MemoryError)
+"""Errors of zipfile, zlib and numpy on a damaged file."""
+
+
+@contextmanager
+def _open_zip(source: Path) -> Iterator[zipfile.ZipFile]:
+    """Open an archive; raise FileError for everything that zipfile and zlib raise for a damaged one."""
+    with open_file(source, ANY_SIZE) as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                yield archive
+        except FileError as cause:
+            raise FileError(f"{source}: {cause}; check the path") from cause
+        except (*DAMAGE, OSError) as cause:
+            raise FileError(f"{source}: not an npz file, or a damaged one ({cause}); check the path") from cause
+
+
 def read_npz(source: Path, types: Mapping[str, Types], optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
     """Read the arrays of a file, by name: exactly those of ``types``, of which the ``optional`` may be missing.
 
-    Raises FileError for other contents, OSError and what zipfile raises (BadZipFile, NotImplementedError, RuntimeError)
-    for a file that cannot be read; none of these names the file.
+    Raises FileError for a file that cannot be read, and for other contents.
     """
     arrays = {}
-    with zipfile.ZipFile(source) as archive:
+    with _open_zip(source) as archive:
         names = [info.filename.removesuffix(".npy") for info in archive.infolist()]
         required = set(types) - set(optional)
         if len(names) != len(set(names)) or not required <= set(names) <= set(types):
@@ -48,7 +67,7 @@ def read_member(source: Path, names: Collection[str], types: Types) -> NDArray[A
 
     Raises what ``read_npz`` raises.
     """
-    with zipfile.ZipFile(source) as archive:
+    with _open_zip(source) as archive:
         members = [info for info in archive.infolist() if info.filename.removesuffix(".npy") in names]
         if not members:
             return None
@@ -59,7 +78,7 @@ def read_member(source: Path, names: Collection[str], types: Types) -> NDArray[A
             raise FileError(f"{members[0].filename} would become much larger than its file")
         with archive.open(members[0]) as stream:
             data = stream.read(largest + 1)
-    return parse_array(data, members[0].filename.removesuffix(".npy"), types)
+        return parse_array(data, members[0].filename.removesuffix(".npy"), types)
 
 
 def parse_array(data: bytes, name: str, types: Types) -> NDArray[Any]:

@@ -1,60 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of public points: clear descriptors of mapped points that their owner published; see docs/format.md.
 
-Reads and never writes: only ``sfumato.publish``, on the device, makes such a file. Trusts no file: three plain arrays
-are expected and anything else is refused, and what is returned passed its checksum.
+Reads and never writes: only ``sfumato.publish``, on the device, makes such a file. Trusts no file: types and sizes are
+checked before arrays are read, and what is returned passed its checksums.
 """
 
-import hashlib
-import json
 import os
+import weakref
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sfumato.errors import InputError
-from sfumato.files.hdf5 import Hdf5File, find_plain_arrays
+from sfumato.errors import FileError, InputError
+from sfumato.files.hdf5 import SIGNATURE
+from sfumato.files.sqlite import Database, FileKind, Row, explain, open_reader
+from sfumato.store.archive import list_names, read_row
+from sfumato.store.layout import checked_name, digest, digest_lines, parse_extractor
 from sfumato.types.concealed import PublicPoints
 from sfumato.types.extractor import Extractor
 
-FORMAT, VERSION = "sfumato-public-points", 1
-HEADER, POINTS, DESCRIPTORS = "header", "points", "descriptors"
-KINDS = {HEADER: ("|u1", 1), POINTS: ("<i8", 1), DESCRIPTORS: ("<f4", 2)}
-"""Type and number of dimensions of each array of the file."""
+TABLE = """CREATE TABLE image (
+    name TEXT PRIMARY KEY NOT NULL,
+    count INTEGER NOT NULL,
+    dim INTEGER NOT NULL,
+    extractor TEXT NOT NULL,
+    data TEXT NOT NULL,
+    checksum TEXT NOT NULL,
+    points BLOB NOT NULL,
+    descriptors BLOB NOT NULL
+) STRICT"""
 
-LARGEST_HEADER = 2**26
-ADVICE = "ask its owner for another copy"
+PUBLIC_POINTS = FileKind(
+    name="a file of public points",
+    mark=0x53666D50,
+    version=1,
+    tables=(TABLE,),
+    advice="ask its owner for another copy",
+    earlier=(SIGNATURE, "this is an HDF5 file, as public points of earlier versions were: publish them again"),
+)
+
+HEADER_COLUMNS = (
+    "name, count, dim, extractor, data, checksum, "
+    "typeof(points), length(points), typeof(descriptors), length(descriptors)"
+)
+TYPES = (str, int, int, str, str, str, str, int, str, int)
 
 
-@dataclass(frozen=True, slots=True)
-class ImageRows:
-    """One image in the header of a file: the number of its rows, and their digest."""
-
-    name: str
-    count: int
-    data: str
-
-
-def digest_rows(points: NDArray[np.int64], descriptors: NDArray[np.float32]) -> str:
-    """Return the BLAKE2b-256 digest of the rows of an image."""
-    state = hashlib.blake2b(digest_size=32, person=b"sfumato-public")
-    state.update(np.ascontiguousarray(points, "<i8").tobytes())
-    state.update(np.ascontiguousarray(descriptors, "<f4").tobytes())
-    return state.hexdigest()
-
-
-def header_text(extractor: Extractor, entries: list[ImageRows]) -> bytes:
-    """Return the header of a file: JSON in ASCII, with its own digest."""
-    content: dict[str, Any] = {
-        "format": FORMAT,
-        "version": VERSION,
-        "extractor": extractor.to_json(),
-        "images": [[entry.name, entry.count, entry.data] for entry in entries],
-    }
-    return json.dumps({**content, "checksum": _digest_content(content)}, sort_keys=True).encode("ascii")
+def row_of(name: str, points: PublicPoints) -> tuple[Any, ...]:
+    """Return the row of an image."""
+    blobs = points.points.astype("<i8").tobytes(), points.descriptors.astype("<f4").tobytes()
+    values = checked_name(name), len(points), points.descriptors.shape[1], points.extractor.to_json(), digest(blobs)
+    return *values, digest_lines(values), *blobs
 
 
 def load_public(path: str | os.PathLike[str]) -> "PublicPointsFile":
@@ -65,39 +64,47 @@ def load_public(path: str | os.PathLike[str]) -> "PublicPointsFile":
     return PublicPointsFile(path)
 
 
-class PublicPointsFile(Hdf5File, Mapping[str, PublicPoints]):
-    """A read-only mapping of image names, in sorted order, to PublicPoints."""
+class PublicPointsFile(Mapping[str, PublicPoints]):
+    """A read-only mapping of image names, in sorted order, to PublicPoints of one ``extractor``.
+
+    May be used by several threads.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(path, "file of public points", ADVICE)
+        self.path = Path(path)
+        self._database = open_reader(self.path, PUBLIC_POINTS)
+        self._close = weakref.finalize(self, self._database.close)
         try:
-            with self._explain_damage():
-                self._arrays = find_plain_arrays(self._file, KINDS, self.path.stat().st_size)
-                if self._arrays[HEADER].size > LARGEST_HEADER:
-                    raise InputError("its header is too large")
-                self.extractor, entries = _parse(self._arrays[HEADER][()].tobytes())
-                self._places = self._lay_out(entries)
+            with explain(self.path, PUBLIC_POINTS):
+                self._database.pin()
+                self._headers = {name: _header(self._database, name) for name in list_names(self._database)}
+                kinds = {(header[3], header[2]) for header in self._headers.values()}
+                if len(kinds) != 1:
+                    raise InputError("its images are of no kind of descriptor, or of several")
+                self.extractor: Extractor = parse_extractor(kinds.pop()[0])
         except BaseException:
-            self.close()
+            self._close()
             raise
 
     def __getitem__(self, name: str) -> PublicPoints:
-        start, entry = self._places[name]
-        with self._explain_damage(f", image {name!r:.200}"):
-            rows = slice(start, start + entry.count)
-            points, descriptors = self._arrays[POINTS][rows], self._arrays[DESCRIPTORS][rows]
-            if digest_rows(points, descriptors) != entry.data:
+        _, count, dim, _, data, *_ = self._headers[name]
+        if not self._close.alive:
+            raise FileError(f"the file of public points {self.path} is closed; load it again")
+        with explain(Path(f"{self.path}, image {name!r:.200}"), PUBLIC_POINTS):
+            blobs = read_row(self._database, "points, descriptors", name)
+            if digest(blobs) != data:
                 raise InputError("the checksum of its rows is wrong: they were damaged or changed")
-            return PublicPoints(points, descriptors, self.extractor)
+            points, descriptors = np.frombuffer(blobs[0], "<i8"), np.frombuffer(blobs[1], "<f4")
+            return PublicPoints(points, descriptors.reshape(count, dim), self.extractor)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._headers)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._headers)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._places
+        return name in self._headers
 
     __eq__ = object.__eq__  # a comparison by content would read everything
     __hash__ = object.__hash__
@@ -105,40 +112,27 @@ class PublicPointsFile(Hdf5File, Mapping[str, PublicPoints]):
     def __repr__(self) -> str:
         return f"PublicPointsFile({str(self.path)!r}, {len(self)} images)"
 
-    def _lay_out(self, entries: list[ImageRows]) -> dict[str, tuple[int, ImageRows]]:
-        starts = np.cumsum([0, *(entry.count for entry in entries)])
-        rows, width = self._arrays[DESCRIPTORS].shape
-        if len({entry.name for entry in entries}) != len(entries):
-            raise InputError("an image is named twice")
-        if not (starts[-1] == rows == len(self._arrays[POINTS])) or width == 0:
-            raise InputError("its images have another number of rows than its arrays")
-        places = {entry.name: (int(start), entry) for start, entry in zip(starts[:-1], entries, strict=True)}
-        return dict(sorted(places.items()))
+    def close(self) -> None:
+        """Close the file."""
+        self._close()
+
+    def __enter__(self) -> "PublicPointsFile":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
-def _parse(raw: bytes) -> tuple[Extractor, list[ImageRows]]:
-    try:
-        content: Any = json.loads(raw)
-    except (ValueError, RecursionError) as cause:
-        raise InputError("its header cannot be read") from cause
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise InputError("this is another kind of file, not public points")
-    if content.get("version") != VERSION:
-        raise InputError(
-            f"it has version {content.get('version')!r:.20} of the format, this Sfumato reads {VERSION}: use another"
-        )
-    checksum = content.pop("checksum", None)
-    if set(content) != {"format", "version", "extractor", "images"} or checksum != _digest_content(content):
-        raise InputError("the checksum of its header is wrong: it was damaged or changed")
-    try:
-        entries = [ImageRows(str(name), int(count), str(data)) for name, count, data in content["images"]]
-    except (TypeError, ValueError, ArithmeticError) as cause:
-        raise InputError("its list of images cannot be read") from cause
-    if any(entry.count < 0 for entry in entries):
-        raise InputError("its list of images cannot be read")
-    return Extractor.from_json(str(content["extractor"])), entries
-
-
-def _digest_content(content: Mapping[str, Any]) -> str:
-    text = json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")
-    return hashlib.blake2b(text, digest_size=32, person=b"sfumato-public").hexdigest()
+def _header(database: Database, name: str) -> Row:
+    """Return the row of an image without its arrays, after checking it."""
+    row = read_row(database, HEADER_COLUMNS, name)
+    if tuple(map(type, row)) != TYPES or (row[6], row[8]) != ("blob", "blob"):
+        raise InputError(f"some columns of the image {name!r:.200} have another type")
+    count, dim = row[1:3]
+    if digest_lines(row[:5]) != row[5] or row[0] != name:
+        raise InputError(f"the checksum of the image {name!r:.200} is wrong: it was damaged or changed")
+    if count < 0 or dim < 1 or (row[7], row[9]) != (8 * count, 4 * count * dim):
+        raise InputError(f"the image {name!r:.200} has another number of rows than it says")
+    return row
