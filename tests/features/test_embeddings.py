@@ -60,7 +60,7 @@ def test_broken_tables_are_told(tmp_path, text, words):
 
 def test_broken_and_hostile_files_are_told(tmp_path):
     path = tmp_path / "f.npz"
-    with pytest.raises(FileError, match="No such"):
+    with pytest.raises(FileError, match="no such"):
         read_embeddings(path)
     with pytest.raises(FileError, match=r"named \.npz or \.csv"):
         read_embeddings(tmp_path / "f.txt")

@@ -33,7 +33,7 @@ def test_the_file_says_that_it_is_clear(features, tmp_path):
 
     write_hloc(tmp_path / "clear.h5", [("a", features)])
     with h5py.File(tmp_path / "clear.h5") as file:
-        assert file.attrs["warning"] == WARNING
+        assert file.attrs["warning"].decode() == WARNING
 
 
 def test_the_file_says_what_its_descriptors_are(features, tmp_path, caplog):
@@ -82,5 +82,5 @@ def test_nothing_is_left_when_interrupted_or_not_allowed(features, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write_hloc(tmp_path / "clear.h5", stopped())
     assert not list(tmp_path.iterdir())
-    with pytest.raises(FileError, match="cannot write"):
+    with pytest.raises(FileError, match="written"):
         write_hloc(tmp_path / "nowhere" / "clear.h5", [("a", features)])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import re
 import sys
+from dataclasses import replace
 from urllib.error import URLError
 
 import numpy as np
@@ -200,31 +201,51 @@ def test_weights_that_make_no_numbers(weights, patches):
 # ---------------------------------------------------------------- downloads and libraries
 
 
-def test_without_a_file_kornia_is_asked(monkeypatch, patches):
-    class Published(feature.HardNet):
-        def __init__(self, pretrained=True):
-            super().__init__(pretrained=False)
-            if pretrained:
-                self.load_state_dict(state_of("hardnet"))
-
-    monkeypatch.setattr(feature, "HardNet", Published)
+@pytest.fixture
+def published(monkeypatch, tmp_path):
+    """HardNet's published weights: a file of this machine, which is noted when it is opened."""
+    torch.save({"state_dict": state_of("hardnet")}, tmp_path / "weights.pth")
+    content = (tmp_path / "weights.pth").read_bytes()
+    one = replace(NETWORKS["hardnet"].published, checksum=networks.git_checksum(content))
+    monkeypatch.setitem(NETWORKS, "hardnet", replace(NETWORKS["hardnet"], published=one))
     monkeypatch.setattr(networks, "_loaded", {})
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+    opened = []
+
+    def open_address(address, timeout):
+        opened.append(address)
+        return (tmp_path / "weights.pth").open("rb")
+
+    monkeypatch.setattr(networks, "urlopen", open_address)
+    return opened
+
+
+def test_published_weights_are_downloaded_once(published, patches, monkeypatch):
     network = load_network("hardnet")
     assert network.checksum == networks.checksum(state_of("hardnet"))
     assert network.describe(patches).shape == (7, 128)
     assert repr(network) == f"PatchNetwork(hardnet, {network.checksum})"
-
-
-@pytest.mark.parametrize("problem", [URLError("no route"), RuntimeError("hash"), OSError("no space")])
-def test_a_download_that_fails_says_which_file_to_give(monkeypatch, problem):
-    class Offline(feature.SOSNet):
-        def __init__(self, pretrained=True):
-            if pretrained:
-                raise problem
-            super().__init__(pretrained=False)
-
-    monkeypatch.setattr(feature, "SOSNet", Offline)
     monkeypatch.setattr(networks, "_loaded", {})
+    assert load_network("hardnet").checksum == network.checksum
+    assert published == [NETWORKS["hardnet"].published.address]
+
+
+def test_weights_that_were_changed_are_never_used(published, tmp_path, monkeypatch):
+    load_network("hardnet")
+    (kept,) = (tmp_path / "hub" / "checkpoints").iterdir()
+    for place in (kept, tmp_path / "weights.pth"):
+        place.write_bytes(place.read_bytes()[:-1] + b"!")
+    monkeypatch.setattr(networks, "_loaded", {})
+    with pytest.raises(FileError, match="another file"):
+        load_network("hardnet")
+
+
+@pytest.mark.parametrize("problem", [URLError("no route"), TimeoutError("slow"), OSError("no space")])
+def test_a_download_that_fails_says_which_file_to_give(published, monkeypatch, problem):
+    def fail(address, timeout):
+        raise problem
+
+    monkeypatch.setattr(networks, "urlopen", fail)
     with pytest.raises(FileError, match=r"sosnet_32x32_liberty\.pth.*--weights"):
         load_network("sosnet")
 

@@ -106,7 +106,7 @@ def test_an_archive_is_already_concealed(tmp_path):
     hidden = sfumato.ConcealedFeatures(
         np.zeros((2, 4)), sfumato.Subspaces(np.zeros((2, 8)), np.tile(np.eye(2, 8), (2, 1, 1))), "random-2"
     )
-    for name in ("private.sfm.h5", "renamed.h5"):
+    for name in ("private.sfm", "renamed.h5"):
         sfumato.save(tmp_path / name, {"a.jpg": hidden})
         with pytest.raises(SourceError, match=f"{name}.*already concealed"):
             open_source(tmp_path / name)
@@ -132,7 +132,7 @@ def test_what_holds_no_features_is_named(tmp_path, name, content, says):
 
 
 def test_missing_and_empty_places_are_named(tmp_path):
-    with pytest.raises(SourceError, match="nowhere'"):
+    with pytest.raises(SourceError, match="nowhere"):
         open_source(tmp_path / "nowhere")
     with pytest.raises(FileError, match="no images"):
         open_source(tmp_path)

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
+
 import numpy as np
 import pycolmap
 import pytest
@@ -87,13 +89,13 @@ def test_guesses_are_marked_in_the_list_by_a_comment(tmp_path):
 def test_a_map_adjusts_the_cameras_that_a_list_marks_as_guesses(places, tmp_path):
     place = places.make_place()
     views = [name for name in places.VIEWS if is_listable(name)]
-    place.archive(tmp_path / "private.sfm.h5", views)
+    place.archive(tmp_path / "private.sfm", views)
     width, height, true = place.camera.width, place.camera.height, place.camera.params[0]
     guess = default_camera((width, height), 1.15 * true)
     for guessed in ((), views):
         folder = tmp_path / f"model-{len(guessed)}"
         write_cameras(tmp_path / "cameras.txt", dict.fromkeys(views, guess), guessed)
-        outcome = sfumato.build_map(tmp_path / "private.sfm.h5", None, folder, tmp_path / "cameras.txt")
+        outcome = sfumato.build_map(tmp_path / "private.sfm", None, folder, tmp_path / "cameras.txt")
         assert outcome.guessed == frozenset(guessed)
         made = pycolmap.Reconstruction(str(folder))
         focal = np.median([camera.focal_length for camera in made.cameras.values()])
@@ -219,3 +221,16 @@ def test_models_that_are_none():
         check_camera(Camera("EQUIRECTANGULAR", 64, 48, (64.0, 48.0)))
     with pytest.raises(InputError, match="PINHOLE"):
         check_camera(Camera("GLASS", 1, 1, ()))
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "1e3", "-1", "0", "4294967296", "1" * 10])
+def test_sizes_that_are_none_are_told(tmp_path, number):
+    (tmp_path / "cameras.txt").write_text(f"a.jpg PINHOLE {number} 480 500 500 320 240\n")
+    with pytest.raises(FileError, match="line 1"):
+        read_cameras(tmp_path / "cameras.txt")
+
+
+def test_a_pipe_is_no_list(tmp_path):
+    os.mkfifo(tmp_path / "cameras.txt")
+    with pytest.raises(FileError, match="not a"):
+        read_cameras(tmp_path / "cameras.txt")

@@ -12,7 +12,7 @@ import pycolmap
 import pytest
 
 from sfumato.errors import FileError, InputError
-from sfumato.geometry.database import PIXEL_CENTRE, write_database
+from sfumato.geometry.colmap import PIXEL_CENTRE, write_database
 from sfumato.types.scene import Camera, Matches
 
 CAMERA = Camera("SIMPLE_RADIAL", 640, 480, (700.0, 320.0, 240.0, -0.1))
@@ -172,7 +172,7 @@ def test_a_disk_without_room_is_told_before(tmp_path, small, monkeypatch):
 FULL = """
 import resource, signal, sys
 import numpy as np
-from sfumato.geometry.database import write_database
+from sfumato.geometry.colmap import write_database
 from sfumato.types.scene import Camera
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))

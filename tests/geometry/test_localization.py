@@ -147,7 +147,7 @@ def test_matches_are_the_mutual_nearest_of_each_image_by_definition(maps, place,
         expected = set()
         for name in map_.names[:2]:
             side = map_.view(name).side
-            table = squared_distances(query.subspaces, Subspaces(side.origin, side.basis))
+            table = squared_distances(query.code, side.subspaces)
             for row, other in enumerate(table.argmin(axis=1)):
                 if table[:, other].argmin() == row:
                     expected.add((row, int(model.sight(name).landmarks[other])))
@@ -212,7 +212,7 @@ def test_no_pose_comes_out_of_wrong_matches(maps, place, places, seed):
     rng = np.random.default_rng(seed)
     shuffled = ConcealedFeatures(
         np.column_stack([rng.uniform(0, [640, 480], (len(query), 2)), query.keypoints[:, 2:]]),
-        query.subspaces, query.recipe, query.extractor, query.image_size,
+        query.code, query.recipe, query.extractor, query.image_size,
     )  # fmt: skip
     found = localize_query(shuffled, place.camera, maps["public"], maps["public"].names)
     assert found.pose is None
@@ -226,7 +226,7 @@ def test_wrong_matches_among_right_ones_do_not_matter(maps, place, places):
     wrong = rng.permutation(len(query))[: len(query) // 2]
     keypoints[wrong, :2] = rng.uniform(0, [640, 480], (len(wrong), 2))
     found = localize_query(
-        ConcealedFeatures(keypoints, query.subspaces, query.recipe, query.extractor),
+        ConcealedFeatures(keypoints, query.code, query.recipe, query.extractor),
         place.camera, maps["public"], maps["public"].names,
     )  # fmt: skip
     assert pose_error(found.pose, place.poses["query/0.jpg"])[0] < 0.05
@@ -245,7 +245,7 @@ def test_a_guessed_camera_gets_its_focal_length_estimated(maps, place, places):
 
 def test_what_can_not_be_compared_is_told(maps, place, places):
     map_, [query] = maps["public"], place.concealed(places.QUERIES[:1]).values()
-    rows = {"keypoints": query.keypoints, "subspaces": query.subspaces}
+    rows = {"keypoints": query.keypoints, "code": query.code}
     other = ConcealedFeatures(**rows, recipe=query.recipe, extractor=sfumato.Extractor("superpoint"))
     with pytest.raises(InputError, match="superpoint"):
         localize_query(other, place.camera, map_, map_.names)

@@ -3,7 +3,7 @@ import pycolmap
 import pytest
 
 from sfumato.errors import InputError
-from sfumato.geometry.database import write_database
+from sfumato.geometry.colmap import write_database
 from sfumato.geometry.mappers import (
     DATABASE,
     MapParams,

@@ -409,10 +409,10 @@ def test_what_completes_a_map_is_there_when_it_appears(tmp_path, scene):
     def complete(folder: Path) -> None:
         assert pycolmap.Reconstruction(str(folder)).num_reg_images() == 6
         assert not (tmp_path / "model").exists()
-        (folder / "landmarks.sfm.h5").write_text("concealed")
+        (folder / "landmarks.sfm").write_text("concealed")
 
     map_keypoints(scene.keypoints, scene.cameras, scene.matches, tmp_path / "model", complete=complete)
-    assert (tmp_path / "model" / "landmarks.sfm.h5").exists()
+    assert (tmp_path / "model" / "landmarks.sfm").exists()
 
 
 def test_a_map_that_can_not_be_completed_does_not_appear(tmp_path, scene):

@@ -6,7 +6,8 @@ import pytest
 
 import sfumato
 from sfumato.errors import ArchiveError, FileError
-from sfumato.geometry.maps import LANDMARKS, Map, draw_map, load_map, save_landmarks
+from sfumato.files.tensors import load_tensors, save_tensors
+from sfumato.geometry.maps import CODES, LANDMARKS, Map, draw_map, load_map, save_landmarks
 from sfumato.geometry.model import read_model
 from sfumato.types.concealed import PublicPoints
 
@@ -21,7 +22,7 @@ def mapped(places, place, tmp_path_factory):
     """A map with its landmarks, and the archive it was made from; tests must not write to it."""
     folder = tmp_path_factory.mktemp("map")
     places.write_model(place, folder / "model")
-    archive = place.archive(folder / "private.sfm.h5", [*places.VIEWS, *places.QUERIES])
+    archive = place.archive(folder / "private.sfm", [*places.VIEWS, *places.QUERIES])
     with sfumato.load(archive) as opened:
         count = save_landmarks(folder / "model", opened)
     return folder / "model", archive, count
@@ -43,15 +44,15 @@ def test_landmarks_are_the_rows_that_see_a_point_as_they_were(mapped, places):
             rows = model.sight(name).keypoints
             assert 0 < len(rows) < len(whole[name])
             assert np.array_equal(kept[name].keypoints, whole[name].keypoints[rows])
-            assert np.array_equal(kept[name].subspaces.origin, whole[name].subspaces.origin[rows])
-            assert np.array_equal(kept[name].subspaces.basis, whole[name].subspaces.basis[rows])
+            assert np.array_equal(kept[name].code.origin, whole[name].code.origin[rows])
+            assert np.array_equal(kept[name].code.basis, whole[name].code.basis[rows])
             assert kept[name].recipe == whole[name].recipe
             assert kept[name].image_size == whole[name].image_size
 
 
 def test_half_precision_stays_half_precision(copy, place, places, tmp_path):
-    sfumato.save(tmp_path / "half.sfm.h5", place.concealed(places.VIEWS), dtype="float16")
-    with sfumato.load(tmp_path / "half.sfm.h5") as archive:
+    sfumato.save(tmp_path / "half.sfm", place.concealed(places.VIEWS), dtype="float16")
+    with sfumato.load(tmp_path / "half.sfm") as archive:
         save_landmarks(copy, archive)
     with sfumato.load(copy / LANDMARKS) as kept:
         assert {kept.header(name).dtype for name in kept} == {"float16"}
@@ -66,7 +67,7 @@ def test_a_map_gives_landmarks_and_what_stands_for_them(mapped):
         assert "query/0.jpg" not in map_
         view, sight = map_.view("db/a.jpg"), map_.model.sight("db/a.jpg")
         assert np.array_equal(view.landmarks, sight.landmarks)
-        assert np.array_equal(view.side.origin, whole["db/a.jpg"].subspaces.origin[sight.keypoints])
+        assert np.array_equal(view.side.subspaces.origin, whole["db/a.jpg"].code.origin[sight.keypoints])
         assert map_.view("db/a.jpg") is view
         assert list(map_.landmarks()) == list(map_.names)
         assert map_.extractor is None
@@ -98,7 +99,7 @@ def test_public_points_of_some_images_will_do(mapped, place):
     assert (map_.names, map_.is_public) == (("db/a.jpg",), True)
     view, sight = map_.view("db/a.jpg"), model.sight("db/a.jpg")
     assert np.array_equal(view.landmarks, sight.landmarks)
-    assert view.side.basis.shape == (len(sight), 0, 32)
+    assert view.side.subspaces.basis.shape == (len(sight), 0, 32)
     assert view.side.extractor.name == "sift"
     assert "public points" in repr(map_)
     assert list(map_.landmarks()) == ["db/a.jpg"]
@@ -116,17 +117,17 @@ def test_public_points_of_another_map_are_refused(mapped):
 
 def test_public_points_are_never_found_by_themselves(copy, mapped):
     (copy / LANDMARKS).unlink()
-    (copy / "public-points.h5").write_bytes(b"whatever")
-    with pytest.raises(FileError, match=r"without landmarks\.sfm\.h5.*--public"):
+    (copy / "public-points.sqlite").write_bytes(b"whatever")
+    with pytest.raises(FileError, match=r"without landmarks\.sfm.*--public"):
         load_map(copy)
-    with pytest.raises(FileError, match="HDF5"):
-        load_map(copy, public=copy / "public-points.h5")
+    with pytest.raises(FileError, match="public points"):
+        load_map(copy, public=copy / "public-points.sqlite")
 
 
 def test_landmarks_of_another_map_are_refused(copy, places, place, tmp_path):
     other = places.make_place(seed=5)
     places.write_model(other, tmp_path / "other")
-    with sfumato.load(other.archive(tmp_path / "other.sfm.h5", places.VIEWS)) as archive:
+    with sfumato.load(other.archive(tmp_path / "other.sfm", places.VIEWS)) as archive:
         save_landmarks(tmp_path / "other", archive)
     shutil.copy(tmp_path / "other" / LANDMARKS, copy / LANDMARKS)
     with pytest.raises(FileError, match="belong"):
@@ -135,7 +136,7 @@ def test_landmarks_of_another_map_are_refused(copy, places, place, tmp_path):
 
 def test_landmarks_that_fit_in_number_only_are_refused_when_read(copy, mapped):
     with sfumato.load(mapped[0] / LANDMARKS) as kept:
-        moved = {name: sfumato.ConcealedFeatures(f.keypoints + np.float32(0.5), f.subspaces, f.recipe, f.extractor)
+        moved = {name: sfumato.ConcealedFeatures(f.keypoints + np.float32(0.5), f.code, f.recipe, f.extractor)
                  for name, f in kept.items()}  # fmt: skip
     sfumato.save(copy / LANDMARKS, moved)
     with load_map(copy) as map_, pytest.raises(FileError, match="landmarks"):
@@ -156,7 +157,7 @@ def test_too_many_and_too_few_images_are_refused(copy, mapped, places, place):
 
 def test_a_damaged_image_does_not_stop_the_others(copy, mapped):
     with sfumato.load(copy / LANDMARKS) as kept:
-        raw = kept["db/b.jpg"].subspaces.origin.tobytes()
+        raw = kept["db/b.jpg"].code.origin.tobytes()
     content = bytearray((copy / LANDMARKS).read_bytes())
     content[content.index(raw[:64])] ^= 1
     (copy / LANDMARKS).write_bytes(content)
@@ -169,13 +170,13 @@ def test_a_damaged_image_does_not_stop_the_others(copy, mapped):
 def test_an_archive_that_was_not_mapped_is_refused_and_nothing_is_left(copy, places, place, tmp_path):
     (copy / LANDMARKS).unlink()
     with (
-        sfumato.load(place.archive(tmp_path / "few.sfm.h5", places.VIEWS[1:])) as few,
+        sfumato.load(place.archive(tmp_path / "few.sfm", places.VIEWS[1:])) as few,
         pytest.raises(FileError, match=r"lacks 'db/a\.jpg'"),
     ):
         save_landmarks(copy, few)
     other = places.make_place(seed=5)
     with (
-        sfumato.load(other.archive(tmp_path / "other.sfm.h5", places.VIEWS)) as archive,
+        sfumato.load(other.archive(tmp_path / "other.sfm", places.VIEWS)) as archive,
         pytest.raises(FileError, match="mapped"),
     ):
         save_landmarks(copy, archive)
@@ -211,3 +212,39 @@ def test_a_picture_needs_a_kind_that_can_be_drawn_and_a_map(mapped, tmp_path):
     with pytest.raises(FileError, match="COLMAP model"):
         draw_map(tmp_path, tmp_path / "map.png")
     assert not list(tmp_path.iterdir())
+
+
+def test_bits_of_a_sealed_map_are_mapped_from_one_file_and_only_if_they_are_its_own(sealed_map):
+    folder = sealed_map
+    with load_map(folder) as map_:
+        votes = map_.votes()
+        assert votes.names == map_.names
+        assert isinstance(votes.packed.base, np.memmap)
+        for name, start, stop in zip(votes.names, votes.starts, votes.starts[1:], strict=False):
+            assert np.array_equal(votes.packed[start:stop], map_.view(name).side.code.packed)
+        expected = votes.packed.copy()
+    arrays, texts = load_tensors(folder / CODES)
+    save_tensors(folder / CODES, {**arrays, "packed": arrays["packed"] ^ 1}, {**texts, "of": "another map"})
+    with load_map(folder) as map_:
+        assert np.array_equal(map_.votes().packed, expected)  # read from the landmarks
+    (folder / CODES).write_bytes((folder / CODES).read_bytes()[:-1])
+    with load_map(folder) as map_, pytest.raises(FileError, match="damaged"):
+        map_.votes()
+
+
+@pytest.fixture
+def sealed_map(copy, mapped, tmp_path):
+    """The folder of a map whose landmarks are bits, drawn for them."""
+    rng = np.random.default_rng(0)
+    with sfumato.load(mapped[1]) as lifted:
+        sealed = {
+            name: sfumato.ConcealedFeatures(
+                one.keypoints, sfumato.Bits(rng.integers(0, 256, (len(one), 64), np.uint8)),
+                "sealed-512@0123456789ab", one.extractor, one.image_size,
+            )
+            for name, one in lifted.items()
+        }  # fmt: skip
+    sfumato.save(tmp_path / "sealed.sfm", sealed)
+    with sfumato.load(tmp_path / "sealed.sfm") as archive:
+        save_landmarks(copy, archive)
+    return copy

@@ -7,6 +7,7 @@ import pycolmap
 import pytest
 
 from sfumato.errors import FileError
+from sfumato.geometry import model_folder
 from sfumato.geometry.model_folder import MODEL_FILES, _clear_leftovers, new_model_folder, write_model
 from sfumato.geometry.outputs import map_paths
 
@@ -115,9 +116,24 @@ def test_the_old_one_comes_back_if_the_new_one_can_not_be_put(tmp_path, monkeypa
         real(source, target)
 
     monkeypatch.setattr(os, "rename", rename)
+    monkeypatch.setattr(model_folder, "_exchange", lambda *_: False)
     with pytest.raises(FileError, match="Input/output error"):
         make(tmp_path / "model", overwrite=True)
     assert (tmp_path / "model" / "cameras.bin").read_text() == "old"
+
+
+def test_at_every_moment_there_is_a_map(tmp_path, monkeypatch):
+    make(tmp_path / "model", "old")
+    (tmp_path / "model").chmod(0o700)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    if not model_folder._exchange(tmp_path / "a", tmp_path / "b"):
+        pytest.skip("this file system cannot exchange folders")
+    monkeypatch.setattr(os, "rename", lambda *_: pytest.fail("between two renames there is none"))
+    make(tmp_path / "model", overwrite=True)
+    assert (tmp_path / "model" / "cameras.bin").read_text() == "new"
+    assert (tmp_path / "model").stat().st_mode & 0o777 == 0o700
+    assert sorted(os.listdir(tmp_path)) == ["a", "b", "model"]
 
 
 KILLED = """

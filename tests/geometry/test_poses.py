@@ -16,8 +16,7 @@ from sfumato.geometry.cameras import (
     read_poses,
     write_poses,
 )
-from sfumato.geometry.colmap import from_rigid, to_colmap, to_rigid
-from sfumato.geometry.database import PIXEL_CENTRE
+from sfumato.geometry.colmap import PIXEL_CENTRE, from_rigid, to_colmap, to_rigid
 from sfumato.types.scene import Camera, Pose, rotation_of
 
 

@@ -12,7 +12,7 @@ from sfumato.geometry.localization import LocalizeParams
 from sfumato.geometry.maps import Map, load_map
 from sfumato.geometry.model import read_model
 from sfumato.geometry.queries import NoPose, _check_output, _localize_queries, _save_outcome, summarise
-from sfumato.geometry.shortlist import _every_image
+from sfumato.geometry.shortlist import choose_candidates
 from sfumato.types.concealed import PublicPoints
 from sfumato.types.scene import Camera
 
@@ -47,18 +47,16 @@ def queries(places, place, tmp_path):
     hidden["elsewhere.jpg"] = sfumato.ConcealedFeatures(
         rng.uniform(0, 400, (80, 4)), strange, "random-2", image_size=(640, 480)
     )
-    hidden["empty.jpg"] = sfumato.ConcealedFeatures(
-        np.zeros((0, 4)), first.subspaces[:0], "random-2", image_size=(640, 480)
-    )
-    hidden["sizeless.jpg"] = sfumato.ConcealedFeatures(first.keypoints, first.subspaces, first.recipe)
-    sfumato.save(tmp_path / "query.sfm.h5", hidden)
-    with sfumato.load(tmp_path / "query.sfm.h5") as archive:
+    hidden["empty.jpg"] = sfumato.ConcealedFeatures(np.zeros((0, 4)), first.code[:0], "random-2", image_size=(640, 480))
+    hidden["sizeless.jpg"] = sfumato.ConcealedFeatures(first.keypoints, first.code, first.recipe)
+    sfumato.save(tmp_path / "query.sfm", hidden)
+    with sfumato.load(tmp_path / "query.sfm") as archive:
         yield archive
 
 
 def spoil(path, name):
     with sfumato.load(path) as archive:
-        raw = archive[name].subspaces.origin.tobytes()
+        raw = archive[name].code.origin.tobytes()
     content = bytearray(path.read_bytes())
     content[content.index(raw[:64])] ^= 1
     path.write_bytes(content)
@@ -66,7 +64,7 @@ def spoil(path, name):
 
 def test_every_query_gets_a_pose_or_a_reason(queries, map_, place, places, tmp_path):
     cameras = dict.fromkeys(("query/0.jpg", "elsewhere.jpg", "empty.jpg", "of nobody"), place.camera)
-    outcome = _localize_queries(queries, cameras, map_, _every_image(map_.names))
+    outcome = _localize_queries(queries, cameras, map_, choose_candidates(map_))
     assert set(outcome.results) == set(queries)
     assert set(outcome.poses) == {"query/0.jpg", "query/1.jpg"}
     for name, pose in outcome.poses.items():
@@ -111,9 +109,7 @@ def test_a_query_without_candidates_has_no_pose(queries, map_, place):
 def test_a_damaged_query_is_named_and_does_not_stop_the_others(queries, map_, place, places):
     spoil(queries.path, "query/0.jpg")
     with sfumato.load(queries.path) as damaged:
-        outcome = _localize_queries(
-            damaged, dict.fromkeys(places.QUERIES, place.camera), map_, _every_image(map_.names)
-        )
+        outcome = _localize_queries(damaged, dict.fromkeys(places.QUERIES, place.camera), map_, choose_candidates(map_))
     assert list(outcome.unreadable) == ["query/0.jpg"]
     assert list(outcome.poses) == ["query/1.jpg"]
 
@@ -129,7 +125,7 @@ def test_what_can_not_be_compared_names_the_query(queries, map_, place, places):
     points["db/a.jpg"] = PublicPoints(map_.model.numbers[map_.model.sight("db/a.jpg").landmarks[:1]], np.ones((1, 16)))
     other = Map(map_.model, points, is_public=True)
     with pytest.raises(InputError, match=r"'elsewhere\.jpg'"):
-        _localize_queries(queries, {}, other, _every_image(other.names))
+        _localize_queries(queries, {}, other, choose_candidates(other))
 
 
 def test_an_output_that_can_not_be_is_told_before_any_work(tmp_path):
@@ -167,11 +163,11 @@ def test_cameras_of_other_images_are_not_just_ignored(queries, map_, place):
 
 def test_queries_that_no_list_holds_are_left_out_and_counted(places, place, map_, tmp_path):
     hidden = place.concealed(places.QUERIES)
-    sfumato.save(tmp_path / "q.sfm.h5", {"a b.jpg": hidden["query/0.jpg"], "c.jpg": hidden["query/1.jpg"]})
+    sfumato.save(tmp_path / "q.sfm", {"a b.jpg": hidden["query/0.jpg"], "c.jpg": hidden["query/1.jpg"]})
     cameras = dict.fromkeys(("a b.jpg", "c.jpg"), place.camera)
-    with sfumato.load(tmp_path / "q.sfm.h5") as archive:
-        outcome = _localize_queries(archive, cameras, map_, _every_image(map_.names), listable=True)
-        everything = _localize_queries(archive, cameras, map_, _every_image(map_.names))
+    with sfumato.load(tmp_path / "q.sfm") as archive:
+        outcome = _localize_queries(archive, cameras, map_, choose_candidates(map_), listable=True)
+        everything = _localize_queries(archive, cameras, map_, choose_candidates(map_))
     assert set(everything.poses) == {"a b.jpg", "c.jpg"}
     assert list(outcome.poses) == ["c.jpg"]
     assert list(outcome.unlisted) == ["a b.jpg"]
@@ -184,7 +180,7 @@ def test_queries_that_no_list_holds_are_left_out_and_counted(places, place, map_
 
 def test_a_camera_that_does_not_fit_is_doubted(queries, map_, places, tmp_path):
     wrong = dict.fromkeys(places.QUERIES, Camera("PINHOLE", 640, 480, (250, 250, 320, 240)))
-    outcome = _localize_queries(queries, wrong, map_, _every_image(map_.names))
+    outcome = _localize_queries(queries, wrong, map_, choose_candidates(map_))
     assert set(outcome.doubts) >= set(places.QUERIES)
     assert summarise(outcome)["cameras in doubt"] == outcome.doubts
     table = json.loads(_save_outcome(tmp_path / "poses.txt", outcome, LocalizeParams()).read_text())
@@ -202,7 +198,8 @@ def test_a_full_disk_leaves_what_was_there(queries, map_, tmp_path, monkeypatch)
     with pytest.raises(FileError, match="space left"):
         _save_outcome(tmp_path / "poses.txt", outcome, LocalizeParams())
     assert (tmp_path / "poses.json").read_text() == "old"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["poses.json", "query.sfm.h5"]
+    left = {path.name for path in tmp_path.iterdir()} - {"query.sfm-wal", "query.sfm-shm"}  # queries are open
+    assert left == {"poses.json", "query.sfm"}
 
 
 def test_from_an_archive_to_poses_each_step_is_a_call(places, place, tmp_path):

@@ -2,12 +2,19 @@
 import numpy as np
 import pytest
 
-from sfumato.errors import FileError, InputError
+from sfumato.errors import ArchiveError, FileError, InputError
 from sfumato.geometry.maps import Map
 from sfumato.geometry.model import Model
-from sfumato.geometry.shortlist import SMALL_MAP, _bundled_codebook, _by_pairs, _by_votes, _every_image, read_shortlists
+from sfumato.geometry.shortlist import (
+    SMALL_MAP,
+    _bundled_codebook,
+    _by_pairs,
+    _by_votes,
+    choose_candidates,
+    read_shortlists,
+)
 from sfumato.matching.codebook import Codebook
-from sfumato.types.concealed import ConcealedFeatures, PublicPoints, Subspaces
+from sfumato.types.concealed import Bits, ConcealedFeatures, PublicPoints, Subspaces
 from sfumato.types.extractor import Extractor
 from sfumato.types.scene import Landmarks
 
@@ -17,11 +24,58 @@ def query():
     return ConcealedFeatures(np.zeros((1, 4)), Subspaces(np.ones((1, 8)), np.eye(2, 8)[None]), "random-2")
 
 
-def test_a_small_map_is_tried_whole_and_a_large_one_is_not(query):
-    names = [f"{i}.jpg" for i in range(SMALL_MAP)]
-    assert list(_every_image(names)("q", query)) == names
-    with pytest.raises(InputError, match="--retrieval"):
-        _every_image([*names, "one more"])
+def sealed_map(count, seed=0):
+    """A map of ``count`` sealed images of 30 codes each, and what each holds."""
+    rng = np.random.default_rng(seed)
+    codes = {f"{i:03}.jpg": rng.integers(0, 256, (30, 64), np.uint8) for i in range(count)}
+    source = {name: sealed(packed) for name, packed in codes.items()}
+    return Map(model_with(codes), source, is_public=False), codes
+
+
+def sealed(packed, recipe="sealed-512@0123456789ab"):
+    return ConcealedFeatures(np.zeros((len(packed), 4)), Bits(packed), recipe, Extractor("sift"))
+
+
+def seen_again(packed, rng):
+    """Codes of the same points in another photo: a quarter of the bits differ."""
+    return packed ^ np.packbits(rng.random((len(packed), 512)) < 0.25, axis=1)
+
+
+def test_a_small_map_is_tried_whole_and_of_a_large_one_what_votes_choose():
+    rng = np.random.default_rng(1)
+    small, codes = sealed_map(SMALL_MAP)
+    query = sealed(seen_again(codes["007.jpg"], rng))
+    assert tuple(choose_candidates(small)("q", query)) == small.names
+    large, codes = sealed_map(SMALL_MAP + 1)
+    query = sealed(np.concatenate([seen_again(codes[name], rng)[:20] for name in ("003.jpg", "100.jpg")]))
+    chosen = list(choose_candidates(large)("q", query))
+    assert sorted(chosen[:2]) == ["003.jpg", "100.jpg"]
+    assert len(chosen) <= 20
+
+
+def test_bits_vote_without_a_codebook_and_under_one_key(codebook):
+    map_, codes = sealed_map(4)
+    with pytest.raises(InputError, match="codebook"):
+        choose_candidates(map_, "votes:2", codebook)
+    shortlist = choose_candidates(map_, "votes:2")
+    with pytest.raises(InputError, match="device keys"):
+        shortlist("q", sealed(codes["001.jpg"], "sealed-512@ba9876543210"))
+    assert list(shortlist("q", sealed(codes["001.jpg"][:0]))) == []
+
+
+def test_images_that_cannot_be_read_are_named_and_have_no_vote():
+    map_, codes = sealed_map(4)
+
+    class Damaged(dict):
+        def __getitem__(self, name):
+            if name == "002.jpg":
+                raise ArchiveError("damaged")
+            return dict.__getitem__(self, name)
+
+    broken = Map(map_.model, Damaged(map_.landmarks()), is_public=False)
+    shortlist = choose_candidates(broken, "votes:2")
+    assert list(broken.damaged) == ["002.jpg"]
+    assert shortlist("q", sealed(codes["003.jpg"]))[0] == "003.jpg"
 
 
 def test_pairs_have_a_direction_and_keep_their_order(tmp_path, query):

@@ -3,8 +3,7 @@ import numpy as np
 import pycolmap
 import pytest
 
-from sfumato.geometry.colmap import to_colmap, to_rigid
-from sfumato.geometry.database import write_database
+from sfumato.geometry.colmap import to_colmap, to_rigid, write_database
 from sfumato.geometry.verify import VerifyParams, explain_matches, verify
 from sfumato.types.scene import Matches, Pose
 

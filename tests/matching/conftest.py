@@ -35,13 +35,13 @@ def write_archive(path: Path, count: int = 6, seed: int = 0, **more: Any) -> Pat
 def spoil_image(path: Path, name: str) -> None:
     """Flip a bit in the subspaces of one image."""
     with sfumato.load(path) as archive:
-        raw = archive[name].subspaces.origin.tobytes()
+        raw = archive[name].code.origin.tobytes()
     content = bytearray(path.read_bytes())
     content[content.index(raw[:64])] ^= 1
     path.write_bytes(content)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def archive_at() -> Callable[..., Path]:
     return write_archive
 
@@ -58,4 +58,4 @@ def spoil() -> Callable[[Path, str], None]:
 
 @pytest.fixture
 def archive_path(tmp_path: Path) -> Path:
-    return write_archive(tmp_path / "a.sfm.h5")
+    return write_archive(tmp_path / "a.sfm")

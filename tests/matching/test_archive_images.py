@@ -58,8 +58,8 @@ def test_all_images_are_projected_on_the_same_axes(images):
 
 def test_images_of_different_dimensions_have_axes_of_their_own(tmp_path, image):
     several = {f"{n}-{k}": image(k, ambient_dim=n) for n in (8, 24) for k in range(2)}
-    sfumato.save(tmp_path / "m.sfm.h5", several)
-    with sfumato.load(tmp_path / "m.sfm.h5") as archive:
+    sfumato.save(tmp_path / "m.sfm", several)
+    with sfumato.load(tmp_path / "m.sfm") as archive:
         images = ArchiveImages(archive)
         for n in (8, 24):
             pair = f"{n}-0", f"{n}-1"
@@ -77,15 +77,15 @@ def test_a_damaged_image_is_named(archive_path, spoil):
 
 
 def test_different_descriptors_are_not_compared(tmp_path, image):
-    sfumato.save(tmp_path / "m.sfm.h5", {"a": image(0), "b": image(1, extractor="disk")})
+    sfumato.save(tmp_path / "m.sfm", {"a": image(0), "b": image(1, extractor="disk")})
     with (
-        sfumato.load(tmp_path / "m.sfm.h5") as archive,
+        sfumato.load(tmp_path / "m.sfm") as archive,
         pytest.raises(InputError, match="'b'"),
     ):
         ArchiveImages(archive).match(("a", "b"), MatchParams())
 
 
 def test_void_pairs_are_told(tmp_path, archive_at):
-    with sfumato.load(archive_at(tmp_path / "v.sfm.h5", ambient_dim=4)) as archive:
+    with sfumato.load(archive_at(tmp_path / "v.sfm", ambient_dim=4)) as archive:
         images = ArchiveImages(archive)
         assert images.facts("db/0.jpg").is_void_with(images.facts("db/1.jpg"))

@@ -110,8 +110,8 @@ def test_mistakes_are_told_before_any_work(archive_path, tmp_path):
         sfumato.match_pairs(archive_path, [], ratio=2.0)
     with pytest.raises(InputError, match="in_flight"):
         sfumato.match_pairs(archive_path, [], in_flight=0)
-    with pytest.raises(ArchiveError, match="cannot open"):
-        sfumato.match_pairs(tmp_path / "none.sfm.h5", [])
+    with pytest.raises(ArchiveError, match="none"):
+        sfumato.match_pairs(tmp_path / "none.sfm", [])
 
 
 @pytest.mark.parametrize("executor", [None, Directly()])
@@ -251,7 +251,7 @@ def test_all_work_cancelled_at_once_by_somebody_else(archive_path):
 
 
 def test_a_process_killed_in_the_middle(tmp_path, archive_at):
-    path = archive_at(tmp_path / "many.sfm.h5", count=24)
+    path = archive_at(tmp_path / "many.sfm", count=24)
     with sfumato.load(path) as archive:
         pairs = exhaustive(archive)
     expected = by_hand(path, pairs)
@@ -267,7 +267,7 @@ def test_a_process_killed_in_the_middle(tmp_path, archive_at):
 
 
 def test_distances_that_say_nothing_are_warned_about_once(tmp_path, archive_at):
-    path = archive_at(tmp_path / "v.sfm.h5", ambient_dim=4)
+    path = archive_at(tmp_path / "v.sfm", ambient_dim=4)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         list(sfumato.match_pairs(path, exhaustive(NAMES), Directly()))
@@ -295,7 +295,7 @@ def cluster():
 
 
 def test_two_dask_workers_one_of_them_killed(cluster, tmp_path, archive_at):
-    path = archive_at(tmp_path / "a.sfm.h5", count=16)
+    path = archive_at(tmp_path / "a.sfm", count=16)
     with sfumato.load(path) as archive:
         pairs = exhaustive(archive)
     expected = by_hand(path, pairs)
@@ -318,10 +318,10 @@ def test_images_of_different_encoders_are_refused(tmp_path):
     for name, recipe in (("a", "ninja:x@0123456789ab"), ("b", "ninja:x@0123456789ab"), ("c", "ninja:x@ba9876543210")):
         points = sfumato.Subspaces(rng.normal(size=(5, 16)), np.zeros((5, 0, 16)))
         images[name] = sfumato.ConcealedFeatures(np.zeros((5, 4)), points, recipe, sfumato.Extractor("sift"))
-    sfumato.save(tmp_path / "a.sfm.h5", images)
+    sfumato.save(tmp_path / "a.sfm", images)
     failed = {}
     found = dict(
-        sfumato.match_pairs(tmp_path / "a.sfm.h5", [("a", "b"), ("a", "c")], failed=failed.__setitem__, threads=1)
+        sfumato.match_pairs(tmp_path / "a.sfm", [("a", "b"), ("a", "c")], failed=failed.__setitem__, threads=1)
     )
     assert list(found) == [("a", "b")]
     assert "different spaces: ninja:x@0123456789ab and ninja:x@ba9876543210" in str(failed["a", "c"])

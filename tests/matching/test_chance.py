@@ -5,23 +5,23 @@ import numpy as np
 import pytest
 
 import sfumato
+from sfumato.hamming.search import distances
 from sfumato.matching.mutual import FALSE_ALARMS, chance_limit
 from sfumato.types.recipe import Recipe
 
 
 def test_unrelated_codes_are_as_rarely_as_near_as_it_says():
     rng = np.random.default_rng(0)
-    codes = rng.integers(0, 2, (1200, 64)) * 2.0 - 1
-    distances = np.sqrt(np.maximum(2 - 2 * (codes[:600] @ codes[600:].T) / 64, 0))
+    codes = rng.integers(0, 256, (1200, 8), np.uint8)
     limit = chance_limit(Recipe.of("sealed-64"), 600)
-    alarms = (distances <= limit).sum(axis=1).mean()
+    alarms = (distances(codes[:600], codes[600:]) <= limit).sum(axis=1).mean()
     assert 0.2 * FALSE_ALARMS < alarms <= 1.5 * FALSE_ALARMS
 
 
 def test_more_candidates_and_fewer_bits_ask_for_more():
     limits = [chance_limit(Recipe.of("sealed-512"), count) for count in (10, 1000, 100_000)]
     assert limits == sorted(limits, reverse=True)
-    assert all(0.9 < limit < np.sqrt(2) for limit in limits)
+    assert all(limit == int(limit) and 150 < limit < 256 for limit in limits)
     assert chance_limit(Recipe.of("sealed-64"), 1000) < limits[1]
 
 
@@ -51,4 +51,4 @@ def test_sealed_strangers_do_not_match(sealed):
     assert (found.indices[:, 0] < 100).sum() > 95
     every = sfumato.match(*sealed, ratio=1, max_distance=np.inf)
     assert len(every) > len(found) + 20, "by chance many are nearest to one another"
-    assert len(sfumato.match(*sealed, max_distance=0.3)) <= len(found)
+    assert len(sfumato.match(*sealed, max_distance=20)) <= len(found)

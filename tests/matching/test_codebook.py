@@ -9,7 +9,7 @@ import pytest
 import sfumato
 from sfumato.errors import FileError, InputError
 from sfumato.matching import codebook as module
-from sfumato.matching.codebook import BUNDLED, Codebook, load_codebook, make_codebook, save_codebook
+from sfumato.matching.codebook import BUNDLED, Codebook, load_codebook, make_codebook, read_codebook, save_codebook
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "codebook.py"
 KIND = sfumato.Extractor("sift")
@@ -89,15 +89,15 @@ def test_descriptors_off_the_sphere():
 def test_written_and_read_again(tmp_path, monkeypatch, negative):
     rows, groups = clustered()
     codebook = make_codebook(-rows if negative else rows, KIND, groups % 3, size=10)
-    save_codebook(tmp_path / "codebook.npz", codebook)
+    save_codebook(tmp_path / "codebook.safetensors", codebook)
     monkeypatch.setattr(module.resources, "files", lambda _: _Folder(tmp_path))
-    monkeypatch.setitem(BUNDLED, "sift", "codebook.npz")
+    monkeypatch.setitem(BUNDLED, "sift", "codebook.safetensors")
     read = load_codebook("sift")
     assert np.array_equal(read.words, codebook.words)
     assert np.allclose(read.background, codebook.background, atol=2e-3)
     assert read.made == codebook.made
     assert read.extractor == codebook.extractor
-    assert [path.name for path in tmp_path.iterdir()] == ["codebook.npz"]
+    assert [path.name for path in tmp_path.iterdir()] == ["codebook.safetensors"]
 
 
 class _Folder:
@@ -124,7 +124,7 @@ def test_a_damaged_bundle_is_told(tmp_path, monkeypatch):
 def test_a_place_that_can_not_be_written(tmp_path):
     codebook = make_codebook(clustered()[0], KIND, size=4)
     with pytest.raises(FileError, match="written"):
-        save_codebook(tmp_path / "none" / "codebook.npz", codebook)
+        save_codebook(tmp_path / "none" / "codebook.safetensors", codebook)
     assert not list(tmp_path.iterdir())
 
 
@@ -154,20 +154,29 @@ def test_wrong_codebooks():
 
 def test_the_script_makes_them_anew(tmp_path):
     rows, _ = clustered(count=800)
-    sfumato.save_decoys(tmp_path / "decoys.npz", sfumato.Decoys(rows, KIND, parts=2))
-    command = [sys.executable, SCRIPT, "--decoys", tmp_path / "decoys.npz", "--output", tmp_path, "--words", "20"]
+    sfumato.save_decoys(tmp_path / "decoys.safetensors", sfumato.Decoys(rows, KIND, parts=2))
+    command = [
+        sys.executable,
+        SCRIPT,
+        "--decoys",
+        tmp_path / "decoys.safetensors",
+        "--output",
+        tmp_path,
+        "--words",
+        "20",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     assert "Codebook(20 words of rootsift, 16 dimensions)" in done.stdout
-    written = module._parse((tmp_path / "codebook-sift-20.npz").read_bytes())
+    written = read_codebook(tmp_path / "codebook-sift-20.safetensors")
     expected = make_codebook(rows, KIND, np.arange(800) // 400, size=20)
     assert np.array_equal(written.words, expected.words)
     assert np.allclose(written.background, expected.background, atol=2e-3)
-    assert (tmp_path / "codebook-rootsift-20.npz").exists()
+    assert (tmp_path / "codebook-rootsift-20.safetensors").exists()
 
 
 def test_the_space_of_the_words_is_kept(tmp_path):
     made = Codebook(np.eye(4, dtype=np.float32), sfumato.Extractor("toy"), space="ninja@0123456789ab")
-    save_codebook(tmp_path / "c.npz", made)
-    assert module._parse((tmp_path / "c.npz").read_bytes()).space == "ninja@0123456789ab"
+    save_codebook(tmp_path / "c", made)
+    assert read_codebook(tmp_path / "c").space == "ninja@0123456789ab"
     assert load_codebook("sift").space == "clear"

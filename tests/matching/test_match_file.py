@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import os
+import shutil
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -7,21 +10,34 @@ import pytest
 
 import sfumato
 from sfumato.errors import FileError, InputError
+from sfumato.matching import match_file
 from sfumato.matching.batch import match_pairs
-from sfumato.matching.match_file import group_name, load_matches, scores_of
+from sfumato.matching.match_file import DIGEST, bits_of, group_name, load_matches, scores_of
 from sfumato.matching.match_writer import MatchWriter
 from sfumato.matching.pairs import exhaustive
+from sfumato.types.scene import Matches
 
 PAIR = ("db/0.jpg", "db/1.jpg")
 
 
-@pytest.fixture
-def written(archive_path, tmp_path):
-    path = tmp_path / "matches.h5"
-    with sfumato.load(archive_path) as archive, MatchWriter(path, archive) as writer:
+@pytest.fixture(scope="module")
+def all_pairs(archive_at, tmp_path_factory):
+    """A folder with an archive, and the matches of all its images."""
+    folder = tmp_path_factory.mktemp("all")
+    with sfumato.load(archive_at(folder / "a.sfm.h5")) as archive, MatchWriter(folder / "m.h5", archive) as writer:
         for pair, matches in match_pairs(archive, exhaustive(archive)):
             writer.add(pair, matches)
-    return path
+    return folder
+
+
+@pytest.fixture
+def archive_path(all_pairs):
+    return all_pairs / "a.sfm.h5"
+
+
+@pytest.fixture
+def written(all_pairs, tmp_path):
+    return Path(shutil.copy(all_pairs / "m.h5", tmp_path / "matches.h5"))
 
 
 def hloc_find_pair(file, name0, name1):
@@ -92,6 +108,23 @@ def test_scores_are_hlocs():
     unit = np.array([[1.0, 0], [0.6, 0.8]])
     distance = np.linalg.norm(unit[0] - unit[1]).astype(np.float32)
     assert scores_of(distance[None])[0] == pytest.approx((unit[0] @ unit[1] + 1) / 2, abs=1e-3)
+    assert scores_of(np.array([0, 128, 512, 600], np.float32), 512).tolist() == [1, 0.75, 0, 0]
+    assert bits_of(sfumato.Recipe.of("sealed-512@0123456789ab")) == 512
+    assert bits_of(sfumato.Recipe.of("random-2")) is None
+
+
+def test_scores_of_sealed_features_are_the_share_of_bits_that_agree(tmp_path):
+    packed = np.random.default_rng(0).integers(0, 256, (9, 8), np.uint8)
+    sealed = [
+        sfumato.ConcealedFeatures(np.zeros((9, 4)), sfumato.Bits(bits), "sealed-64@0123456789ab")
+        for bits in (packed, packed ^ np.uint8(1))
+    ]
+    sfumato.save(tmp_path / "s.sfm", dict(zip("ab", sealed, strict=True)))
+    with sfumato.load(tmp_path / "s.sfm") as archive, MatchWriter(tmp_path / "m.h5", archive) as writer:
+        writer.add(("a", "b"), Matches([[0, 0], [1, 5]], [8.0, 16.0]))
+    with h5py.File(tmp_path / "m.h5") as file:
+        assert file["a/b/matching_scores0"][:3].tolist() == [0.875, 0.75, 0]
+        assert file["a/b/distances"][()].tolist() == [8, 16]
 
 
 def hloc_file(path, matches=(1, -1, 0), scores=(0.75, 0, 1), dtype=np.int16):
@@ -178,40 +211,80 @@ def test_hostile_files_are_refused(tmp_path, what):
     assert "m.h5" in str(caught.value)
 
 
+def rewrite(path, changes):
+    """Change attributes of the file as somebody who can make digests would."""
+    with h5py.File(path, "r+") as file:
+        texts = {key: bytes(value).decode() for key, value in file.attrs.items() if key != DIGEST} | changes
+        for key, value in {**texts, DIGEST: match_file._digest_texts(texts)}.items():
+            file.attrs[key] = np.bytes_(value.encode())
+
+
 @pytest.mark.parametrize(
-    ("key", "value", "message"),
+    ("key", "value", "word"),
     [
-        ("format", np.bytes_(b"sfumato-archive"), "another kind"),
-        ("version", np.bytes_(b"2"), "another version"),
-        ("version", 2, "not a text"),
-        ("parameters", "variable length", "not a text"),
-        ("parameters", np.bytes_(b"{"), "cannot be read"),
-        ("parameters", np.bytes_(b'{"mutual": true, "ration": 1}'), "cannot be read"),
-        ("images", np.bytes_(b"[1, 2]"), "cannot be read"),
-        ("images", np.bytes_(b'{"a/b": [1, "x"], "a-b": [1, "y"]}'), "spelt alike"),
-        ("images", None, "missing"),
-        ("recipes", np.bytes_(b"\xff"), "damaged"),
+        ("format", "sfumato-archive", "kind"),
+        ("version", "1", "version"),
+        ("parameters", "{", "made with"),
+        ("parameters", '{"mutual": true, "ration": 1}', "made with"),
+        ("images", "[1, 2]", "made with"),
+        ("images", '{"a/b": [1, "x"], "a-b": [1, "y"]}', "alike"),
+        ("images", "[" * 100_000, "made with"),
+        ("pairs", "many", "made with"),
     ],
 )
-def test_wrong_attributes_are_refused(written, key, value, message):
-    with h5py.File(written, "r+") as file:
-        del file.attrs[key]
-        if value is not None:
-            file.attrs[key] = value
-    with pytest.raises(FileError, match=message):
+def test_wrong_attributes_are_refused(written, key, value, word):
+    rewrite(written, {key: value})
+    with pytest.raises(FileError, match=word):
         load_matches(written)
 
 
-def test_rows_that_the_images_do_not_have(written):
+@pytest.mark.parametrize("value", [None, np.bytes_(b"\xff"), np.bytes_(b"{}"), 3, "text"])
+def test_attributes_without_their_digest(written, value):
     with h5py.File(written, "r+") as file:
+        del file.attrs["parameters"]
+        if value is not None:
+            file.attrs["parameters"] = value
+    with pytest.raises(FileError, match=r"matches\.h5"):
+        load_matches(written)
+
+
+def test_changed_numbers_are_refused(written):
+    with h5py.File(written, "r+") as file:
+        file["db-0.jpg/db-1.jpg/matches0"][0] += 1
+        file["db-0.jpg/db-2.jpg/distances"][0] *= 2
+        file["db-0.jpg/db-3.jpg/matching_scores0"][3] = 0.5
+        del file["db-0.jpg/db-4.jpg"].attrs[DIGEST]
+        file.move("db-1.jpg/db-2.jpg", "db-1.jpg/db-0.jpg")
+    with load_matches(written) as file:
+        for pair in [("0", "1"), ("0", "2"), ("0", "3"), ("0", "4")]:
+            with pytest.raises(FileError, match="digest"):
+                file[f"db/{pair[0]}.jpg", f"db/{pair[1]}.jpg"]
+        with pytest.raises(KeyError):
+            file["db/1.jpg", "db/2.jpg"]
+        assert len(file["db/1.jpg", "db/3.jpg"])
+
+
+def test_pairs_that_are_missing_or_of_unknown_images(written):
+    content = written.read_bytes()
+    with h5py.File(written, "r+") as file:
+        del file["db-0.jpg/db-1.jpg"]
+    with load_matches(written) as file, pytest.raises(FileError, match="14"):
+        list(file)
+    written.write_bytes(content)
+    with h5py.File(written, "r+") as file:
+        file.move("db-0.jpg/db-1.jpg", "db-0.jpg/stranger.jpg")
+    with load_matches(written) as file, pytest.raises(FileError, match="stranger"):
+        dict(file)
+
+
+def test_rows_that_the_images_do_not_have(written):
+    with h5py.File(written) as file:
         images = json.loads(bytes(file.attrs["images"]))
-        file["db-0.jpg/db-1.jpg/matches0"][0] = images["db/1.jpg"][0]
-        file["db-0.jpg/db-2.jpg/distances"][0] = np.nan
+    images["db/1.jpg"][0] = 3
+    rewrite(written, {"images": json.dumps(images)})
     with load_matches(written) as file:
         with pytest.raises(FileError, match="db-0"):
             file[PAIR]
-        with pytest.raises(FileError, match="not finite"):
-            file["db/0.jpg", "db/2.jpg"]
         assert len(file["db/0.jpg", "db/3.jpg"])
 
 
@@ -221,7 +294,8 @@ def test_damaged_and_missing_files(written, tmp_path):
         written.write_bytes(bad)
         with pytest.raises(FileError, match=r"matches\.h5"):
             load_matches(written)
-    for path in (tmp_path, tmp_path / "none.h5"):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "none.h5", tmp_path / "pipe"):
         with pytest.raises(FileError, match="match file"):
             load_matches(path)
 
@@ -230,3 +304,36 @@ def test_damaged_and_missing_files(written, tmp_path):
 def test_names_that_no_match_file_holds(name):
     with pytest.raises(InputError, match="rename"):
         group_name(name)
+
+
+# --- damage: it is told, or what was written is read
+
+
+def read_all(path):
+    with load_matches(path) as file:
+        return {pair: (m.indices.tolist(), m.distances.tolist()) for pair, m in file.items()}
+
+
+def fuzz(path, count, flipped, ours):
+    """Read damaged copies of a file; return how many were refused, and how many gave something else than was there."""
+    content, right, rng = path.read_bytes(), read_all(path), np.random.default_rng(7)
+    refused = other = 0
+    for _ in range(count):
+        path.write_bytes(flipped(content, rng))
+        try:
+            other += read_all(path) != right
+        except FileError:
+            refused += 1
+    assert refused > count // 10
+    assert not (ours and other)
+    return refused, other
+
+
+@pytest.mark.parametrize("count", [12, pytest.param(500, marks=pytest.mark.slow)])
+def test_damage_to_our_file_is_told(written, count, flipped):
+    fuzz(written, count, flipped, ours=True)
+
+
+@pytest.mark.parametrize("count", [12, pytest.param(500, marks=pytest.mark.slow)])
+def test_damage_to_hlocs_file_ends_in_an_error_or_in_matches(tmp_path, count, flipped):
+    fuzz(hloc_file(tmp_path / "m.h5"), count, flipped, ours=False)

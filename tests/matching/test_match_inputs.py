@@ -18,18 +18,25 @@ def concealed(name: str = "sift", n: int = 8) -> sfumato.ConcealedFeatures:
 def test_each_kind():
     features, points = concealed(), np.ones((3, 8))
     side = side_of(features, "a")
-    assert side.origin is features.subspaces.origin
-    assert side.basis is features.subspaces.basis
+    assert side.code is side.subspaces is features.code
     assert side.extractor == features.extractor
     assert side.recipe == features.recipe
-    side = side_of(features.subspaces, "a")
-    assert side.basis is features.subspaces.basis
+    side = side_of(features.code, "a")
+    assert side.code is features.code
     assert side.extractor is None
     for value in (points, points.astype(np.float32), points.astype(np.uint8), points.tolist()):
         side = side_of(value, "a")
-        assert side.origin.dtype == side.basis.dtype == np.float32
-        assert side.basis.shape == (3, 0, 8)
-    assert side_of(np.zeros((0, 8)), "a").origin.shape == (0, 8)
+        assert side.subspaces.origin.dtype == np.float32
+        assert (len(side), side.dim, side.ambient_dim) == (3, 0, 8)
+    assert (len(side_of(np.zeros((0, 8)), "a")), side_of(np.zeros((0, 8)), "a").ambient_dim) == (0, 8)
+    bits = sfumato.Bits(np.zeros((3, 8), np.uint8))
+    assert side_of(bits, "a").code is bits
+    with pytest.raises(InputError, match="seal"):
+        side_of(bits, "a").subspaces  # noqa: B018
+    with pytest.raises(InputError, match="seal"):
+        sfumato.match(bits, np.zeros((3, 64)))
+    with pytest.raises(InputError, match="processor"):
+        sfumato.match(bits, bits, device="cpu")
     assert "1." not in repr(side)
 
 
@@ -37,10 +44,10 @@ def test_clear_features_are_told_to_give_their_descriptors():
     clear = sfumato.Features(np.zeros((3, 4)), np.eye(3, 8), sfumato.Extractor("sift"), None)
     with pytest.raises(InputError, match="Features"):
         side_of(clear, "queries")
-    assert side_of(clear.descriptors, "a").origin.shape == (3, 8)
+    assert side_of(clear.descriptors, "a").ambient_dim == 8
 
 
-@pytest.mark.parametrize("value", [None, 3, "private.sfm.h5", {"descriptors": 1}, object()])
+@pytest.mark.parametrize("value", [None, 3, "private.sfm", {"descriptors": 1}, object()])
 def test_anything_else(value):
     with pytest.raises(InputError, match="ConcealedFeatures"):
         side_of(value, "a")
@@ -63,7 +70,7 @@ def test_points_that_are_none(value, words):
 
 
 def test_pairs():
-    plain, unknown = side_of(np.ones((3, 8)), "a"), side_of(concealed("sift").subspaces, "a")
+    plain, unknown = side_of(np.ones((3, 8)), "a"), side_of(concealed("sift").code, "a")
     for a, b in ((plain, plain), (plain, unknown), (side_of(concealed(), "a"), plain)):
         check_pair(a, b)
         check_pair(b, a)
@@ -114,9 +121,11 @@ def test_recipes_of_other_widths_are_named_before_the_widths():
 def test_different_spaces_say_what_differs(ours, theirs, words):
     sides = []
     for recipe in (ours, theirs):
-        dim = sfumato.Recipe.of(recipe).dim
-        subspaces = sfumato.Subspaces(np.eye(16)[:3], np.tile(np.eye(16)[5 : 5 + dim], (3, 1, 1)))
-        sides.append(side_of(sfumato.ConcealedFeatures(np.zeros((3, 4)), subspaces, recipe), "a"))
+        made = sfumato.Recipe.of(recipe)
+        code = sfumato.Subspaces(np.eye(16)[:3], np.tile(np.eye(16)[5 : 5 + made.dim], (3, 1, 1)))
+        if made.is_sealed:
+            code = sfumato.Bits(np.zeros((3, made.links[-1].dim // 8), np.uint8))
+        sides.append(side_of(sfumato.ConcealedFeatures(np.zeros((3, 4)), code, recipe), "a"))
     for a, b in (sides, sides[::-1]):
         with pytest.raises(InputError) as caught:
             check_pair(a, b)

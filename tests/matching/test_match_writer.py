@@ -2,9 +2,13 @@
 import itertools
 import json
 import os
+import resource
+import signal
+import sqlite3
 import subprocess
 import sys
-from types import SimpleNamespace
+import time
+from contextlib import closing, contextmanager
 
 import h5py
 import numpy as np
@@ -12,11 +16,11 @@ import pytest
 
 import sfumato
 from sfumato.errors import FileError, InputError
+from sfumato.files import atomic
 from sfumato.matching import match_writer
 from sfumato.matching.archive_images import ArchiveImages
-from sfumato.matching.journal import Journal, PairRecord
 from sfumato.matching.match_file import load_matches
-from sfumato.matching.match_writer import MatchWriter
+from sfumato.matching.match_writer import MatchWriter, PairRecord
 from sfumato.matching.mutual import MatchParams
 from sfumato.types.scene import Matches
 
@@ -62,6 +66,11 @@ def stop_after(path, archive, pairs, params=None, **settings):
         fill(path, archive, pairs, params, interrupt, **settings)
 
 
+def beside(path):
+    """The files of a match file and what is being made of it."""
+    return sorted(name for name in os.listdir(path.parent) if name.startswith((path.name, ".")))
+
+
 def content(path):
     with load_matches(path) as file:
         found = {pair: file[pair] for pair in file}
@@ -102,8 +111,8 @@ def test_interrupted_while_adding_to_a_file(path, part, archive):
     assert sorted(content(path)[0]) == PAIRS
 
 
-def test_killed_between_the_file_and_the_end_of_the_journal(path, part, archive, monkeypatch):
-    monkeypatch.setattr(match_writer.Journal, "remove", lambda self: None)
+def test_killed_between_the_file_and_the_end_of_the_state(path, part, archive, monkeypatch):
+    monkeypatch.setattr(match_writer.sqlite, "remove", lambda path: None)
     fill(path, archive, PAIRS[:5])
     monkeypatch.undo()
     assert part.exists()
@@ -135,13 +144,13 @@ def test_other_parameters_are_refused(path, part, archive, changed):
 
 def test_other_features_are_refused_and_more_images_are_not(path, part, archive, tmp_path, archive_at):
     fill(path, archive, PAIRS[:3])
-    with sfumato.load(archive_at(tmp_path / "b.sfm.h5", seed=50)) as other:
+    with sfumato.load(archive_at(tmp_path / "b.sfm", seed=50)) as other:
         with pytest.raises(FileError, match="features: 4"):
             fill(path, other, PAIRS)
         stop_after(tmp_path / "n.h5", archive, PAIRS[:3])
         with pytest.raises(FileError, match="--overwrite"):
             fill(tmp_path / "n.h5", other, PAIRS)
-    with sfumato.load(archive_at(tmp_path / "c.sfm.h5", count=9)) as more:
+    with sfumato.load(archive_at(tmp_path / "c.sfm", count=9)) as more:
         last = ("db/0.jpg", "db/7.jpg")
         assert fill(path, more, [PAIRS[0], last]) == 1
         assert sorted(content(path)[0]) == [*PAIRS[:3], last]
@@ -158,8 +167,8 @@ def test_overwrite_begins_anew_and_its_interruption_goes_on(path, part, archive)
 
 def test_names_that_are_spelt_alike_are_refused(path, part, image, tmp_path):
     names = ["a/b.jpg", "a-b.jpg", "c.jpg"]
-    sfumato.save(tmp_path / "n.sfm.h5", {name: image(i, 4) for i, name in enumerate(names)})
-    with sfumato.load(tmp_path / "n.sfm.h5") as archive:
+    sfumato.save(tmp_path / "n.sfm", {name: image(i, 4) for i, name in enumerate(names)})
+    with sfumato.load(tmp_path / "n.sfm") as archive:
         with pytest.raises(InputError, match=r"'a-b.jpg'"), MatchWriter(path, archive) as writer:
             writer.expect(archive)
         with MatchWriter(path, archive) as writer:
@@ -187,7 +196,7 @@ def test_matches_in_any_order(path, archive):
 
 def test_one_writer_at_a_time(path, archive):
     with MatchWriter(path, archive) as writer:
-        with pytest.raises(FileError, match="another writer"), MatchWriter(path, archive):
+        with pytest.raises(FileError, match="another process"), MatchWriter(path, archive):
             pass
         writer.add(PAIRS[0], NOTHING)
     assert len(content(path)[0]) == 1
@@ -210,46 +219,50 @@ def test_files_that_are_in_the_way(path, part, archive, tmp_path):
     with pytest.raises(FileError, match="not a"):
         fill(tmp_path, archive, PAIRS)
     part.write_text("my diary")
-    with pytest.raises(FileError, match="in the"):
-        fill(path, archive, PAIRS)
+    for overwrite in (False, True):
+        with pytest.raises(FileError, match="move"):
+            fill(path, archive, PAIRS, overwrite=overwrite)
     assert part.read_text() == "my diary"
+    part.unlink()
+    part.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileError, match="link"):
+        fill(path, archive, PAIRS)
+    assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_full_disk_is_told_before_it_happens(path, part, archive, monkeypatch):
-    monkeypatch.setattr(match_writer.shutil, "disk_usage", lambda _: SimpleNamespace(free=2000))
-    with pytest.raises(FileError, match="free"):
-        fill(path, archive, PAIRS[:5])
+@contextmanager
+def largest_file(size):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("room", [0, 2000])
+def test_a_disk_that_is_full_at_the_end_loses_nothing(path, part, archive, monkeypatch, room):
+    real = match_writer.new_hdf5
+
+    @contextmanager
+    def full(target):
+        with largest_file(room), real(target) as file:
+            yield file
+
+    monkeypatch.setattr(match_writer, "new_hdf5", full)
+    with pytest.raises(FileError, match="10 pairs"):
+        fill(path, archive, PAIRS[:10])
     monkeypatch.undo()
-    assert not path.exists()
-    assert fill(path, archive, PAIRS) == 10
-
-
-FULL = """
-import resource, sys
-import numpy as np
-import sfumato
-from sfumato.matching.match_writer import MatchWriter
-from sfumato.types.scene import Matches
-archive, path, limit = sys.argv[1], sys.argv[2], int(sys.argv[3])
-nothing = Matches(np.zeros((0, 2), int), np.zeros(0))
-with sfumato.load(archive) as opened, MatchWriter(path, opened) as writer:
-    for i in range(5):
-        for j in range(i):
-            writer.add((f"db/{i}.jpg", f"db/{j}.jpg"), nothing)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-"""
-
-
-@pytest.mark.parametrize("limit", [0, 100, 5000])
-def test_a_disk_that_is_full_at_the_end_loses_nothing(path, part, archive, archive_path, limit):
-    command = [sys.executable, "-c", FULL, str(archive_path), str(path), str(limit)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 1, done.stderr  # an exception, not a crash inside libhdf5
-    assert "FileError" in done.stderr
-    assert "10 pairs are kept" in done.stderr
-    assert sorted(entry.name for entry in path.parent.iterdir()) == ["a.sfm.h5", "m.h5.part"]
-    assert fill(path, archive, [("db/0.jpg", "db/1.jpg"), ("db/0.jpg", "db/5.jpg")]) == 1
+    assert beside(path) == ["m.h5.part"]
+    assert fill(path, archive, PAIRS[:11]) == 1
     assert len(content(path)[0]) == 11
+
+
+def test_a_disk_that_is_full_while_pairs_are_kept(path, part, archive):
+    stop_after(path, archive, PAIRS[:5])
+    with pytest.raises(FileError, match=r"part.*full"), largest_file(100):
+        fill(path, archive, PAIRS)
+    assert fill(path, archive, PAIRS) == 10
 
 
 def test_an_error_before_the_first_pair_leaves_nothing(path, part, archive):
@@ -258,27 +271,21 @@ def test_an_error_before_the_first_pair_leaves_nothing(path, part, archive):
     assert not part.exists()
 
 
-def test_images_damaged_since_keep_their_matches(path, archive, archive_path):
-    stop_after(path, archive, PAIRS[:5])
-    raw = bytearray(archive_path.read_bytes())
-    raw[raw.index(archive.header("db/1.jpg").checksum.encode())] ^= 1
-    archive_path.write_bytes(raw)
-    with sfumato.load(archive_path) as damaged, MatchWriter(path, damaged) as writer:
-        assert len(writer.done) == 5
-    assert sorted(content(path)[0]) == PAIRS[:5]
-
-
 def forge(part, archive, pair, rows, counts=None, purpose=None):
-    """A journal with one whole pair and one that nobody wrote: every length and checksum in it is right."""
-    headers = [archive.header(name) for name in pair]
-    sums = tuple(header.checksum for header in headers)
-    real = tuple(header.count for header in headers)
+    """A state with one right pair and one that nobody matched: every digest in it is right."""
+    headers = [archive.header(name) for name in (*pair, "db/2.jpg")]
+    sums, real = [header.checksum for header in headers], [header.count for header in headers]
     parameters = {"mutual": True, "ratio": 0.95, "max_distance": None}
-    journal = Journal(part)
-    journal.begin(purpose or json.dumps({"parameters": parameters, "overwrite": False}))
-    journal.append(PairRecord(pair, counts or real, sums, Matches(rows, np.zeros(len(rows)))))
-    journal.append(PairRecord((pair[0], "db/2.jpg"), (30, 28), (sums[0], archive.header("db/2.jpg").checksum), NOTHING))
-    journal.close()
+    records = [
+        PairRecord(pair, counts or tuple(real[:2]), tuple(sums[:2]), Matches(rows, np.zeros(len(rows)))),
+        PairRecord((pair[0], "db/2.jpg"), (real[0], real[2]), (sums[0], sums[2]), NOTHING),
+    ]
+    with match_writer.sqlite.open_writer(part, match_writer.UNFINISHED) as state:
+        state.rows(
+            "INSERT INTO purpose VALUES (?)", (purpose or json.dumps({"parameters": parameters, "overwrite": False}),)
+        )
+        for record in records:
+            state.rows("INSERT INTO pair VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", record.row())
 
 
 @pytest.mark.parametrize(
@@ -288,36 +295,63 @@ def forge(part, archive, pair, rows, counts=None, purpose=None):
         ([[0, 29]], None),
         ([[1, 2], [1, 3]], None),
         ([[0, 0]], (2**32 - 1, 29)),
-        ([[0, 0]], (30, 2**32 - 1)),
         ([[0, 0]], (29, 29)),
     ],
 )
-def test_a_forged_journal_costs_its_pair_only(path, part, archive, tmp_path, caplog, rows, counts):
+def test_a_forged_state_costs_its_pair_only(path, part, archive, tmp_path, caplog, rows, counts):
     forge(part, archive, PAIRS[0], rows, counts)
     assert fill(path, archive, PAIRS) == 14
-    assert "matches that the images cannot have: 'db/0.jpg' 'db/1.jpg'" in caplog.text
+    assert "1 pairs in it are not used" in caplog.text
     fill(tmp_path / "clean.h5", archive, PAIRS)
     found, clean = content(path)[0], content(tmp_path / "clean.h5")[0]
     assert found[PAIRS[0]] == clean[PAIRS[0]]
     assert sorted(found) == sorted(clean)
-    assert path.stat().st_size < 10**6
 
 
-def test_a_forged_number_of_a_damaged_image(path, part, archive, archive_path):
-    forge(part, archive, PAIRS[0], [[0, 0]], (2**32 - 1, 29))
-    raw = bytearray(archive_path.read_bytes())
-    raw[raw.index(archive.header("db/0.jpg").checksum.encode())] ^= 1
-    archive_path.write_bytes(raw)
-    with sfumato.load(archive_path) as damaged, MatchWriter(path, damaged) as writer:
-        assert PAIRS[0] not in writer.done
-        assert len(writer.done) == 1
-
-
-def test_a_purpose_without_a_bottom(path, part, archive):
-    forge(part, archive, PAIRS[0], [[0, 0]], purpose="[" * 200_000)
-    with pytest.raises(FileError, match="--overwrite"):
+@pytest.mark.parametrize("purpose", ["[" * 200_000, "{}", "[]", '{"parameters": 3, "overwrite": false}'])
+def test_a_purpose_that_is_none(path, part, archive, purpose):
+    forge(part, archive, PAIRS[0], [[0, 0]], purpose=purpose)
+    with pytest.raises(FileError, match="delete"):
         fill(path, archive, PAIRS)
     assert fill(path, archive, PAIRS, overwrite=True) == 15
+
+
+def test_damaged_pairs_of_the_state_are_matched_again(path, part, archive, caplog, tmp_path):
+    stop_after(path, archive, PAIRS[:5])
+    with closing(sqlite3.connect(part)) as state:
+        state.execute("UPDATE pair SET distances = zeroblob(length(distances)) WHERE rowid = 2")
+        state.execute("UPDATE pair SET indices = x'00' WHERE rowid = 3")
+        state.execute("UPDATE pair SET count0 = 1 WHERE rowid = 4")
+        state.commit()
+    assert fill(path, archive, PAIRS) == 13
+    fill(tmp_path / "clean.h5", archive, PAIRS)
+    assert path.read_bytes() == (tmp_path / "clean.h5").read_bytes()
+
+
+def test_a_state_that_is_cut_off(path, part, archive):
+    stop_after(path, archive, PAIRS[:5])
+    whole = part.read_bytes()
+    for size in (0, 50, len(whole) // 2):
+        part.write_bytes(whole[:size])
+        with pytest.raises(FileError, match="delete"):
+            fill(path, archive, PAIRS)
+    part.unlink()
+    assert fill(path, archive, PAIRS) == 15
+
+
+def test_pairs_are_kept_within_a_second_and_by_the_hundred(path, part, archive, monkeypatch):
+    clock, commits = [0.0], []
+    monkeypatch.setattr(match_writer.time, "monotonic", lambda: clock[0])
+    real = MatchWriter._commit
+    monkeypatch.setattr(MatchWriter, "_commit", lambda self: (commits.append(len(self._waiting)), real(self))[1])
+    monkeypatch.setattr(match_writer, "COMMIT_PAIRS", 4)
+    with MatchWriter(path, archive) as writer:
+        for pair in PAIRS[:7]:
+            writer.add(pair, NOTHING)
+        clock[0] = 1.0
+        writer.add(PAIRS[7], NOTHING)
+        writer.add(PAIRS[8], NOTHING)
+    assert commits == [1, 4, 3, 1]
 
 
 @pytest.mark.parametrize(
@@ -327,13 +361,12 @@ def test_a_purpose_without_a_bottom(path, part, archive):
         ({"ratio": 0.5, "threads": 3}, "started with ratio 0.5, threads 3, not ratio 0.95, no threads:"),
     ],
 )
-def test_parameters_of_another_version_are_named(path, archive, change, message):
-    fill(path, archive, PAIRS[:3])
-    with h5py.File(path, "r+") as file:
-        found = json.loads(bytes(file.attrs["parameters"]))
-        file.attrs["parameters"] = np.bytes_(json.dumps({**found, **change}).encode())
-    with pytest.raises(FileError, match=message):
+def test_parameters_of_another_version_are_named(path, part, archive, change, message):
+    parameters = {"mutual": True, "ratio": 0.95, "max_distance": None, **change}
+    forge(part, archive, PAIRS[0], [[0, 0]], purpose=json.dumps({"parameters": parameters, "overwrite": False}))
+    with pytest.raises(FileError) as caught:
         fill(path, archive, PAIRS)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("what", ["dataset", "empty group", "link", "short", "no distances", "turned"])
@@ -370,35 +403,74 @@ def test_one_that_is_cut_off_says_what_to_do(path, archive):
     assert fill(path, archive, PAIRS, overwrite=True) == 15
 
 
-@pytest.mark.parametrize("call", [1, 2, 5, 9])
 @pytest.mark.parametrize("adds", [True, False])
-def test_ctrl_c_while_the_file_is_written(path, part, archive, monkeypatch, call, adds):
+def test_ctrl_c_while_the_file_is_written(path, part, archive, monkeypatch, adds):
     if adds:
         fill(path, archive, PAIRS[:3])
     before = path.read_bytes() if adds else None
-    real, calls = os.pwrite, []
+    real, calls = match_writer.pair_arrays, []
 
-    def interrupted(fd, data, place):
-        calls.append(place)
-        if len(calls) == call:
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) == 5:
             raise KeyboardInterrupt
-        return real(fd, data, place)
+        return real(*arguments)
 
+    monkeypatch.setattr(match_writer, "pair_arrays", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        fill(path, archive, PAIRS, then=lambda: monkeypatch.setattr(os, "pwrite", interrupted))
+        fill(path, archive, PAIRS)
     monkeypatch.undo()
-    assert len(calls) >= call
     assert (path.read_bytes() if path.exists() else None) == before
-    assert part.exists()
-    assert not path.with_name("m.h5.new.part").exists()
+    assert beside(path) == (["m.h5", "m.h5.part"] if adds else ["m.h5.part"])
     assert fill(path, archive, PAIRS) == 0
     assert sorted(content(path)[0]) == PAIRS
 
 
-def test_a_link_left_beside_it_leads_nowhere(path, archive, tmp_path):
-    precious = tmp_path / "diary.txt"
-    precious.write_text("dear diary")
-    path.with_name("m.h5.new.part").symlink_to(precious)
-    fill(path, archive, PAIRS)
-    assert precious.read_text() == "dear diary"
-    assert len(content(path)[0]) == 15
+# --- kill -9 at any moment
+
+
+KILLED = """
+import sys, time
+import sfumato
+from sfumato.matching import match_writer
+from sfumato.matching.archive_images import ArchiveImages
+match_writer.COMMIT_SECONDS = 0.0
+with sfumato.load(sys.argv[1]) as archive, match_writer.MatchWriter(sys.argv[2], archive) as writer:
+    images, names = ArchiveImages(archive), sorted(archive)
+    for i, first in enumerate(names):
+        for second in names[i + 1:]:
+            if (first, second) not in writer.done:
+                writer.add((first, second), images.match((first, second), writer.params))
+                print("added", flush=True)
+                time.sleep(0.01)
+    print("writing", flush=True)
+"""
+
+
+def kill_once(path, archive_path, lines, delay):
+    """Run until this many lines are printed, wait, kill; return how many pairs were added for certain."""
+    command = [sys.executable, "-c", KILLED, str(archive_path), str(path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    added = 0
+    while added < lines and process.stdout.readline():
+        added += 1
+    time.sleep(delay)
+    process.kill()
+    rest = process.stdout.read().splitlines()
+    process.stdout.close()
+    assert process.wait() in (-signal.SIGKILL, 0)
+    return added + len(rest) - ("writing" in rest or lines == 16)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 34))])
+def test_a_kill_loses_nothing_that_was_kept(path, archive, archive_path, tmp_path, monkeypatch, seed):
+    monkeypatch.setattr(atomic, "YOUNG_SECONDS", -1.0)
+    rng, certain = np.random.default_rng(seed), 0
+    for lines in sorted(rng.choice(np.arange(1, 15), 2, replace=False)):
+        certain += kill_once(path, archive_path, int(lines) - certain, rng.random() * 0.02)
+    kill_once(path, archive_path, 15 - certain + 1, rng.random() * 0.2)  # while the match file is written
+    assert fill(path, archive, PAIRS) <= 15 - certain
+    fill(tmp_path / "clean.h5", archive, PAIRS)
+    assert fill(path, archive, PAIRS) == 0
+    assert path.read_bytes() == (tmp_path / "clean.h5").read_bytes()
+    assert beside(path) == ["m.h5"]

@@ -122,7 +122,7 @@ def test_wrong_lines_are_told_with_their_numbers(tmp_path):
     with pytest.raises(FileError, match="'b'"):
         read_pairs(path, ["a"])
     for missing in (tmp_path / "none.txt", tmp_path):
-        with pytest.raises(FileError, match="pairs"):
+        with pytest.raises(FileError, match=r"no such|not a"):
             read_pairs(missing)
 
 

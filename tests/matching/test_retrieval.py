@@ -180,7 +180,7 @@ def test_where_there_is_nothing_to_choose_every_pair_is_returned_unread():
 
 
 def test_a_damaged_image_does_not_stop_the_others(archive_at, tmp_path, spoil):
-    path = archive_at(tmp_path / "a.sfm.h5", count=7)
+    path = archive_at(tmp_path / "a.sfm", count=7)
     spoil(path, "db/1.jpg")
     codebook = Codebook(np.random.default_rng(0).standard_normal((12, 16)), sfumato.Extractor("sift"))
     with sfumato.load(path) as archive:
@@ -278,14 +278,35 @@ def test_pairs_are_chosen_by_a_rule_a_file_or_a_list(tmp_path):
         choose_pairs(images, tmp_path / "none.txt")
 
 
-def test_sealed_images_have_no_votes():
-    features = sfumato.Features(np.zeros((4, 4)), np.eye(4, 128), sfumato.Extractor("sift"))
-    sealed = sfumato.conceal(features, "sealed-64", secret=bytes(range(7, 40)))
-    images = {str(number): sealed for number in range(5)}
-    for codebook in (None, load_codebook("sift")):
-        with pytest.raises(InputError, match=r"sealed.*--sequential"):
-            shortlist(images, 2, codebook)
-    assert len(shortlist(images, 4).pairs) == 10  # every pair: nothing to choose
+def test_sealed_images_vote_by_their_bits():
+    rng = np.random.default_rng(0)
+    images = {}
+    for place in "ab":
+        shared = rng.integers(0, 256, (40, 64), np.uint8)
+        for number in range(3):
+            seen = shared ^ np.packbits(rng.random((40, 512)) < 0.15, axis=1)
+            images[f"{place}{number}"] = sealed(np.concatenate([seen, rng.integers(0, 256, (60, 64), np.uint8)]))
+    images["empty"] = sealed(np.zeros((0, 64), np.uint8))
+    choice = shortlist(images, 2)
+    assert set(choice.pairs) >= {(f"{p}{i}", f"{p}{j}") for p in "ab" for i, j in ((0, 1), (0, 2), (1, 2))}
+    assert len(choice.pairs) <= 8
+    assert choice.featureless == ("empty",)
+    assert len(shortlist(images, 6).pairs) == 21  # every pair: nothing to choose
+    with pytest.raises(InputError, match="codebook"):
+        shortlist(images, 2, load_codebook("sift"))
+    images["c"] = sealed(images["a0"].code.packed, "sealed-512@ba9876543210")
+    with pytest.raises(InputError, match="device keys"):
+        shortlist(images, 2)
+
+
+def test_sealed_images_without_features_make_no_pair():
+    images = {str(number): sealed(np.zeros((0, 64), np.uint8)) for number in range(5)}
+    with pytest.raises(InputError, match="5"):
+        shortlist(images, 2)
+
+
+def sealed(packed, recipe="sealed-512@0123456789ab"):
+    return sfumato.ConcealedFeatures(np.zeros((len(packed), 4)), sfumato.Bits(packed), recipe)
 
 
 def test_rules_that_are_misspelt_and_pairs_that_are_none():

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import SourceError
+from sfumato.errors import FileError, SourceError
+from sfumato.files.atomic import ANY_SIZE, open_file
 from sfumato.types.clear import Features
 from sfumato.types.extractor import Extractor
 
@@ -175,11 +176,10 @@ def _columns(database: sqlite3.Connection, table: str) -> set[str]:
 def _check_header(path: Path) -> None:
     """Refuse what is no database or shorter than it says it is."""
     try:
-        with path.open("rb") as file:
-            head = file.read(100)
-        size = path.stat().st_size
-    except OSError as cause:
-        raise SourceError(f"{path} cannot be read: {cause.strerror}") from cause
+        with open_file(path, ANY_SIZE) as file:
+            head, size = file.read(100), os.fstat(file.fileno()).st_size
+    except FileError as cause:
+        raise SourceError(str(cause)) from cause
     if not head.startswith(SIGNATURE) or len(head) < 100:
         raise SourceError(f"{path} is not an SQLite database, or a damaged one: give COLMAP's database.db")
     page = int.from_bytes(head[16:18], "big")

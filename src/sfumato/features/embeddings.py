@@ -7,7 +7,6 @@ other arrays are left alone. csv: a line ``name,number,number,...`` for each fac
 """
 
 import csv
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError
-from sfumato.files.atomic import write_file
+from sfumato.files.atomic import open_text, write_file
 from sfumato.files.npz import Types, read_member
 from sfumato.types.clear import Embeddings
 from sfumato.types.extractor import Extractor
 
 SUFFIXES = (".npz", ".csv")
 VALUES, NAMES, EXTRACTOR = ("embedding", "embeddings"), ("name", "names"), ("extractor",)
+LARGEST_TABLE = 2**32
 FLOATS: Types = ("<f2", "<f4", "<f8")
 
 
@@ -43,11 +43,8 @@ def read_embeddings(path: Path | str, extractor: str | None = None) -> Embedding
         values, names, known = reader(source)
         return Embeddings(values, names, Extractor(known or extractor or "unknown"))
     except (FileError, InputError) as cause:
-        raise FileError(f"{source}: not a usable file of embeddings: {cause}") from cause
-    except OSError as cause:
-        raise FileError(f"{source}: cannot be read: {cause.strerror or cause}") from cause
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, MemoryError) as cause:
-        raise FileError(f"{source}: not a usable file of embeddings: it is damaged") from cause
+        reason = str(cause).removeprefix(f"{source}: ")
+        raise FileError(f"{source}: not a usable file of embeddings: {reason}") from cause
 
 
 def save_embeddings(path: Path | str, embeddings: Embeddings) -> None:
@@ -57,16 +54,13 @@ def save_embeddings(path: Path | str, embeddings: Embeddings) -> None:
         "name": np.array(embeddings.names or [""], np.str_)[: len(embeddings)],
         "extractor": np.array(embeddings.extractor.name),
     }
-    write_file(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
+    write_file(path, lambda file: np.savez(file, allow_pickle=False, **arrays), private=True)
 
 
 def read_column(path: Path | str, name: str) -> NDArray[Any]:
     """Return another array (N,) of an npz file, for example labels; raise FileError if it has none of that name."""
     source = Path(path)
-    try:
-        column = read_member(source, (name,), None)
-    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as cause:
-        raise FileError(f"{source}: {name!r:.80} cannot be read: {cause}") from cause
+    column = read_member(source, (name,), None)
     if column is None or column.ndim != 1:
         raise FileError(f"{source}: it has no list {name!r:.80}")
     return column
@@ -90,13 +84,11 @@ def _read_npz(source: Path) -> tuple[Any, tuple[str, ...], str]:
 
 
 def _read_csv(source: Path) -> tuple[Any, tuple[str, ...], str]:
-    with open(source, newline="", encoding="utf-8-sig") as lines:
+    with open_text(source, largest=LARGEST_TABLE, newline="") as lines:
         try:
             rows = [(reader_line, row) for reader_line, row in enumerate(csv.reader(lines), 1) if row]
         except csv.Error as cause:
             raise FileError(f"it is not a table: {cause}") from cause
-        except UnicodeDecodeError as cause:
-            raise FileError("it is not a text in UTF-8") from cause
     if rows and rows[0][1][0].strip().lower() == "name":
         del rows[0]
     if not rows:

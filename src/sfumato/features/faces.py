@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import FileError, ImageError, InputError, MissingDependency, need
+from sfumato.files.atomic import read_bytes
 from sfumato.types.arrays import frozen_array
 from sfumato.types.clear import Embeddings, Image
 from sfumato.types.extractor import Extractor
@@ -274,6 +275,9 @@ class DlibNetwork:
         return np.array(self._model.compute_face_descriptor(pixels, face.shape), np.float32)
 
 
+LARGEST_NETWORK = 2**31
+
+
 class OnnxNetwork:
     """An ArcFace-style file: one input (1, 3, 112, 112) of red-green-blue, one output (1, n).
 
@@ -283,10 +287,7 @@ class OnnxNetwork:
     def __init__(self, params: FaceParams) -> None:
         assert params.network is not None
         runtime, path = need("onnxruntime", extra="face"), Path(params.network)
-        try:
-            content = path.read_bytes()
-        except OSError as cause:
-            raise FileError(f"{path}: the network cannot be read: {cause.strerror}") from cause
+        content = read_bytes(path, LARGEST_NETWORK)
         try:
             self._session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
             (self._input,) = self._session.get_inputs()

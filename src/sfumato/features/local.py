@@ -39,8 +39,8 @@ class LocalParams:
     ``edge_threshold`` and ``octave_layers`` belong to COLMAP's and OpenCV's detectors; ``sigma`` and
     ``precise_upscale``, which removes a shift of 0.25 pixels, to OpenCV's. For Harris ``sigma`` is the width of its
     window, and ``corner_quality`` the least response of a corner, as a share of the strongest. Networks see the square
-    of half side ``patch_scale`` times sigma around a keypoint; ``weights`` is their file, without it kornia downloads
-    them.
+    of half side ``patch_scale`` times sigma around a keypoint; ``weights`` is their file, without it the published
+    weights are downloaded.
     """
 
     extractor: str = "colmap"

@@ -14,12 +14,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, need
+from sfumato.files.atomic import read_bytes, write_file
 
 PATCH_SIDE = 32
 PATCHES_AT_ONCE = 256
@@ -29,20 +31,47 @@ PROBLEMS_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
+class Publication:
+    """Weights that their authors published: a file of a GitHub ``repository`` at a ``commit``, with git's checksum."""
+
+    repository: str
+    commit: str
+    path: str
+    checksum: str
+
+    @property
+    def address(self) -> str:
+        """Where it is downloaded from."""
+        return f"https://raw.githubusercontent.com/{self.repository}/{self.commit}/{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkKind:
-    """A kind of network: kornia's class, or None for our own; and the weights that kornia downloads."""
+    """A kind of network: kornia's class, or None for our own; and its published weights."""
 
     kornia: str | None
-    published: str | None
+    published: Publication | None
 
 
 NETWORKS = {
-    "hardnet": NetworkKind("HardNet", "checkpoint_liberty_with_aug.pth of github.com/DagnyT/hardnet"),
-    "sosnet": NetworkKind("SOSNet", "sosnet_32x32_liberty.pth of github.com/yuruntian/SOSNet"),
-    "hynet": NetworkKind("HyNet", "HyNet_LIB.pth of github.com/ducha-aiki/Key.Net-Pytorch"),
-    "tfeat": NetworkKind("TFeat", "tfeat-liberty.params of github.com/vbalnt/tfeat"),
+    "hardnet": NetworkKind("HardNet", Publication(
+        "DagnyT/hardnet", "35bc1d79910c4477e61ca486a4712b3b7496d43e",
+        "pretrained/train_liberty_with_aug/checkpoint_liberty_with_aug.pth", "c1b2a5f4e79a5f3e50ec9a1ac98a428965cef37b",
+    )),
+    "sosnet": NetworkKind("SOSNet", Publication(
+        "yuruntian/SOSNet", "7ae3730e76eaaac9331df10d28fc2d4a5b1f7688",
+        "sosnet-weights/sosnet_32x32_liberty.pth", "e1654f36def583bb942cccbe149b0162d57d3d2a",
+    )),
+    "hynet": NetworkKind("HyNet", Publication(
+        "ducha-aiki/Key.Net-Pytorch", "74fe0a75998445bb47b74b642b764543b25dc90a",
+        "model/HyNet/weights/HyNet_LIB.pth", "30e43b29b92162617e7b34f0c7cc6c454798943d",
+    )),
+    "tfeat": NetworkKind("TFeat", Publication(
+        "vbalnt/tfeat", "9434ffaade966efee9ee89304f59b6c224d3b039",
+        "pretrained-models/tfeat-liberty.params", "0f28ae87db5e2fc95ae691faf3aa9c2c631060b2",
+    )),
     "hardtfeat": NetworkKind(None, None),
-}
+}  # fmt: skip
 """hardtfeat, TFeat's network trained with HardNet's loss, cannot be downloaded: it always needs a file."""
 
 
@@ -83,7 +112,7 @@ _loaded: LRUCache[tuple[Any, ...], PatchNetwork] = LRUCache(8)
 
 
 def load_network(kind: str, weights: str | os.PathLike[str] | None = None) -> PatchNetwork:
-    """Return a network of NETWORKS with the weights of a file, or with those kornia downloads; loaded once.
+    """Return a network of NETWORKS with the weights of a file, or with the published ones, which are downloaded once.
 
     The file is safetensors if its name says so, else torch's; nothing in it is executed.
 
@@ -131,13 +160,13 @@ def _identity(path: Path) -> tuple[Any, ...]:
     return str(path.resolve()), status.st_size, status.st_mtime_ns
 
 
-def _build(kind: str, *, pretrained: bool = False) -> Any:
-    """Return a network, by default with random weights; torch's random state is left as it was."""
+def _build(kind: str) -> Any:
+    """Return a network with random weights; torch's random state is left as it was."""
     torch: Any = need("torch", extra="learn")
     features: Any = need("kornia.feature", extra="learn")
     name = NETWORKS[kind].kornia
     with torch.random.fork_rng(devices=[]):
-        module = getattr(features, name)(pretrained=pretrained) if name else _hardtfeat(torch.nn)
+        module = getattr(features, name)(pretrained=False) if name else _hardtfeat(torch.nn)
     return module.eval().requires_grad_(False)
 
 
@@ -160,14 +189,31 @@ def _download(kind: str) -> PatchNetwork:
     if published is None:
         raise FileError(f"{kind} has no weights to download: give a file with weights=, on the command line --weights")
     _build(kind)  # raises for a missing library before anything is downloaded
+    torch: Any = need("torch", extra="learn")
+    name = published.path.rpartition("/")[2]
+    place = Path(torch.hub.get_dir()) / "checkpoints" / f"{published.checksum[:8]}-{name}"
     try:
-        module = _build(kind, pretrained=True)
-    except Exception as cause:  # no network, no space, a server that is gone, a file that was changed
+        if not place.is_file() or git_checksum(read_bytes(place, LARGEST_FILE)) != published.checksum:
+            with urlopen(published.address, timeout=60) as answer:
+                content = answer.read(LARGEST_FILE)
+            if git_checksum(content) != published.checksum:
+                raise FileError("another file is there now")
+            write_file(place, content, with_folder=True)
+    except OSError as cause:  # no network, no space, a server that is gone
         raise FileError(
-            f"the weights of {kind} cannot be downloaded ({type(cause).__name__}): get {published}, and give the "
-            f"file with weights=, on the command line --weights"
+            f"the weights of {kind} cannot be downloaded ({cause}): get {name} of github.com/{published.repository}, "
+            f"and give the file with weights=, on the command line --weights"
         ) from cause
-    return PatchNetwork(kind, checksum(module.state_dict()), module)
+    return _load(kind, place)
+
+
+def git_checksum(content: bytes) -> str:
+    """Return git's checksum of a file, by which a repository names it.
+
+    >>> git_checksum(b"")
+    'e69de29bb2d1d6434b8b29ae775ad8c2e48c5391'
+    """
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def _load(kind: str, path: Path) -> PatchNetwork:

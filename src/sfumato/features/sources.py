@@ -16,9 +16,10 @@ from operator import length_hint
 from pathlib import Path
 from typing import Any
 
-from sfumato.errors import InputError, SfumatoError, SourceError
+from sfumato.errors import FileError, InputError, SfumatoError, SourceError
 from sfumato.features import colmap, hloc
 from sfumato.features.local import LocalParams, extract, extractor_of, prepare, resolve_params
+from sfumato.files.atomic import ANY_SIZE, open_file
 from sfumato.files.hdf5 import SIGNATURE as HDF5_SIGNATURE
 from sfumato.images.read import SUFFIXES, image_format, list_images, read_image
 from sfumato.types.clear import Features
@@ -28,6 +29,8 @@ from sfumato.types.progress import Progress, SizedItems, identity
 Result = tuple[str, Features | SfumatoError]
 """The name of an image, and its features or the reason why there are none."""
 
+ARCHIVE_MARK = b"SfmA"
+"""What an archive of concealed features says it is, in the first bytes of its SQLite file."""
 PIXELS_AT_ONCE = 24_000_000
 """Pixels under way in all threads: SIFT needs about 240 bytes per pixel, 3 GB for a photo of 12 megapixels."""
 
@@ -167,11 +170,11 @@ def open_source(
     path = Path(path)
     kind = _kind(path)
     if kind == "hloc":
-        name = hloc.choose_extractor(path, extractor)
+        images, name = hloc.list_hloc(path, extractor)
         return FeatureSource(
             path,
             kind,
-            tuple(hloc.names_in_hloc(path)),
+            tuple(images),
             lambda names: hloc.features_in_hloc(path, names, extractor=name),
             _extractor=lambda: Extractor(name, hloc.SETTINGS),
         )
@@ -202,11 +205,12 @@ def _kind(path: Path) -> str:
     if path.is_dir():
         return "images"
     try:
-        with path.open("rb") as file:
-            head = file.read(32)
-    except (OSError, ValueError) as cause:
-        reason = "is not there" if isinstance(cause, FileNotFoundError) else f"cannot be read: {cause}"
-        raise SourceError(f"{str(path)!r} {reason}: check the path") from cause
+        with open_file(path, ANY_SIZE) as file:
+            head = file.read(100)
+    except FileError as cause:
+        raise SourceError(str(cause)) from cause
+    if head.startswith(colmap.SIGNATURE) and head[68:72] == ARCHIVE_MARK:
+        raise SourceError(f"{path}: this is an archive of features that are already concealed; give clear ones")
     suffix = path.suffix.lower()
     if head.startswith(HDF5_SIGNATURE) or suffix in (".h5", ".hdf5"):
         return "hloc"

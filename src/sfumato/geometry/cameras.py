@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, suggest
-from sfumato.files.atomic import write_text
+from sfumato.files.atomic import read_text, write_text
 from sfumato.types.scene import CAMERA_MODELS, Camera, Pose, unit_rotation
 
 # --- image names: nothing renames an image inside an archive, so names are checked before photos are concealed
@@ -67,8 +67,8 @@ def name_list(names: list[str]) -> str:
 
 
 PROBLEMS_SHOWN = 8
-LARGEST = 2**28
-"""Bytes of a list; a million images take less."""
+MOST_DIGITS = 9
+"""Of a width or a height in pixels."""
 
 Value = TypeVar("Value")
 
@@ -80,7 +80,7 @@ def _read_list(path: str | os.PathLike[str], what: str, parse: Callable[[list[st
 
     Raises FileError naming every wrong line at once.
     """
-    return _parse_list(Path(path), _text(Path(path), what), what, parse)
+    return _parse_list(Path(path), read_text(path), what, parse)
 
 
 def _parse_list(path: Path, text: str, what: str, parse: Callable[[list[str]], Value]) -> dict[str, Value]:
@@ -140,19 +140,6 @@ def numbers(words: Iterable[str], what: str) -> tuple[float, ...]:
     return tuple(result)
 
 
-def _text(path: Path, what: str) -> str:
-    try:
-        if path.stat().st_size > LARGEST:
-            raise FileError(f"{path} has more than {LARGEST} bytes: not a list of {what}")
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as cause:
-        raise FileError(f"{path} is not a text in UTF-8: not a list of {what}") from cause
-    except FileError:
-        raise
-    except OSError as cause:
-        raise FileError(f"{path}: cannot read the {what} ({cause.strerror or cause}); check the path") from cause
-
-
 # --- cameras
 
 
@@ -196,7 +183,7 @@ def read_marked_cameras(
 ) -> tuple[dict[str, Camera], frozenset[str]]:
     """Read a list of cameras, and the names of those that ``write_cameras`` marked as guesses."""
     path = Path(path)
-    text = _text(path, "cameras")
+    text = read_text(path)
     cameras = _parse_list(path, text, "cameras", _parse_camera)
     if not cameras:
         raise FileError(f"{path} names no camera: a line is 'name MODEL width height parameters...'")
@@ -253,7 +240,7 @@ def _name_cameras(path: Path, cameras: Mapping[str, Camera], images: list[str] |
 def _read_image_cameras(path: Path) -> dict[str, str]:
     """Return the number of the camera of each image in COLMAP's images.txt; poses and keypoints are not read."""
     numbers_of: dict[str, str] = {}
-    lines = iter(enumerate(_text(path, "images").split("\n"), 1))
+    lines = iter(enumerate(read_text(path).split("\n"), 1))
     for place, line in lines:
         words = line.split(maxsplit=9)
         if not words or words[0].startswith("#"):
@@ -310,7 +297,7 @@ def _parse_camera(words: list[str]) -> Camera:
     if len(words) < 4:
         raise InputError("expected 'name MODEL width height parameters...', names without spaces")
     model, width, height, *params = words
-    if not (width.isascii() and width.isdigit() and height.isascii() and height.isdigit()):
+    if not all(size.isascii() and size.isdigit() and len(size) <= MOST_DIGITS for size in (width, height)):
         raise InputError(f"expected a width and a height in whole pixels, got {width!r:.20} and {height!r:.20}")
     return check_camera(Camera(model, int(width), int(height), numbers(params, "parameters")))
 

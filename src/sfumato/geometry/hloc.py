@@ -7,8 +7,11 @@ angles are written where an archive has them, strengths never: it keeps none.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+import secrets
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,14 +20,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, SfumatoError
-from sfumato.files.atomic import Sink
+from sfumato.files.atomic import replace_file, write_text
+from sfumato.files.hdf5 import new_hdf5
 from sfumato.geometry.cameras import NAME_EARLIER, name_fault, name_list, unlistable_names
 from sfumato.geometry.outputs import HLOC_FEATURES, HLOC_MATCHES, HLOC_PAIRS, Inputs, refuse_existing
-from sfumato.matching.match_file import MATCHES, SCORES, MatchFile, group_name, load_matches, scores_of
+from sfumato.matching.match_file import (
+    MATCHES,
+    SCORES,
+    MatchFile,
+    bits_of,
+    group_name,
+    load_matches,
+    pair_arrays,
+)
 from sfumato.store.archive import Archive, open_archive
-from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.concealed import Bits, ConcealedFeatures
 from sfumato.types.progress import Progress
-from sfumato.types.scene import Matches
 
 FEATURES_FILE, MATCHES_FILE, PAIRS_FILE = "features.h5", "matches.h5", "pairs.txt"
 UNCERTAINTY_PX = 1.0
@@ -79,8 +90,8 @@ def export_hloc(
     >>> from sfumato import ConcealedFeatures, Subspaces, save
     >>> lines = Subspaces(np.eye(8)[:3], np.eye(8)[3:6, None])
     >>> work = tempfile.mkdtemp()
-    >>> save(f"{work}/private.sfm.h5", {"desk.jpg": ConcealedFeatures(np.zeros((3, 4)), lines, "random-1")})
-    >>> export_hloc(f"{work}/private.sfm.h5", None, f"{work}/hloc").features
+    >>> save(f"{work}/private.sfm", {"desk.jpg": ConcealedFeatures(np.zeros((3, 4)), lines, "random-1")})
+    >>> export_hloc(f"{work}/private.sfm", None, f"{work}/hloc").features
     3
     """
     with ExitStack() as files:
@@ -105,13 +116,11 @@ def _export(
     files = [FEATURES_FILE] if matches is None else [FEATURES_FILE, MATCHES_FILE, PAIRS_FILE]
     images = ((name, _image(archive[name], with_subspaces)) for name in progress(names))
     inputs = {"the archive": archive.path, "the match file": None if matches is None else matches.path}
-    with new_files(folder, files, inputs, overwrite=overwrite) as (parts, finish):
-        write_features(parts[0], images, outcome)
+    with new_files(folder, files, inputs, overwrite=overwrite) as (part, outcome.files):
+        write_features(part / FEATURES_FILE, images, outcome)
         if matches is not None:
-            sizes = {name: archive.header(name).count for name in names}
-            _write_matches(parts[1], pairs, matches, sizes, outcome)
-            _write_pairs(parts[2], [pair for pair, _ in pairs])
-        outcome.files = finish()
+            _write_matches(part / MATCHES_FILE, archive, pairs, matches, outcome)
+            write_text(part / PAIRS_FILE, "".join(f"{first} {second}\n" for (first, second), _ in pairs))
     return outcome
 
 
@@ -154,27 +163,26 @@ def _check_pairs(archive: Archive, matches: MatchFile) -> list[tuple[Pair, Pair]
     return [((real[first], real[second]), (first, second)) for first, second in pairs]
 
 
-def write_features(path: Path, images: Iterable[tuple[str, HlocImage]], outcome: HlocOutcome) -> None:
+def write_features(
+    path: Path, images: Iterable[tuple[str, HlocImage]], outcome: HlocOutcome, *, private: bool = False
+) -> None:
     """Write a features.h5; images without a known size are counted, since hloc's matchers ask for it."""
-    with _hdf5(path) as (file, sink):
+    with new_hdf5(path, private=private) as file:
         for name, image in images:
-            group = file.create_group(name)
-            for key, value in _arrays(image).items():
-                group.create_dataset(key, data=value)
-            group["keypoints"].attrs["uncertainty"] = UNCERTAINTY_PX
+            file.add(name, _arrays(image), {"keypoints": {"uncertainty": UNCERTAINTY_PX}})
             outcome.images += 1
             outcome.features += len(image.keypoints)
             if image.image_size is None:
                 outcome.without_size.append(name)
-            if sink.error:
-                break
 
 
 @contextmanager
 def new_files(
     folder: str | os.PathLike[str], names: list[str], inputs: Inputs, *, overwrite: bool
-) -> Iterator[tuple[list[Path], Callable[[], list[Path]]]]:
-    """Give paths to write to, and a function that puts the written files in place; what is left over is removed.
+) -> Iterator[tuple[Path, list[Path]]]:
+    """Give a private folder to write files of these names to, and the places they are moved to when the block ends.
+
+    Nothing is new if the block ends with an error.
 
     Raises FileError if a file is there already and is not to be replaced, is one of the ``inputs`` or of another kind,
     or cannot be written.
@@ -188,28 +196,28 @@ def new_files(
         )
     for target in targets:
         refuse_existing(target, KINDS[target.name], inputs, overwrite=overwrite)
-    parts = [target.with_name(f"{target.name}.{os.getpid()}.part") for target in targets]
-
-    def finish() -> list[Path]:
-        for part, target in zip(parts, targets, strict=True):
-            os.replace(part, target)
-        return targets
-
+    part = folder / f".{secrets.token_hex(8)}.part"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield parts, finish
+        part.mkdir(0o700, parents=True)
+        yield part, targets
+        for target in targets:
+            if target.exists():  # the new file has the access rights of the old one
+                (part / target.name).chmod(stat.S_IMODE(target.stat().st_mode))
+            replace_file(part / target.name, target)
     except SfumatoError:
         raise
     except OSError as cause:
         raise FileError(f"cannot write to {folder}: {cause.strerror or cause}; free space or choose another") from cause
     finally:
-        for part in parts:
-            with suppress(OSError):
-                part.unlink()
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def _image(features: ConcealedFeatures, with_subspaces: bool) -> HlocImage:
-    more = {"subspace_origin": features.subspaces.origin, "subspace_basis": features.subspaces.basis}
+    more: dict[str, NDArray[Any]]
+    if isinstance(features.code, Bits):
+        more = {"sealed_bits": features.code.packed}
+    else:
+        more = {"subspace_origin": features.code.origin, "subspace_basis": features.code.basis}
     return HlocImage(features.keypoints, features.image_size, more if with_subspaces else {})
 
 
@@ -224,48 +232,16 @@ def _arrays(image: HlocImage) -> dict[str, NDArray[Any]]:
 
 
 def _write_matches(
-    path: Path, pairs: list[tuple[Pair, Pair]], matches: MatchFile, sizes: Mapping[str, int], outcome: HlocOutcome
+    path: Path, archive: Archive, pairs: list[tuple[Pair, Pair]], matches: MatchFile, outcome: HlocOutcome
 ) -> None:
-    with _hdf5(path) as (file, sink):
+    facts = {name: archive.header(name) for name in archive}
+    with new_hdf5(path) as file:
         for pair, stored in pairs:
-            rows = matches[stored]
-            counts = sizes[pair[0]], sizes[pair[1]]
+            rows, counts = matches[stored], [facts[name].count for name in pair]
             if len(rows) and (rows.indices.max(axis=0) >= counts).any():
                 raise InputError(f"{matches.path}: matches of {pair[0]!r:.80} and {pair[1]!r:.80} name rows they lack")
-            group = file.require_group(group_name(pair[0])).create_group(group_name(pair[1]))
-            for key, value in _match_arrays(rows, counts[0]).items():
-                group.create_dataset(key, data=value)
+            bits = None if matches.provenance is None else bits_of(facts[pair[0]].recipe)  # hloc's own are not in bits
+            arrays = pair_arrays(rows, counts[0], bits)
+            file.add("/".join(map(group_name, pair)), {key: arrays[key] for key in (MATCHES, SCORES)})
             outcome.pairs += 1
             outcome.matches += len(rows)
-            if sink.error:
-                break
-
-
-def _match_arrays(matches: Matches, count: int) -> dict[str, NDArray[Any]]:
-    """Return matches of an image of ``count`` features as hloc stores them: int32 rows, -1 for none, float16 scores."""
-    rows, scores = np.full(count, -1, np.int32), np.zeros(count, np.float16)
-    rows[matches.indices[:, 0]] = matches.indices[:, 1]
-    scores[matches.indices[:, 0]] = scores_of(matches.distances)
-    return {MATCHES: rows, SCORES: scores}
-
-
-def _write_pairs(path: Path, pairs: list[Pair]) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.writelines(f"{first} {second}\n" for first, second in pairs)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-@contextmanager
-def _hdf5(path: Path) -> Iterator[tuple[Any, Sink]]:
-    """Open an HDF5 file for writing that survives a full disk."""
-    import h5py
-
-    try:
-        with Sink(path, keep=False) as sink, h5py.File(sink, "w", libver="latest") as file:
-            yield file, sink
-    except (ValueError, RuntimeError, KeyError) as cause:
-        if isinstance(cause, SfumatoError):
-            raise
-        name = path.name.removesuffix(f".{os.getpid()}.part")
-        raise FileError(f"{name} cannot be written: {cause}") from cause

@@ -16,11 +16,19 @@ from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError
 from sfumato.geometry.cameras import refuse_other_sizes
-from sfumato.geometry.colmap import from_rigid, load_pycolmap, to_colmap
-from sfumato.geometry.database import PIXEL_CENTRE
+from sfumato.geometry.colmap import PIXEL_CENTRE, from_rigid, load_pycolmap, to_colmap
 from sfumato.geometry.maps import Map
-from sfumato.matching.mutual import MatchParams, Side, check_pair, match_prepared, side_of, space_name, warn_if_void
-from sfumato.subspace.fast import prepare
+from sfumato.matching.mutual import (
+    MatchParams,
+    Side,
+    check_pair,
+    match_prepared,
+    prepare_side,
+    side_of,
+    space_name,
+    warn_if_void,
+)
+from sfumato.subspace.subspace_set import SubspaceSet
 from sfumato.types.arrays import whole_number
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.scene import Camera, Pose
@@ -298,8 +306,9 @@ def _find_points(
     An image of the map that is damaged is named in the map and left out.
     """
     own = side_of(query, "query")
-    prepared, matching = prepare(own.origin, own.basis), params.matching
-    prepared.frame = map_.frame
+    prepared, matching = prepare_side(own), params.matching
+    if isinstance(prepared, SubspaceSet):
+        prepared.frame = map_.frame
     codes, count = [np.zeros(0, np.int64)], len(map_.positions)
     for name in candidates:
         try:
@@ -312,7 +321,8 @@ def _find_points(
         check_comparable(own, view.side)
         warn_if_void(own, view.side)
         indices = match_prepared(prepared, view.prepared, matching, own.recipe).indices
-        map_.frame = map_.frame or prepared.frame  # one for all: each image is projected once
+        if isinstance(prepared, SubspaceSet):
+            map_.frame = map_.frame or prepared.frame  # one for all: each image is projected once
         codes.append(indices[:, 0].astype(np.int64) * count + view.landmarks[indices[:, 1]])
     rows, landmarks = np.divmod(np.unique(np.concatenate(codes)), max(count, 1))
     return rows, landmarks

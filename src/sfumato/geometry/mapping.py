@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from sfumato.errors import ArchiveError, FileError, InputError, SfumatoError
 from sfumato.geometry.cameras import NAME_EARLIER, default_camera, name_fault, read_marked_cameras, refuse_other_sizes
-from sfumato.geometry.colmap import silence
-from sfumato.geometry.database import Keypoints, real_names, refuse_missing, write_database
+from sfumato.geometry.colmap import Keypoints, real_names, refuse_missing, silence, write_database
 from sfumato.geometry.mappers import DATABASE, MapParams, doubt_cameras, run_mapper, triangulate
 from sfumato.geometry.maps import save_landmarks
 from sfumato.geometry.model_folder import new_model_folder, other_folder, refuse_taken, write_model
@@ -39,7 +38,7 @@ from sfumato.geometry.verify import ExplainedPair, VerifyOutcome, explain_matche
 from sfumato.matching.batch import match_pairs
 from sfumato.matching.match_file import MatchFile, load_matches
 from sfumato.matching.pairs import Pair
-from sfumato.matching.retrieval import choose_pairs
+from sfumato.matching.retrieval import USUAL_COUNT, choose_pairs
 from sfumato.store.archive import Archive, open_archive
 from sfumato.types.progress import StageProgress
 from sfumato.types.scene import Camera, Matches, Pose
@@ -151,8 +150,8 @@ def build_map(
     >>> lines = Subspaces(np.eye(8)[:3], np.eye(8)[3:6, None])
     >>> features = ConcealedFeatures(np.zeros((3, 4)), lines, "random-1", image_size=(640, 480))
     >>> work = tempfile.mkdtemp()
-    >>> save(f"{work}/private.sfm.h5", {"desk.jpg": features})
-    >>> build_map(f"{work}/private.sfm.h5", None, f"{work}/model").reason
+    >>> save(f"{work}/private.sfm", {"desk.jpg": features})
+    >>> build_map(f"{work}/private.sfm", None, f"{work}/model").reason
     'a map needs two images or more, there is one'
     """
     params = params or MapParams()
@@ -228,13 +227,19 @@ def _read_scene(
 
 
 def _match_all(archive: Archive, scene: _ArchiveScene, progress: StageProgress) -> dict[Pair, Matches]:
-    """Match every image with every other, if they are few."""
-    pairs = choose_pairs(scene.keypoints, "exhaustive").pairs
-    if len(pairs.names) > LARGEST_EXHAUSTIVE:
-        raise InputError(
-            f"{len(pairs.names)} images make {len(pairs)} pairs: match those worth comparing first, with sfumato match "
-            f"and --sequential, --pairs or (not for sealed archives) --retrieval, and give the file with --matches"
-        )
+    """Match every image with every other, or of many images each with those that look most like it."""
+    if len(scene.keypoints) <= LARGEST_EXHAUSTIVE:
+        pairs = choose_pairs(scene.keypoints, "exhaustive").pairs
+    else:
+        try:
+            pairs = choose_pairs(
+                archive, f"votes:{USUAL_COUNT}", progress=lambda names: progress("voting", names, len(archive))
+            ).pairs
+        except InputError as cause:
+            raise InputError(
+                f"{len(scene.keypoints)} images are too many to match each with all others, and {cause}. Choose pairs "
+                f"with sfumato match, and give its file with --matches"
+            ) from cause
     return dict(match_pairs(archive, pairs, progress=lambda items: progress("matching", items, len(pairs))))
 
 

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Maps to localize against: a COLMAP model, and what stands for the descriptors of its points.
 
-That is ``landmarks.sfm.h5`` beside the model, an ordinary archive that holds the rows of every registered image that
+That is ``landmarks.sfm`` beside the model, an ordinary archive that holds the rows of every registered image that
 see a mapped point; or, only where it is named, a file of public points. Never imports the clear types.
 """
 
+import hashlib
+import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -18,18 +20,19 @@ from numpy.typing import NDArray
 
 from sfumato.errors import ArchiveError, FileError, InputError
 from sfumato.files.atomic import write_file
+from sfumato.files.tensors import map_tensors, save_tensors
 from sfumato.geometry.cameras import name_list, nearest_rotation
 from sfumato.geometry.colmap import load_pycolmap
 from sfumato.geometry.model import Model, read_model, refuse_other_keypoints, same_places
-from sfumato.geometry.model_folder import LANDMARKS
+from sfumato.geometry.model_folder import CODES, LANDMARKS
 from sfumato.geometry.statistics import poses_of
-from sfumato.matching.mutual import Side, side_of
+from sfumato.matching.bit_votes import BitVotes, collect
+from sfumato.matching.mutual import Prepared, Side, prepare_side, side_of
 from sfumato.store.archive import Archive, load
 from sfumato.store.public_points import PublicPointsFile, load_public
 from sfumato.store.writer import ArchiveWriter
-from sfumato.subspace.fast import prepare
 from sfumato.subspace.subspace_set import Frame, SubspaceSet
-from sfumato.types.concealed import ConcealedFeatures, PublicPoints
+from sfumato.types.concealed import Bits, ConcealedFeatures, PublicPoints
 from sfumato.types.extractor import Extractor
 from sfumato.types.progress import Progress
 
@@ -48,12 +51,14 @@ class View:
 
     landmarks: NDArray[np.int64]
     side: Side
-    prepared: SubspaceSet
+    prepared: Prepared
 
     @property
     def nbytes(self) -> int:
         """About what it takes in memory."""
-        return PREPARED_SHARE * (self.side.origin.nbytes + self.side.basis.nbytes)
+        if isinstance(self.prepared, SubspaceSet):
+            return PREPARED_SHARE * (self.prepared.origin.nbytes + self.prepared.basis.nbytes)
+        return self.prepared.nbytes
 
 
 class Map:
@@ -75,6 +80,7 @@ class Map:
         self.damaged: dict[str, str] = {}
         self.frame: Frame | None = None
         self._source = source
+        self._votes: BitVotes | None = None
         self._views: LRUCache[str, View] = LRUCache(CACHE_BYTES, getsizeof=lambda view: min(view.nbytes, CACHE_BYTES))
 
     @property
@@ -93,8 +99,9 @@ class Map:
         view = self._views.get(name)
         if view is None:
             landmarks, side = self._read(name)
-            view = View(landmarks, side, prepare(side.origin, side.basis))
-            view.prepared.frame = self.frame
+            view = View(landmarks, side, prepare_side(side))
+            if isinstance(view.prepared, SubspaceSet):
+                view.prepared.frame = self.frame
             self._views[name] = view
         return view
 
@@ -105,7 +112,29 @@ class Map:
 
     def landmarks(self) -> Mapping[str, Any]:
         """Return what stands for the descriptors of each image: concealed features, or points (N, n)."""
-        return _Points(self._source, self.names) if self.is_public else self._source
+        return _PublicArrays(self._source, self.names) if self.is_public else self._source
+
+    def votes(self, *, progress: Progress = iter) -> BitVotes:
+        """Return the bits of all landmarks of a sealed map, mapped from its file, or else read image by image."""
+        if self._votes is None:
+            self._votes = self._mapped_codes() or collect(self._source, progress=progress)
+            self.damaged.update(self._votes.unreadable)
+        return self._votes
+
+    def _mapped_codes(self) -> BitVotes | None:
+        """Return the codes in the file beside the landmarks, if it was made of these."""
+        path = Path(self.folder or "") / CODES
+        if not isinstance(self._source, Archive) or self.folder is None or not path.is_file():
+            return None
+        arrays, texts = map_tensors(path)
+        if texts.get("of") != _digest_of(self._source, self.names) or set(arrays) != {"packed", "starts"}:
+            return None
+        packed, starts = arrays["packed"], arrays["starts"]
+        if packed.dtype != np.uint8 or starts.shape != (len(self.names) + 1,) or starts[-1] != len(packed):
+            return None
+        header = self._source.header(self.names[0])
+        empty = Bits(np.zeros((0, header.ambient_dim // 8), np.uint8))
+        return BitVotes(self.names, packed, starts, Side(empty, header.extractor, header.recipe))
 
     def close(self) -> None:
         """Close the files of the map."""
@@ -139,7 +168,7 @@ class Map:
         return f"{getattr(self._source, 'path', 'the map')}: image {name!r:.80}"
 
 
-class _Points(Mapping[str, NDArray[np.float32]]):
+class _PublicArrays(Mapping[str, NDArray[np.float32]]):
     """Public points of images, as arrays, read on access."""
 
     def __init__(self, source: Any, names: tuple[str, ...]) -> None:
@@ -247,7 +276,7 @@ def save_landmarks(
     *,
     progress: Progress = iter,
 ) -> int:
-    """Write ``landmarks.sfm.h5`` beside a COLMAP model that was made from an archive; return the number of landmarks.
+    """Write ``landmarks.sfm`` beside a COLMAP model that was made from an archive; return the number of landmarks.
 
     Of every registered image it holds the rows that see a mapped point, in their order: the same subspaces again, so
     nothing is released that was not. It takes the place of an older one at once.
@@ -258,22 +287,38 @@ def save_landmarks(
     missing = [name for name in model.names if name not in archive]
     if missing:
         raise FileError(f"{folder} was not mapped from {archive.path}, which lacks {name_list(missing)}")
-    kinds = {archive.header(name).dtype for name in model.names}
-    with ArchiveWriter(path, resume=False, dtype=kinds.pop() if len(kinds) == 1 else "float32") as writer:
+    kinds, packed = {archive.header(name).dtype for name in model.names}, list[NDArray[np.uint8]]()
+    with ArchiveWriter(path, dtype=kinds.pop() if len(kinds) == 1 else "float32") as writer:
         for name in progress(model.names):
             features, rows = archive[name], model.sight(name).keypoints
             try:
                 refuse_other_keypoints(name, model, features.keypoints)
             except InputError as cause:
                 raise FileError(f"{folder} was not mapped from {archive.path}: {cause}") from cause
-            writer.add(name, select_rows(features, rows))
+            landmarks = select_rows(features, rows)
+            writer.add(name, landmarks)
+            if isinstance(landmarks.code, Bits):
+                packed.append(landmarks.code.packed)
             total += len(rows)
+    if packed and len({part.shape[1] for part in packed}) == 1:
+        starts = np.concatenate([[0], np.cumsum([len(part) for part in packed])]).astype(np.int64)
+        with Archive(path) as landmarks_file:
+            texts = {"of": _digest_of(landmarks_file, model.names)}
+        save_tensors(path.with_name(CODES), {"packed": np.concatenate(packed), "starts": starts}, texts)
     return total
+
+
+def _digest_of(landmarks: Archive, names: Sequence[str]) -> str:
+    """Return a digest of the headers of all landmarks: codes beside them are of these."""
+    state = hashlib.blake2b(digest_size=32, person=b"sfumato-codes")
+    for name in names:
+        state.update(json.dumps([name, landmarks.header(name).checksum]).encode("ascii"))
+    return state.hexdigest()
 
 
 def select_rows(features: ConcealedFeatures, rows: NDArray[np.int64]) -> ConcealedFeatures:
     """Return rows of concealed features, as they are."""
-    return replace(features, keypoints=features.keypoints[rows], subspaces=features.subspaces[rows])
+    return replace(features, keypoints=features.keypoints[rows], code=features.code[rows])
 
 
 def _fits(archive: Archive, model: Model, name: str) -> bool:

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError
-from sfumato.geometry.database import PIXEL_CENTRE
+from sfumato.files.atomic import read_bytes
+from sfumato.geometry.colmap import PIXEL_CENTRE
 from sfumato.types.arrays import frozen_array
 from sfumato.types.scene import Landmarks
 
@@ -29,6 +30,7 @@ COUNT, IMAGE, POINT = struct.Struct("<Q"), struct.Struct("<I7dI"), struct.Struct
 """A count; an image: number, quaternion, translation, camera; a point: number, xyz, colour, error, track length."""
 KEYPOINT = np.dtype([("place", "<f8", 2), ("point", "<i8")])
 TRACK_BYTES = 8
+LARGEST = 2**36
 NO_POINT = -1
 
 
@@ -144,7 +146,7 @@ def same_places(keypoints: NDArray[np.float32], places: NDArray[np.float64]) -> 
 
 def _read_images(path: Path) -> list[tuple[str, NDArray[Any]]]:
     """Return the name of each registered image, and place and point of its keypoints."""
-    data = path.read_bytes()
+    data = read_bytes(path, LARGEST)
     images, at = [], COUNT.size
     for _ in range(_checked_count(data, IMAGE.size, path)):
         end = data.index(b"\0", at + IMAGE.size)
@@ -159,7 +161,7 @@ def _read_images(path: Path) -> list[tuple[str, NDArray[Any]]]:
 
 def _read_points(path: Path) -> dict[int, tuple[float, ...]]:
     """Return the position of each of COLMAP's numbers."""
-    data = path.read_bytes()
+    data = read_bytes(path, LARGEST)
     points: dict[int, tuple[float, ...]] = {}
     at = COUNT.size
     for _ in range(_checked_count(data, POINT.size, path)):

@@ -4,9 +4,11 @@
 Knows files; what is in them is COLMAP's business.
 """
 
+import ctypes
 import os
 import shutil
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,14 +21,18 @@ from sfumato.geometry.colmap import load_pycolmap
 
 MODEL_FILES = ("cameras.bin", "images.bin", "points3D.bin", "rigs.bin", "frames.bin")
 """A reconstruction on disk, since COLMAP 3.12; older ones have the first three."""
-LANDMARKS, PUBLIC_POINTS = "landmarks.sfm.h5", "public-points.h5"
-MAP_FILES = frozenset((*MODEL_FILES, LANDMARKS, PUBLIC_POINTS))
+CODES = "landmarks.safetensors"
+"""The bits of all landmarks of a sealed map, to be mapped into memory: the same again as in ``LANDMARKS``."""
+LANDMARKS, PUBLIC_POINTS = "landmarks.sfm", "public-points.sqlite"
+MAP_FILES = frozenset((*MODEL_FILES, LANDMARKS, CODES, PUBLIC_POINTS))
 """Files that a folder of a map holds, beside ``others``; a folder with anything else is never deleted."""
 
 OTHERS = "others"
 """The folder within that of a map for the models which could not be joined with it: 1, 2, ..., maps themselves."""
 
 WORK, MODEL, OLD = "work", "model", "old"
+EXCHANGE, HERE = 2, -100
+"""RENAME_EXCHANGE (RENAME_SWAP on macOS) and AT_FDCWD of the system's headers."""
 YOUNG_SECONDS = 60
 """A folder so young may belong to a process that has not locked it yet."""
 
@@ -167,9 +173,25 @@ def write_model(reconstruction: Any, folder: Path) -> None:
         raise FileError(f"the model was not written whole to {folder.parent.parent}: is the disk full?")
 
 
+def _exchange(first: Path, second: Path) -> bool:
+    """Exchange two folders in one step, so that a kill leaves no place empty; False where the system cannot."""
+    paths = os.fsencode(first), os.fsencode(second)
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        if sys.platform == "darwin":
+            return bool(library.renamex_np(*paths, EXCHANGE) == 0)
+        return bool(library.renameat2(HERE, paths[0], HERE, paths[1], EXCHANGE) == 0)
+    except (AttributeError, OSError, TypeError):  # no such function
+        return False
+
+
 def _put(model: Path, target: Path, aside: Path) -> None:
-    """Let the new folder take the place of the old one; if that fails the old one is back."""
+    """Let the new folder take the place of the old one, at once where the system can; if that fails the old is back."""
     old = os.path.lexists(target)
+    if old:
+        model.chmod(stat.S_IMODE(target.stat().st_mode))
+    if old and _exchange(model, target):
+        return
     try:
         if old:
             os.rename(target, aside)

@@ -10,15 +10,14 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from sfumato.errors import FileError
-from sfumato.files.hdf5 import DAMAGE, find_group, is_member, open_hdf5
+from sfumato.errors import FileError, InputError
+from sfumato.files.hdf5 import Hdf5Reader
 from sfumato.geometry.cameras import read_cameras, read_poses
 from sfumato.geometry.maps import PICTURE_MAKER
 from sfumato.geometry.model_folder import MAP_FILES, OTHERS
 from sfumato.geometry.shortlist import read_shortlists
-from sfumato.matching.journal import is_match_file, refuse_inputs
+from sfumato.matching.match_file import is_match_file, refuse_inputs
 from sfumato.store.public_points import load_public
 
 LARGEST_TABLE, LARGEST_PICTURE = 2**30, 2**28
@@ -28,14 +27,14 @@ Inputs = Mapping[str, str | os.PathLike[str] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class FileKind:
+class OutputKind:
     """A kind of file, and how it is recognised."""
 
     what: str
     fits: Callable[[Path], bool]
 
 
-def refuse_existing(path: str | os.PathLike[str], kind: FileKind, inputs: Inputs, *, overwrite: bool) -> None:
+def refuse_existing(path: str | os.PathLike[str], kind: OutputKind, inputs: Inputs, *, overwrite: bool) -> None:
     """Raise FileError if a result cannot be written to ``path``: it is read, it is there, or it is something else."""
     refuse_inputs(path, inputs)
     target = Path(os.path.realpath(path))
@@ -105,28 +104,24 @@ def _is_picture(path: Path) -> bool:
 def _is_features(path: Path) -> bool:
     """Tell whether a file is hloc's features: groups of images with keypoints, down to the first one."""
     try:
-        with open_hdf5(path) as file:
-            return "format" not in file.attrs and (not len(file) or _first_has_keypoints(file))
-    except DAMAGE:
+        with Hdf5Reader(path, "file of features", "choose another") as file:
+            if "format" in file.texts():
+                return False
+            name = ""
+            while members := next(file.members([name])):
+                if any(member.name == "keypoints" for member in members):
+                    return any((member.name, member.kind) == ("keypoints", "array") for member in members)
+                name = f"{name}/{members[0].name}" if name else members[0].name
+            return not name  # a file without images
+    except (FileError, InputError):
         return False
 
 
-def _first_has_keypoints(group: Any) -> bool:
-    for _ in range(64):  # no name has more folders
-        if "keypoints" in group:
-            return is_member(group, "keypoints")
-        name = next(iter(group), None)
-        if name is None:
-            return False
-        group = find_group(group, name)
-    return False
-
-
-CAMERAS = FileKind("a list of cameras", _is_cameras)
-POSES = FileKind("a list of poses", _is_poses)
-TABLE = FileKind("a table of localized queries", _is_table)
-HLOC_FEATURES = FileKind("a file of features as hloc has them", _is_features)
-HLOC_MATCHES = FileKind("a match file", is_match_file)
-HLOC_PAIRS = FileKind("a list of pairs", _is_pairs)
-PICTURE = FileKind("a picture of a map", _is_picture)
-PUBLIC = FileKind("a file of public points", _is_public)
+CAMERAS = OutputKind("a list of cameras", _is_cameras)
+POSES = OutputKind("a list of poses", _is_poses)
+TABLE = OutputKind("a table of localized queries", _is_table)
+HLOC_FEATURES = OutputKind("a file of features as hloc has them", _is_features)
+HLOC_MATCHES = OutputKind("a match file", is_match_file)
+HLOC_PAIRS = OutputKind("a list of pairs", _is_pairs)
+PICTURE = OutputKind("a picture of a map", _is_picture)
+PUBLIC = OutputKind("a file of public points", _is_public)

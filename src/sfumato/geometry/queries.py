@@ -109,13 +109,13 @@ def localize(
 ) -> Localizations:
     """Localize the images of an archive against a map; return the Pose of each, or a NoPose with the reason.
 
-    ``model``: the folder of a map, or an open Map. ``cameras``: hloc's or COLMAP's list of cameras, or Camera by
-    name; a query without one gets the focal length that the archive has for it (``with_cameras``), or else a guess from
-    its size, and its focal length is estimated along with the pose. ``pairs``: "exhaustive" for all images of a small
-    map, "votes:20" for the 20 that look most like the query (not for sealed archives), the path of a file with a query
-    and an image of the map per line, or a mapping of queries to names.
-    ``public``: a file of public points to use instead of the map's concealed landmarks. ``output`` writes the poses as
-    hloc does, and a table with inliers and reasons beside them; it never replaces a file of ``inputs``.
+    ``model``: the folder of a map, or an open Map. ``cameras``: hloc's or COLMAP's list of cameras, or Camera by name;
+    a query without one gets the focal length that the archive has for it (``with_cameras``), or else a guess from its
+    size, and its focal length is estimated along with the pose. ``pairs``: "exhaustive" for all images of a small map,
+    "votes:20" for the 20 that look most like the query, also the default of a large map, a file with a query and an
+    image of the map per line, or a mapping of queries to names. ``public``: a file of public points to use instead of
+    the map's concealed landmarks. ``output`` writes the poses as hloc does, and a table with inliers and reasons beside
+    them; it never replaces a file of ``inputs``.
 
     A query that is damaged does not stop the others.
 

@@ -5,20 +5,23 @@ Server side: names, and votes of concealed features. Never imports the clear typ
 """
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from sfumato.errors import FileError, InputError
+from sfumato.files.atomic import open_text
 from sfumato.geometry.maps import Map
+from sfumato.matching.bit_votes import check_sealed_alike
 from sfumato.matching.codebook import Codebook, load_codebook
+from sfumato.matching.mutual import side_of
 from sfumato.matching.pairs import parse_rule
-from sfumato.matching.retrieval import candidates, sign
+from sfumato.matching.retrieval import USUAL_COUNT, candidates, is_sealed, refuse_codebook, sign
 from sfumato.types.arrays import whole_number
-from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.concealed import Bits, ConcealedFeatures
 from sfumato.types.progress import Progress
 
 SMALL_MAP = 100
-"""Largest map whose images are all tried where no shortlist is given."""
+"""Largest map whose images are all tried where no shortlist is given; of a larger one votes choose."""
 
 SHOWN = 5
 
@@ -39,8 +42,9 @@ def choose_candidates(
 ) -> CandidateChoice:
     """Return the choice of images of a map to compare queries with.
 
-    ``pairs``: "exhaustive" for all images of a small map, "votes:20" for the 20 that vote most like a query, the path
-    of a file with a query and an image of the map per line, or a mapping of queries to names.
+    ``pairs``: "exhaustive" for all images of a map of up to 100, and for the 20 that vote most like a query of a larger
+    one; "votes:20" for these 20 of any map; the path of a file with a query and an image of the map per line; or a
+    mapping of queries to names.
     """
     if isinstance(pairs, Mapping):
         names = {query: tuple(images) for query, images in pairs.items()}
@@ -50,18 +54,9 @@ def choose_candidates(
         return _by_votes(map_, count, codebook, progress=progress)
     if rule == "sequential":
         raise InputError(f"pairs: {pairs!r:.80} is for videos; compare queries by 'exhaustive', 'votes:20' or a file")
-    return _every_image(map_.names) if rule else _by_pairs(pairs)
-
-
-def _every_image(names: Collection[str]) -> CandidateChoice:
-    """Compare with every image of a small map; a larger one is an InputError that says what to do."""
-    if len(names) > SMALL_MAP:
-        raise InputError(
-            f"the map has {len(names)} images, too many to try all for every query: name those to try with --pairs "
-            f"FILE, or find them with --retrieval 20"
-        )
-    all_names = tuple(names)
-    return lambda name, query: all_names
+    if rule and len(map_) > SMALL_MAP:
+        return _by_votes(map_, USUAL_COUNT, codebook, progress=progress)
+    return (lambda name, query: map_.names) if rule else _by_pairs(pairs)
 
 
 def _by_votes(
@@ -78,11 +73,26 @@ def _by_votes(
     """
     if whole_number(count, "retrieval") < 1:
         raise InputError(f"retrieval: expected 1 image or more, got {count}")
+    if is_sealed(map_.landmarks()):
+        refuse_codebook(codebook)
+        return _by_bits(map_, count, progress=progress)
     references = sign(map_.landmarks(), codebook or _bundled_codebook(map_), progress=progress)
     map_.damaged.update(references.unreadable)
 
     def shortlist(name: str, query: ConcealedFeatures) -> Sequence[str]:
         return candidates(sign({name: query}, references.codebook), references, count)[name]
+
+    return shortlist
+
+
+def _by_bits(map_: Map, count: int, *, progress: Progress = iter) -> CandidateChoice:
+    """Compare with the ``count`` images of a sealed map that hold most of the nearest bits of a query."""
+    votes = map_.votes(progress=progress)
+
+    def shortlist(name: str, query: ConcealedFeatures) -> Sequence[str]:
+        check_sealed_alike(votes.side, side_of(query, "query"), name)
+        assert isinstance(query.code, Bits)
+        return [votes.names[number] for number in votes.nearest_images(query.code, count)]
 
     return shortlist
 
@@ -108,20 +118,17 @@ def read_shortlists(path: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
     """
     path, wrong, count = Path(path), [], 0
     candidates_of: dict[str, dict[str, None]] = {}
-    try:
-        with open(path, encoding="utf-8-sig", errors="surrogateescape") as lines:
-            for number, line in enumerate(lines, 1):
-                words = line.split()
-                if not words or words[0].startswith("#"):
-                    continue
-                if len(words) == 2:
-                    candidates_of.setdefault(words[0], {})[words[1]] = None
-                    continue
-                count += 1
-                if count <= SHOWN:
-                    wrong.append(f"line {number} has {len(words)} words")
-    except OSError as cause:
-        raise FileError(f"{path}: cannot read the pairs ({cause.strerror or cause}); check the path") from cause
+    with open_text(path, errors="surrogateescape") as lines:
+        for number, line in enumerate(lines, 1):
+            words = line.split()
+            if not words or words[0].startswith("#"):
+                continue
+            if len(words) == 2:
+                candidates_of.setdefault(words[0], {})[words[1]] = None
+                continue
+            count += 1
+            if count <= SHOWN:
+                wrong.append(f"line {number} has {len(words)} words")
     if wrong:
         more = f" and {count - SHOWN} more" if count > SHOWN else ""
         raise FileError(

@@ -13,15 +13,15 @@ import numpy as np
 from cachetools import LRUCache
 
 from sfumato.errors import InputError, suggest
-from sfumato.matching.mutual import MatchParams, Side, check_pair, match_prepared, side_of
+from sfumato.hamming.search import BitSet
+from sfumato.matching.mutual import MatchParams, Prepared, Side, check_pair, match_prepared, prepare_side, side_of
 from sfumato.matching.pairs import Pair
 from sfumato.store.archive import Archive
-from sfumato.subspace.fast import prepare
 from sfumato.subspace.subspace_set import Frame, SubspaceSet
 from sfumato.types.scene import Matches
 
 CACHE_BYTES = 512 * 2**20
-"""Bytes of the prepared images in memory: about twenty of 8,000 features at m = 2."""
+"""Bytes of the prepared images in memory: about twenty of 8,000 features at m = 2, five hundred of sealed ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class ImageFacts:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class _PreparedImage:
-    features: SubspaceSet
+    features: Prepared
     side: Side  # without rows: the extractor and the recipe
 
 
@@ -83,7 +83,7 @@ class ArchiveImages:
         if len(a.features) == 0 or len(b.features) == 0:
             return Matches(np.zeros((0, 2), np.int32), np.zeros(0, np.float32))
         matches = match_prepared(a.features, b.features, params, a.side.recipe)
-        if a.features.frame is not None:
+        if isinstance(a.features, SubspaceSet) and a.features.frame is not None:
             self._frames.setdefault(a.features.origin.shape[1], a.features.frame)
         for name, image in zip(pair, (a, b), strict=True):  # matching adds to what is prepared
             self._keep(name, image)
@@ -96,10 +96,10 @@ class ArchiveImages:
             return image
         self.facts(name)
         side = side_of(self.archive[name], name)
-        features = prepare(side.origin, side.basis)
-        features.frame = self._frames.get(side.origin.shape[1])
-        rowless = Side(side.origin[:0].copy(), side.basis[:0].copy(), side.extractor, side.recipe)
-        image = _PreparedImage(features, rowless)
+        features = prepare_side(side)
+        if isinstance(features, SubspaceSet):
+            features.frame = self._frames.get(side.code.ambient_dim)
+        image = _PreparedImage(features, Side(side.code[:0], side.extractor, side.recipe))
         self.reads += 1
         self._keep(name, image)
         return image
@@ -113,6 +113,8 @@ class ArchiveImages:
 def _bytes_of(value: Any) -> int:
     """Return the bytes of the arrays in a value at present."""
     if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, BitSet):
         return value.nbytes
     if isinstance(value, Mapping):
         return sum(map(_bytes_of, list(value.values())))  # others may be adding

@@ -84,11 +84,11 @@ def match_archive(
     """Match the images of an archive into a match file; pairs that are in the file already are skipped.
 
     ``pairs``: "exhaustive" for every image with every other; "sequential:10" for each image with the 10 next ones by
-    name, as in a video; "votes:20" for each image with the 20 that look most like it (not for sealed archives; encoded
-    features need a ``codebook``, see ``sfumato.codebook_for``); the path of a file with two names per line; or an
-    iterable of pairs of names. ``params``: what counts as a match. ``workers``: processes of this machine; or give an
-    ``executor``, as for ``sfumato.match_pairs``. ``inputs``: further files that must not be written to, by what they
-    are. An interrupted call goes on where it stopped when it is called again; ``overwrite`` starts anew.
+    name, as in a video; "votes:20" for each image with the 20 that look most like it (encoded features need a
+    ``codebook``, see ``sfumato.codebook_for``); the path of a file with two names per line; or an iterable of pairs of
+    names. ``params``: what counts as a match. ``workers``: processes of this machine; or give an ``executor``, as for
+    ``sfumato.match_pairs``. ``inputs``: further files that must not be written to, by what they are. An interrupted
+    call goes on where it stopped when it is called again; ``overwrite`` starts anew.
 
     A pair that cannot be matched is named in the outcome and does not stop the others.
 
@@ -100,8 +100,8 @@ def match_archive(
     >>> lines = Subspaces(np.eye(8)[:3], np.eye(8)[3:6, None])
     >>> features = ConcealedFeatures(np.zeros((3, 4)), lines, "random-1")
     >>> folder = tempfile.mkdtemp()
-    >>> save(f"{folder}/private.sfm.h5", {"desk.jpg": features, "door.jpg": features})
-    >>> match_archive(f"{folder}/private.sfm.h5", f"{folder}/matches.h5", "exhaustive")
+    >>> save(f"{folder}/private.sfm", {"desk.jpg": features, "door.jpg": features})
+    >>> match_archive(f"{folder}/private.sfm", f"{folder}/matches.h5", "exhaustive")
     MatchOutcome(1 pairs with 3 matches, 0 skipped, 0 failed)
     """
     params = params or MatchParams()

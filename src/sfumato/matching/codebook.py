@@ -5,10 +5,8 @@ Public knowledge, made of decoys, which are public too. Knows arrays and its own
 decoys come from. Never imports the clear types.
 """
 
-import io
 import json
 import os
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -18,14 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import FileError, InputError, SfumatoError
-from sfumato.files.atomic import write_file
+from sfumato.files.tensors import load_tensors, save_tensors
 from sfumato.types.arrays import frozen_array, whole_number
 from sfumato.types.extractor import Extractor, Setting
 
 Floats = NDArray[np.float32]
 
-FORMAT, VERSION = "sfumato-codebook", 1
-BUNDLED = {"sift": "codebook-sift-1024.npz", "rootsift": "codebook-rootsift-1024.npz"}
+FORMAT, VERSION = "sfumato-codebook", "2"
+BUNDLED = {kind: f"codebook-{kind}-1024.safetensors" for kind in ("sift", "rootsift")}
 SIZE = 1024
 """Number of words; benchmarks/retrieval.py measures others."""
 LEAST_SHARE = 8
@@ -117,47 +115,42 @@ def load_codebook(kind: str) -> Codebook:
             f"the bundled codebooks are for {' and '.join(BUNDLED)}, not for {kind!r:.80}: give decoys of that kind "
             f"with --codebook (sfumato decoys build makes them)"
         )
-    path = resources.files("sfumato.matching") / "data" / BUNDLED[kind]
     try:
-        return _parse(path.read_bytes())
-    except (OSError, EOFError, SfumatoError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as cause:
-        raise FileError(
-            f"the bundled codebook {BUNDLED[kind]} cannot be read ({cause}): install sfumato again"
-        ) from cause
+        with resources.as_file(resources.files("sfumato.matching") / "data" / BUNDLED[kind]) as place:
+            return read_codebook(place)
+    except FileError as cause:
+        raise FileError(f"a bundled codebook cannot be read ({cause}): install sfumato again") from cause
 
 
 def save_codebook(path: str | os.PathLike[str], codebook: Codebook) -> None:
     """Write a codebook, atomically: words as bytes where they are such, backgrounds in 16 bits."""
     codes = _to_bytes(codebook.words) if codebook.words.min() >= 0 else None
     exact = codes is not None and np.array_equal(_unit(codes), codebook.words)
-    header = {
-        "format": FORMAT, "version": VERSION, "extractor": codebook.extractor.to_json(), "made": dict(codebook.made),
-        "space": codebook.space,
-    }  # fmt: skip
-    stream = io.BytesIO()
-    np.savez(
-        stream,
-        allow_pickle=False,
-        header=np.frombuffer(json.dumps(header, sort_keys=True).encode(), np.uint8),
-        words=codes if exact and codes is not None else codebook.words,
-        background=np.asarray(codebook.background, np.float16),
-    )
-    write_file(path, stream.getvalue())
+    header = {"extractor": codebook.extractor.to_json(), "made": dict(codebook.made), "space": codebook.space}
+    arrays: dict[str, NDArray[Any]] = {
+        "words": codes if exact and codes is not None else codebook.words,
+        "background": np.asarray(codebook.background, np.float16),
+    }
+    save_tensors(path, arrays, {"format": FORMAT, "version": VERSION, "header": json.dumps(header, sort_keys=True)})
 
 
-def _parse(content: bytes) -> Codebook:
-    with np.load(io.BytesIO(content), allow_pickle=False) as members:
-        header: dict[str, Any] = json.loads(members["header"].tobytes())
-        if header["format"] != FORMAT or header["version"] != VERSION:
-            raise FileError("not a codebook of this version")
-        words = members["words"]
+def read_codebook(path: str | os.PathLike[str]) -> Codebook:
+    """Read a codebook from its file; raises FileError if it is missing, damaged, hostile or something else."""
+    arrays, texts = load_tensors(path, need_digest=True)
+    try:
+        if (texts.get("format"), texts.get("version")) != (FORMAT, VERSION) or set(arrays) != {"words", "background"}:
+            raise InputError("it is not a codebook of this version")
+        header = json.loads(texts["header"])
+        words = arrays["words"]
         return Codebook(
             _unit(words) if words.dtype == np.uint8 else words,
             Extractor.from_json(header["extractor"]),
-            members["background"].astype(np.float32),
+            arrays["background"].astype(np.float32),
             header["made"],
-            str(header.get("space", "clear")),
+            str(header["space"]),
         )
+    except (SfumatoError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
+        raise FileError(f"{path}: not a usable codebook: {cause}") from cause
 
 
 def _kmeans(rows: Floats, count: int, spherical: bool, seed: int) -> Floats:

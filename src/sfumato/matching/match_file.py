@@ -1,28 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """Match files: hloc's matches.h5 with the distances and with what made it; see docs/matches.md.
 
-Reads ours and hloc's own. Trusts no file: links, other files' data, foreign filters, arrays larger than the file can
-hold and numbers that are no rows are refused. Holds no descriptor of any kind.
+Reads ours, whose digests are checked, and hloc's own. Trusts no file: ``files.hdf5`` refuses what hloc never writes,
+and numbers that are no rows are refused here. Holds no descriptor of any kind.
 """
 
+import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import InputError
-from sfumato.files.hdf5 import Hdf5File, find_array, find_group
+from sfumato.errors import FileError, InputError
+from sfumato.files.hdf5 import SIGNATURE, Arrays, GroupContent, Hdf5Reader, Hdf5Writer
 from sfumato.matching.mutual import MatchParams
+from sfumato.types.recipe import Recipe
 from sfumato.types.scene import Matches
 
-FORMAT, VERSION = "sfumato-matches", 1
+FORMAT, VERSION = "sfumato-matches", 2
 MATCHES, SCORES, DISTANCES = "matches0", "matching_scores0", "distances"
-LARGEST_TABLE = 2**30
+DIGEST = "digest"
 ADVICE = "match again, with --overwrite"
+
+Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +53,29 @@ def group_name(name: str) -> str:
     'db-1.jpg'
     """
     safe = name.replace("/", "-")
-    if safe in ("", ".") or "\0" in safe or any("\ud800" <= letter <= "\udfff" for letter in safe):
+    if safe in ("", ".", "..") or "\0" in safe or any("\ud800" <= letter <= "\udfff" for letter in safe):
         raise InputError(f"no match file can hold an image called {name!r:.80}: rename it")
     return safe
 
 
-def scores_of(distances: NDArray[np.float32]) -> NDArray[np.float16]:
-    """Return hloc's score of nearest neighbours, (similarity + 1) / 2 of unit vectors, which is 1 - d^2 / 4, from 0."""
-    return np.clip(1 - np.square(distances.astype(np.float64)) / 4, 0, 1).astype(np.float16)
+def bits_of(recipe: Recipe) -> int | None:
+    """Return the number of bits of a sealed feature, None where features are not sealed."""
+    return recipe.links[-1].dim if recipe.is_sealed else None
+
+
+def scores_of(distances: NDArray[np.float32], bits: int | None = None) -> NDArray[np.float16]:
+    """Return hloc's score of nearest neighbours, from 0 to 1.
+
+    Of unit vectors (similarity + 1) / 2, which is 1 - d^2 / 4; of sealed features the share of the ``bits`` that agree.
+
+    >>> scores_of(np.array([0, 1, 2])).tolist(), scores_of(np.array([0, 128]), 512).tolist()
+    ([1.0, 0.75, 0.0], [1.0, 0.75])
+    """
+    numbers = distances.astype(np.float64)
+    return np.clip(1 - (np.square(numbers) / 4 if bits is None else numbers / bits), 0, 1).astype(np.float16)
+
+
+# --- reading
 
 
 def load_matches(path: str | os.PathLike[str]) -> "MatchFile":
@@ -65,7 +86,7 @@ def load_matches(path: str | os.PathLike[str]) -> "MatchFile":
     return MatchFile(path)
 
 
-class MatchFile(Hdf5File, Mapping[tuple[str, str], Matches]):
+class MatchFile(Mapping[Pair, Matches]):
     """A read-only mapping of pairs of image names to Matches, in either order of the two names.
 
     Asked for (b, a) where (a, b) is stored, it swaps the columns. ``provenance`` is what the file was made with, None
@@ -74,39 +95,56 @@ class MatchFile(Hdf5File, Mapping[tuple[str, str], Matches]):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(path, "match file", ADVICE)
+        self.path = Path(path)
+        self._file = Hdf5Reader(path, "match file", ADVICE)
         try:
-            with self._explain_damage():
-                self.provenance = self._read_provenance()
+            with self._file.explain():
+                self.provenance, self._count = _read_provenance(self._file.texts())
         except BaseException:
             self.close()
             raise
         self._names = {group_name(name): name for name in self.provenance.images} if self.provenance else {}
 
-    def __getitem__(self, pair: tuple[str, str]) -> Matches:
-        place = self._find(pair)
-        if place is None:
-            raise KeyError(pair)
-        (first, second), swapped = place
-        with self._explain_damage(f", pair {first} {second}"):
-            matches = self._read(first, second)
-        if not swapped:
-            return matches
-        order = np.argsort(matches.indices[:, 1], kind="stable")
-        return Matches(matches.indices[order, ::-1], matches.distances[order])
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> "MatchFile":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getitem__(self, pair: Pair) -> Matches:
+        for swapped, groups in enumerate(self._groups(pair)):
+            with self._file.explain(f", pair {groups[0]} {groups[1]}"):
+                content = self._file.read("/".join(groups), self._lists, texts=self.provenance is not None)
+                if content is None:
+                    continue
+                matches = self._parse(groups, content)
+            if not swapped:
+                return matches
+            order = np.argsort(matches.indices[:, 1], kind="stable")
+            return Matches(matches.indices[order, ::-1], matches.distances[order])
+        with self._file.explain():
+            if any(pair == one for one in self.listed_pairs()):
+                raise InputError(f"the pair {pair[0]!r:.80} {pair[1]!r:.80} is listed and not there")
+        raise KeyError(pair)
 
     def __contains__(self, pair: object) -> bool:
-        return self._find(pair) is not None
+        with self._file.explain():
+            return any(self._file.read("/".join(groups)) is not None for groups in self._groups(pair))
 
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        with self._explain_damage():
-            for first in self._file:
-                for second in find_group(self._file, first):
-                    yield self._names.get(first, first), self._names.get(second, second)
+    def __iter__(self) -> Iterator[Pair]:
+        with self._file.explain():
+            for first, second in self._walk():
+                yield self._names.get(first, first), self._names.get(second, second)
 
     def __len__(self) -> int:
-        with self._explain_damage():
-            return sum(len(find_group(self._file, first)) for first in self._file)
+        with self._file.explain():
+            return sum(1 for _ in self._walk())
 
     __eq__ = object.__eq__  # a comparison by content would read everything
     __hash__ = object.__hash__
@@ -114,115 +152,237 @@ class MatchFile(Hdf5File, Mapping[tuple[str, str], Matches]):
     def __repr__(self) -> str:
         return f"MatchFile({str(self.path)!r})"
 
-    def intact_pairs(self) -> Iterator[tuple[str, str]]:
-        """Yield the pairs whose lists are there and of the right length; nothing in them is read."""
-        with self._explain_damage():
-            for first in self._file:
-                outer = find_group(self._file, first)
-                for second in outer:
-                    if self._is_intact(outer, first, second):
-                        yield self._names.get(first, first), self._names.get(second, second)
+    def listed_pairs(self) -> Iterator[Pair]:
+        """Yield all pairs that the file names, also where pairs are missing or damaged."""
+        with self._file.explain():
+            outer = [member.name for member in next(self._file.members([""])) if member.kind == "group"]
+            for first, inner in zip(outer, self._file.members(outer), strict=True):
+                for member in inner:
+                    yield self._names.get(first, first), self._names.get(member.name, member.name)
 
-    def _is_intact(self, outer: Any, first: str, second: str) -> bool:
-        """Tell whether a pair has its lists, of the right length; quick, for there may be very many."""
-        import h5py
+    def arrays(self, pair: Pair) -> Arrays:
+        """Return the lists of a pair as they are stored, in the order of the two names in which they are.
 
-        try:
-            place, lists = outer.id, []
-            for key in (second, MATCHES, SCORES if self.provenance is None else DISTANCES):
-                if place.links.get_info(key.encode()).type != h5py.h5l.TYPE_HARD:
-                    return False
-                member = h5py.h5o.open(place, key.encode())
-                if place is outer.id and isinstance(member, h5py.h5g.GroupID):
-                    place = member
-                elif isinstance(member, h5py.h5d.DatasetID) and len(member.shape) == 1:
-                    lists.append(member.shape[0])
-                else:
-                    return False
-        except (KeyError, RuntimeError, ValueError):
-            return False
-        expected = (
-            lists[0] if self.provenance is None else self.provenance.images.get(self._names.get(first, ""), (-1,))[0]
-        )
-        return len(lists) == 2 and lists[0] == expected
+        Raises InputError if they are damaged, FileError if the file cannot be read any further.
+        """
+        groups = group_name(pair[0]), group_name(pair[1])
+        content = self._file.read("/".join(groups), self._lists, texts=self.provenance is not None)
+        if content is None:
+            raise InputError(f"there is no pair {pair[0]!r:.80} {pair[1]!r:.80}")
+        self._parse(groups, content)
+        return content.arrays
 
-    def _find(self, pair: object) -> tuple[tuple[str, str], bool] | None:
-        """Return the groups that hold a pair, and whether it is stored the other way round."""
+    @property
+    def _lists(self) -> tuple[str, ...]:
+        return (MATCHES, SCORES) if self.provenance is None else (MATCHES, SCORES, DISTANCES)
+
+    def _walk(self) -> Iterator[tuple[str, str]]:
+        """Yield the two groups of each pair; raise InputError if a pair of ours is missing."""
+        members, count = next(self._file.members([""])), 0
+        wrong = [member for member in members if member.kind != "group"]
+        if wrong:
+            raise InputError(f"{wrong[0].name!r:.80} is not a group of matches")
+        outer = [member.name for member in members]
+        for first, inner in zip(outer, self._file.members(outer), strict=True):
+            for member in inner:
+                if member.kind != "group":
+                    raise InputError(f"{first!r:.80} {member.name!r:.80} are no matches of a pair")
+                if self.provenance is not None and not {first, member.name} <= self._names.keys():
+                    raise InputError(f"{first!r:.80} {member.name!r:.80} are no images that it was made from")
+                yield group_name(first), group_name(member.name)
+                count += 1
+        if self._count not in (None, count):
+            raise InputError(f"{count} of {self._count} pairs are there")
+
+    def _groups(self, pair: object) -> list[tuple[str, str]]:
+        """Return the groups that may hold a pair: as it is named, and the other way round."""
         if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(name, str) for name in pair):
-            return None
-        first, second = (name.replace("/", "-") for name in pair)
+            return []
+        try:
+            first, second = map(group_name, pair)
+        except InputError:
+            return []
         if self._names and (self._names.get(first) != pair[0] or self._names.get(second) != pair[1]):
-            return None  # another image of the same spelling
-        with self._explain_damage():
-            for swapped, (outer, inner) in enumerate(((first, second), (second, first))):
-                if outer in self._file and inner in find_group(self._file, outer):
-                    return (outer, inner), bool(swapped)
-        return None
+            return []  # another image of the same spelling
+        return [(first, second), (second, first)]
 
-    def _read(self, first: str, second: str) -> Matches:
-        group = find_group(find_group(self._file, first), second)
-        rows = self._list(group, MATCHES, "iu")
+    def _parse(self, groups: tuple[str, str], content: GroupContent) -> Matches:
+        rows, scores = _list(content, MATCHES, "iu"), _list(content, SCORES, "f")
         matched = np.flatnonzero(rows != -1)
         partners = rows[matched].astype(np.int64)
         if (partners < 0).any():
             raise InputError(f"{MATCHES} holds negative rows: hloc's int16 overflows above 32,767 keypoints")
+        if len(scores) != len(rows) or np.isnan(scores).any():
+            raise InputError(f"{SCORES} must be a number for each of the {len(rows)} rows")
         if self.provenance is None:
-            scores = self._list(group, SCORES, "f")
-            if len(scores) != len(rows) or np.isnan(scores).any():
-                raise InputError(f"{SCORES} must be a number for each of the {len(rows)} rows")
             distances = 2 * np.sqrt(1 - np.clip(scores[matched].astype(np.float64), 0, 1))
-        else:
-            counts = [self.provenance.images[self._names[name]][0] for name in (first, second)]
-            if len(rows) != counts[0] or (partners >= counts[1]).any():
-                raise InputError(f"{MATCHES} does not fit images of {counts[0]} and {counts[1]} features")
-            distances = self._list(group, DISTANCES, "f")
+            return Matches(np.stack([matched, partners], axis=1), distances.astype(np.float32))
+        distances = _list(content, DISTANCES, "f")
+        names = [self._names.get(group, "") for group in groups]
+        if content.texts.get(DIGEST) != digest_pair((names[0], names[1]), content.arrays):
+            raise InputError("the digest of its matches is wrong: they were damaged or changed")
+        counts = [self.provenance.images.get(name, (0,))[0] for name in names]
+        if len(rows) != counts[0] or (partners >= counts[1]).any():
+            raise InputError(f"{MATCHES} does not fit images of {counts[0]} and {counts[1]} features")
         return Matches(np.stack([matched, partners], axis=1), distances.astype(np.float32))
 
-    def _list(self, group: Any, key: str, kinds: str) -> NDArray[Any]:
-        """Read a dataset of one dimension after checking that the file really holds what it declares."""
-        data = find_array(group, key, self.path.stat().st_size)
-        if data.dtype.kind not in kinds or len(data.shape) != 1:
-            raise InputError(f"{key} is not a list of numbers")
-        return np.asarray(data[()])
 
-    def _read_provenance(self) -> Provenance | None:
-        if "format" not in self._file.attrs:
-            return None
-        if self._text("format") != FORMAT:
-            raise InputError("this is another kind of file, not matches")
-        if self._text("version") != str(VERSION):
-            raise InputError(f"it has another version of the format, this Sfumato reads {VERSION}: use another")
-        return _parse(self._text("parameters"), self._text("images"), self._text("recipes"))
-
-    def _text(self, key: str) -> str:
-        if key not in self._file.attrs:
-            raise InputError(f"the attribute {key} is missing")
-        attribute = self._file.attrs.get_id(key)
-        if attribute.dtype.kind != "S" or attribute.shape != () or attribute.dtype.itemsize > LARGEST_TABLE:
-            raise InputError(f"the attribute {key} is not a text")
-        return bytes(self._file.attrs[key]).decode("ascii")
+def _list(content: GroupContent, key: str, kinds: str) -> NDArray[Any]:
+    data = content.array(key)
+    if data.dtype.kind not in kinds or data.ndim != 1:
+        raise InputError(f"{key} is not a list of numbers")
+    return data
 
 
-def _parse(parameters: str, images: str, recipes: str) -> Provenance:
+def _read_provenance(texts: Mapping[str, str | None]) -> tuple[Provenance | None, int | None]:
+    """Return what a file was made with and its number of pairs, None for both in a file of hloc."""
+    if "format" not in texts:
+        return None, None
+    if texts["format"] != FORMAT:
+        raise InputError("this is another kind of file, not matches")
+    if texts.get("version") != str(VERSION):
+        raise InputError(f"it has another version of the format, this Sfumato reads {VERSION}")
+    signed = {key: texts.get(key) or "" for key in ("format", "version", "parameters", "images", "recipes", "pairs")}
+    if texts.get(DIGEST) != _digest_texts(signed):
+        raise InputError("the digest of what it was made with is wrong: it was damaged or changed")
     try:
-        settings, facts, texts = json.loads(parameters), json.loads(images), json.loads(recipes)
+        settings, facts, recipes = (json.loads(signed[key]) for key in ("parameters", "images", "recipes"))
         MatchParams(**settings)
         table = {name: (int(count), str(checksum)) for name, (count, checksum) in facts.items()}
         if len({group_name(name) for name in table}) != len(table):
             raise InputError("two of its images are spelt alike")
-        return Provenance(settings, table, tuple(str(recipe) for recipe in texts))
+        return Provenance(settings, table, tuple(str(recipe) for recipe in recipes)), int(signed["pairs"])
     except InputError:
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as cause:
         raise InputError("what it was made with cannot be read") from cause
 
 
-def provenance_texts(provenance: Provenance) -> dict[str, str]:
-    """Return the root attributes of a match file."""
-    return {
+# --- writing
+
+
+def pair_arrays(matches: Matches, count: int, bits: int | None) -> Arrays:
+    """Return the lists of a pair whose first image has ``count`` features, as a match file holds them."""
+    order = np.argsort(matches.indices[:, 0], kind="stable")
+    first, second = matches.indices[order].T
+    distances = matches.distances[order]
+    rows, scores = np.full(count, -1, np.int32), np.zeros(count, np.float16)
+    rows[first], scores[first] = second, scores_of(distances, bits)
+    return {MATCHES: rows, SCORES: scores, DISTANCES: distances}
+
+
+def write_pairs(file: Hdf5Writer, provenance: Provenance, pairs: Iterable[tuple[Pair, Arrays]]) -> None:
+    """Write the lists of pairs, in their order, and what they were made with."""
+    count = 0
+    for pair, arrays in pairs:
+        file.add("/".join(map(group_name, pair)), arrays, {"": {DIGEST: digest_pair(pair, arrays)}})
+        count += 1
+    texts = {
         "format": FORMAT,
         "version": str(VERSION),
         "parameters": json.dumps(provenance.parameters, sort_keys=True),
         "images": json.dumps({name: list(facts) for name, facts in sorted(provenance.images.items())}),
         "recipes": json.dumps(sorted(provenance.recipes)),
+        "pairs": str(count),
     }
+    file.add("", {}, {"": {**texts, DIGEST: _digest_texts(texts)}})
+
+
+def digest_pair(pair: Pair, arrays: Arrays) -> str:
+    """Return the digest of the names and lists of a pair."""
+    state = hashlib.blake2b(json.dumps(pair).encode("ascii"), digest_size=16, person=b"sfumato-matches")
+    for key in (MATCHES, SCORES, DISTANCES):
+        array = arrays[key]
+        state.update(f"{key} {array.dtype.str} {array.shape}".encode("ascii"))
+        state.update(np.ascontiguousarray(array).data)
+    return state.hexdigest()
+
+
+def _digest_texts(texts: Mapping[str, str]) -> str:
+    raw = json.dumps(texts, sort_keys=True).encode("ascii")
+    return hashlib.blake2b(raw, digest_size=16, person=b"sfumato-matches").hexdigest()
+
+
+# --- what a match file may replace: match files, and nothing that somebody may still need
+
+
+OTHERS = b"sfumato-archive", b"sfumato-public-points"
+WINDOW = 2**20
+
+
+def part_of(target: Path) -> Path:
+    """Return the file beside a match file that keeps the pairs of an unfinished run."""
+    return target.with_name(target.name + ".part")
+
+
+def refuse_inputs(output: str | os.PathLike[str], inputs: Mapping[str, str | os.PathLike[str] | None]) -> None:
+    """Refuse to write to a file that is read: ``inputs`` are files by what they are, None for one that is absent."""
+    target = Path(os.path.realpath(output))
+    for what, path in inputs.items():
+        for place in (target, part_of(target)):
+            if path is not None and _is_same(place, Path(path)):
+                raise FileError(f"cannot write to {output}: it is {what}, {path}; choose another output")
+
+
+def _is_same(first: Path, second: Path) -> bool:
+    try:
+        return os.path.samefile(first, second)
+    except OSError:  # one of them is not there
+        return False
+
+
+def refuse_irreplaceable(path: Path, target: Path) -> None:
+    """Refuse to replace what is no match file, ours or hloc's, whole or cut off. ``path`` is how its user calls it."""
+    if not target.exists() or target.stat().st_size == 0:
+        return
+    if not is_match_file(target):
+        raise FileError(
+            f"{path} is something else than matches: only a match file is ever replaced; choose another output, or "
+            f"move it away"
+        )
+
+
+def is_match_file(target: Path) -> bool:
+    """Tell whether a file holds matches, ours or hloc's, whole or cut off; judged by what it holds, not its name."""
+    try:
+        with target.open("rb") as raw:
+            if raw.read(len(SIGNATURE)) != SIGNATURE:
+                return False
+    except OSError as cause:
+        raise FileError(f"cannot read {target}: {cause.strerror}; check its permissions") from cause
+    try:
+        with Hdf5Reader(target, "match file", ADVICE) as file:
+            texts = file.texts()
+            return texts["format"] == FORMAT if "format" in texts else _holds_pairs(file, bool(texts))
+    except (FileError, InputError):
+        return _was_match_file(target)
+
+
+def _holds_pairs(file: Hdf5Reader, has_attributes: bool) -> bool:
+    """Tell whether everything in a file is a pair of hloc's; an empty file is one without pairs."""
+    outer = next(file.members([""]))
+    if not outer:
+        return not has_attributes
+    if any(member.kind != "group" for member in outer):
+        return False
+    for group, inner in zip(outer, file.members(member.name for member in outer), strict=True):
+        if not inner or any(member.kind != "group" for member in inner):
+            return False
+        names = (f"{group.name}/{member.name}" for member in inner)
+        if not all(any(one.name == MATCHES for one in lists) for lists in file.members(names)):
+            return False
+    return True
+
+
+def _was_match_file(target: Path) -> bool:
+    """Tell whether a file that HDF5 cannot open was a match file, by words only those hold."""
+    words = dict.fromkeys((FORMAT.encode(), MATCHES.encode(), SCORES.encode(), *OTHERS), False)
+    with target.open("rb") as raw:
+        before = b""
+        while window := raw.read(WINDOW):
+            for word in words:
+                words[word] |= word in before + window
+            before = window[-64:]
+    if any(words[other] for other in OTHERS):
+        return False
+    return words[FORMAT.encode()] or (words[MATCHES.encode()] and words[SCORES.encode()])

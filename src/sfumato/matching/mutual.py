@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matches between two sets of concealed features: mutual nearest, ratio and threshold, exact.
 
-Knows subspaces and points as arrays; never imports the clear types.
+Subspaces and points are compared by distance, bits by the number that differ. Never imports the clear types.
 """
 
 import warnings
@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError, VoidDistanceWarning
+from sfumato.hamming.search import BitSet, search_bits
 from sfumato.subspace.fast import Neighbours, exact_distances, prepare, search, thread_count
 from sfumato.subspace.subspace_set import SubspaceSet
 from sfumato.types.arrays import frozen_array
-from sfumato.types.concealed import ConcealedFeatures, Subspaces
+from sfumato.types.concealed import Bits, Code, ConcealedFeatures, Points, Subspaces
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import SIFT_BANDWIDTH, Recipe
 from sfumato.types.scene import Matches
@@ -26,29 +27,59 @@ from sfumato.types.scene import Matches
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Side:
-    """One side of a comparison: ``origin`` (N, n), ``basis`` (N, m, n) float32, and where they come from."""
+    """One side of a comparison: ``code``, and where it comes from."""
 
-    origin: NDArray[np.float32]
-    basis: NDArray[np.float32]
+    code: Code
     extractor: Extractor | None = None
     recipe: Recipe | None = None
 
+    @property
+    def subspaces(self) -> Subspaces:
+        """The code of a side that is not bits; raises InputError for bits."""
+        if isinstance(self.code, Bits):
+            raise InputError("expected subspaces or points, got the bits of a seal")
+        return self.code
+
+    @property
+    def dim(self) -> int:
+        """The dimension of its subspaces; 0 of points and bits."""
+        return self.code.dim
+
+    @property
+    def ambient_dim(self) -> int:
+        """The dimension of the space they live in, or the number of bits."""
+        return self.code.ambient_dim
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+
+Prepared = SubspaceSet | BitSet
+"""One side, ready to be searched many times."""
+
 
 def side_of(value: Any, name: str) -> Side:
-    """Return concealed features, subspaces, or points (N, n) as a side."""
+    """Return concealed features, subspaces, bits, or points (N, n) as a side."""
     if isinstance(value, ConcealedFeatures):
-        return Side(value.subspaces.origin, value.subspaces.basis, value.extractor, value.recipe)
-    if isinstance(value, Subspaces):
-        return Side(value.origin, value.basis)
+        return Side(value.code, value.extractor, value.recipe)
+    if isinstance(value, Subspaces | Bits):
+        return Side(value)
     if hasattr(value, "descriptors") or not (hasattr(value, "__array__") or isinstance(value, list | tuple)):
         raise InputError(
-            f"{name}: expected ConcealedFeatures, Subspaces or points of shape (N, n), got {type(value).__name__}; "
-            f"of clear features give the descriptors"
+            f"{name}: expected ConcealedFeatures, Subspaces, Bits or points of shape (N, n), got "
+            f"{type(value).__name__}; of clear features give the descriptors"
         )
     points = frozen_array(value, name, (None, None))
     if points.shape[1] == 0:
         raise InputError(f"{name}: points need at least one dimension")
-    return Side(points, np.zeros((len(points), 0, points.shape[1]), np.float32))
+    return Side(Points(points))
+
+
+def prepare_side(side: Side) -> Prepared:
+    """Return a side ready to be searched."""
+    if isinstance(side.code, Bits):
+        return BitSet(side.code.packed)
+    return prepare(side.code.origin, side.code.basis)
 
 
 def check_pair(a: Side, b: Side) -> None:
@@ -65,8 +96,11 @@ def check_pair(a: Side, b: Side) -> None:
             f"these features live in different spaces: {space_name(a)} and {space_name(b)}. "
             f"{_difference(a.recipe, b.recipe)}"
         )
-    if a.origin.shape[1] != b.origin.shape[1]:
-        raise InputError(f"a and b live in different spaces: {a.origin.shape[1]} and {b.origin.shape[1]} dimensions")
+    if isinstance(a.code, Bits) != isinstance(b.code, Bits):
+        raise InputError("a and b live in different spaces: one is the bits of a seal, and the other is not")
+    if a.ambient_dim != b.ambient_dim:
+        units = "bits" if isinstance(a.code, Bits) else "dimensions"
+        raise InputError(f"a and b live in different spaces: {a.ambient_dim} and {b.ambient_dim} {units}")
 
 
 def _difference(a: Recipe, b: Recipe) -> str:
@@ -97,9 +131,9 @@ def space_name(side: Side) -> str:
     return "+".join(str(link) for link in links) or "no encoder"
 
 
-def warn_if_void(a: Side, b: Side) -> None:
+def warn_if_void(a: Side | Prepared, b: Side | Prepared) -> None:
     """Warn where subspaces are so large that all of them meet."""
-    dims, n = (a.basis.shape[1], b.basis.shape[1]), a.origin.shape[1]
+    dims, n = (a.dim, b.dim), a.ambient_dim
     if min(dims) and sum(dims) >= n:
         warnings.warn(
             f"subspaces of dimension {dims[0]} and {dims[1]} meet in R^{n}: their distance is 0 whatever they stand "
@@ -117,20 +151,22 @@ FALSE_ALARMS = 0.1
 
 
 def chance_limit(recipe: Recipe | None, count: int) -> float | None:
-    """Return the distance up to which two sealed features match, one of ``count`` candidates; None for other recipes.
+    """Return the number of different bits up to which sealed features match, one of ``count`` candidates.
 
-    >>> round(chance_limit(Recipe.of("sealed-512"), 2000), 3), chance_limit(Recipe.of("random-2"), 2000)
-    (1.285, None)
+    None for other recipes.
+
+    >>> chance_limit(Recipe.of("sealed-512"), 2000), chance_limit(Recipe.of("random-2"), 2000)
+    (211.0, None)
     """
     if recipe is None or not recipe.is_sealed:
         return None
-    return _limit(int(recipe.links[-1].dim or 0), max(1, count))
+    return float(chance_bits(int(recipe.links[-1].dim or 0), count))
 
 
 # --- the ratio test: where several features look alike, neither is matched
 
 
-SEALED_RATIO, LIFTED_RATIO, ENCODED_RATIO = 0.97, 0.95, 0.9
+SEALED_RATIO, LIFTED_RATIO, ENCODED_RATIO = 0.94, 0.95, 0.9
 """Of sealed and of lifted features, and of those that an encoder alone changed: more pairs of hard photos are verified
 than with every mutual nearest (benchmarks/front_end.py), and maps of few photos are right (benchmarks/mapping.py)."""
 
@@ -139,7 +175,7 @@ def default_ratio(recipe: Recipe | None) -> float:
     """Return how many times as far as the second nearest a match may be, by default; 1 asks nothing.
 
     >>> [default_ratio(Recipe.of(name)) for name in ("sealed-512", "sub-hybrid-2", "ninja-sift-1.0", "raw")]
-    [0.97, 0.95, 0.9, 1.0]
+    [0.94, 0.95, 0.9, 1.0]
     """
     if recipe is None or recipe.is_clear:
         return 1.0
@@ -149,13 +185,17 @@ def default_ratio(recipe: Recipe | None) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _limit(bits: int, count: int) -> float:
+def chance_bits(bits: int, count: int) -> int:
+    """Return how many of ``bits`` may differ so that ``count`` unrelated codes hardly hold one as near.
+
+    >>> chance_bits(512, 2000)
+    211
+    """
     from scipy.special import bdtr
 
     differing = np.arange(bits + 1)
-    rare = bdtr(differing, bits, 0.5) * count <= FALSE_ALARMS  # so few bits differ, or fewer
-    most = int(rare.sum()) - 1
-    return float(np.sqrt(4 * (most + 0.5) / bits)) if most >= 0 else 0.0
+    rare = bdtr(differing, bits, 0.5) * max(1, count) <= FALSE_ALARMS  # so few bits differ, or fewer
+    return max(0, int(rare.sum()) - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,14 +248,15 @@ def match(
 ) -> Matches:
     """Match two sets of concealed features, exactly.
 
-    ``a`` and ``b``: ConcealedFeatures, Subspaces, or points of shape (N, n), clear descriptors that stay on the device;
-    their dimensions may differ. The distance is the least distance of a point of one to a point of the other (Eq. 2).
+    ``a`` and ``b``: ConcealedFeatures, Subspaces, Bits, or points of shape (N, n), clear descriptors that stay on the
+    device; dimensions of subspaces may differ. The distance is the least distance of a point of one to a point of the
+    other (Eq. 2), and of bits the number that differ.
     ``mutual``: each of two matched rows is the nearest of the other; otherwise every row of ``a`` gets its nearest.
     ``ratio``: the nearest must be at most this many times as far as the second nearest, from both sides if mutual;
-    by default 0.97 for sealed features, 0.95 for lifted and 0.9 for encoded ones, 1 (every nearest counts) for arrays.
+    by default 0.94 for sealed features, 0.95 for lifted and 0.9 for encoded ones, 1 (every nearest counts) for arrays.
     ``max_distance``: and at most this far. By default sealed features match only where they are nearer than unrelated
     ones come by chance (``inf`` takes all). ``threads``: None takes all cores.
-    ``device``: a torch device such as "cuda" does the products there; the result is the same.
+    ``device``: a torch device such as "cuda" does the products there, not for bits; the result is the same.
 
     Raises InputError for sides of different spaces or descriptors. Warns (VoidDistanceWarning) where subspaces are so
     large that all of them meet.
@@ -228,8 +269,7 @@ def match(
     side0, side1 = side_of(a, "a"), side_of(b, "b")
     check_pair(side0, side1)
     warn_if_void(side0, side1)
-    prepared = prepare(side0.origin, side0.basis), prepare(side1.origin, side1.basis)
-    return match_prepared(*prepared, params, side0.recipe or side1.recipe)
+    return match_prepared(prepare_side(side0), prepare_side(side1), params, side0.recipe or side1.recipe)
 
 
 def nearest(
@@ -242,8 +282,8 @@ def nearest(
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return the distances and rows (N, k) of the k nearest references of each query, nearest first, exactly.
 
-    Either side may be ConcealedFeatures, Subspaces or points of shape (N, n). Where there are fewer than k references,
-    the distance is inf and the row -1.
+    Either side may be ConcealedFeatures, Subspaces, Bits or points of shape (N, n). The distance of bits is the number
+    that differ. Where there are fewer than k references, the distance is inf and the row -1.
 
     >>> import numpy as np
     >>> nearest(np.zeros((1, 2)), np.array([[3.0, 4.0], [0.0, 1.0]]), k=2)[1].tolist()
@@ -255,12 +295,11 @@ def nearest(
     check_pair(side0, side1)
     warn_if_void(side0, side1)
     params = MatchParams(threads=threads, device=device)
-    prepared = prepare(side0.origin, side0.basis), prepare(side1.origin, side1.basis)
-    return nearest_prepared(*prepared, int(k), params)
+    return nearest_prepared(prepare_side(side0), prepare_side(side1), int(k), params)
 
 
 def nearest_prepared(
-    queries: SubspaceSet, references: SubspaceSet, k: int, params: MatchParams
+    queries: Prepared, references: Prepared, k: int, params: MatchParams
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return the same as ``nearest`` for sides that were prepared before, so that many questions share the work."""
     result = run_search(queries, references, (k, 0), params)
@@ -269,7 +308,7 @@ def nearest_prepared(
     return distances, np.pad(result.rows0, ((0, 0), (0, missing)), constant_values=-1)
 
 
-def match_prepared(a: SubspaceSet, b: SubspaceSet, params: MatchParams, recipe: Recipe | None = None) -> Matches:
+def match_prepared(a: Prepared, b: Prepared, params: MatchParams, recipe: Recipe | None = None) -> Matches:
     """Match two sides that were prepared before, so that many pairs of one image share the work.
 
     ``recipe`` gives what the params do not say: its ratio, and for sealed features the distance where chance begins.
@@ -283,9 +322,15 @@ def match_prepared(a: SubspaceSet, b: SubspaceSet, params: MatchParams, recipe: 
 
 
 def run_search(
-    a: SubspaceSet, b: SubspaceSet, keep: tuple[int, int], params: MatchParams, limit: float = np.inf
+    a: Prepared, b: Prepared, keep: tuple[int, int], params: MatchParams, limit: float = np.inf
 ) -> Neighbours:
     """Search with the compiled kernels, or on a torch device."""
+    if isinstance(a, BitSet) or isinstance(b, BitSet):
+        if not (isinstance(a, BitSet) and isinstance(b, BitSet)):
+            raise InputError("one side is the bits of a seal, and the other is not")
+        if params.device is not None:
+            raise InputError(f"bits are matched by the processor: leave out the device {params.device!r:.80}")
+        return search_bits(a, b, keep, threads=params.threads, limit=limit)
     if params.device is None:
         return search(a, b, keep, threads=params.threads, limit=limit)
     from sfumato.subspace import torch_search

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, suggest
+from sfumato.files.atomic import open_text
 from sfumato.types.arrays import whole_number
 
 Pair = tuple[str, str]
@@ -22,6 +23,8 @@ Rows = NDArray[np.int64]
 TILE = 16
 """Images of a list are taken this many against this many: a reader that caches as many reads each of them rarely."""
 SHOWN = 5
+LARGEST = 2**32
+"""Bytes of a list of pairs."""
 
 RULES = {"exhaustive": "exhaustive", "sequential": "sequential:10", "votes": "votes:20"}
 """Names of the rules by which pairs are chosen, with an example of each."""
@@ -150,7 +153,7 @@ def read_pairs(path: str | os.PathLike[str], known: Collection[str] | None = Non
 
     def lines() -> Iterator[Pair]:
         nonlocal count
-        with open(path, encoding="utf-8-sig", errors="surrogateescape") as text:
+        with open_text(path, largest=LARGEST, errors="surrogateescape") as text:
             for number, line in enumerate(text, 1):
                 words = line.split()
                 if len(words) == 2 and not words[0].startswith("#"):
@@ -170,8 +173,6 @@ def read_pairs(path: str | os.PathLike[str], known: Collection[str] | None = Non
             refuse_unknown(pairs.names, known)
     except InputError as cause:
         raise FileError(f"{path}: {cause}") from cause
-    except OSError as cause:
-        raise FileError(f"{path}: cannot read the pairs ({cause.strerror or cause}); check the path") from cause
     return pairs
 
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Retrieval: the pairs of images worth matching, chosen by name or by votes of their concealed features.
 
-Each subspace votes for the words of a codebook it passes nearest to. A global descriptor of the clear features would do
-better, and would itself reveal what the picture shows. What the decoys of an image vote for is noise; most of it is
-known in advance (``Codebook.background``) and taken out. Never imports the clear types.
+Each subspace votes for the words of a codebook it passes nearest to, and bits vote for images (``bit_votes``). A global
+descriptor of the clear features would do better, and would itself reveal what the picture shows. What the decoys of an
+image vote for is noise; most of it is known in advance (``Codebook.background``) and taken out. Never imports the clear
+types.
 """
 
 import os
@@ -15,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, suggest
+from sfumato.matching.bit_votes import BitVotes, collect
 from sfumato.matching.codebook import Codebook, load_codebook
-from sfumato.matching.mutual import MatchParams, Side, run_search, side_of, space_name
+from sfumato.matching.mutual import MatchParams, Side, prepare_side, run_search, side_of, space_name
 from sfumato.matching.pairs import (
     RULES,
     PairList,
@@ -31,10 +33,13 @@ from sfumato.matching.pairs import (
 from sfumato.subspace.fast import prepare
 from sfumato.subspace.subspace_set import SubspaceSet
 from sfumato.types.arrays import whole_number
+from sfumato.types.concealed import Bits
 from sfumato.types.progress import Progress
 
 Floats = NDArray[np.float32]
 
+USUAL_COUNT = 20
+"""Images that each is compared with, where votes choose them and nobody says how many."""
 VOTES = 16
 """Words each subspace votes for. Clear descriptors want one; decoys draw the nearest votes away."""
 ROWS_AT_ONCE = 256
@@ -137,25 +142,62 @@ def shortlist(
 ) -> PairChoice:
     """Return each image with the ``count`` others that vote most like it; a pair that either side names is in, once.
 
-    ``images`` is an archive, or a mapping of names to ConcealedFeatures; they are read one at a time, once, and 8 bytes
-    per word of the codebook stay in memory of each. Without a ``codebook`` SIFT and RootSIFT get the bundled one. Where
-    ``count`` takes in all other images there is nothing to choose: every pair is returned and nothing is read.
+    ``images`` is an archive, or a mapping of names to ConcealedFeatures; they are read one at a time, once. Of each
+    stay in memory 8 bytes per word of the codebook, and of sealed ones their bits (``bit_votes``), which need no
+    codebook. Without a ``codebook`` SIFT and RootSIFT get the bundled one. Where ``count`` takes in all other images
+    there is nothing to choose: every pair is returned and nothing is read.
 
-    Raises InputError for sealed features, for a codebook of another kind of descriptor, and if no two images have
-    features.
+    Raises InputError for a codebook of another kind of descriptor, or of sealed features, and if no two images have
+    features or votes.
     """
     count = _positive(count)
     if count >= len(images) - 1:
         return PairChoice(exhaustive(images))
-    signatures = sign(images, codebook, params, progress=progress)
-    names = signatures.names
-    pairs = list_pairs((names[i], names[j]) for i, j in _either_way(nearest_images(signatures, signatures, count)))
+    voters: Signatures | BitVotes
+    if is_sealed(images):
+        refuse_codebook(codebook)
+        voters = collect(images)
+        rows = _rows_of_bits(voters, count, None if params is None else params.threads, progress)
+    else:
+        voters = sign(images, codebook, params, progress=progress)
+        rows = nearest_images(voters, voters, count)
+    names = voters.names
+    pairs = list_pairs((names[i], names[j]) for i, j in _either_way(rows))
     if not len(pairs):
         raise InputError(
-            f"no shortlist of {len(images)} images: {len(signatures.featureless)} have no features and "
-            f"{len(signatures.unreadable)} cannot be read"
+            f"no shortlist of {len(images)} images: {len(voters.featureless)} have no features and "
+            f"{len(voters.unreadable)} cannot be read"
         )
-    return PairChoice(pairs, signatures.featureless, signatures.unreadable)
+    return PairChoice(pairs, voters.featureless, voters.unreadable)
+
+
+def is_sealed(images: Mapping[str, Any]) -> bool:
+    """Tell by the first image that can be read whether images are sealed."""
+    for name in images:
+        try:
+            return isinstance(side_of(images[name], name).code, Bits)
+        except FileError:
+            continue
+    return False
+
+
+def refuse_codebook(codebook: object) -> None:
+    """Raise InputError if something to make a codebook of is given where features are sealed."""
+    if codebook is not None:
+        raise InputError(
+            "sealed features vote without a codebook, whose words only a holder of the key could seal: leave out "
+            "--codebook and --encoder"
+        )
+
+
+def _rows_of_bits(voters: BitVotes, count: int, threads: int | None, progress: Progress) -> NDArray[np.int64]:
+    """Return for each image the numbers (N, count) of those with most of its votes, -1 for none."""
+    rows = np.full((len(voters.names), count), -1, np.int64)
+    for number, _ in enumerate(progress(voters.names)):
+        bits = Bits(voters.packed[voters.starts[number] : voters.starts[number + 1]])
+        nearest = voters.nearest_images(bits, count, own=number, threads=threads)
+        rows[number, : len(nearest)] = nearest
+    return rows
 
 
 def candidates(queries: Signatures, references: Signatures, count: int) -> dict[str, tuple[str, ...]]:
@@ -190,7 +232,6 @@ def sign(
         except FileError as problem:
             unreadable[name] = str(problem)
             continue
-        _refuse_sealed(side, name, codebook)
         codebook = codebook or _bundled(side, name)
         _check(side, name, codebook)
         words = words or prepare(codebook.words, np.zeros((len(codebook), 0, codebook.words.shape[1]), np.float32))
@@ -295,21 +336,13 @@ def _best(scores: Floats, rows: NDArray[np.int64], count: int) -> NDArray[np.int
 
 def _vote(side: Side, words: SubspaceSet, params: RetrievalParams) -> Floats:
     """Return the share (K,) of the votes of one image that each word got; 0 without features."""
-    if not len(side.origin):
+    if not len(side):
         return np.zeros(len(words), np.float32)
     settings = MatchParams(threads=params.threads, device=params.device)
-    nearest = run_search(prepare(side.origin, side.basis), words, (params.votes, 0), settings)
+    nearest = run_search(prepare_side(side), words, (params.votes, 0), settings)
     votes = np.bincount(nearest.rows0[nearest.rows0 >= 0], minlength=len(words))
     shares: Floats = (votes / max(1, votes.sum())).astype(np.float32)
     return shares
-
-
-def _refuse_sealed(side: Side, name: str, codebook: Codebook | None) -> None:
-    if side.recipe is not None and side.recipe.is_sealed and (codebook is None or codebook.space != side.recipe.space):
-        raise InputError(
-            f"image {name!r:.200} is sealed, and votes (--retrieval) are for recipes that are not: only a holder of "
-            f"the key could make the codebook. Choose pairs with --sequential N, --pairs FILE or --exhaustive instead"
-        )
 
 
 def _bundled(side: Side, name: str) -> Codebook:
@@ -324,7 +357,7 @@ def _bundled(side: Side, name: str) -> Codebook:
 
 
 def _check(side: Side, name: str, codebook: Codebook) -> None:
-    width, words = side.origin.shape[1], codebook.words.shape[1]
+    width, words = side.ambient_dim, codebook.words.shape[1]
     if width != words:
         raise InputError(f"image {name!r:.200} has {width} dimensions, the codebook {words}: give one of its kind")
     if side.extractor is not None and not side.extractor.matches(codebook.extractor):
