@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from sfumato.faces.compare import Threshold
-from sfumato.faces.gallery_file import change_gallery
+from sfumato.faces.gallery import GalleryFacts
+from sfumato.faces.gallery_file import GalleryWriter
 from sfumato.types.clear import Embeddings
+from sfumato.types.concealed import ConcealedTemplates
 from sfumato.types.extractor import Extractor
 
 DIMS = 64
@@ -35,17 +37,35 @@ def set_threshold() -> Callable[..., None]:
     """Give a gallery's file a threshold between photos of one person (0.3) and strangers (1.2): no draw decides."""
 
     def set_one(path: Path, distance: float = 0.6) -> None:
-        with change_gallery(path) as change:
-            assert change.before is not None
-            change.after = change.before.with_threshold(
-                Threshold(
-                    comparison="p-to-s",
-                    distance=distance,
-                    wanted_rate=0.01,
-                    measured_rate=0.01,
-                    impostor_pairs=1000,
-                    people=40,
-                )
-            )
+        threshold = Threshold(
+            comparison="p-to-s",
+            distance=distance,
+            wanted_rate=0.01,
+            measured_rate=0.01,
+            impostor_pairs=1000,
+            people=40,
+        )
+        with GalleryWriter(path) as writer, writer.turn():
+            writer.set_threshold(threshold)
 
     return set_one
+
+
+@pytest.fixture(scope="session")
+def write_gallery() -> Callable[..., Path]:
+    """Write templates to a new gallery, without the clear faces."""
+
+    def write(path: Path, templates: ConcealedTemplates, *thresholds: Threshold) -> Path:
+        facts = GalleryFacts(
+            id=bytes(range(16)),
+            recipe=templates.recipe,
+            extractor=templates.extractor,
+            dimensions=templates.code.ambient_dim,
+            thresholds=thresholds,
+        )
+        with GalleryWriter(path) as writer, writer.turn():
+            writer.begin(facts)
+            writer.add(templates)
+        return path
+
+    return write

@@ -45,7 +45,7 @@ def test_photos_of_one_person_are_no_strangers(photos):
 
 
 def test_the_threshold_is_stored_with_the_gallery(photos, tmp_path):
-    path, strangers = tmp_path / "gallery.h5", photos(range(100, 150))
+    path, strangers = tmp_path / "gallery.sqlite", photos(range(100, 150))
     with pytest.raises(FileError, match="no such"):
         calibrate(strangers, path)
     enroll(photos(range(2)), path)
@@ -58,7 +58,7 @@ def test_the_threshold_is_stored_with_the_gallery(photos, tmp_path):
 
 
 def test_other_decoys_are_refused(photos, tmp_path):
-    path = tmp_path / "gallery.h5"
+    path = tmp_path / "gallery.sqlite"
     ours, others = (build_face_decoys(photos(range(first, first + 40))) for first in (500, 600))
     enroll(photos(range(2)), path, decoys=ours)
     with pytest.raises(InputError, match="gallery"):

@@ -11,13 +11,13 @@ from sfumato.subspace.reference import squared_distances
 def test_distances_are_those_of_the_definition(photos):
     faces = photos(range(6))
     templates, other = conceal_embeddings(faces, "random-2"), conceal_embeddings(faces, "random-3")
-    for probe, plain in ((faces.values, faces.values), (other, other.subspaces)):
-        wanted = np.sqrt(squared_distances(plain, templates.subspaces))
+    for probe, plain in ((faces.values, faces.values), (other, other.code)):
+        wanted = np.sqrt(squared_distances(plain, templates.code))
         assert np.allclose(distances(probe, templates), wanted, atol=1e-6)
-        found = pair_distances(probe, templates.subspaces, [5, 0], np.array([1, 2], np.int32))
+        found = pair_distances(probe, templates.code, [5, 0], np.array([1, 2], np.int32))
         assert np.allclose(found, wanted[[5, 0], [1, 2]], atol=1e-6)
     assert comparison_of(faces.values) == POINT
-    assert comparison_of(other) == comparison_of(other.subspaces) == SUBSPACE
+    assert comparison_of(other) == comparison_of(other.code) == SUBSPACE
 
 
 def test_nothing_has_no_distance(photos):

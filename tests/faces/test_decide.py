@@ -14,9 +14,9 @@ from sfumato.types.clear import people_of
 
 @pytest.fixture(scope="module")
 def gallery(photos):
-    made = Gallery(conceal_embeddings(photos(range(5)), "random-2"))
-    chosen = measure_threshold(photos(range(100, 200)), made.recipe, None, CalibrateParams(rate=0.01))
-    return made.with_threshold(chosen)
+    templates = conceal_embeddings(photos(range(5)), "random-2")
+    chosen = measure_threshold(photos(range(100, 200)), templates.recipe, None, CalibrateParams(rate=0.01))
+    return Gallery(templates, {}, (chosen,))
 
 
 def test_the_same_person_is_accepted_and_others_as_rarely_as_wanted(gallery, photos):

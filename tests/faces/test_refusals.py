@@ -7,8 +7,7 @@ from sfumato.concealment.faces import conceal_embeddings
 from sfumato.errors import DecoyError, InputError
 from sfumato.faces import enrollment
 from sfumato.faces.compare import Threshold
-from sfumato.faces.enrollment import point_threshold, refuse_decoys, refuse_different, refuse_similar
-from sfumato.faces.gallery import Gallery
+from sfumato.faces.enrollment import refuse_decoys, refuse_different, refuse_similar
 from sfumato.types.clear import Embeddings
 
 
@@ -18,40 +17,38 @@ def threshold(comparison, distance=0.5):
     )
 
 
+LIMIT = threshold("p-to-s")
+
+
 @pytest.fixture
-def gallery(photos):
-    return Gallery(conceal_embeddings(photos(range(3)), "random-2"))
+def templates(photos):
+    return conceal_embeddings(photos(range(3)), "random-2")
 
 
-def test_only_a_threshold_for_clear_probes_judges_clear_faces(gallery):
-    assert point_threshold(gallery) is None
-    assert point_threshold(gallery.with_threshold(threshold("s-to-s"))) is None
-    assert point_threshold(gallery.with_threshold(threshold("p-to-s"))).comparison == "p-to-s"
+@pytest.mark.parametrize("few", [0, 8])
+def test_another_photo_is_similar_by_the_threshold_and_the_same_photo_always(templates, photos, monkeypatch, few):
+    monkeypatch.setattr(enrollment, "FEW_FACES", few)
+    newer, same = (Embeddings(photos(range(1), seed=seed).values, ("p1_0",)) for seed in (1, 0))
+    for blocks in ([templates], [templates[:1], templates[1:]], [templates[1:], templates[:1]]):
+        refuse_similar(blocks, None, newer)  # nobody can tell
+        with pytest.raises(InputError, match=r"'p1_0' looks like 'p0_0'.*0\.02 "):
+            refuse_similar(blocks, LIMIT, newer)
+        for limit in (None, LIMIT):
+            with pytest.raises(InputError, match=r"'p1_0'.*--allow-similar"):
+                refuse_similar(blocks, limit, same)
+            refuse_similar(blocks, limit, Embeddings(same.values, ("p0_0",)))  # who it is
+    refuse_similar([templates], LIMIT, newer[:0])
+    refuse_similar([], LIMIT, newer)
 
 
-def test_another_photo_is_similar_by_the_threshold_and_the_same_photo_always(gallery, photos):
-    names, ids = photos(range(1)).names, ("p1_0",)
-    newer, same = (Embeddings(photos(range(1), seed=seed).values, names) for seed in (1, 0))
-    marked = gallery.with_threshold(threshold("p-to-s"))
-    refuse_similar(gallery, newer, ids)  # nobody can tell
-    with pytest.raises(InputError, match="'p1_0'"):
-        refuse_similar(marked, newer, ids)
-    for people in (gallery, marked):
-        with pytest.raises(InputError, match="'p1_0'"):
-            refuse_similar(people, same, ids)
-        refuse_similar(people, same, ("p0_0",))  # who it is
-    refuse_similar(marked, newer[:0], ())
-
-
-def test_a_face_the_old_template_rejects_is_different(gallery, photos):
+def test_a_face_the_old_template_rejects_is_different(templates, photos):
     right = photos(range(2), seed=1)
     swapped = Embeddings(right.values[::-1], right.names)
-    marked = gallery.with_threshold(threshold("p-to-s"))
-    refuse_different(marked, right)
-    refuse_different(marked, right[:0])
-    refuse_different(gallery, swapped)  # nobody can tell
+    refuse_different(templates[:2], LIMIT, right)
+    refuse_different(templates[:0], LIMIT, right[:0])
+    refuse_different(templates[:2], None, swapped)  # nobody can tell
     with pytest.raises(InputError, match=r"'p0_0'.* 0\.5000 .*2 of 2"):
-        refuse_different(marked, swapped)
+        refuse_different(templates[:2], LIMIT, swapped)
 
 
 def test_decoys_are_other_people(photos, monkeypatch):

@@ -20,10 +20,10 @@ from sfumato.cli.options import (
     read_labels,
     tell,
 )
+from sfumato.concealment.keys import read_key
 from sfumato.faces import calibration, enrollment, probe
 from sfumato.faces.calibration import DEFAULTS
 from sfumato.faces.compare import POINT
-from sfumato.faces.gallery import Gallery
 
 REJECTED = 3
 """Exit code of verify for a face that is rejected."""
@@ -77,6 +77,10 @@ def enroll(
     row: Row = None,
     labels: Labels = None,
     allow_similar: AllowSimilar = False,
+    secret_file: Annotated[
+        Path | None,
+        typer.Option(help="The device key that draws come from. Default: this user's, made at first use."),
+    ] = None,
     options: FaceOptions = FaceOptions(),
     as_json: AsJson = False,
 ) -> None:
@@ -86,7 +90,7 @@ def enroll(
     'sfumato renew' for a newer photo, 'sfumato revoke' to remove someone. All are enrolled or none. The same photo
     under another id is always refused, another photo of the same face once 'sfumato calibrate' gave a threshold.
 
-    Example: sfumato enroll alice.jpg --gallery gallery.h5 --id alice
+    Example: sfumato enroll alice.jpg --gallery gallery.sqlite --id alice
     """
     result = enrollment.enroll(
         faces,
@@ -97,15 +101,19 @@ def enroll(
         row=row,
         labels=None if labels is None else read_labels(labels),
         allow_similar=allow_similar,
+        secret=None if secret_file is None else read_key(secret_file),
         **options.settings,
     )
     for name in result.released_before:
-        _warn(f"{name} was enrolled before: anyone who kept that template and has this one knows the face")
+        _warn(
+            f"{name} was enrolled before, or almost: anyone who has that template and this one knows the face, and the "
+            f"gallery counts both"
+        )
     if not result.compared:
         _warn(f"{UNCOMPARED} whether two of these faces are of one person, except for the same photo; {CALIBRATE}")
-    if result.gallery.recipe.decoys is None and recipe is None and len(result.gallery) == len(result.ids):
+    if result.recipe.decoys is None and recipe is None and result.people == len(result.ids):
         _warn("without decoys a template hides gender and race badly; see 'sfumato decoys build --faces'")
-    _print_result("enrolled", result.ids, result.gallery, gallery, as_json=as_json)
+    _print_result("enrolled", result, gallery, as_json=as_json)
 
 
 def renew(
@@ -126,7 +134,7 @@ def renew(
     With a threshold ('sfumato calibrate') a photo that the old template would reject is refused, and one that looks
     like someone else; the same photo as someone else's always. With --decoys also a face that is among them.
 
-    Example: sfumato renew alice-2026.jpg --gallery gallery.h5 --id alice
+    Example: sfumato renew alice-2026.jpg --gallery gallery.sqlite --id alice
     """
     result = enrollment.renew(
         faces,
@@ -140,7 +148,7 @@ def renew(
     )
     if not result.compared:
         _warn(f"{UNCOMPARED} whether the new photo is of the same person; {CALIBRATE}")
-    _print_result("renewed", result.ids, result.gallery, gallery, as_json=as_json)
+    _print_result("renewed", result, gallery, as_json=as_json)
 
 
 def revoke(
@@ -150,9 +158,9 @@ def revoke(
 ) -> None:
     """Remove people from a gallery. It remembers them: a new template of the same person would be the second one.
 
-    Example: sfumato revoke alice --gallery gallery.h5
+    Example: sfumato revoke alice --gallery gallery.sqlite
     """
-    _print_result("revoked", tuple(dict.fromkeys(ids)), enrollment.revoke(ids, gallery), gallery, as_json=as_json)
+    _print_result("revoked", enrollment.revoke(ids, gallery), gallery, as_json=as_json)
 
 
 def verify(
@@ -167,7 +175,7 @@ def verify(
 
     Exit code 0 if accepted, 3 if rejected. The threshold is the gallery's ('sfumato calibrate').
 
-    Example: sfumato verify probe.jpg --gallery gallery.h5 --id alice
+    Example: sfumato verify probe.jpg --gallery gallery.sqlite --id alice
     """
     decision = probe.verify(face, gallery, person, **options.settings, **faces.settings)
     limit = decision.threshold
@@ -202,7 +210,7 @@ def identify(
     With a threshold ('sfumato calibrate') each is marked as accepted or rejected. Among many people some are accepted
     by chance: their number times the false-accept rate.
 
-    Example: sfumato identify probe.jpg --gallery gallery.h5 -k 5
+    Example: sfumato identify probe.jpg --gallery gallery.sqlite -k 5
     """
     result = probe.identify(face, gallery, k, **options.settings, **faces.settings)
     marks = {None: "", True: ", accepted", False: ", rejected"}
@@ -250,7 +258,7 @@ def calibrate(
     The faces are concealed as the gallery's are, and different people compared; nothing of them is kept. A rate of
     0.001 needs 10,000 pairs of different people, 0.0001 ten times as many.
 
-    Example: sfumato calibrate strangers.npz --gallery gallery.h5 --rate 0.001
+    Example: sfumato calibrate strangers.npz --gallery gallery.sqlite --rate 0.001
     """
     threshold = calibration.calibrate(
         faces,
@@ -277,8 +285,8 @@ def _warn(line: str) -> None:
     print(printable(f"warning: {line}"), file=sys.stderr)
 
 
-def _print_result(verb: str, ids: tuple[str, ...], gallery: Gallery, path: Path, *, as_json: bool) -> None:
+def _print_result(verb: str, result: enrollment.Enrollment, path: Path, *, as_json: bool) -> None:
+    ids, people, recipe = result.ids, result.people, str(result.recipe)
     who = printable(ids[0]) if len(ids) == 1 else f"{len(ids)} people"
-    facts = {verb: list(ids), "people": len(gallery), "recipe": str(gallery.recipe), "gallery": str(path)}
-    line = f"{who} {verb} with {gallery.recipe}: {path} holds {len(gallery)} concealed templates"
-    tell(line, facts, as_json=as_json)
+    facts = {verb: list(ids), "people": people, "recipe": recipe, "gallery": str(path)}
+    tell(f"{who} {verb} with {recipe}: {path} holds {people} concealed templates", facts, as_json=as_json)

@@ -4,6 +4,7 @@
 The lifting is that of local features; a face is a row without a position in a picture.
 """
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.concealment.decoy_clusters import build_decoys, draw_descriptors
 from sfumato.concealment.decoys import DEFAULT_PARTS, Decoys
+from sfumato.concealment.keys import SHORTEST_KEY, is_weak
 from sfumato.concealment.lifting import conceal
 from sfumato.errors import DecoyError, InputError
 from sfumato.types.clear import Embeddings, Features
@@ -53,6 +55,30 @@ def conceal_embeddings(
         evaluation_seed=evaluation_seed,
     )
     return ConcealedTemplates(embeddings.names, concealed.subspaces, concealed.recipe, embeddings.extractor)
+
+
+def release_secret(secret: bytes, gallery: bytes, number: int) -> bytes:
+    """Return the secret behind the draws of a gallery: those of the first, second, ... release of its people.
+
+    Under it an embedding has one template, whoever it is enrolled as, and however often that is tried: see
+    ``KeyedDraws``. The id of the ``gallery`` and the ``number`` of the release are public; the device's ``secret`` is
+    not, and nothing can be drawn again without it. The embedding takes part too: the secret alone undoes no template.
+
+    Raises InputError for a secret that can be guessed.
+
+    >>> from sfumato.concealment.keys import new_key
+    >>> key = new_key()
+    >>> release_secret(key, bytes(16), 1) == release_secret(key, bytes(16), 2)
+    False
+    """
+    if not isinstance(secret, bytes | bytearray) or is_weak(secret):
+        raise InputError(
+            f"secret: expected at least {SHORTEST_KEY} random bytes: read a key from a file with "
+            f"sfumato.device_key(path), or make one with sfumato.new_key()"
+        )
+    hashed = hashlib.blake2b(secret, digest_size=32).digest()
+    release = len(gallery).to_bytes(4, "little") + gallery + number.to_bytes(8, "little")
+    return hashlib.blake2b(release, key=hashed, person=b"sfumato release", digest_size=32).digest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +189,7 @@ def conceal_parallel(embeddings: Embeddings, before: ConcealedTemplates) -> Conc
     """
     if before.recipe.has_encoder:
         raise InputError(f"{before.recipe} changes the space: clear embeddings have no place beside its templates")
-    if len(embeddings) != len(before) or embeddings.values.shape[1] != before.subspaces.ambient_dim:
+    if len(embeddings) != len(before) or embeddings.values.shape[1] != before.code.ambient_dim:
         raise InputError(
             f"{len(embeddings)} embeddings of {embeddings.values.shape[1]} dimensions cannot replace {before!r}"
         )

@@ -16,8 +16,15 @@ from sfumato.concealment.faces import conceal_embeddings, split_decoys
 from sfumato.errors import FileError, InputError
 from sfumato.faces.compare import POINT, SUBSPACE, Threshold, checked_comparison, choose_threshold, pair_distances
 from sfumato.faces.enrollment import refuse_decoys
-from sfumato.faces.gallery_file import change_gallery, load_gallery
-from sfumato.faces.probe import FaceInput, gallery_decoys, make_probe, need_decoys, read_faces, values_by_name
+from sfumato.faces.gallery_file import GalleryWriter
+from sfumato.faces.probe import (
+    FaceInput,
+    gallery_decoys,
+    need_decoys,
+    read_faces,
+    refuse_other_network,
+    values_by_name,
+)
 from sfumato.features.faces import FaceParams
 from sfumato.types.clear import Embeddings, people_of
 from sfumato.types.progress import Progress, identity
@@ -71,22 +78,26 @@ def calibrate(
     >>> import numpy as np, tempfile, sfumato
     >>> strangers = np.random.default_rng(0).normal(size=(80, 64))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = sfumato.enroll(np.eye(1, 64), f"{folder}/gallery.h5", ids="alice")
-    ...     calibrate(strangers, f"{folder}/gallery.h5", rate=0.01, people=[str(i) for i in range(80)]).impostor_pairs
+    ...     gallery = f"{folder}/gallery.sqlite"
+    ...     _ = sfumato.enroll(np.eye(1, 64), gallery, ids="alice")
+    ...     calibrate(strangers, gallery, rate=0.01, people=[str(i) for i in range(80)]).impostor_pairs
     6320
     """
     settings = CalibrateParams(rate=rate, comparison=comparison, pairs=pairs, seed=seed)
     embeddings = read_faces(faces, params, extractor=extractor, progress=progress)
     if people is None and not isinstance(faces, str | os.PathLike | Embeddings):
         raise InputError(f"people: give a name for each of the {len(embeddings)} embeddings")
-    before, decoys = load_gallery(gallery), as_decoys(decoys)
-    make_probe(embeddings[:0], before, POINT)  # of the same network and dimension
-    gallery_decoys(before.recipe, decoys)
-    threshold = measure_threshold(embeddings, before.recipe, decoys, settings, people=people, labels=labels)
-    with change_gallery(gallery) as change:
-        if change.before is None or change.before.recipe.identity != before.recipe.identity:
+    decoys = as_decoys(decoys)
+    with GalleryWriter(gallery) as writer:
+        facts = writer.need_facts()
+    refuse_other_network(embeddings, facts.extractor, facts.dimensions)
+    gallery_decoys(facts.recipe, decoys)
+    threshold = measure_threshold(embeddings, facts.recipe, decoys, settings, people=people, labels=labels)
+    with GalleryWriter(gallery) as writer:
+        if writer.need_facts().id != facts.id:
             raise FileError(f"{gallery}: the gallery was replaced meanwhile; calibrate again")
-        change.after = change.before.with_threshold(threshold)
+        with writer.turn():
+            writer.set_threshold(threshold)
     return threshold
 
 

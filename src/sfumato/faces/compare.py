@@ -33,7 +33,7 @@ def checked_comparison(name: str) -> str:
 
 def comparison_of(probes: Any) -> str:
     """Return the comparison of a probe: s-to-s if it is concealed."""
-    return SUBSPACE if side_of_templates(probes, "probes").basis.shape[1] else POINT
+    return SUBSPACE if side_of_templates(probes, "probes").dim else POINT
 
 
 def distances(probes: Any, templates: Any) -> NDArray[np.float64]:
@@ -57,7 +57,7 @@ def pair_distances(probes: Any, templates: Any, rows0: ArrayLike, rows1: ArrayLi
     side0, side1 = side_of_templates(probes, "probes"), side_of_templates(templates, "templates")
     check_pair(side0, side1)
     warn_if_void(side0, side1)
-    first, second = _checked_rows(rows0, len(side0.origin)), _checked_rows(rows1, len(side1.origin))
+    first, second = _checked_rows(rows0, len(side0)), _checked_rows(rows1, len(side1))
     if len(first) != len(second):
         raise InputError(f"pairs: {len(first)} probes and {len(second)} templates")
     if not len(first):
@@ -67,7 +67,14 @@ def pair_distances(probes: Any, templates: Any, rows0: ArrayLike, rows1: ArrayLi
     load_kernels()
     from sfumato.subspace.kernels.exact import exact_pairs
 
-    squared = exact_pairs(side0.origin, side0.basis, side1.origin, side1.basis, first, second)
+    squared = exact_pairs(
+        side0.subspaces.origin,
+        side0.subspaces.basis,
+        side1.subspaces.origin,
+        side1.subspaces.basis,
+        first,
+        second,
+    )
     result: NDArray[np.float64] = np.sqrt(np.maximum(squared, 0))
     return result
 
@@ -75,12 +82,12 @@ def pair_distances(probes: Any, templates: Any, rows0: ArrayLike, rows1: ArrayLi
 def side_of_templates(value: Any, name: str) -> Side:
     """Return templates, subspaces or points as a side of a comparison."""
     if isinstance(value, ConcealedTemplates):
-        return Side(value.subspaces.origin, value.subspaces.basis, value.extractor, value.recipe)
+        return Side(value.code, value.extractor, value.recipe)
     return side_of(value, name)
 
 
 def _count(value: Any) -> int:
-    return len(side_of_templates(value, "side").origin)
+    return len(side_of_templates(value, "side"))
 
 
 def _checked_rows(rows: ArrayLike, count: int) -> NDArray[np.int64]:

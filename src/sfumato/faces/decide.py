@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sfumato.errors import InputError
 from sfumato.faces.compare import Threshold, comparison_of, pair_distances, side_of_templates
 from sfumato.faces.gallery import Gallery
-from sfumato.matching.mutual import MatchParams, check_pair, nearest_prepared, warn_if_void
+from sfumato.matching.mutual import MatchParams, check_pair, nearest_prepared, prepare_side, warn_if_void
 from sfumato.subspace.fast import prepare
 from sfumato.subspace.small_batch import SmallBatchSearch
 from sfumato.types.arrays import whole_number
@@ -80,7 +80,7 @@ def identify_probe(probe: Any, gallery: Gallery, k: int = 5) -> Identification:
 
 
 def _refuse_several(probe: Any) -> None:
-    count = len(side_of_templates(probe, "probe").origin)
+    count = len(side_of_templates(probe, "probe"))
     if count != 1:
         raise InputError(f"probe: expected one face, got {count}")
 
@@ -100,7 +100,7 @@ class Identifier:
         self.templates = templates
         self.params = MatchParams(threads=threads)
         self._side = side_of_templates(templates, "templates")
-        self._prepared = prepare(self._side.origin, self._side.basis)
+        self._prepared = prepare(self._side.subspaces.origin, self._side.subspaces.basis)
         self._small_batch = SmallBatchSearch(self._prepared)
 
     def search(self, probes: Any, k: int = 5) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -116,10 +116,10 @@ class Identifier:
         side = side_of_templates(probes, "probes")
         check_pair(side, self._side)
         warn_if_void(side, self._side)
-        if side.basis.shape[1] == 0 and self._small_batch.serves(side.origin, count):
-            squared, rows, _ = self._small_batch.nearest(side.origin, count, self.params.threads)
+        if side.dim == 0 and self._small_batch.serves(side.subspaces.origin, count):
+            squared, rows, _ = self._small_batch.nearest(side.subspaces.origin, count, self.params.threads)
             return np.sqrt(squared).astype(np.float32), rows
-        return nearest_prepared(prepare(side.origin, side.basis), self._prepared, count, self.params)
+        return nearest_prepared(prepare_side(side), self._prepared, count, self.params)
 
     def identify(self, probes: Any, k: int = 5) -> list[list[Candidate]]:
         """Return for each probe its k nearest people, nearest first; fewer if there are fewer."""

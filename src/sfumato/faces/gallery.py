@@ -4,12 +4,12 @@
 The server's side: never imports the clear types or concealment.
 
 **Enrolling again.** Two independent liftings of one face meet near it, and anyone who has both knows it (section 5 of
-the paper). So an id that is enrolled cannot be added again. ``replace`` takes a template along the *same* directions,
-made from a newer photo; ``revoke`` forgets the template and remembers that it was released: a later, new template of
-that id is counted as the second release.
+the paper). So an id that is enrolled cannot be added again. A newer photo replaces a template along the *same*
+directions; who is revoked is forgotten, but not that a template was released: a later, new template of that id is
+counted as the second release. ``GalleryWriter`` makes such changes in a file, by the rules of this module.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -26,11 +26,61 @@ from sfumato.types.recipe import Recipe
 PARALLEL = 1e-4
 """Tolerance between the directions of a replacement and those it replaces, as the sine of an angle."""
 
+ID_BYTES = 16
+MOST_DIMENSIONS = 2**16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GalleryFacts:
+    """What all templates of a gallery have in common, and its thresholds, at most one for each comparison.
+
+    ``id``: 16 random bytes, the gallery's own. ``dimensions``: numbers of an embedding.
+
+    Raises InputError for a recipe that protects nobody.
+    """
+
+    id: bytes
+    recipe: Recipe
+    extractor: Extractor
+    dimensions: int
+    thresholds: tuple[Threshold, ...] = ()
+
+    def __post_init__(self) -> None:
+        refuse_unprotected(self.recipe)
+        if len(self.id) != ID_BYTES or not 0 < whole_number(self.dimensions, "dimensions") <= MOST_DIMENSIONS:
+            raise InputError(f"a gallery has an id of {ID_BYTES} bytes, and from 1 to {MOST_DIMENSIONS} dimensions")
+        object.__setattr__(self, "thresholds", checked_thresholds(self.thresholds))
+
+    def with_threshold(self, threshold: Threshold) -> "GalleryFacts":
+        """Return the facts with a threshold in the place of the one for the same comparison."""
+        others = tuple(other for other in self.thresholds if other.comparison != threshold.comparison)
+        return replace(self, thresholds=(*others, threshold))
+
+    def threshold(self, comparison: str) -> Threshold | None:
+        """Return the threshold of a comparison, if there is one."""
+        return next((limit for limit in self.thresholds if limit.comparison == comparison), None)
+
+    def refuse_other(self, new: ConcealedTemplates) -> None:
+        """Raise InputError for templates of another recipe, other decoys or another network."""
+        refuse_unprotected(new.recipe)
+        if new.code.ambient_dim != self.dimensions:
+            raise InputError(
+                f"this gallery is for {self.dimensions} dimensions, these templates have {new.code.ambient_dim}"
+            )
+        if new.recipe.identity != self.recipe.identity or new.recipe.decoys != self.recipe.decoys:
+            decoys = "" if new.recipe.decoys == self.recipe.decoys else ", with other decoys"
+            raise InputError(
+                f"this gallery is made with {self.recipe}, these templates with {new.recipe}{decoys}: their distances "
+                f"could not be compared with one threshold"
+            )
+        if new.extractor.name != self.extractor.name:
+            raise InputError(f"this gallery is for {self.extractor.name} embeddings, these are {new.extractor.name}")
+
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Gallery:
-    """``templates`` of the enrolled people; ``releases``: number of independent liftings ever released of each id, also
-    of those revoked; ``thresholds``: at most one for each comparison.
+    """``templates`` of enrolled people; ``releases``: number of independent liftings ever made of each id, also of
+    those revoked; ``thresholds``: at most one for each comparison.
 
     Raises InputError for templates that protect nobody.
     """
@@ -44,17 +94,8 @@ class Gallery:
         counts = dict.fromkeys(self.templates.ids, 1) | dict(self.releases)
         if not all(is_label(person) and whole_number(count, "releases") >= 1 for person, count in counts.items()):
             raise InputError("releases: expected an id and a number of 1 or more for each")
-        if len({threshold.comparison for threshold in self.thresholds}) != len(self.thresholds):
-            raise InputError("thresholds: there are two for one comparison")
         object.__setattr__(self, "releases", MappingProxyType(counts))
-        object.__setattr__(self, "thresholds", tuple(self.thresholds))
-
-    @classmethod
-    def empty(cls, recipe: Recipe | str, extractor: Extractor, dimensions: int) -> "Gallery":
-        """Return an empty gallery, for embeddings of this many dimensions."""
-        recipe = Recipe.of(recipe)
-        none = Subspaces(np.zeros((0, dimensions), np.float32), np.zeros((0, recipe.dim, dimensions), np.float32))
-        return cls(ConcealedTemplates((), none, recipe, extractor))
+        object.__setattr__(self, "thresholds", checked_thresholds(self.thresholds))
 
     def __len__(self) -> int:
         return len(self.templates)
@@ -69,14 +110,13 @@ class Gallery:
 
     @property
     def revoked(self) -> tuple[str, ...]:
-        """The ids that were enrolled before and are not now."""
+        """The ids that have no template now: they were revoked, or their enrollment was interrupted."""
         return tuple(sorted(set(self.releases) - set(self.templates.ids)))
 
     def row(self, person: str) -> int:
         """Return the row of an id; raise InputError if it is not enrolled."""
         if person not in self.templates.ids:
-            hint = "; it was revoked" if person in self.releases else suggest(person, self.templates.ids)
-            raise InputError(f"{person!r:.80} is not enrolled in this gallery{hint}")
+            raise not_enrolled(person, self.templates.ids, is_known=person in self.releases)
         return self.templates.ids.index(person)
 
     def template(self, person: str) -> ConcealedTemplates:
@@ -93,75 +133,27 @@ class Gallery:
             f"calibrate"
         )
 
-    def with_threshold(self, threshold: Threshold) -> "Gallery":
-        """Return the gallery with a threshold in the place of the one for the same comparison."""
-        others = tuple(other for other in self.thresholds if other.comparison != threshold.comparison)
-        return replace(self, thresholds=(*others, threshold))
 
-    def add(self, new: ConcealedTemplates) -> "Gallery":
-        """Return the gallery with more people; raise InputError for enrolled ids and for templates that do not fit."""
-        self.refuse_other(new)
-        self.refuse_enrolled(new.ids)
-        old = self.templates
-        subspaces = Subspaces(
-            np.concatenate([old.subspaces.origin, new.subspaces.origin]),
-            np.concatenate([old.subspaces.basis, new.subspaces.basis]),
-        )
-        templates = ConcealedTemplates((*old.ids, *new.ids), subspaces, old.recipe, old.extractor)
-        counts = {**self.releases, **{person: self.releases.get(person, 0) + 1 for person in new.ids}}
-        return Gallery(templates, counts, self.thresholds)
+def checked_thresholds(thresholds: Collection[Threshold]) -> tuple[Threshold, ...]:
+    """Return thresholds as they are; raise InputError if there are two for one comparison."""
+    if len({threshold.comparison for threshold in thresholds}) != len(thresholds):
+        raise InputError("thresholds: there are two for one comparison")
+    return tuple(thresholds)
 
-    def replace(self, new: ConcealedTemplates) -> "Gallery":
-        """Return the gallery with newer templates along the same directions; raise InputError for other directions."""
-        self.refuse_other(new)
-        rows = np.array([self.row(person) for person in new.ids], np.int64)
-        origin, basis = self.templates.subspaces.origin.copy(), self.templates.subspaces.basis.copy()
-        if not are_parallel(basis[rows], new.subspaces.basis):
-            raise InputError(
-                "these templates have other directions than those they would replace: the two would meet near the face"
-            )
-        origin[rows], basis[rows] = new.subspaces.origin, new.subspaces.basis
-        old = self.templates
-        moved = ConcealedTemplates(old.ids, Subspaces(origin, basis), old.recipe, old.extractor)
-        return Gallery(moved, self.releases, self.thresholds)
 
-    def revoke(self, ids: Iterable[str]) -> "Gallery":
-        """Return the gallery without these people; it remembers that they were in it."""
-        rows = {self.row(person) for person in ids}
-        others = [row for row in range(len(self)) if row not in rows]
-        if not others:
-            left = Gallery.empty(self.recipe, self.templates.extractor, self.templates.subspaces.ambient_dim).templates
-        else:
-            left = self.templates[others]
-        return Gallery(left, self.releases, self.thresholds)
+def not_enrolled(person: str, ids: Collection[str], *, is_known: bool) -> InputError:
+    """Return the error about someone who has no template; ``is_known``: there was one, or was to be one."""
+    hint = "; it was revoked, or its enrollment was interrupted" if is_known else suggest(person, ids)
+    return InputError(f"{person!r:.80} is not enrolled in this gallery{hint}")
 
-    def refuse_enrolled(self, ids: Iterable[str]) -> None:
-        """Raise InputError if one of these ids is enrolled."""
-        enrolled = sorted(set(ids) & set(self.templates.ids))
-        if enrolled:
-            more = f" and {len(enrolled) - 1} more" if len(enrolled) > 1 else ""
-            raise InputError(
-                f"{enrolled[0]!r:.80}{more} {'are' if more else 'is'} enrolled: a second, independent template of the "
-                f"same face would reveal it to anyone who has both. Renew along the same directions, or revoke first"
-            )
 
-    def refuse_other(self, new: ConcealedTemplates) -> None:
-        """Raise InputError for templates of another recipe, other decoys or another network."""
-        old = self.templates
-        refuse_unprotected(new.recipe)
-        if new.subspaces.ambient_dim != old.subspaces.ambient_dim:
-            raise InputError(
-                f"this gallery is for {old.subspaces.ambient_dim} dimensions, these templates have "
-                f"{new.subspaces.ambient_dim}"
-            )
-        if new.recipe.identity != old.recipe.identity or new.recipe.decoys != old.recipe.decoys:
-            decoys = "" if new.recipe.decoys == old.recipe.decoys else ", with other decoys"
-            raise InputError(
-                f"this gallery is made with {old.recipe}, these templates with {new.recipe}{decoys}: their distances "
-                f"could not be compared with one threshold"
-            )
-        if new.extractor.name != old.extractor.name:
-            raise InputError(f"this gallery is for {old.extractor.name} embeddings, these are {new.extractor.name}")
+def already_enrolled(ids: Collection[str]) -> InputError:
+    """Return the error about people who have a template and must not get another."""
+    more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
+    return InputError(
+        f"{min(ids)!r:.80}{more} {'are' if more else 'is'} enrolled: a second, independent template of the "
+        f"same face would reveal it to anyone who has both. Renew along the same directions, or revoke first"
+    )
 
 
 def refuse_unprotected(recipe: Recipe) -> None:
@@ -170,6 +162,21 @@ def refuse_unprotected(recipe: Recipe) -> None:
         raise InputError(f"a gallery holds concealed templates only: {recipe!r} protects nobody")
     if recipe.has_encoder:
         raise InputError(f"{recipe}: encoders are for local descriptors; lift faces, for example with hybrid-2")
+
+
+def refuse_other_directions(old: ConcealedTemplates, new: ConcealedTemplates) -> None:
+    """Raise InputError for templates along other directions than those they would replace, row for row."""
+    if not are_parallel(subspaces_of(old).basis, subspaces_of(new).basis):
+        raise InputError(
+            "these templates have other directions than those they would replace: the two would meet near the face"
+        )
+
+
+def subspaces_of(templates: ConcealedTemplates) -> Subspaces:
+    """Return the subspaces of templates; raise InputError for bits, which no gallery holds."""
+    if not isinstance(templates.code, Subspaces):
+        raise InputError(f"a gallery holds subspaces, not {templates.code!r}: lift faces, for example with hybrid-2")
+    return templates.code
 
 
 def are_parallel(first: NDArray[np.float32], second: NDArray[np.float32]) -> bool:

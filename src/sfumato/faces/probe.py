@@ -64,13 +64,13 @@ def verify(
     >>> rng = np.random.default_rng(0)
     >>> alice, strangers = rng.normal(size=64), rng.normal(size=(80, 64))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = sfumato.enroll(alice, f"{folder}/gallery.h5", ids="alice")
-    ...     _ = sfumato.calibrate(strangers, f"{folder}/gallery.h5", rate=0.01, people=[str(i) for i in range(80)])
+    ...     _ = sfumato.enroll(alice, f"{folder}/gallery.sqlite", ids="alice")
+    ...     _ = sfumato.calibrate(strangers, f"{folder}/gallery.sqlite", rate=0.01, people=[str(i) for i in range(80)])
     ...     photos = alice + 0.1 * rng.normal(size=64), strangers[0]
-    ...     [verify(photo, f"{folder}/gallery.h5", "alice").accepted for photo in photos]
+    ...     [verify(photo, f"{folder}/gallery.sqlite", "alice").accepted for photo in photos]
     [True, False]
     """
-    people = gallery if isinstance(gallery, Gallery) else load_gallery(gallery)
+    people = gallery if isinstance(gallery, Gallery) else load_gallery(gallery, (person,))
     embedding = one_face(read_faces(face, params, extractor=extractor), row, face)
     return verify_probe(make_probe(embedding, people, comparison, as_decoys(decoys), labels), people, person)
 
@@ -92,8 +92,8 @@ def identify(
     >>> import numpy as np, tempfile, sfumato
     >>> faces = np.random.default_rng(0).normal(size=(3, 64))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = sfumato.enroll(faces, f"{folder}/gallery.h5", ids=["alice", "bob", "carol"])
-    ...     identify(faces[1], f"{folder}/gallery.h5", k=1).candidates[0].id
+    ...     _ = sfumato.enroll(faces, f"{folder}/gallery.sqlite", ids=["alice", "bob", "carol"])
+    ...     identify(faces[1], f"{folder}/gallery.sqlite", k=1).candidates[0].id
     'bob'
     """
     people = gallery if isinstance(gallery, Gallery) else load_gallery(gallery)
@@ -116,16 +116,7 @@ def make_probe(
     Raises InputError for embeddings of another network or dimension, DecoyError where s-to-s needs decoys.
     """
     checked_comparison(comparison)
-    templates = gallery.templates
-    if embeddings.values.shape[1] != templates.subspaces.ambient_dim:
-        raise InputError(
-            f"this gallery is for embeddings of {templates.subspaces.ambient_dim} dimensions, these have "
-            f"{embeddings.values.shape[1]}"
-        )
-    if not embeddings.extractor.matches(templates.extractor):
-        raise InputError(
-            f"this gallery is for {templates.extractor.name} embeddings, these are {embeddings.extractor.name}"
-        )
+    refuse_other_network(embeddings, gallery.templates.extractor, gallery.templates.code.ambient_dim)
     if comparison == POINT:
         return embeddings.values
     need_decoys(gallery.recipe, decoys)
@@ -133,6 +124,16 @@ def make_probe(
     return conceal_embeddings(
         embeddings, gallery.recipe, for_probes, labels=values_by_name(labels, embeddings.names, "label")
     )
+
+
+def refuse_other_network(embeddings: Embeddings, extractor: Extractor, dimensions: int) -> None:
+    """Raise InputError for embeddings of another network or dimension than those of a gallery."""
+    if embeddings.values.shape[1] != dimensions:
+        raise InputError(
+            f"this gallery is for embeddings of {dimensions} dimensions, these have {embeddings.values.shape[1]}"
+        )
+    if not embeddings.extractor.matches(extractor):
+        raise InputError(f"this gallery is for {extractor.name} embeddings, these are {embeddings.extractor.name}")
 
 
 def need_decoys(recipe: Recipe, decoys: Decoys | None) -> None:
