@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Search benchmark: speed and recall of the kind inverted against the exact pruned scan, and faiss.
+"""Search benchmark: speed and recall of the kinds inverted and sketch against the exact scans, and faiss.
 
     python benchmarks/search.py --entries 100000 200000 1000000 --keep scratch/ --json out.json --plot out.png
+    python benchmarks/search.py --entries 1000000 --bits-only --codes 1000000 3000000 10000000 --keep scratch/
 
 Needs SFUMATO_DATA. Entries are SIFT of photos, sub-hybrid-2, concealed as images of 1,000 with every second of the
 bundled decoys. Point queries are the same points in other views: generated homographies with noise of held-out photos
@@ -10,9 +11,13 @@ shared ones the exact answer is a subspace through the same decoy, at distance 0
 photos (bsds500/train). Recall: the answer is as near as the exact one; "true": where the exact answer is the right
 point. The default efforts were chosen on the even queries; figures are of the odd ones. faiss searches the clear
 descriptors, which nobody would publish: the price of concealment. Times are of one core, by the clock of the process,
-one query at a time and in one batch. Draws are replayed from the seed. ``--keep`` keeps descriptors and indexes.
+one query at a time and in one batch. "inverted" with an effort is the kind alone; "inverted" without one may leave a
+batch to the exact scan, and is shown for batches of several sizes. Bits are the same descriptors, sealed, and random
+ones up to ``--codes``; of their queries, the same views, those count whose nearest is within the limit of chance.
+Draws are replayed from the seed. ``--keep`` keeps descriptors and indexes.
 """
 
+import copy
 import json
 import sys
 import time
@@ -28,6 +33,7 @@ import sfumato
 from sfumato.auditing.matching import pairs_of
 from sfumato.errors import EvaluationOnlyWarning
 from sfumato.experiments.data.folders import read_homography_folder
+from sfumato.matching.mutual import chance_limit
 from sfumato.search.exact import ExactIndex, ExactParams
 from sfumato.training.pairs import LocalParams, PairParams, pairs_from_photos
 from sfumato.training.views import same_keypoints
@@ -35,6 +41,8 @@ from sfumato.training.views import same_keypoints
 SINGLE = 40
 EFFORTS = {"points": (0.0, 0.08, 0.12, 0.15), "real points": (0.12, 0.15), "sub-hybrid-2": (0.38, 0.42, 0.45, 0.48)}
 SUBSPACE_ENTRIES, PUBLIC, IMAGE = 200_000, 131_072, 1000
+BATCHES, SKETCH_EFFORTS = (4, 16, 64, 256), (0.4, 0.5, 0.6)
+RECIPE, KEY, SEALED_AT_ONCE = "sealed-512", np.random.default_rng(20).bytes(32), 50_000
 Search = Callable[[Any, int], tuple[np.ndarray, np.ndarray]]
 Data = dict[str, np.ndarray]
 
@@ -115,11 +123,14 @@ def kept_index(args: Any, clear: np.ndarray, decoys: Any, public: np.ndarray) ->
     cells = args.cells if len(clear) >= args.cells_from else None
     path = args.keep and args.keep / f"inverted-{len(clear)}-{cells or 'default'}-{args.seed}.index"
     if path and path.exists():
-        return sfumato.search.load(path, verify=False), json.loads(path.with_suffix(".json").read_text())
+        index = sfumato.search.load(path, verify=False)
+        index.uses_exact = False
+        return index, json.loads(path.with_suffix(".json").read_text())
     entries, start = concealed(clear, decoys, 10**6 * (args.seed + 1)), time.process_time()
     params = {"threads": 1, "points": public, "seed": args.seed, "cells": cells}
     index = sfumato.search.build(entries, params=params)
     taken = time.process_time() - start
+    index.uses_exact = False
     if path:
         index.save(path)
         path.with_suffix(".json").write_text(json.dumps(taken))
@@ -141,6 +152,66 @@ def milliseconds(searches: dict[str, Search], queries: Any, repeats: int) -> dic
             search(queries, 1)
             batches[name] += [time.process_time() - start] * (turn > 0)
     return {name: (1e3 * float(np.median(singles[name])), 1e3 * min(batches[name]) / len(queries)) for name in searches}
+
+
+def by_batch(what: str, queries: Any, searches: dict[str, Search], repeats: int) -> list[dict[str, Any]]:
+    """Return the milliseconds a query of each search in batches of several sizes; the first of them is exact."""
+    rows = []
+    for size in BATCHES:
+        if size > len(queries):
+            continue
+        taken: dict[str, list[float]] = {name: [] for name in searches}
+        for turn in range(repeats + 1):
+            for name, search in searches.items():
+                batch = queries[turn * size % (len(queries) - size + 1) :][:size]
+                start = time.process_time()
+                search(batch, 1)
+                taken[name] += [1e3 * (time.process_time() - start) / size] * (turn > 0)
+        line = min(next(iter(taken.values())))
+        for name, runs in taken.items():
+            rows.append({
+                "queries": f"{what}, {size} at once", "search": name, "recall_1": None, "recall_1_true": None,
+                "true": None, "recall_10": None, "ms_single": None, "ms_batch": min(runs), "faster_single": None,
+                "faster_batch": line / min(runs), "build_seconds": None, "overhead": None,
+            })  # fmt: skip
+    return rows
+
+
+def sealed(descriptors: np.ndarray) -> np.ndarray:
+    """Seal descriptors (N, 128) with one key; return packed codes (N, 64)."""
+    parts = [
+        sfumato.conceal(descriptors[first : first + SEALED_AT_ONCE], RECIPE, secret=KEY).packed
+        for first in range(0, len(descriptors), SEALED_AT_ONCE)
+    ]
+    return np.concatenate(parts)
+
+
+def measure_bits(data: Data, size: int, args: Any) -> list[dict[str, Any]]:
+    """Measure all searches of this many codes: those of the data, and random ones."""
+    import faiss
+
+    codes = sealed(data["clear"][:size])
+    extra = np.random.default_rng((args.seed, size)).integers(0, 256, (size - len(codes), codes.shape[1]), np.uint8)
+    entries = sfumato.Bits(np.concatenate([codes, extra]))
+    del codes, extra
+    exact, sketch = (sfumato.search.build(entries, kind, params={"threads": 1}) for kind in ("exact", "sketch"))
+    flat = faiss.IndexBinaryFlat(entries.ambient_dim)
+    flat.add(entries.packed)
+    searches: dict[str, tuple[Search, float, float]] = {"exact": (exact.search, 0.0, 0.0)}
+    for effort in SKETCH_EFFORTS:
+        searches[f"sketch {effort}"] = lambda q, k, effort=effort: sketch.search(q, k, effort), 0.0, 0.25
+    searches["faiss IndexBinaryFlat"] = lambda q, k: flat.search(q.packed, k), 0.0, 1.0
+    rows, limit = [], chance_limit(sfumato.Recipe.of(RECIPE), size)
+    for what, views, first in (("bits", data["views"], 0), ("real bits", data["real"], len(data["views"]))):
+        asked = np.arange(1, min(len(views), len(data["clear"]) - first), 2)[: args.queries]
+        if not len(asked):
+            continue
+        queries = sfumato.Bits(sealed(views[asked]))
+        near = exact.search(queries, 1)[0][:, 0] <= limit
+        note(f"{what}: the nearest of {near.sum()} of {len(near)} queries is within {limit:g} bits")
+        rows += compare(what, queries[near], asked[near] + first, searches, args)
+        rows += by_batch(what, queries[near], {name: search for name, (search, _, _) in searches.items()}, args.repeats)
+    return [{"entries": size, "cells": 0, **row} for row in rows]
 
 
 def clear_searches(clear: np.ndarray) -> dict[str, tuple[Search, float, float]]:
@@ -190,9 +261,12 @@ def measure(data: Data, size: int, args: Any) -> list[dict[str, Any]]:
     inverted, taken = kept_index(args, clear, halves[0], data["public"])
     exact = ExactIndex(inverted.entries, "distance", ExactParams(threads=1))
     share = inverted.nbytes / inverted.entries.nbytes
+    chosen = copy.copy(inverted)
+    chosen.uses_exact = True
 
     def kinds(what: str) -> dict[str, tuple[Search, float, float]]:
         made: dict[str, tuple[Search, float, float]] = {"exact": (exact.search, 0.0, 0.0)}
+        made["inverted"] = chosen.search, taken, share
         for effort in EFFORTS[what]:
             made[f"inverted {effort}"] = lambda q, k, effort=effort: inverted.search(q, k, effort), taken, share
         return made
@@ -200,12 +274,15 @@ def measure(data: Data, size: int, args: Any) -> list[dict[str, Any]]:
     asked = np.arange(1, len(data["views"]), 2)[: args.queries]
     points, faiss_ones = data["views"][asked], clear_searches(clear) if size <= args.clear else {}
     rows = compare("points", points, asked, kinds("points") | faiss_ones, args)
+    alone = {"exact": exact.search, "inverted": chosen.search, "inverted alone": inverted.search}
+    rows += by_batch("points", points, alone, args.repeats)
     real = np.arange(1, len(data["real"]), 2)[: args.queries]
     if len(real):
         rows += compare("real points", data["real"][real], real + len(data["views"]), kinds("real points"), args)
     if size <= SUBSPACE_ENTRIES:
         queries = concealed(points, halves[1], 10**9 * (args.seed + 1))
         rows += compare("sub-hybrid-2", queries, asked, kinds("sub-hybrid-2"), args)
+        rows += by_batch("sub-hybrid-2", queries, alone, args.repeats)
     return [{"entries": size, "cells": len(inverted.centres), **row} for row in rows]
 
 
@@ -222,13 +299,13 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         for panel, (time_of, title) in zip(line, (("ms_single", "one at a time"), ("ms_batch", "batch")), strict=True):
             for size in sorted({row["entries"] for row in rows}):
                 mine = [row for row in rows if (row["queries"], row["entries"]) == (kind, size)]
-                own = [row for row in mine if row["search"].startswith("inverted")]
+                own = [row for row in mine if row["search"].startswith("inverted ")]
                 if not own:
                     continue
                 speeds = [1e3 / row[time_of] for row in own]
                 (curve,) = panel.plot([row["recall_1"] for row in own], speeds, "o-", label=f"inverted, {size:,}")
                 for row in mine:
-                    if row not in own:
+                    if row not in own and row["search"] != "inverted":
                         marker = {"exact": "s", "HNSW": "^"}.get(row["search"][:5].replace("faiss", "HNSW"), "v")
                         marker = "v" if "IVF" in row["search"] else marker
                         colour = curve.get_color()
@@ -249,16 +326,26 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="draw recall against speed into this PNG")
     parser.add_argument("--clear", type=int, default=10**9, help="run faiss on the clear up to this many entries")
     parser.add_argument("--cells", type=int, help="cells of large indexes, instead of the default")
+    parser.add_argument("--codes", type=int, nargs="+", default=[1_000_000], help="how many bits to search")
+    parser.add_argument("--bits-only", action="store_true", help="search bits, and no subspaces")
     parser.add_argument("--cells-from", type=int, default=0, help="an index is large from this many entries on")
     args = parser.parse_args()
     sizes = [3000] if args.small else sorted(args.entries)
     load, data, rows = load_average(), kept_data(args, sizes[-1]), []
     with pinned_threads(1):
-        for size in sizes:
+        for size in [] if args.bits_only else sizes:
             rows += measure(data, size, args)
             if args.plot:
                 draw(rows, args.plot)
-    facts = {"entries": sizes, "queries": args.queries, "real entries": len(data["clear"]), "load": load}
+        for size in sizes if args.small else sorted(args.codes):
+            rows += measure_bits(data, size, args)
+    facts = {
+        "entries": sizes,
+        "codes": args.codes,
+        "queries": args.queries,
+        "real entries": len(data["clear"]),
+        "load": load,
+    }
     finish("search", args, facts, rows)
 
 

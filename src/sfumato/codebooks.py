@@ -18,11 +18,12 @@ from sfumato.concealment.encoder import load_encoder
 from sfumato.concealment.resolve import encode_decoys, find_encoders
 from sfumato.errors import ArchiveError, DecoyError, InputError
 from sfumato.matching.codebook import Codebook, make_codebook
+from sfumato.matching.retrieval import refuse_codebook
 from sfumato.search.archives import index_images
-from sfumato.search.file import refuse_existing
+from sfumato.search.factory import default_kind, refuse_existing
 from sfumato.search.index import Index
 from sfumato.store.archive import Archive, open_archive
-from sfumato.store.layout import ImageHeader
+from sfumato.store.layout import BITS, ImageHeader
 from sfumato.types.progress import Progress
 
 AnyPath = str | os.PathLike[str]
@@ -45,8 +46,8 @@ def codebook_for(
     """Return the codebook for votes of an archive's images; None where the bundled one, or none at all, is for them.
 
     ``decoys``: a decoys file to make it of. Features that went through an encoder get a codebook of their own, of these
-    decoys or the bundled ones, encoded by the file ``encoder`` or a bundled encoder. There is none for sealed features,
-    nor where the encoder is unknown: votes without a codebook are then an error that says so.
+    decoys or the bundled ones, encoded by the file ``encoder`` or a bundled encoder. Sealed features vote
+    without one. There is none where the encoder is unknown: votes are then an error that says so.
 
     Raises InputError for an encoder that these features did not go through.
 
@@ -62,6 +63,7 @@ def codebook_for(
             raise InputError("--encoder is for features that went through an encoder, these did not")
         return None if decoys is None else codebook_of(load_decoys(decoys), **settings)
     if header.recipe.is_sealed:
+        refuse_codebook(decoys or encoder)
         return None
     resolved = find_encoders(header.recipe, [] if encoder is None else [load_encoder(encoder)])
     if resolved is None:
@@ -73,7 +75,7 @@ def codebook_for(
 def build_index(
     archive: AnyPath | Archive,
     path: AnyPath,
-    kind: str = "inverted",
+    kind: str | None = None,
     params: Any = None,
     *,
     decoys: AnyPath | None = None,
@@ -82,9 +84,10 @@ def build_index(
 ) -> Index:
     """Make an index of all features of an archive, write it to a file, and return it.
 
-    ``kind``: "inverted" is the fast one, "exact" compares with every entry, "grassmann" and "projector" are published
-    methods to compare with. ``params``: those of the kind, as for ``sfumato.search.build``. The cells of an inverted
-    index are made of public descriptors: of the file ``decoys``, or the bundled ones for SIFT and RootSIFT.
+    ``kind``: "sketch" is the fast one for sealed features, "inverted" for others, and the default; "exact" compares
+    with every entry, "grassmann" and "projector" are published methods to compare with, not for sealed features.
+    ``params``: those of the kind, as for ``sfumato.search.build``. The cells of an inverted index are made of public
+    descriptors: of the file ``decoys``, or the bundled ones for SIFT and RootSIFT.
 
     Raises InputError where there is nothing to index, FileError if the file is there already and ``overwrite`` is not
     set, or it cannot be written.
@@ -93,13 +96,16 @@ def build_index(
     >>> from sfumato import ConcealedFeatures, Subspaces, save
     >>> lines = Subspaces(np.eye(8)[:3], np.eye(8)[3:6, None])
     >>> work = tempfile.mkdtemp()
-    >>> save(f"{work}/private.sfm.h5", {"desk.jpg": ConcealedFeatures(np.zeros((3, 4)), lines, "random-1")})
-    >>> build_index(f"{work}/private.sfm.h5", f"{work}/features.index", "exact")
+    >>> save(f"{work}/private.sfm", {"desk.jpg": ConcealedFeatures(np.zeros((3, 4)), lines, "random-1")})
+    >>> build_index(f"{work}/private.sfm", f"{work}/features.index", "exact")
     ExactIndex(3 entries in R^8, metric distance)
     """
-    if decoys is not None and kind != "inverted":
-        raise InputError(f"decoys (--points) make the cells of the kind inverted, {kind!r:.80} has none")
     with open_archive(archive) as images:
+        if kind is None:
+            header = first_header(images)
+            kind = default_kind(header is not None and header.dtype == BITS)
+        if decoys is not None and kind != "inverted":
+            raise InputError(f"decoys (--points) make the cells of the kind inverted, {kind!r:.80} has none")
         refuse_existing(path, [images.path, decoys], overwrite=overwrite)
         if kind == "inverted" and isinstance(params, Mapping | None):
             params = {"points": _cell_points(images, decoys), **(params or {})}

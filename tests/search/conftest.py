@@ -15,7 +15,7 @@ class Lifted:
     """Points, subspaces through them, and other views of the same points."""
 
     points: np.ndarray
-    subspaces: sfumato.Subspaces
+    code: sfumato.Subspaces
     views: np.ndarray
 
 
@@ -32,3 +32,9 @@ def lift_points() -> Callable[..., Lifted]:
         return Lifted(points, sfumato.Subspaces(points, rng.standard_normal((count, m, n))), views)
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def kinds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every kind answer itself: entries of tests are so few that the exact scan would answer nearly always."""
+    monkeypatch.setattr("sfumato.search.index.Index.uses_exact", False)

@@ -9,9 +9,9 @@ from sfumato.search.exact import ExactIndex, _rough_angles, merge_answers
 
 @pytest.mark.parametrize("dimensions", [(2,), pytest.param((1, 2, 3), marks=pytest.mark.slow)])
 def test_the_answer_is_that_of_the_reference_for_mixed_dimensions(lift_points, dimensions):
-    parts = [lift_points(80, n=12, m=m, seed=m).subspaces for m in dimensions] + [lift_points(40, n=12).points]
+    parts = [lift_points(80, n=12, m=m, seed=m).code for m in dimensions] + [lift_points(40, n=12).points]
     index = sfumato.search.build(parts, "exact")
-    queries = lift_points(15, n=12, m=2, seed=9).subspaces
+    queries = lift_points(15, n=12, m=2, seed=9).code
     true = np.sqrt(np.concatenate([sfumato.squared_distances(queries, part) for part in parts], axis=1))
     distances, ids = index.search(queries, k=6)
     np.testing.assert_allclose(distances, np.sort(true, axis=1)[:, :6], atol=1e-6)
@@ -20,7 +20,7 @@ def test_the_answer_is_that_of_the_reference_for_mixed_dimensions(lift_points, d
 
 def test_one_point_among_many_gets_the_answer_of_a_batch(lift_points):
     lifted = lift_points(6000, n=24)  # enough for the pass over bytes, which takes up to 32 points
-    index = sfumato.search.build(lifted.subspaces, "exact")
+    index = sfumato.search.build(lifted.code, "exact")
     index.remove([3, 4000])
     batch = index.search(lifted.points[:64], k=3)
     singles = [index.search(lifted.points[i : i + 1], k=3) for i in range(64)]
@@ -31,7 +31,7 @@ def test_one_point_among_many_gets_the_answer_of_a_batch(lift_points):
 
 def test_removed_entries_never_come_back(lift_points):
     lifted = lift_points(200, n=12)
-    index = sfumato.search.build(lifted.subspaces, "exact")
+    index = sfumato.search.build(lifted.code, "exact")
     first = index.search(lifted.points[:5], k=2)[1]
     index.remove(first[:, 0])
     second = index.search(lifted.points[:5], k=1)[1]

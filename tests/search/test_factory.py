@@ -5,8 +5,7 @@ import pytest
 import sfumato
 from sfumato.errors import FileError, InputError
 from sfumato.search.exact import ExactIndex, ExactParams
-from sfumato.search.factory import KINDS, _check_params, _kind_class, load_entries
-from sfumato.search.file import read_arrays, write_arrays
+from sfumato.search.factory import KINDS, _check_params, _kind_class, load_entries, read_arrays, write_arrays
 
 
 def test_kinds_have_their_names():
@@ -18,7 +17,7 @@ def test_kinds_have_their_names():
     ("arguments", "message"),
     [
         (("invertd",), "did you mean 'inverted'"),
-        ((None,), "kind: expected one of"),
+        ((3,), "kind: expected one of"),
         (("exact", "angel"), "did you mean 'angle'"),
         (("exact", "distance", {"thread": 1}), "did you mean 'threads'"),
         (("exact", "distance", {"threads": 0}), "threads"),
@@ -47,9 +46,9 @@ def test_params_may_be_given_ready_made():
 @pytest.mark.parametrize("metric", ["distance", "angle"])
 def test_saved_and_loaded_answers_are_the_same(tmp_path, lift_points, kind, metric):
     lifted = lift_points(300, n=16)
-    entries = [lifted.subspaces, lifted.points[:50]]
+    entries = [lifted.code, lifted.points[:50]]
     if metric == "angle":
-        entries[0] = sfumato.Subspaces(np.zeros((300, 16)), lifted.subspaces.basis)
+        entries[0] = sfumato.Subspaces(np.zeros((300, 16)), lifted.code.basis)
     index = sfumato.search.build(entries, kind, metric, ids=np.arange(350) * 3)
     index.remove([3, 6])
     index.save(tmp_path / "x.index")
@@ -72,7 +71,7 @@ def test_saved_and_loaded_answers_are_the_same(tmp_path, lift_points, kind, metr
     ],
 )
 def test_a_file_whose_numbers_point_beyond_is_refused(tmp_path, lift_points, name, change):
-    sfumato.search.build(lift_points(200, n=8).subspaces).save(tmp_path / "x.index")
+    sfumato.search.build(lift_points(200, n=8).code).save(tmp_path / "x.index")
     header, arrays = read_arrays(tmp_path / "x.index")
     write_arrays(tmp_path / "bad.index", header, {**arrays, name: change(arrays[name])})
     with pytest.raises(FileError, match="this index"):

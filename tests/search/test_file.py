@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-import json
-import zlib
-
 import numpy as np
 import pytest
 
 import sfumato
 from sfumato.errors import FileError
-from sfumato.search.file import MAGIC, PREFIX, is_index_file, part_of, read_arrays, write_arrays
+from sfumato.files.tensors import save_tensors
+from sfumato.search.factory import is_index_file, part_of, read_arrays, write_arrays
 
 
 @pytest.fixture
@@ -29,7 +27,7 @@ def test_what_was_written_is_read_mapped_and_read_only(written):
     assert sorted(part_of(found, "a")) == ["empty", "x"]
 
 
-def test_an_index_is_known_by_its_beginning(written, tmp_path):
+def test_an_index_is_known_by_its_contents(written, tmp_path):
     (tmp_path / "other").write_bytes(b"other")
     assert is_index_file(written[0])
     assert not any(map(is_index_file, (tmp_path / "other", tmp_path / "none", tmp_path)))
@@ -37,73 +35,42 @@ def test_an_index_is_known_by_its_beginning(written, tmp_path):
 
 def test_every_flipped_byte_is_seen(written, tmp_path):
     content = written[0].read_bytes()
-    seen = 0
     for at in range(0, len(content), 7):
         spoilt = bytearray(content)
         spoilt[at] ^= 0x41
         (tmp_path / "bad.index").write_bytes(spoilt)
-        try:
-            _, found = read_arrays(tmp_path / "bad.index")
-        except FileError:
-            seen += 1
-        else:  # bytes between arrays carry nothing
-            assert all(np.array_equal(found[name], array) for name, array in written[1].items())
-    assert seen > 20
+        with pytest.raises(FileError):
+            read_arrays(tmp_path / "bad.index")
 
 
 @pytest.mark.parametrize("length", [0, 5, 40, 200, -1])
-def test_a_file_cut_short_is_refused(written, tmp_path, length):
-    (tmp_path / "bad.index").write_bytes(written[0].read_bytes()[:length])
-    with pytest.raises(FileError):
-        read_arrays(tmp_path / "bad.index", verify=False)
+def test_a_file_of_another_length_is_refused(written, tmp_path, length):
+    content = written[0].read_bytes()
+    for changed in (content[:length], content + b"more"):
+        (tmp_path / "bad.index").write_bytes(changed)
+        with pytest.raises(FileError):
+            read_arrays(tmp_path / "bad.index", verify=False)
 
 
-def test_a_longer_file_is_refused(written, tmp_path):
-    (tmp_path / "bad.index").write_bytes(written[0].read_bytes() + b"more")
-    with pytest.raises(FileError, match="should have"):
-        read_arrays(tmp_path / "bad.index")
-
-
-def forge(path, header):
-    text = json.dumps(header).encode()
-    start = MAGIC + bytes([1]) + np.array([len(text), zlib.crc32(text)], "<u8").tobytes() + text
-    path.write_bytes(start + b" " * (-len(start) % 64) + b"\0" * 64)
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        [["x", "<f4", [10**15], 0, 0]],
-        [["x", "<f4", [2**40, 2**40], 0, 0]],
-        [["x", "<f4", [-1], 0, 0]],
-        [["x", "<f4", [4], 64, 0]],
-        [["x", "|O", [4], 0, 0]],
-        [["x", "<f4", [4], 0]],
-        [["x", "<f4", "4", 0, 0]],
-        [17],
-        {"x": 1},
-    ],
-)
-def test_hostile_headers_are_refused(tmp_path, table):
-    forge(tmp_path / "bad.index", {"arrays": table})
-    with pytest.raises(FileError):
-        read_arrays(tmp_path / "bad.index")
-
-
-def test_other_files_versions_and_none(tmp_path, written):
+def test_other_files_versions_and_none(tmp_path):
     with pytest.raises(FileError, match="no such"):
         read_arrays(tmp_path / "none.index")
-    (tmp_path / "other.index").write_bytes(b"something else that is long enough for a header")
-    with pytest.raises(FileError, match="index build"):
-        read_arrays(tmp_path / "other.index")
-    content = bytearray(written[0].read_bytes())
-    content[len(MAGIC)] = 9
-    (tmp_path / "new.index").write_bytes(content)
-    with pytest.raises(FileError, match="version 9"):
-        read_arrays(tmp_path / "new.index")
+    for texts, told in (
+        ({}, "index build"),
+        ({"format": "sfumato-index", "version": "9"}, "version 9"),
+        ({"format": "sfumato-index", "version": "3"}, "header"),
+        ({"format": "sfumato-index", "version": "3", "header": "[" * 200_000}, "header"),
+        ({"format": "sfumato-index", "version": "3", "header": "[]"}, "header"),
+    ):
+        save_tensors(tmp_path / "other.index", {}, texts)
+        with pytest.raises(FileError, match=told):
+            read_arrays(tmp_path / "other.index")
+    (tmp_path / "old.index").write_bytes(b"sfumato-index\0\0\2" + bytes(100))
+    assert is_index_file(tmp_path / "old.index")
+    with pytest.raises(FileError, match="older"):
+        read_arrays(tmp_path / "old.index")
     with pytest.raises(FileError, match="read"):
         read_arrays(tmp_path)
-    assert len(MAGIC) + 17 == PREFIX
 
 
 def test_objects_are_never_written(tmp_path):
@@ -120,14 +87,6 @@ def test_an_index_may_be_saved_over_itself(tmp_path):
     again.save(tmp_path / "x.index")
     assert len(sfumato.search.load(tmp_path / "x.index")) == 5
     assert again.search(np.eye(4), k=1)[1][:, 0].tolist() == [0, 1, 2, 3]
-
-
-def test_a_header_nested_without_end_is_refused(tmp_path):
-    text = b"[" * 200_000
-    start = MAGIC + bytes([1]) + np.array([len(text), zlib.crc32(text)], "<u8").tobytes() + text
-    (tmp_path / "bad.index").write_bytes(start + b" " * (-len(start) % 64))
-    with pytest.raises(FileError, match="header"):
-        read_arrays(tmp_path / "bad.index")
 
 
 def reforge(path, change):
@@ -170,7 +129,7 @@ def reforge(path, change):
 )
 def test_a_forged_index_is_refused(tmp_path, lift_points, change):
     path = tmp_path / "x.index"
-    sfumato.search.build(lift_points(30, n=8).subspaces, params={"cells": 8, "filed": 2}).save(path)
+    sfumato.search.build(lift_points(30, n=8).code, params={"cells": 8, "filed": 2}).save(path)
     reforge(path, change)
     with pytest.raises(FileError):
         sfumato.search.load(path)
@@ -179,7 +138,7 @@ def test_a_forged_index_is_refused(tmp_path, lift_points, change):
 def test_numbers_that_are_none_are_harmless(tmp_path, lift_points):
     """Whatever the values, a search ends, and finds only entries that are there."""
     path, lifted = tmp_path / "x.index", lift_points(30, n=8)
-    sfumato.search.build(lifted.subspaces, params={"cells": 8, "filed": 2}).save(path)
+    sfumato.search.build(lifted.code, params={"cells": 8, "filed": 2}).save(path)
 
     def spoil(header, arrays):
         for name in ("inverted/centres", "entries/origin 0"):
@@ -190,7 +149,7 @@ def test_numbers_that_are_none_are_harmless(tmp_path, lift_points):
     with pytest.raises(FileError, match="segment 0"):
         sfumato.search.load(path)
     index = sfumato.search.load(path, verify=False)
-    for queries in (lifted.points, lifted.subspaces[:5]):
+    for queries in (lifted.points, lifted.code[:5]):
         ids = index.search(queries, 3)[1]
         assert ids.min() >= -1
         assert ids.max() < 30
@@ -198,7 +157,7 @@ def test_numbers_that_are_none_are_harmless(tmp_path, lift_points):
 
 def test_threads_of_another_machine_are_not_taken_over(tmp_path, lift_points):
     path = tmp_path / "x.index"
-    sfumato.search.build(lift_points(30, n=8).subspaces, "exact").save(path)
+    sfumato.search.build(lift_points(30, n=8).code, "exact").save(path)
     reforge(path, lambda header, arrays: header["params"].update(threads=10**7))
     assert sfumato.search.load(path).params.threads is None
 

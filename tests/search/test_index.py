@@ -17,7 +17,7 @@ def lifted(lift_points):
 
 @pytest.fixture(scope="module", params=KINDS)
 def index(request, lifted):
-    return sfumato.search.build(lifted.subspaces, request.param)
+    return sfumato.search.build(lifted.code, request.param)
 
 
 def test_distances_are_true_and_ascending(index, lifted):
@@ -25,7 +25,7 @@ def test_distances_are_true_and_ascending(index, lifted):
     assert (distances.dtype, ids.dtype, ids.shape) == (np.float32, np.int64, (20, 5))
     assert (np.diff(distances, axis=1) >= 0).all()
     for query, row in enumerate(ids):
-        true = np.sqrt(sfumato.squared_distances(lifted.views[query : query + 1], lifted.subspaces[row]))[0]
+        true = np.sqrt(sfumato.squared_distances(lifted.views[query : query + 1], lifted.code[row]))[0]
         np.testing.assert_allclose(distances[query], true, atol=1e-6)
 
 
@@ -37,7 +37,7 @@ def test_more_than_there_are_pads(index, lifted):
 
 
 def test_queries_of_any_dimension_in_one_call(index, lifted):
-    mixed = [lifted.subspaces[:3], lifted.points[5:7]]
+    mixed = [lifted.code[:3], lifted.points[5:7]]
     ids = index.search(mixed, k=1)[1][:, 0]
     assert ids[3:].tolist() == [5, 6]
     assert index.search(np.zeros((0, 24)), k=3)[1].shape == (0, 3)
@@ -61,7 +61,7 @@ def test_candidates_hold_the_answer(index, lifted):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((np.zeros((1, 23)),), r"R\^24, these are of R\^23"),
+        ((np.zeros((1, 23)),), r"R\^24, these are subspaces of R\^23"),
         ((np.zeros((1, 24)), 0), "k: expected a whole number of 1 or more"),
         ((np.zeros((1, 24)), 1.5), "k: expected an integer"),
         ((np.zeros((1, 24)), 1, 2), "effort: expected a number from 0 to 1"),
@@ -75,8 +75,8 @@ def test_mistakes(index, arguments, message):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_adding_and_removing(lifted, lift_points, kind):
-    index, more = sfumato.search.build(lifted.subspaces, kind), lift_points(300, n=24, m=1, seed=7)
-    ids = index.add([more.subspaces[:200], more.subspaces[200:]])
+    index, more = sfumato.search.build(lifted.code, kind), lift_points(300, n=24, m=1, seed=7)
+    ids = index.add([more.code[:200], more.code[200:]])
     assert ids.tolist() == list(range(600, 900))
     assert index.search(more.points[[0, 250]], k=1, effort=0.6)[1].tolist() == [[600], [850]]
     assert index.remove([600, 850, 850, 12345]) == 2
@@ -113,7 +113,7 @@ def test_numbers_of_numpy_are_fine():
 
 @pytest.mark.parametrize("kind", ["exact", "inverted", "grassmann", "projector"])
 def test_an_addition_that_is_interrupted_leaves_the_index_as_it_was(kind, lifted, monkeypatch):
-    index = sfumato.search.build(lifted.subspaces[:200], kind)
+    index = sfumato.search.build(lifted.code[:200], kind)
     before = index.search(lifted.points[:50], 1)
     on_add = type(index).on_add
 
@@ -123,11 +123,11 @@ def test_an_addition_that_is_interrupted_leaves_the_index_as_it_was(kind, lifted
 
     monkeypatch.setattr(type(index), "on_add", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        index.add(lifted.subspaces[200:400])
+        index.add(lifted.code[200:400])
     monkeypatch.undo()
     assert len(index) == 200
     assert index.entries.next_id == 200
-    index.add(lifted.subspaces[200:210])
+    index.add(lifted.code[200:210])
     found = index.search(lifted.points[:50], 1)
     if kind in ("exact", "inverted"):
         np.testing.assert_array_equal(found[1], before[1])
@@ -136,7 +136,7 @@ def test_an_addition_that_is_interrupted_leaves_the_index_as_it_was(kind, lifted
 
 def test_duplicates_are_all_found_lower_id_first(lifted):
     twice = sfumato.Subspaces(
-        np.repeat(lifted.subspaces.origin[:100], 3, axis=0), np.repeat(lifted.subspaces.basis[:100], 3, axis=0)
+        np.repeat(lifted.code.origin[:100], 3, axis=0), np.repeat(lifted.code.basis[:100], 3, axis=0)
     )
     for kind in KINDS:
         ids = sfumato.search.build(twice, kind).search(lifted.points[:20], 3, effort=0.9)[1]
@@ -149,7 +149,7 @@ def test_effort_one_prepares_the_scan_once_and_sees_what_was_added_and_removed(l
     made = []
     prepare = module.prepare
     monkeypatch.setattr(module, "prepare", lambda *sides: made.append(len(sides[0])) or prepare(*sides))
-    index = sfumato.search.build(lifted.subspaces[:300])
+    index = sfumato.search.build(lifted.code[:300])
     for _ in range(3):
         index.search(lifted.points[:2], 1, effort=1)
     assert made.count(300) == 1

@@ -19,12 +19,12 @@ def lifted(lift_points):
 @pytest.fixture(scope="module")
 def shards(lifted, tmp_path_factory):
     folder = tmp_path_factory.mktemp("shards")
-    parts = (lifted.subspaces[first : first + 300] for first in range(0, 900, 300))
+    parts = (lifted.code[first : first + 300] for first in range(0, 900, 300))
     return build_shards(parts, [folder / f"{number}.index" for number in range(3)], kind="exact")
 
 
 def test_shards_answer_like_one_index(shards, lifted):
-    whole = sfumato.search.build(lifted.subspaces, "exact")
+    whole = sfumato.search.build(lifted.code, "exact")
     for k in (1, 5, 1000):
         expected, found = whole.search(lifted.views[:30], k), shards.search(lifted.views[:30], k)
         np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
@@ -54,7 +54,7 @@ def test_mistakes(shards, lifted, tmp_path):
 
 def test_damage_is_found_at_the_first_search(lifted, tmp_path):
     paths = [tmp_path / f"{number}.index" for number in range(2)]
-    shards = build_shards([lifted.subspaces[:300], lifted.subspaces[300:600]], paths, kind="exact")
+    shards = build_shards([lifted.code[:300], lifted.code[300:600]], paths, kind="exact")
     assert shards.search(lifted.points[:1], 1)[1].tolist() == [[0]]
     data = bytearray(paths[1].read_bytes())
     data[-5000] ^= 64
@@ -64,7 +64,7 @@ def test_damage_is_found_at_the_first_search(lifted, tmp_path):
 
 
 def test_as_many_paths_as_parts(lifted, tmp_path):
-    parts, path = [lifted.subspaces[:20], lifted.subspaces[20:40]], tmp_path / "0.index"
+    parts, path = [lifted.code[:20], lifted.code[20:40]], tmp_path / "0.index"
     with pytest.raises(InputError, match="paths"):
         build_shards(parts, [path], kind="exact")
     with pytest.raises(InputError, match="paths"):

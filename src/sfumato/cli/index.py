@@ -14,8 +14,7 @@ from sfumato.cli.options import AsJson, Quiet, one_of, printable, progress_bar, 
 from sfumato.codebooks import build_index
 from sfumato.files.atomic import file_lock, write_text
 from sfumato.search.archives import ImageAnswer, add_images, place_of, remove_images, search_images, votes
-from sfumato.search.factory import KINDS, load
-from sfumato.search.file import refuse_existing
+from sfumato.search.factory import KINDS, load, refuse_existing
 from sfumato.search.index import Index
 from sfumato.store.archive import load as load_archive
 
@@ -25,9 +24,15 @@ IndexFile = Annotated[Path, typer.Argument(help="The index, e.g. x.index.")]
 
 
 def build(
-    archive: Annotated[Path, typer.Argument(help="The archive to index, e.g. private.sfm.h5.")],
+    archive: Annotated[Path, typer.Argument(help="The archive to index, e.g. private.sfm.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The index to write, e.g. x.index.")],
-    kind: Annotated[str, typer.Option(help=f"One of {', '.join(KINDS)}.", autocompletion=one_of(KINDS))] = "inverted",
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            help=f"One of {', '.join(KINDS)}. Default: sketch for sealed archives, inverted for others.",
+            autocompletion=one_of(KINDS),
+        ),
+    ] = None,
     points: Annotated[
         Path | None,
         typer.Option(help="For inverted: a decoys file from which the cells are made. SIFT and RootSIFT need none."),
@@ -38,10 +43,10 @@ def build(
 ) -> None:
     """Make an index of all features of an archive, which is then searched for the nearest of others.
 
-    The kind inverted is the fast one; exact compares with every entry; grassmann and projector are published methods to
-    compare with.
+    The kind sketch is the fast one for sealed features, inverted for others; exact compares with every entry; grassmann
+    and projector are published methods to compare with, not for sealed features.
 
-    Example: sfumato index build private.sfm.h5 -o x.index
+    Example: sfumato index build private.sfm -o x.index
     """
     with load_archive(archive) as images:
         bar = progress_bar("reading", len(images), quiet=quiet or as_json)
@@ -51,7 +56,7 @@ def build(
 
 def search(
     index_file: IndexFile,
-    queries: Annotated[Path, typer.Argument(help="The archive of queries, e.g. query.sfm.h5.")],
+    queries: Annotated[Path, typer.Argument(help="The archive of queries, e.g. query.sfm.")],
     k: Annotated[int, typer.Option("-k", help="Number of nearest entries per feature.")] = 5,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A table to write, a line per entry, e.g. x.csv.")
@@ -68,7 +73,7 @@ def search(
     Prints for each query the images that most of its features are nearest to; the table has every entry: query,
     feature, rank, image, feature there, distance.
 
-    Example: sfumato index search x.index query.sfm.h5 -k 5 -o nearest.csv
+    Example: sfumato index search x.index query.sfm -k 5 -o nearest.csv
     """
     if output is not None:
         refuse_existing(output, [index_file, queries], overwrite=overwrite)
@@ -89,7 +94,7 @@ def add(
 ) -> None:
     """Add the images of an archive to an index, without building it anew.
 
-    Example: sfumato index add x.index more.sfm.h5
+    Example: sfumato index add x.index more.sfm
     """
     with file_lock(index_file), load_archive(archive) as images:
         index = load(index_file)
@@ -121,7 +126,8 @@ def _images(index: Index) -> int:
 
 def _tell_index(index: Index, path: Path, as_json: bool, what: str) -> None:
     size = path.stat().st_size
-    facts = {"kind": index.kind, "metric": index.metric, "entries": len(index), "dimensions": index.dim,
+    form = "bits" if index.entries.is_bits else "dimensions"
+    facts = {"kind": index.kind, "metric": index.metric, "entries": len(index), form: index.dim,
              "images": _images(index), "bytes": size, "output": str(path)}  # fmt: skip
     tell(f"{what}, {index.kind}, {decimal(size)}: {path}", facts, as_json=as_json)
 

@@ -42,9 +42,11 @@ class ImageAnswer:
 
 
 def index_images(
-    images: Images, kind: str = "inverted", params: Any = None, *, progress: Progress = lambda items: items
+    images: Images, kind: str | None = None, params: Any = None, *, progress: Progress = lambda items: items
 ) -> Index:
     """Return an index of all features of all images; images without features are passed over.
+
+    ``kind``: by default the fast one, "sketch" for sealed images and "inverted" for others.
 
     Raises InputError where there is no feature at all, and where images hold different descriptors.
     """
@@ -139,7 +141,8 @@ class IndexSummary:
     """An index in counts: ``entries`` that can be found, ``removed`` that cannot; ``dim`` is n.
 
     ``subspaces`` says how many entries have which dimension m, ``images`` how many belong to which image, where images
-    are named; ``first_id`` and ``last_id`` are -1 where there is no entry. ``extractor`` is what the descriptors are
+    are named; ``first_id`` and ``last_id`` are -1 where there is no entry. Where ``is_bits``, entries are codes of
+    ``dim`` bits, and there are no subspaces. ``extractor`` is what the descriptors are
     and ``space`` where they live, as recipes tell it; empty texts where that was not said.
     """
 
@@ -148,6 +151,7 @@ class IndexSummary:
     metric: str
     params: Mapping[str, Any]
     dim: int
+    is_bits: bool
     entries: int
     removed: int
     subspaces: Mapping[int, int]
@@ -174,6 +178,7 @@ def summarise(path: str | os.PathLike[str], *, check: bool = False) -> IndexSumm
         metric=metric,
         params={name: getattr(params, name) for name in names},
         dim=entries.dim,
+        is_bits=entries.is_bits,
         entries=len(entries),
         removed=entries.total - len(entries),
         subspaces=_dimensions(entries),
@@ -187,7 +192,7 @@ def summarise(path: str | os.PathLike[str], *, check: bool = False) -> IndexSumm
 
 def _dimensions(entries: Entries) -> dict[int, int]:
     counts = Counter[int]()
-    for segment in entries.segments:
+    for segment in [] if entries.is_bits else entries.segments:
         counts[segment.dim] += int(np.count_nonzero(entries.alive[segment.start : segment.stop]))
     return {dim: count for dim, count in sorted(counts.items()) if count}
 

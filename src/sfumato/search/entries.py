@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries of an index: subspaces in segments of one dimension m each, their ids, and which were removed.
+"""Entries of an index: subspaces in segments of one dimension m each, or bits; their ids, and which were removed.
 
 A row is a number an entry keeps for life: 0 to ``total`` - 1 in the order of adding. Rows of removed entries stay, and
-are passed over. Subspaces are not copied, or are mapped from a file. Knows nothing about how they are
-found. Never imports the clear types: clear descriptors come as arrays, on the device that made them.
+are passed over. Subspaces and bits are not copied, or are mapped from a file; bits stay packed, in ``origin``, beside
+an empty ``basis``. Knows nothing about how entries are found. Never imports the clear types: clear descriptors come as
+arrays, on the device that made them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,23 +19,28 @@ from sfumato.matching.mutual import Side, side_of
 from sfumato.subspace.fast import INDISTINCT, load_kernels
 from sfumato.subspace.subspace_set import read_only
 from sfumato.types.arrays import frozen_array, whole_number
-from sfumato.types.concealed import ConcealedFeatures, Subspaces
+from sfumato.types.concealed import Bits, ConcealedFeatures, Subspaces
 from sfumato.types.extractor import Extractor
 
-# --- what may be indexed and searched for: concealed features, subspaces, points, or a list of these
+# --- what may be indexed and searched for: concealed features, subspaces, points, bits, or a list of these
 
 
 Floats = NDArray[np.float32]
+Numbers = NDArray[Any]
+"""Float32 of subspaces, or the bytes of bits."""
 
 LARGEST_K = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Block:
-    """Subspaces of one dimension m: ``origin`` (N, n), ``basis`` (N, m, n), ``places`` (N,) in what was given."""
+    """Subspaces of one dimension m: ``origin`` (N, n), ``basis`` (N, m, n), ``places`` (N,) in what was given.
 
-    origin: Floats
-    basis: Floats
+    Of bits, ``origin`` is (N, B / 8) uint8 and the basis (N, 0, B / 8).
+    """
+
+    origin: Numbers
+    basis: Numbers
     places: NDArray[np.int64]
 
     @property
@@ -42,10 +48,17 @@ class Block:
         """The dimension m of each subspace."""
         return int(self.basis.shape[1])
 
+    @property
+    def is_bits(self) -> bool:
+        """Whether these are bits."""
+        return self.origin.dtype == np.uint8
+
     def __len__(self) -> int:
         return len(self.origin)
 
     def __repr__(self) -> str:
+        if self.is_bits:
+            return f"Block({len(self)} of {8 * self.origin.shape[1]} bits)"
         return f"Block({len(self)} of dimension {self.dim} in R^{self.origin.shape[1]})"
 
 
@@ -70,35 +83,61 @@ class DescriptorSpace:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class SubspaceBlocks:
-    """Subspaces by dimension: a block for each, their ``count``, the dimension n, and the space they are of."""
+    """Subspaces by dimension: a block for each, their ``count``, the dimension n, and the space they are of.
+
+    Bits are one block, and n is their number.
+    """
 
     blocks: tuple[Block, ...]
     count: int
     dim: int
     source: DescriptorSpace | None = None
+    is_bits: bool = False
+
+    @property
+    def space(self) -> str:
+        """What these are, in words."""
+        return space_name(self.dim, self.is_bits)
+
+
+def space_name(dim: int, is_bits: bool) -> str:
+    """Return in words where entries or queries live."""
+    return f"codes of {dim} bits" if is_bits else f"subspaces of R^{dim}"
 
 
 def read_blocks(value: Any, name: str, metric: str = "distance") -> SubspaceBlocks:
     """Return ``value`` in blocks of one dimension m each, ready for a metric.
 
-    Raises InputError for parts of different spaces; for the metric angle also for zero vectors and for subspaces that
-    do not pass through 0.
+    Raises InputError for parts of different spaces; for the metric angle also for bits, for zero vectors and for
+    subspaces that do not pass through 0.
     """
     if _is_list(value):
         sides = [side_of(part, f"{name}[{number}]") for number, part in enumerate(value)]
     else:
         sides = [side_of(value, name)]
-    dims = {side.origin.shape[1] for side in sides}
-    if len(dims) != 1:
-        raise InputError(f"{name}: expected subspaces of one space, got {sorted(dims)} dimensions")
-    starts = np.concatenate([[0], np.cumsum([len(side.origin) for side in sides])]).astype(np.int64)
+    spaces = {(side.ambient_dim, isinstance(side.code, Bits)) for side in sides}
+    if len(spaces) != 1:
+        names = " and ".join(sorted(space_name(*space) for space in spaces))
+        raise InputError(f"{name}: expected parts of one space, got {names}; index them apart")
+    (dim, is_bits), source = spaces.pop(), _source(sides, name)
+    starts = np.concatenate([[0], np.cumsum([len(side) for side in sides])]).astype(np.int64)
+    parts = [(*_arrays(side), int(at)) for side, at in zip(sides, starts, strict=False)]
     if metric == "angle":
-        sides = [_linear(side, name, int(start)) for side, start in zip(sides, starts, strict=False)]
+        if is_bits:
+            raise InputError(f"{name}: bits have no angle, they are compared by the number that differ; use distance")
+        parts = [_linear(part, name) for part in parts]
     blocks = [
-        _merge([(side, int(start)) for side, start in zip(sides, starts, strict=False) if side.basis.shape[1] == m])
-        for m in sorted({side.basis.shape[1] for side in sides})
+        _merge([part for part in parts if part[1].shape[1] == m]) for m in sorted({part[1].shape[1] for part in parts})
     ]
-    return SubspaceBlocks(tuple(blocks), int(starts[-1]), dims.pop(), _source(sides, name))
+    return SubspaceBlocks(tuple(blocks), int(starts[-1]), dim, source, is_bits)
+
+
+def _arrays(side: Side) -> tuple[Numbers, Numbers]:
+    """Return the origins and bases of a side; of bits, themselves and no basis."""
+    if isinstance(side.code, Bits):
+        packed = side.code.packed
+        return packed, np.zeros((len(packed), 0, packed.shape[1]), np.uint8)
+    return side.code.origin, side.code.basis
 
 
 def _is_list(value: Any) -> bool:
@@ -106,37 +145,41 @@ def _is_list(value: Any) -> bool:
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         return False
     first = value[0]
-    return isinstance(first, Subspaces | ConcealedFeatures) or getattr(first, "ndim", 0) == 2
+    return isinstance(first, Subspaces | Bits | ConcealedFeatures) or getattr(first, "ndim", 0) == 2
 
 
-def _merge(parts: list[tuple[Side, int]]) -> Block:
-    """Return sides of one dimension m as a block; one alone is not copied."""
-    places = [np.arange(start, start + len(side.origin)) for side, start in parts]
+Part = tuple[Numbers, Numbers, int]
+"""Origins, bases, and the number of the first."""
+
+
+def _merge(parts: list[Part]) -> Block:
+    """Return parts of one dimension m as a block; one alone is not copied."""
+    places = [np.arange(start, start + len(origin)) for origin, _, start in parts]
     if len(parts) == 1:
-        return Block(parts[0][0].origin, parts[0][0].basis, places[0])
-    origin = np.concatenate([side.origin for side, _ in parts])
-    return Block(origin, np.concatenate([side.basis for side, _ in parts]), np.concatenate(places))
+        return Block(parts[0][0], parts[0][1], places[0])
+    origins, bases = [origin for origin, _, _ in parts], [basis for _, basis, _ in parts]
+    return Block(np.concatenate(origins), np.concatenate(bases), np.concatenate(places))
 
 
-def _linear(side: Side, name: str, start: int) -> Side:
+def _linear(part: Part, name: str) -> Part:
     """Return linear subspaces as they are, and points as the lines from 0 through them."""
-    lengths = np.sqrt(np.einsum("ni,ni->n", side.origin, side.origin, dtype=np.float64))
-    if side.basis.shape[1]:
+    origin, basis, start = part
+    lengths = np.sqrt(np.einsum("ni,ni->n", origin, origin, dtype=np.float64))
+    if basis.shape[1]:
         affine = np.flatnonzero(lengths > 1e-6)
         if affine.size:
             raise InputError(
                 f"{name}: the metric angle is for subspaces through 0, {affine.size} pass beside it, the first is "
                 f"number {start + affine[0]}; use the metric distance"
             )
-        return Side(np.zeros_like(side.origin), side.basis, side.extractor, side.recipe)
+        return np.zeros_like(origin), basis, start
     zero = np.flatnonzero(lengths < 1e-30)
     if zero.size:
         raise InputError(
             f"{name}: a zero vector has no angle to anything; {zero.size} are zero, the first is number "
             f"{start + zero[0]}"
         )
-    lines = (side.origin / lengths[:, None]).astype(np.float32)[:, None]
-    return Side(np.zeros_like(side.origin), lines, side.extractor, side.recipe)
+    return np.zeros_like(origin), (origin / lengths[:, None]).astype(np.float32)[:, None], start
 
 
 def _source(sides: list[Side], name: str) -> DescriptorSpace | None:
@@ -179,7 +222,8 @@ def check_effort(effort: Any) -> float | None:
 
 
 METRICS = {
-    "distance": "the least distance of a point of one subspace to a point of the other; points are of dimension 0",
+    "distance": "the least distance of a point of one subspace to a point of the other; points are of dimension 0, and "
+    "of bits the number that differ",
     "angle": "the root of the sum of the squared principal angles, in radians, of linear subspaces; points are lines",
 }
 
@@ -230,6 +274,17 @@ def squared_pairs(
     return np.where(squared <= INDISTINCT**2 * np.maximum(*lengths), 0.0, squared)
 
 
+def different_bits(
+    first: NDArray[np.uint8], second: NDArray[np.uint8], i: NDArray[np.int64], j: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the number of different bits of pairs (i, j) of rows of two sides."""
+    result = np.empty(len(i))
+    for start in range(0, len(i), AT_ONCE):
+        part = slice(start, start + AT_ONCE)
+        result[part] = np.bitwise_count(first[i[part]] ^ second[j[part]]).sum(axis=1, dtype=np.int64)
+    return result
+
+
 def angles(basis0: Floats, basis1: Floats) -> NDArray[np.float64]:
     """Return dist_G (N,) of linear subspaces (N, m0, n) and (N, m1, n), pair by pair (Eq. 1 and 2).
 
@@ -265,11 +320,14 @@ SKEWED = 1e-3
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Segment:
-    """Rows ``start`` and following: ``origin`` (N, n), ``basis`` (N, m, n) float32 in canonical form, ``ids`` (N,)."""
+    """Rows ``start`` and following: ``origin`` (N, n), ``basis`` (N, m, n) float32 in canonical form, ``ids`` (N,).
+
+    Of bits, ``origin`` is (N, B / 8) uint8 and the basis empty.
+    """
 
     start: int
-    origin: Floats
-    basis: Floats
+    origin: Numbers
+    basis: Numbers
     ids: Ints
 
     @property
@@ -287,10 +345,12 @@ class Segment:
 
 
 class Entries:
-    """The entries of an index; ``dim`` is n, ``segments`` in the order of their rows, ``alive`` (total,) bool."""
+    """The entries of an index; ``dim`` is n, or the number of bits; ``segments`` in the order of their rows, ``alive``
+    (total,) bool.
+    """
 
-    def __init__(self, dim: int, source: DescriptorSpace | None = None) -> None:
-        self.dim, self.source = dim, source
+    def __init__(self, dim: int, source: DescriptorSpace | None = None, *, is_bits: bool = False) -> None:
+        self.dim, self.source, self.is_bits = dim, source, is_bits
         self.segments: list[Segment] = []
         self.alive: NDArray[np.bool_] = np.zeros(0, bool)
         self.next_id = 0
@@ -301,8 +361,15 @@ class Entries:
         return int(np.count_nonzero(self.alive))
 
     def __repr__(self) -> str:
+        if self.is_bits:
+            return f"Entries({len(self)} of {self.dim} bits)"
         parts = ", ".join(f"{len(segment)} of dimension {segment.dim}" for segment in self.segments)
         return f"Entries({len(self)} in R^{self.dim}: {parts or 'none'})"
+
+    @property
+    def space(self) -> str:
+        """What the entries are, in words."""
+        return space_name(self.dim, self.is_bits)
 
     @property
     def total(self) -> int:
@@ -311,13 +378,13 @@ class Entries:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the subspaces themselves."""
+        """The bytes of the subspaces or codes themselves."""
         return sum(segment.origin.nbytes + segment.basis.nbytes for segment in self.segments)
 
     def add(self, blocks: SubspaceBlocks, ids: ArrayLike | None = None) -> tuple[Ints, range]:
         """Append subspaces; return their ids in the order given, and their rows. Nothing is changed by an error."""
-        if blocks.dim != self.dim:
-            raise InputError(f"the index holds subspaces of R^{self.dim}, these are of R^{blocks.dim}")
+        if (blocks.dim, blocks.is_bits) != (self.dim, self.is_bits):
+            raise InputError(f"the index holds {self.space}, these are {blocks.space}")
         if self.total + blocks.count > LARGEST:
             raise InputError(f"an index holds at most {LARGEST} entries: put more into shards")
         if self.source is not None:
@@ -407,38 +474,37 @@ class Entries:
         return result
 
     def _of_segment(self, segment: Segment, metric: str, block: Block, i: Ints, rows: Ints) -> NDArray[np.float64]:
-        sides = (block.origin, block.basis), (segment.origin, segment.basis)
-        return pair_distances(metric, *sides, i, np.ascontiguousarray(rows - segment.start))
+        places = np.ascontiguousarray(rows - segment.start)
+        if self.is_bits:
+            return different_bits(block.origin, segment.origin, i, places)
+        return pair_distances(metric, (block.origin, block.basis), (segment.origin, segment.basis), i, places)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return everything as named arrays, for a file."""
         named: dict[str, NDArray[Any]] = {"alive": self.alive.view(np.uint8)}
         for number, segment in enumerate(self.segments):
-            named |= {
-                f"origin {number}": segment.origin,
-                f"basis {number}": segment.basis,
-                f"ids {number}": segment.ids,
-            }
+            named[f"origin {number}"] = _as_words(segment.origin) if self.is_bits else segment.origin
+            named[f"ids {number}"] = segment.ids
+            if not self.is_bits:
+                named[f"basis {number}"] = segment.basis
         return named
 
     def settings(self) -> dict[str, Any]:
         """Return what is not an array, for the header of a file."""
         source = None if self.source is None else [self.source.extractor.to_json(), self.source.space]
-        return {"dim": self.dim, "segments": len(self.segments), "next_id": self.next_id, "source": source,
-                "names": self.names}  # fmt: skip
+        return {"dim": self.dim, "is_bits": self.is_bits, "segments": len(self.segments), "next_id": self.next_id,
+                "source": source, "names": self.names}  # fmt: skip
 
     @staticmethod
     def restore(arrays: Mapping[str, NDArray[Any]], settings: Mapping[str, Any]) -> "Entries":
         """Return entries from a file; FileError where the parts do not fit each other."""
         source, dim = settings["source"], int(settings["dim"])
-        entries = Entries(
-            dim, None if source is None else DescriptorSpace(Extractor.from_json(source[0]), str(source[1]))
-        )
+        space = None if source is None else DescriptorSpace(Extractor.from_json(source[0]), str(source[1]))
+        entries = Entries(dim, space, is_bits=bool(settings["is_bits"]))
         for number in range(int(settings["segments"])):
-            origin, basis, ids = (arrays[f"{part} {number}"] for part in ("origin", "basis", "ids"))
-            count, m = len(ids), basis.shape[1] if basis.ndim == 3 else -1
-            kinds = [array.dtype.name for array in (origin, basis, ids)] == ["float32", "float32", "int64"]
-            if not kinds or origin.shape != (count, dim) or basis.shape != (count, m, dim) or not 0 <= m <= dim:
+            ids = arrays[f"ids {number}"]
+            origin, basis = _restored_codes(arrays, number, dim, is_bits=entries.is_bits)
+            if ids.dtype != np.int64 or ids.shape != (len(origin),):
                 raise FileError(f"segment {number} has arrays of other shapes than it must")
             if ids.min(initial=0) < 0 or ids.max(initial=0) >= LARGEST_ID:
                 raise FileError(f"segment {number} has invalid ids")
@@ -459,7 +525,7 @@ class Entries:
 
     def refuse_nonsense(self) -> None:
         """Raise FileError unless all numbers are finite, bases orthonormal and ids different: reads everything once."""
-        for number, segment in enumerate(self.segments):
+        for number, segment in enumerate([] if self.is_bits else self.segments):  # any bits are codes
             for start in range(0, len(segment), AT_ONCE):
                 part = slice(start, start + AT_ONCE)
                 origin, basis = segment.origin[part], segment.basis[part]
@@ -469,3 +535,27 @@ class Entries:
         ids = self.alive_ids()
         if len(np.unique(ids)) != len(ids):
             raise FileError("some ids stand for several entries")
+
+
+def _as_words(packed: NDArray[np.uint8]) -> Numbers:
+    """Return bits for a file: as words of 64, which lie there as compiled code wants to read them, or as bytes."""
+    return packed if packed.shape[1] % 8 else np.ascontiguousarray(packed).view(np.uint64)
+
+
+def _restored_codes(
+    arrays: Mapping[str, NDArray[Any]], number: int, dim: int, *, is_bits: bool
+) -> tuple[Numbers, Numbers]:
+    """Return the origins and bases of a segment of a file; FileError where they have other shapes or types."""
+    origin, wrong = arrays[f"origin {number}"], FileError(f"segment {number} has arrays of other shapes than it must")
+    if is_bits:
+        width = dim // 64 if dim % 64 == 0 else dim // 8
+        if dim <= 0 or dim % 8 or origin.dtype != (np.uint8 if dim % 64 else np.uint64) or origin.shape[1:] != (width,):
+            raise wrong
+        packed = origin.view(np.uint8)
+        return packed, np.zeros((len(packed), 0, packed.shape[1]), np.uint8)
+    basis = arrays[f"basis {number}"]
+    m = basis.shape[1] if basis.ndim == 3 else -1
+    is_float = origin.dtype == basis.dtype == np.float32
+    if not is_float or origin.shape != (len(basis), dim) or basis.shape[2:] != (dim,) or not 0 <= m <= dim:
+        raise wrong
+    return origin, basis

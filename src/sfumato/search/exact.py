@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kind "exact": every entry is compared, by the pruned scan of matching, or for a few points by one pass over
-entries kept in bytes. The line others must beat.
+entries kept in bytes; bits by counting those that differ. The line others must beat.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.hamming.search import BitSet, search_bits
 from sfumato.search.entries import Block, Entries, Segment
 from sfumato.search.index import Candidates, Index, best_of_each
 from sfumato.subspace.fast import prepare, search, thread_count
@@ -23,6 +24,33 @@ BLOCK = 1 << 22
 
 SLACK = 2e-3
 """How far an angle from cosines of float32 bases may be off near 0; beyond that it is far less."""
+
+
+MANY_CODES = 256
+"""From this many queries on, bits are searched as fast without a transposed copy of the entries."""
+
+CALL, PAIR, PASS = 2e6, {True: 3.0, False: 5.0}, {True: 450.0, False: 45.0}
+"""Nanoseconds of one core: of a search, of a pair of query and entry, of an entry for all queries; of points or not."""
+
+ANGLE, ANGLE_CALL = {True: 45.0, False: 650.0}, 4e5
+"""Nanoseconds of one core: of a pair whose angle is estimated, of lines or not, and of a search."""
+
+
+def scan_cost(entries: Entries, block: Block, metric: str) -> float:
+    """Return about how many nanoseconds of one core the exact scan of subspaces takes for a query of a block.
+
+    Measured on 2,000 to 500,000 lifted SIFT (m = 2 in R^128), batches of 1 to 3,000: docs/search.md.
+    """
+    count, queries = len(entries), max(1, len(block))
+    if metric == "angle":
+        return count * ANGLE[has_lines(entries, block)] + ANGLE_CALL / queries
+    is_point = block.dim == 0
+    return count * PAIR[is_point] + (CALL + count * PASS[is_point]) / queries
+
+
+def has_lines(entries: Entries, block: Block) -> bool:
+    """Tell whether queries or entries have one principal angle only, which takes no singular values."""
+    return min(block.dim, max((segment.dim for segment in entries.segments), default=0)) <= 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +68,11 @@ class ExactIndex(Index):
 
     kind = "exact"
     params_type = ExactParams
+    takes_bits = True
 
     def __init__(self, entries: Entries, metric: str, params: ExactParams) -> None:
         super().__init__(entries, metric, params)
-        self._prepared: dict[int, tuple[SmallBatchSearch, Ints]] = {}
+        self._prepared: dict[int, tuple[SmallBatchSearch | BitSet, Ints]] = {}
 
     @classmethod
     def build(cls, entries: Entries, metric: str, params: Any) -> "ExactIndex":
@@ -95,22 +124,34 @@ class ExactIndex(Index):
     def _scan(self, segment: Segment, block: Block, k: int) -> tuple[NDArray[np.float64], Ints, int]:
         made = self._prepared  # a search under way keeps what it began with
         if segment.start not in made:
-            rows = np.flatnonzero(self.entries.alive[segment.start : segment.stop])
-            is_complete = len(rows) == len(segment)
-            origin, basis = (
-                (segment.origin, segment.basis) if is_complete else (segment.origin[rows], segment.basis[rows])
-            )
-            side = prepare(origin, basis)
-            if len(rows):
-                side.frame = Frame.of(origin)
-            made[segment.start] = SmallBatchSearch(side), rows + segment.start
-        small_batch, rows = made[segment.start]
-        if block.dim == 0 and small_batch.serves(block.origin, k):
-            squared, nearest, decided = small_batch.nearest(block.origin, k, self.params.threads)
+            made[segment.start] = self._prepare(segment)
+        side, rows = made[segment.start]
+        if isinstance(side, BitSet):
+            if len(block) < MANY_CODES:
+                _ = side.columns  # transposed once, for all searches
+            found = search_bits(BitSet(block.origin), side, (k, 0), threads=self.params.threads)
+            decided = len(block) * len(side)
+        elif block.dim == 0 and side.serves(block.origin, k):
+            squared, nearest, decided = side.nearest(block.origin, k, self.params.threads)
             return np.sqrt(squared), rows[nearest], decided
-        found = search(prepare(block.origin, block.basis), small_batch.references, (k, 0), threads=self.params.threads)
+        else:
+            found = search(prepare(block.origin, block.basis), side.references, (k, 0), threads=self.params.threads)
+            decided = found.decided
         where = np.where(found.rows0 >= 0, rows[found.rows0] if len(rows) else -1, -1)
-        return np.sqrt(found.squared0), where, found.decided
+        return np.sqrt(found.squared0), where, decided
+
+    def _prepare(self, segment: Segment) -> tuple[SmallBatchSearch | BitSet, Ints]:
+        """Return the entries of a segment that were not removed, ready to be searched, and their rows."""
+        rows = np.flatnonzero(self.entries.alive[segment.start : segment.stop])
+        origin, basis = segment.origin, segment.basis
+        if len(rows) < len(segment):
+            origin, basis = origin[rows], basis[rows]
+        if self.entries.is_bits:
+            return BitSet(origin), rows + segment.start
+        side = prepare(origin, basis)
+        if len(rows):
+            side.frame = Frame.of(origin)
+        return SmallBatchSearch(side), rows + segment.start
 
     def _by_angle(self, segment: Segment, block: Block, k: int) -> tuple[NDArray[np.float64], Ints, int]:
         """Estimate all angles from cosines, and compute those that may be among the k smallest."""

@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Index of subspaces, as every kind shares it: ids, exact re-ranking, counting, adding, removing and saving.
+"""Index of subspaces or bits, as every kind shares it: ids, exact re-ranking, counting, adding, removing and saving.
 
-A kind supplies candidates, and nothing else: whatever it proposes is compared exactly, so that distances are always
-true ones. What it fails to propose is not found: an answer may be incomplete, or empty.
+A kind supplies candidates, and what finding them costs: whatever it proposes is compared exactly, so that distances are
+always true ones. What it fails to propose is not found: an answer may be incomplete, or empty. Where comparing with
+every entry costs less, as in large batches, that is done instead.
 """
 
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import InputError
 from sfumato.search.entries import Block, Entries, SubspaceBlocks, check_effort, check_k, read_blocks
+
+if TYPE_CHECKING:
+    from sfumato.search.exact import ExactIndex
 
 Ints = NDArray[np.int64]
 
@@ -54,7 +58,7 @@ class Candidates:
 
 
 class Index(ABC):
-    """Subspaces of R^n, searched for the nearest of points or subspaces of any dimension.
+    """Subspaces of R^n, searched for the nearest of points or subspaces of any dimension; or bits, searched for bits.
 
     Distances are true ones in the ``metric`` of the index, to float32. Searches may run at the same time; adding and
     removing may not.
@@ -62,24 +66,42 @@ class Index(ABC):
 
     kind: ClassVar[str]
     params_type: ClassVar[type]
+    takes_subspaces: ClassVar[bool] = True
+    takes_bits: ClassVar[bool] = False
+    uses_exact = True
+    """Whether batches for which the exact scan costs less are left to it. Unset it to measure a kind alone."""
 
     def __init__(self, entries: Entries, metric: str, params: Any) -> None:
         self.entries, self.metric, self.params = entries, metric, params
+        self._exact: ExactIndex | None = None
 
     @property
     def dim(self) -> int:
-        """The dimension n of the space the entries live in."""
+        """The dimension n of the space the entries live in, or their number of bits."""
         return self.entries.dim
 
     @property
+    def exact(self) -> "ExactIndex":
+        """The exact scan of the same entries, which is prepared when it is first used."""
+        from sfumato.search.exact import ExactIndex, ExactParams
+
+        exact = self._exact  # a search under way keeps what it began with
+        if exact is None:
+            params = ExactParams(threads=getattr(self.params, "threads", None))
+            exact = self._exact = ExactIndex(self.entries, self.metric, params)
+        return exact
+
+    @property
     def nbytes(self) -> int:
-        """The bytes of the index beside the subspaces themselves, 9 per entry for ids and removals included."""
+        """The bytes of the index beside the subspaces or codes, 9 per entry for ids and removals included."""
         return sum(array.nbytes for array in self.arrays().values()) + 9 * self.entries.total
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def __repr__(self) -> str:
+        if self.entries.is_bits:
+            return f"{type(self).__name__}({len(self)} entries of {self.dim} bits)"
         return f"{type(self).__name__}({len(self)} entries in R^{self.dim}, metric {self.metric})"
 
     def search(
@@ -87,8 +109,9 @@ class Index(ABC):
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return the distances (Q, k) and ids (Q, k) of the nearest entries found, nearest first.
 
-        ``queries``: points (Q, n), Subspaces, ConcealedFeatures, or a list of these of any dimensions. ``effort``: how
-        much work to do, from 0 to 1; None means the default of the kind. Missing answers are inf and -1: there are
+        ``queries``: points (Q, n), Subspaces, ConcealedFeatures, or a list of these of any dimensions; Bits, where the
+        entries are. ``effort``: how much work to do at most, from 0 to 1; None means the default of the kind. Where
+        the exact scan costs less, as in large batches, it answers instead. Missing answers are inf and -1: there are
         fewer entries than k, or the kind found fewer, possibly none.
 
         Raises InputError for queries of another space, and for zero vectors where the metric is angle.
@@ -113,7 +136,8 @@ class Index(ABC):
         looked_at = evaluated = 0
         for block in blocks.blocks:
             if len(block) and len(self):
-                nearest, rows, counts = self.search_block(block, present, effort)
+                searcher = self.exact if self.uses_exact and self._is_costly(block, present, effort) else self
+                nearest, rows, counts = searcher.search_block(block, present, effort)
                 distances[block.places, :present] = nearest
                 ids[block.places, :present] = self.entries.ids_of(rows)
                 looked_at, evaluated = looked_at + counts[0], evaluated + counts[1]
@@ -140,6 +164,7 @@ class Index(ABC):
         """
         blocks = read_blocks(subspaces, "subspaces", self.metric)
         before, own = self.entries.state(), dict(vars(self))
+        self._exact = None  # segments may be merged
         try:
             new, rows = self.entries.add(blocks, ids)
             self.on_add(rows)
@@ -153,22 +178,29 @@ class Index(ABC):
     def remove(self, ids: ArrayLike) -> int:
         """Take out entries by their ids and return how many were there."""
         rows = self.entries.remove(ids)
+        self._exact = None
         self.on_remove(rows)
         return len(rows)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to one file, whole or not at all; ``sfumato.search.load`` reads it."""
-        from sfumato.search.file import write_index
+        from sfumato.search.factory import write_index
 
         write_index(path, self)
 
     def _read(self, queries: Any) -> SubspaceBlocks:
         blocks = read_blocks(queries, "queries", self.metric)
-        if blocks.dim != self.dim:
-            raise InputError(f"queries: the index holds subspaces of R^{self.dim}, these are of R^{blocks.dim}")
+        if (blocks.dim, blocks.is_bits) != (self.dim, self.entries.is_bits):
+            raise InputError(f"queries: the index holds {self.entries.space}, these are {blocks.space}")
         if self.entries.source is not None:
             self.entries.source.check(blocks.source)
         return blocks
+
+    def _is_costly(self, block: Block, k: int, effort: float | None) -> bool:
+        """Tell whether the kind would need longer than the exact scan, by measured costs."""
+        from sfumato.search.exact import scan_cost
+
+        return self.cost(block, k, effort) > scan_cost(self.entries, block, self.metric)
 
     def _valid(self, proposed: Candidates) -> tuple[Ints, Ints]:
         """Return pairs sorted by query and row, each once, without removed entries."""
@@ -199,6 +231,10 @@ class Index(ABC):
     @abstractmethod
     def propose(self, block: Block, k: int, effort: float | None) -> Candidates:
         """Return the pairs of queries and rows that are worth comparing exactly."""
+
+    def cost(self, block: Block, k: int, effort: float | None) -> float:
+        """Return about how many nanoseconds of one core a query of a block takes; 0: the exact scan is never asked."""
+        return 0.0
 
     def on_add(self, rows: range) -> None:  # noqa: B027 (most kinds have nothing to note)
         """Take note of entries that were added."""

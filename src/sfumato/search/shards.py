@@ -167,7 +167,7 @@ def merge(
 
 
 def build_shards(
-    parts: Iterable[Any], paths: Sequence[str | os.PathLike[str]], *, kind: str = "inverted", **settings: Any
+    parts: Iterable[Any], paths: Sequence[str | os.PathLike[str]], *, kind: str | None = None, **settings: Any
 ) -> Shards:
     """Build and save an index of each part, numbered through, and return them as shards; memory holds one part.
 

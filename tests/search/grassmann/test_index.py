@@ -8,7 +8,7 @@ import pytest
 
 from sfumato.errors import FileError, InputError
 from sfumato.search import build, load
-from sfumato.search.file import part_of, read_arrays, write_arrays
+from sfumato.search.factory import part_of, read_arrays, write_arrays
 from sfumato.search.grassmann.index import Chart, GrassmannParams, residual
 from sfumato.types.concealed import Subspaces
 

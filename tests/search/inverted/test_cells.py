@@ -52,7 +52,7 @@ def test_centres_are_repeatable_and_lie_among_the_points(lift_points):
 
 def test_centres_learned_from_subspaces_are_nearer_to_what_they_hide_than_origins_are(lift_points):
     lifted = lift_points(3000, n=12, m=1)
-    given = lifted.subspaces
+    given = lifted.code
     learned = centres_of_subspaces([(given.origin, given.basis)], 40, 0, ZERO)
     of_origins = centres_of_points(given.origin, 40, 0)
     assert learned.shape == (40, 12)
@@ -63,9 +63,9 @@ def test_centres_learned_from_subspaces_are_nearer_to_what_they_hide_than_origin
 def test_subspaces_are_filed_under_the_cells_nearest_to_the_whole_of_them(lift_points):
     lifted = lift_points(300, n=12)
     centres = lifted.points[:64].copy()
-    expected = np.argsort(sfumato.squared_distances(lifted.subspaces, centres), axis=1)[:, :7]
+    expected = np.argsort(sfumato.squared_distances(lifted.code, centres), axis=1)[:, :7]
     for middle in (ZERO, centres.mean(axis=0)):
-        cells = assign_cells(centres, middle, lifted.subspaces.origin, lifted.subspaces.basis, 7)
+        cells = assign_cells(centres, middle, lifted.code.origin, lifted.code.basis, 7)
         np.testing.assert_array_equal(np.sort(cells, axis=1), np.sort(expected, axis=1))
     none = np.zeros((0, 12), np.float32), np.zeros((0, 2, 12), np.float32)
     assert assign_cells(centres, ZERO, *none, 3).shape == (0, 3)
@@ -96,7 +96,7 @@ def test_lists_hold_every_entry_where_it_is_filed():
 
 @pytest.fixture
 def made(lift_points):
-    given = lift_points(40, n=8).subspaces
+    given = lift_points(40, n=8).code
     axes = Axes.of(given.origin, linear=False)
     cells = np.random.default_rng(0).integers(0, 6, (40, 3)).astype(np.int32)
 
@@ -168,7 +168,7 @@ def finder_of(centres):
 
 @pytest.mark.parametrize("m", [0, 2])
 def test_nearly_the_same_cells_as_by_comparing_all_nearest_first(cells, lift_points, m):
-    given = lift_points(40, n=64, m=m, seed=3).subspaces
+    given = lift_points(40, n=64, m=m, seed=3).code
     found = finder_of(cells).nearest(given.origin, given.basis, 8)
     whole = assign_cells(cells, cells.mean(axis=0), given.origin, given.basis, 8, in_order=True)
     assert found.dtype == np.int32
@@ -179,7 +179,7 @@ def test_nearly_the_same_cells_as_by_comparing_all_nearest_first(cells, lift_poi
 
 @pytest.mark.parametrize("count", [1, 7, FEWEST - 1])
 def test_few_cells_are_compared_whole(cells, lift_points, count):
-    given = lift_points(10, n=64, seed=4).subspaces
+    given = lift_points(10, n=64, seed=4).code
     found = finder_of(cells[:count]).nearest(given.origin, given.basis, min(count, 5))
     np.testing.assert_array_equal(
         found,

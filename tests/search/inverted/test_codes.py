@@ -11,7 +11,7 @@ from sfumato.subspace import reference
 
 @pytest.mark.parametrize("n", [8, 48])
 def test_projected_distances_are_never_greater(lift_points, n):
-    entries, queries = lift_points(60, n=n).subspaces, lift_points(20, n=n, m=1, seed=3).subspaces
+    entries, queries = lift_points(60, n=n).code, lift_points(20, n=n, m=1, seed=3).code
     axes = Axes.of(entries.origin, linear=False)
     heads = [sfumato.Subspaces(*axes.project(side.origin, side.basis)) for side in (entries, queries)]
     low, true = sfumato.squared_distances(*heads), sfumato.squared_distances(entries, queries)
@@ -22,7 +22,7 @@ def test_projected_distances_are_never_greater(lift_points, n):
 
 @pytest.mark.parametrize("width", [COARSE, HEAD])
 def test_codes_hold_what_they_say(lift_points, width):
-    given = lift_points(30, n=48).subspaces
+    given = lift_points(30, n=48).code
     axes = Axes.of(given.origin, linear=False)
     codes = encode(axes, given.origin, given.basis, width)
     assert codes.shape == (30, code_bytes(2, width))
@@ -41,7 +41,7 @@ def test_the_coarse_code_of_a_plane_is_one_line():
 
 @pytest.mark.parametrize("width", [COARSE, HEAD])
 def test_queries_are_rounded_finer(lift_points, width):
-    given = lift_points(10, n=48).subspaces
+    given = lift_points(10, n=48).code
     axes = Axes.of(given.origin, linear=False)
     stacked, scales, norms = encode_queries(axes.heads(given.origin, given.basis), width)
     offset, heads = axes.project(given.origin, given.basis, width)

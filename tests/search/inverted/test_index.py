@@ -19,7 +19,7 @@ def lifted(lift_points):
 @pytest.fixture(scope="module")
 def index(lifted, lift_points):
     public = lift_points(2500).points + 0.1 * np.random.default_rng(5).standard_normal((2500, 48))
-    return sfumato.search.build(lifted.subspaces, params={**PARAMS, "points": public})
+    return sfumato.search.build(lifted.code, params={**PARAMS, "points": public})
 
 
 def recall(index, queries, subspaces, **more):
@@ -29,14 +29,14 @@ def recall(index, queries, subspaces, **more):
 
 
 def test_nearly_all_are_found_looking_at_few(index, lifted):
-    found, share = recall(index, lifted.views[:200], lifted.subspaces)
+    found, share = recall(index, lifted.views[:200], lifted.code)
     assert found >= 0.95
     assert share < 0.3
 
 
 def test_subspaces_find_subspaces(index, lifted, lift_points):
     queries = sfumato.Subspaces(lifted.views[:100], np.random.default_rng(9).standard_normal((100, 2, 48)))
-    found, share = recall(index, queries, lifted.subspaces)
+    found, share = recall(index, queries, lifted.code)
     assert found >= 0.9
     assert share < 0.8
 
@@ -46,8 +46,8 @@ def far_views(lifted):
 
 
 def test_more_effort_looks_at_more_and_all_of_it_is_exact(lifted):
-    weak, queries = sfumato.search.build(lifted.subspaces, params={"cells": 256, "filed": 1}), far_views(lifted)
-    results = [recall(weak, queries, lifted.subspaces, effort=effort) for effort in (0, 0.3, 0.6, 1)]
+    weak, queries = sfumato.search.build(lifted.code, params={"cells": 256, "filed": 1}), far_views(lifted)
+    results = [recall(weak, queries, lifted.code, effort=effort) for effort in (0, 0.3, 0.6, 1)]
     assert results == sorted(results)
     assert results[0][0] < 0.5, "one probe and little filing must miss"
     assert results[3] == (1.0, 1.0)
@@ -64,15 +64,15 @@ def test_batches_threads_and_single_queries_agree(index, lifted):
 
 
 def test_the_same_seed_gives_the_same_index(lifted):
-    first, again = (sfumato.search.build(lifted.subspaces[:500], params={"cells": 32, "seed": 4}) for _ in range(2))
+    first, again = (sfumato.search.build(lifted.code[:500], params={"cells": 32, "seed": 4}) for _ in range(2))
     np.testing.assert_array_equal(first.centres, again.centres)
     np.testing.assert_array_equal(first.parts[0].members, again.parts[0].members)
 
 
 def test_many_small_additions_stay_few_parts_and_are_found(lifted):
-    index = sfumato.search.build(lifted.subspaces[:100], params={"cells": 64, "filed": 16})
+    index = sfumato.search.build(lifted.code[:100], params={"cells": 64, "filed": 16})
     for first in range(100, 400, 20):
-        index.add(lifted.subspaces[first : first + 20])
+        index.add(lifted.code[first : first + 20])
     assert len(index.parts) < 6
     assert (index.search(lifted.points[:400], 1, effort=0.8)[0][:, 0] < 1e-6).all()
     assert sum(map(len, index.parts)) == 400
@@ -87,7 +87,7 @@ def test_memory_is_what_it_says(index):
 
 def test_angles(lift_points):
     lifted = lift_points(3000, n=24)
-    linear = sfumato.Subspaces(np.zeros((3000, 24)), np.stack([lifted.points, lifted.subspaces.basis[:, 0]], axis=1))
+    linear = sfumato.Subspaces(np.zeros((3000, 24)), np.stack([lifted.points, lifted.code.basis[:, 0]], axis=1))
     index = sfumato.search.build(linear, "inverted", "angle", {"cells": 128, "filed": 16, "points": lifted.points})
     exact = sfumato.search.build(linear, "exact", "angle")
     for queries in (lifted.views[:100], linear[:100]):
@@ -136,11 +136,11 @@ def test_subspaces_far_from_0_are_found_as_well(with_points):
 def test_queries_of_more_dimensions_than_a_code_has_axes(lift_points):
     """Kernels have room for 32 directions of a query; a query of 60 must not write beyond it."""
     lifted = lift_points(300, n=70)
-    index = sfumato.search.build(lifted.subspaces, params={"cells": 16, "filed": 8, "threads": 1})
+    index = sfumato.search.build(lifted.code, params={"cells": 16, "filed": 8, "threads": 1})
     rng = np.random.default_rng(0)
     queries = sfumato.Subspaces(lifted.points[:5], rng.normal(size=(5, 60, 70)))
     assert index.axes.heads(queries.origin, queries.basis).shape == (5, 33, 32)
     distances, ids = index.search(queries, k=2, effort=0.5)
     assert (ids >= 0).all()
-    pairs = sfumato.squared_distances(queries, lifted.subspaces)
+    pairs = sfumato.squared_distances(queries, lifted.code)
     np.testing.assert_allclose(distances**2, np.take_along_axis(pairs, ids, axis=1), atol=1e-5)

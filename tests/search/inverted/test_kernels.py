@@ -12,7 +12,7 @@ from sfumato.search.inverted.kernels import encode_rows, fill_lists, nearest_cel
 
 @pytest.fixture
 def lists_and_axes(lift_points):
-    entries = lift_points(200, n=20).subspaces
+    entries = lift_points(200, n=20).code
     axes = Axes.of(entries.origin, linear=False)
     cells = np.stack([np.arange(200) % 4, np.arange(200) % 3 + 4], axis=1).astype(np.int32)
     return entries, axes, InvertedLists.of(0, cells, axes, entries.origin, entries.basis, 7)
@@ -34,7 +34,7 @@ def run_scan(lists_and_axes, queries, probes, kept, alive=None, linear=False):
 @pytest.mark.parametrize("m0", [0, 1, 2, 3])
 def test_on_all_axes_bounds_are_the_distances(lists_and_axes, lift_points, m0):
     """Of 20 dimensions nothing is projected away: only the rounding to bytes is left."""
-    queries = lift_points(6, n=20, m=m0, seed=5).subspaces
+    queries = lift_points(6, n=20, m=m0, seed=5).code
     lows, rows, bounded = run_scan(lists_and_axes, queries, range(7), 200)
     assert bounded == 6 * 200, "every entry once, though each is in two lists"
     true = np.take_along_axis(sfumato.squared_distances(queries, lists_and_axes[0]), rows.astype(int), axis=1)
@@ -42,7 +42,7 @@ def test_on_all_axes_bounds_are_the_distances(lists_and_axes, lift_points, m0):
 
 
 def test_only_probed_lists_are_looked_into_and_only_the_best_kept(lists_and_axes, lift_points):
-    queries = lift_points(3, n=20, m=0, seed=6).subspaces
+    queries = lift_points(3, n=20, m=0, seed=6).code
     lows, rows, bounded = run_scan(lists_and_axes, queries, [1], 10)
     assert bounded == 3 * 50
     assert (rows % 4 == 1).all()
@@ -53,12 +53,12 @@ def test_only_probed_lists_are_looked_into_and_only_the_best_kept(lists_and_axes
 def test_removed_entries_are_not_kept(lists_and_axes, lift_points):
     alive = np.ones(200, np.uint8)
     alive[::2] = 0
-    rows = run_scan(lists_and_axes, lift_points(3, n=20, m=0).subspaces, range(7), 200, alive)[1]
+    rows = run_scan(lists_and_axes, lift_points(3, n=20, m=0).code, range(7), 200, alive)[1]
     assert set(rows[0]) == {-1, *range(1, 200, 2)}
 
 
 def test_settling_gives_the_nearest_in_order(lists_and_axes, lift_points):
-    entries, queries = lists_and_axes[0], lift_points(4, n=20, m=1, seed=8).subspaces
+    entries, queries = lists_and_axes[0], lift_points(4, n=20, m=1, seed=8).code
     lows, rows, _ = run_scan(lists_and_axes, queries, range(7), 200)
     best, where = np.full((4, 5), np.inf), np.full((4, 5), -1, np.int64)
     sides = ((queries.origin.reshape(-1), queries.basis.reshape(-1), 1),
@@ -72,7 +72,7 @@ def test_settling_gives_the_nearest_in_order(lists_and_axes, lift_points):
 
 
 def test_the_best_cosines_are_kept_for_angles(lists_and_axes, lift_points):
-    queries = lift_points(3, n=20, m=1, seed=2).subspaces
+    queries = lift_points(3, n=20, m=1, seed=2).code
     rows = run_scan(lists_and_axes, queries, range(7), 20, linear=True)[1]
     cosines = (np.einsum("qi,nmi->qnm", queries.basis[:, 0], lists_and_axes[0].basis) ** 2).sum(axis=2)
     for mine, line in zip(rows, cosines, strict=True):

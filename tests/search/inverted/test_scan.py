@@ -21,7 +21,7 @@ def test_all_votes_together_fit_a_byte(voters):
 
 @pytest.fixture
 def lists_and_axes(lift_points):
-    entries = lift_points(300, n=20).subspaces
+    entries = lift_points(300, n=20).code
     axes = Axes.of(entries.origin, linear=False)
     cells = np.stack([np.arange(300) % 5, np.arange(300) % 7 + 5], axis=1).astype(np.int32)
     return entries, axes, InvertedLists.of(0, cells, axes, entries.origin, entries.basis, 12)
@@ -30,7 +30,7 @@ def lists_and_axes(lift_points):
 @pytest.mark.parametrize("m0", [0, 2])
 def test_scanning_all_lists_and_ranking_gives_the_nearest(lists_and_axes, lift_points, m0):
     entries, axes, part = lists_and_axes
-    queries = lift_points(5, n=20, m=m0, seed=5).subspaces
+    queries = lift_points(5, n=20, m=m0, seed=5).code
     block = read_blocks(queries, "queries").blocks[0]
     probes = np.tile(np.arange(12, dtype=np.int32), (5, 1))
     heads = axes.heads(block.origin, block.basis)

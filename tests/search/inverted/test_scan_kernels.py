@@ -24,7 +24,7 @@ from sfumato.search.inverted.scan_kernels import (
 
 @pytest.fixture(params=[0, 2, 3])
 def lists_and_axes(lift_points, request):
-    entries = lift_points(300, n=14, m=request.param).subspaces
+    entries = lift_points(300, n=14, m=request.param).code
     axes = Axes.of(entries.origin, linear=False)
     cells = np.stack([np.arange(300) % 4, np.arange(300) % 3 + 4], axis=1).astype(np.int32)
     return entries, axes, InvertedLists.of(0, cells, axes, entries.origin, entries.basis, 7)
@@ -89,8 +89,8 @@ def test_about_so_many_of_the_lowest_are_taken():
 @pytest.mark.parametrize("ones0", [POINT, PLANE])
 @pytest.mark.parametrize("count", [1, 64, 150])
 def test_bounds_are_the_distances_on_the_axes(lift_points, width, steps, ones0, count):
-    entries = lift_points(200, n=48).subspaces
-    queries = lift_points(3, n=48, m=len(ones0), seed=5).subspaces
+    entries = lift_points(200, n=48).code
+    queries = lift_points(3, n=48, m=len(ones0), seed=5).code
     axes = Axes.of(entries.origin, linear=False)
     codes = encode(axes, entries.origin, entries.basis, width)
     flat = codes.reshape(-1), codes.reshape(-1).view(np.float32), codes.shape[1]
@@ -135,7 +135,7 @@ def test_entries_that_are_all_alike(votes, wanted, least):
 
 @pytest.mark.parametrize(("m0", "m1"), [(2, 2), (1, 2), (2, 3)])
 def test_on_all_axes_bounds_are_the_distances_of_votes(lift_points, m0, m1):
-    entries, queries = lift_points(200, n=20, m=m1).subspaces, lift_points(6, n=20, m=m0, seed=5).subspaces
+    entries, queries = lift_points(200, n=20, m=m1).code, lift_points(6, n=20, m=m0, seed=5).code
     axes = Axes.of(entries.origin, linear=False)
     cells = np.stack([np.arange(200) % 4, np.arange(200) % 3 + 4], axis=1).astype(np.int32)
     part = InvertedLists.of(0, cells, axes, entries.origin, entries.basis, 7)

@@ -7,7 +7,7 @@ import pytest
 from sfumato.errors import FileError, InputError
 from sfumato.search import build, load
 from sfumato.search.entries import pair_distances
-from sfumato.search.file import read_arrays, write_arrays
+from sfumato.search.factory import read_arrays, write_arrays
 from sfumato.search.grassmann.index import Chart
 from sfumato.search.projector.embedding import Sketch
 from sfumato.search.projector.index import ProjectorParams, ProjectorPoints

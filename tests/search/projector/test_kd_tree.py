@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.spatial import cKDTree
 
-from sfumato.search.projector.kd_tree import PUBLISHED_EPS, grow, nearest
+from sfumato.search.projector.embedding import PUBLISHED_EPS, grow, nearest
 from sfumato.search.projector.kernels import search_tree
 
 RNG = np.random.default_rng(0)

@@ -6,6 +6,7 @@ the best are compared exactly. Many small cells, with each entry in many lists, 
 the list of a small cell holds what passes near the query itself. Figures are in docs/search.md.
 """
 
+import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError
 from sfumato.search.entries import Block, Entries
-from sfumato.search.exact import ExactIndex, ExactParams, merge_answers
+from sfumato.search.exact import has_lines, merge_answers
 from sfumato.search.index import Candidates, Index
 from sfumato.search.inverted.cells import (
     CellFinder,
@@ -38,6 +39,12 @@ Floats = NDArray[np.float32]
 
 EFFORT_POINT, EFFORT_SUBSPACE = 0.15, 0.45
 """Cells ** effort are probed: by default 4 of 8,192 for points, 58 for subspaces."""
+
+QUERY, LISTED = 1e5, {True: 25.0, False: 8.0}
+"""Nanoseconds of one core: of a query, and of each entry in its lists, of points or not; measured as ``scan_cost``."""
+
+ANGLES = {True: 3e5, False: 9e6}
+"""Nanoseconds of one core of a query of the metric angle, most of them for exact angles, of lines or not."""
 
 QUERIES_AT_ONCE = 64
 
@@ -88,7 +95,6 @@ class InvertedIndex(Index):
         super().__init__(entries, metric, params)
         self.centres, self.axes, self.parts = centres, axes, parts
         self._finder = CellFinder.of(centres, axes)
-        self._exact = ExactIndex(entries, metric, ExactParams(threads=params.threads))  # for effort 1
 
     @classmethod
     def build(cls, entries: Entries, metric: str, params: Any) -> "InvertedIndex":
@@ -135,19 +141,25 @@ class InvertedIndex(Index):
                     last = parts.pop()
                     parts.append(parts.pop().joined(last))
         self.parts = parts
-        self._exact.on_add(rows)
 
-    def on_remove(self, rows: Ints) -> None:
-        """Tell the exact index, which serves effort 1; other searches skip removed entries."""
-        self._exact.on_remove(rows)
+    def probe_count(self, block: Block, effort: float | None) -> int:
+        """Return how many lists are scanned for each query of a block."""
+        default = EFFORT_SUBSPACE if block.dim > (self.metric == "angle") else EFFORT_POINT
+        count = round(math.pow(len(self.centres), default if effort is None else effort))
+        return min(len(self.centres), max(1, count))
+
+    def cost(self, block: Block, k: int, effort: float | None) -> float:
+        """Return the nanoseconds of a query: some for its cells, and some for each entry in their lists."""
+        if self.metric == "angle":
+            return ANGLES[has_lines(self.entries, block)]
+        lists_of_entry: int = min(self.params.filed, len(self.centres))
+        listed = len(self) * lists_of_entry / len(self.centres) * self.probe_count(block, effort)
+        return QUERY + LISTED[block.dim == 0] * listed
 
     def probes(self, block: Block, effort: float | None) -> NDArray[np.int32]:
         """Return the cells (Q, P) whose lists are scanned, nearest first."""
-        default = EFFORT_SUBSPACE if block.dim > (self.metric == "angle") else EFFORT_POINT
-        count = round(len(self.centres) ** (default if effort is None else effort))
         with one_blas_thread():
-            probe_count = min(len(self.centres), max(1, count))
-            return self._finder.nearest(block.origin, block.basis, probe_count)
+            return self._finder.nearest(block.origin, block.basis, self.probe_count(block, effort))
 
     def propose(self, block: Block, k: int, effort: float | None) -> Candidates:
         """Return the candidates that the codes in the probed lists leave."""
@@ -167,9 +179,7 @@ class InvertedIndex(Index):
     ) -> tuple[NDArray[np.float64], Ints, tuple[int, int]]:
         """Return the nearest found of each query; all entries are compared at effort 1."""
         if effort == 1:
-            return self._exact.search_block(block, k, effort)
-        if self.metric == "angle":
-            return super().search_block(block, k, effort)
+            return self.exact.search_block(block, k, effort)
         pieces = [
             Block(block.origin[at : at + QUERIES_AT_ONCE], block.basis[at : at + QUERIES_AT_ONCE],
                   block.places[at : at + QUERIES_AT_ONCE])
@@ -185,6 +195,9 @@ class InvertedIndex(Index):
         return best, where, (sum(answer[2] for answer in answers), sum(answer[3] for answer in answers))
 
     def _search_piece(self, block: Block, k: int, effort: float | None) -> tuple[NDArray[np.float64], Ints, int, int]:
+        if self.metric == "angle":
+            best, where, counts = super().search_block(block, k, effort)
+            return best, where, *counts
         probes = self.probes(block, effort)
         answers, looked_at, evaluated = [], 0, 0
         for part in self.parts:
