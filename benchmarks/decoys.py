@@ -117,7 +117,7 @@ def map_points(data: Path, work: Path, name: str, recipe: str, decoys: sfumato.D
     """Map the fountain from mutual nearest matches of features concealed by a recipe; raw is not concealed."""
     from sfumato.experiments.data import read_posed_folder
     from sfumato.geometry import MapParams, map_keypoints
-    from sfumato.types.concealed import as_points
+    from sfumato.types.concealed import Points
 
     scene, clear = read_posed_folder(data / "posed" / "fountain-P11"), {}
     for image in scene.names:
@@ -130,8 +130,8 @@ def map_points(data: Path, work: Path, name: str, recipe: str, decoys: sfumato.D
 
     def conceal(features: sfumato.Features, number: int) -> Any:
         if recipe == "raw":
-            return as_points(features.descriptors)
-        return sfumato.conceal(features, recipe, decoys, evaluation_seed=number).subspaces
+            return Points(features.descriptors)
+        return sfumato.conceal(features, recipe, decoys, evaluation_seed=number).code
 
     hidden = {image: conceal(features, number) for number, (image, features) in enumerate(clear.items())}
     matches = {pair: sfumato.match(hidden[pair[0]], hidden[pair[1]], ratio=1.0) for pair in combinations(hidden, 2)}

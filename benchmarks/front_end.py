@@ -26,7 +26,7 @@ from sfumato.auditing.subjects import conceal_repeatably
 from sfumato.experiments.data.generated import open_sequences
 from sfumato.features.local import LocalParams
 from sfumato.geometry.cameras import default_camera
-from sfumato.geometry.database import write_database
+from sfumato.geometry.colmap import write_database
 from sfumato.geometry.verify import VerifyParams, verify
 from sfumato.images.homography import HomographySequence
 from sfumato.matching.mutual import MatchParams, chance_limit, run_search, select, side_of

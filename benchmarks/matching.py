@@ -30,7 +30,7 @@ from common import (
     pinned_threads,
     print_table,
 )
-from matches.methods import faiss_search, ours, peers, search_pair
+from matches.methods import binary_search, faiss_search, ours, peers, search_pair
 from matches.pairs import CASES, FAISS, Case, Pair, clear_pairs, clustered, lifted, make_pairs, single_part
 from matches.plot import draw
 from matches.probes import first_calls, memory_growth, probe
@@ -42,12 +42,14 @@ from sfumato.subspace.plan import Plan
 from sfumato.subspace.subspace_set import Frame
 
 GROWTH = (1000, 2000, 5000, 10_000, 20_000, 50_000)
+FEW = 2000
+"""Features of each image in the second timing of sealed ones."""
 ONCE_BEYOND = 20_000
 """More features are timed with all threads only; from half as many on, once."""
 
 ROW = dict.fromkeys((
     "case", "pair", "method", "features", "seconds", "faiss_seconds", "times_faiss", "one_thread_seconds", "speedup",
-    "head", "share_bracketed", "share_decided", "ns_per_pair", "gemm_seconds", "kernel_seconds",
+    "head", "share_bracketed", "share_decided", "ns_per_pair", "gemm_seconds", "kernel_seconds", "times_binary_flat",
 ))  # fmt: skip
 """The fields of every row of the figures; None where one does not apply."""
 
@@ -65,6 +67,8 @@ def torch_ready(threads: int) -> bool:
 
 def time_case(case: Case, pair: Pair, args: argparse.Namespace, rates: dict[str, float]) -> list[dict[str, Any]]:
     """Time a case on a pair of images: ours, ours without pruning, and the torch path."""
+    if case.is_sealed:
+        return [row for count in (None, FEW) for row in time_bits(case, pair, args, count)]
     a, b, n = pair.side(case, 0), pair.side(case, 1), pair.clear[0].shape[1]
     searches = {
         "ours": search_pair(a, b, case.task, args.threads),
@@ -88,6 +92,29 @@ def time_case(case: Case, pair: Pair, args: argparse.Namespace, rates: dict[str,
             row |= arithmetic(case, searches[method], len(a) * len(b), n, rates)
         if method == "ours":
             row |= {"one_thread_seconds": taken["one thread"], "speedup": taken["one thread"] / taken["ours"]}
+        rows.append(row)
+    return rows
+
+
+def time_bits(case: Case, pair: Pair, args: argparse.Namespace, count: int | None) -> list[dict[str, Any]]:
+    """Time sealed features beside faiss on the same bits, and on the clear descriptors, of all or the first rows."""
+    a, b = (pair.side(case, number)[:count] for number in (0, 1))
+    clear0, clear1 = (side[:count] for side in pair.clear)
+    works: dict[str, Callable[[], Any]] = {
+        "faiss": lambda: faiss_search(clear0, clear1, case.task),
+        "faiss.IndexBinaryFlat": lambda: binary_search(a.packed, b.packed),
+        "ours": lambda: ours(a, b, case.task, args.threads),
+        "one thread": lambda: ours(a, b, case.task, 1),
+    }
+    taken = interleaved(works, max(args.repeats, 7))
+    name, rows = case.name if count is None else f"{case.name}, few", []
+    for method in ("faiss.IndexBinaryFlat", "ours"):
+        row = timing(name, pair.name, method, (len(a), len(b)), taken[method], taken["faiss"])
+        if method == "ours":
+            row |= {
+                "one_thread_seconds": taken["one thread"], "speedup": taken["one thread"] / taken["ours"],
+                "times_binary_flat": taken["ours"] / taken["faiss.IndexBinaryFlat"],
+            }  # fmt: skip
         rows.append(row)
     return rows
 
@@ -184,7 +211,7 @@ def measure(args: argparse.Namespace, cases: tuple[Case, ...], folder: Path) -> 
     rng, count, load = np.random.default_rng(args.seed), 500 if args.small else args.features, load_average()
     clear, kind = clear_pairs(count, rng, None if args.small else data_folder())
     pairs = make_pairs(cases, clear, folder, args.seed)
-    rates = product_rates(pairs[0], cases[0], args)
+    rates = product_rates(pairs[0], next(case for case in cases if not case.is_sealed), args)
     rows = []
     for pair in pairs:
         note(f"{pair.name}: clear descriptors")
@@ -216,7 +243,8 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     if args.probe:
         return probe(args.probe[0], Path(args.probe[1]), args.probe[2:], args.threads)
-    cases = tuple(case for case in CASES if case.dims == (2, 2)) if args.small else CASES  # compiling takes long
+    quick = tuple(case for case in CASES if case.dims == (2, 2) or case.is_sealed)  # compiling others takes long
+    cases = quick if args.small else CASES
     args.torch = not args.skip_torch and torch_ready(args.threads)
     with tempfile.TemporaryDirectory() as folder, pinned_threads(args.threads):
         said, rows = measure(args, cases, Path(folder))

@@ -78,7 +78,7 @@ def set_rows(pairs: list[Any], features: int, seed: int) -> list[Row]:
             if recipe == "raw":
                 ways = {"hull": sfumato.match(*(side.descriptors for side in hidden))}
             else:
-                sets = [read_sets(side.subspaces, decoys.descriptors) for side in hidden]
+                sets = [read_sets(side.code, decoys.descriptors) for side in hidden]
                 ways = {"hull": sfumato.match(*hidden)}
                 ways |= {way: match_sets(*sets, decoys.descriptors, way) for way in WAYS}
             for way, matches in ways.items():

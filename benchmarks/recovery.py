@@ -55,7 +55,7 @@ def curve_rows(hidden: Any, clear: np.ndarray, recipe: str, sets: dict[str, np.n
     """Ask the oracle about ever more neighbours, up to all."""
     rows = []
     for name, public in sets.items():
-        curve = oracle_curve(hidden.subspaces, clear, public)
+        curve = oracle_curve(hidden.code, clear, public)
         assert curve.projected is not None
         for k, plain, projected in zip(curve.neighbours, curve.plain, curve.projected, strict=True):
             empty = row("oracle", name, recipe, k, np.zeros(0), projected)
@@ -70,13 +70,13 @@ def attack_rows(
     rows = []
     for name, public in sets.items():
         note(f"{recipe}: neighbours in the {name}")
-        neighbours = nearest_public(hidden.subspaces, public, 100)[1]  # searched once for all four
+        neighbours = nearest_public(hidden.code, public, 100)[1]  # searched once for all four
         best = np.empty(len(clear), np.int64)
         for block in row_blocks(len(clear), 100 * clear.shape[1]):
             asked = np.linalg.norm(public[neighbours[block]] - clear[block, None], axis=2).argmin(axis=1)
             best[block] = np.take_along_axis(neighbours[block], asked[:, None], axis=1)[:, 0]
         for what, chosen in (("nearest", neighbours[:, 0]), ("oracle-100", best)):
-            inside = project(public[chosen], hidden.subspaces.origin, hidden.subspaces.basis)
+            inside = project(public[chosen], hidden.code.origin, hidden.code.basis)
             for more, found in (("", public[chosen]), ("-projected", inside)):
                 distances = np.linalg.norm(found - clear, axis=1)
                 rows.append(row("attack", f"{what}{more}, {name}", recipe, 0, distances))

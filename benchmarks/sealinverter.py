@@ -38,7 +38,7 @@ from sfumato.inversion.patches import floor_input, invert_rows, load_inverter
 from sfumato.training.concealers import reader_of
 from sfumato.training.inverter import InverterTrainParams, train_patch_inverter
 from sfumato.types.clear import Features
-from sfumato.types.concealed import as_points
+from sfumato.types.concealed import Points
 from sfumato.types.recipe import Recipe
 
 Floats = np.ndarray
@@ -83,7 +83,7 @@ def similarity(inverter: Any, rows: Floats | None, photos: list[tuple[Features, 
             inputs = np.tile(floor_input(inverter), (len(features), 1))
         else:
             part = np.ascontiguousarray(rows[start : start + len(features)], np.float32)
-            inputs = part if inverter.frame is None else canonical_input(as_points(part), inverter.frame)
+            inputs = part if inverter.frame is None else canonical_input(Points(part), inverter.frame)
         painted = invert_rows(inverter, features.keypoints, inputs, features.image_size)
         found.append(picture_scores(painted, pixels)["ssim"])
         start += len(features)

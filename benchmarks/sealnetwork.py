@@ -31,7 +31,7 @@ from sfumato.images.samples import sample_paths
 from sfumato.inversion.patches import load_inverter
 from sfumato.training.inverter import InverterTrainParams, train_patch_inverter
 from sfumato.types.clear import Features
-from sfumato.types.concealed import ConcealedFeatures, as_points
+from sfumato.types.concealed import ConcealedFeatures, Points
 from sfumato.types.recipe import Recipe
 
 Floats = np.ndarray
@@ -172,7 +172,7 @@ def inverter_of(
 
     def conceal(features: Features) -> ConcealedFeatures:
         rows = np.stack([guesses[row.tobytes()] for row in features.descriptors])
-        return ConcealedFeatures(features.keypoints, as_points(rows), Recipe.of("raw"), features.extractor)
+        return ConcealedFeatures(features.keypoints, Points(rows), Recipe.of("raw"), features.extractor)
 
     steps: dict[str, Any] = {"patch_steps": args.inverter_steps, "refine_steps": 300}
     if args.small:

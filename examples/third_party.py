@@ -57,7 +57,7 @@ def log_in(face: Embeddings, gallery: Gallery, decoys: Decoys, line: Connection)
 
 def prepare(folder: Path) -> tuple[Gallery, Decoys]:
     """Enroll three people and choose a threshold."""
-    decoys, path = build_face_decoys(people(1000, 400, 0)), folder / "gallery.h5"
+    decoys, path = build_face_decoys(people(1000, 400, 0)), folder / "gallery.sqlite"
     enroll(people(1, 3, 0), path, decoys=decoys)
     calibrate(people(5000, 150, 0), path, decoys=decoys, rate=0.01, comparison="s-to-s")
     return load_gallery(path), decoys

@@ -2,7 +2,7 @@
 """Make the codebooks that come with the package (src/sfumato/matching/data) from its decoys.
 
     python scripts/codebook.py                                    # the two that are shipped
-    python scripts/codebook.py --decoys mine.npz --output folder  # of another database
+    python scripts/codebook.py --decoys mine.safetensors --output folder  # of another database
 
 Takes some seconds. Decoys are public, and so are these.
 """
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> None:
     decoys = load_decoys(args.decoys)
     for kind in [decoys, as_rootsift(decoys)] if decoys.extractor.name == "sift" else [decoys]:
         codebook = codebook_of(kind, size=args.words, seed=args.seed)
-        path = args.output / f"codebook-{kind.extractor.name}-{len(codebook)}.npz"
+        path = args.output / f"codebook-{kind.extractor.name}-{len(codebook)}.safetensors"
         save_codebook(path, codebook)
         print(f"{path}: {codebook!r}, {path.stat().st_size} bytes")
 

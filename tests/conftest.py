@@ -375,3 +375,25 @@ def encoder(make_encoder):
 
     made = remember(make_encoder(5))
     return resolve(f"ninja:made@{made.checksum[:12]}")
+
+
+@pytest.fixture(scope="session")
+def flipped() -> Callable[[bytes, np.random.Generator], bytes]:
+    """Return a copy of a file with up to four changes: flipped bits, bytes of interest, moved pieces, a cut."""
+
+    def change(content: bytes, rng: np.random.Generator) -> bytes:
+        broken = bytearray(content)
+        for _ in range(int(rng.integers(1, 5))):
+            at, kind = int(rng.integers(len(broken))), int(rng.integers(6))
+            if kind < 3:
+                broken[at] ^= 1 << int(rng.integers(8))
+            elif kind == 3:
+                broken[at] = int(rng.choice([0, 1, 0x7F, 0x80, 0xFF]))
+            elif kind == 4:
+                piece, place = broken[at : at + int(rng.integers(1, 64))], int(rng.integers(len(broken)))
+                broken[place : place + len(piece)] = piece
+            elif rng.random() < 0.1:
+                del broken[at + 8 :]
+        return bytes(broken)
+
+    return change

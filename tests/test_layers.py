@@ -32,6 +32,7 @@ LAYERS = (
     {"features"},
     {"images"},
     {"types"},
+    {"hamming"},
     {"subspace"},
     {"files"},
     {"errors", "lazy"},
@@ -40,6 +41,7 @@ LEVEL = {name: -depth for depth, names in enumerate(LAYERS) for name in names}
 
 SERVER_SIDE = (
     "store",
+    "hamming",
     "matching",
     "search",
     "server",

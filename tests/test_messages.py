@@ -9,6 +9,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import cv2
@@ -22,31 +23,31 @@ KNOWN = Path(__file__).resolve().with_name("messages.txt")
 HOW = "Meant? Then: python tests/test_messages.py --update"
 
 COMMANDS = (
-    "conceal nowhere/ -o x.sfm.h5",
-    "conceal empty/ -o x.sfm.h5",
-    "conceal notes.txt -o x.sfm.h5",
-    "conceal photos/ -o x.sfm.h5 --recipe sub-hybird-2",
-    "conceal photos/ -o x.sfm.h5 --recipe raw",
-    "conceal photos/ -o x.sfm.h5 --decoys notes.txt",
-    "conceal photos/ -o x.sfm.h5 --recipe sub-hybrid-2 --decoys notes.txt",
-    "conceal photos/ -o x.sfm.h5 --recipe ninja:gone.safetensors",
-    "conceal photos/ -o x.sfm.h5 --descriptor hardtfeat",
-    "conceal photos/ -o x.sfm.h5 --secret-file weak.key",
-    "conceal photos/ -o x.sfm.h5 --max-features 0",
-    "inspect gone.sfm.h5",
+    "conceal nowhere/ -o x.sfm",
+    "conceal empty/ -o x.sfm",
+    "conceal notes.txt -o x.sfm",
+    "conceal photos/ -o x.sfm --recipe sub-hybird-2",
+    "conceal photos/ -o x.sfm --recipe raw",
+    "conceal photos/ -o x.sfm --decoys notes.txt",
+    "conceal photos/ -o x.sfm --recipe sub-hybrid-2 --decoys notes.txt",
+    "conceal photos/ -o x.sfm --recipe ninja:gone.safetensors",
+    "conceal photos/ -o x.sfm --descriptor hardtfeat",
+    "conceal photos/ -o x.sfm --secret-file weak.key",
+    "conceal photos/ -o x.sfm --max-features 0",
+    "inspect gone.sfm",
     "inspect notes.txt",
-    "match sealed.sfm.h5 -o m.h5",
-    "match sealed.sfm.h5 --retrieval 1 -o m.h5",
-    "match sealed.sfm.h5 --pairs pairs.txt -o m.h5",
-    "match sealed.sfm.h5 --exhaustive -o sealed.sfm.h5 --overwrite",
-    "map sealed.sfm.h5 --matches gone.h5 -o model",
-    "localize sealed.sfm.h5 --map gone -o poses.txt",
-    "export hloc sealed.sfm.h5 gone.h5 -o hloc",
+    "match sealed.sfm -o m.h5",
+    "match sealed.sfm --retrieval 0 -o m.h5",
+    "match sealed.sfm --pairs pairs.txt -o m.h5",
+    "match sealed.sfm --exhaustive -o sealed.sfm --overwrite",
+    "map sealed.sfm --matches gone.h5 -o model",
+    "localize sealed.sfm --map gone -o poses.txt",
+    "export hloc sealed.sfm gone.h5 -o hloc",
     "index build notes.txt -o x.index",
-    "index search notes.txt sealed.sfm.h5 -k 2 -o x.csv",
-    "enroll staff.npz --row p7 --gallery gallery.h5",
-    "verify staff.npz --row p0 --id p0 --gallery gone.h5",
-    "attack sealed.sfm.h5 vertexx",
+    "index search notes.txt sealed.sfm -k 2 -o x.csv",
+    "enroll staff.npz --row p7 --gallery gallery.sqlite",
+    "verify staff.npz --row p0 --id p0 --gallery gone.sqlite",
+    "attack sealed.sfm vertexx",
     "invert gone.png -o x.png",
     "invert photos/ -o x.png --inverter notes.txt",
     "report empty/ -o x.html",
@@ -67,8 +68,8 @@ def make_folder(folder: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(12, 16))
     np.savez(folder / "staff.npz", embedding=rows[:1], name=["p0"])
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    hidden = sfumato.conceal(sfumato.Features(np.full((12, 4), 7.0), rows), "default", secret=bytes(range(32)))
-    sfumato.save(folder / "sealed.sfm.h5", {"a.jpg": hidden, "b.jpg": hidden, "c.jpg": hidden})
+    hidden = sfumato.conceal(sfumato.Features(np.full((12, 4), 7.0), rows), "default", secret=sha256(b"1").digest())
+    sfumato.save(folder / "sealed.sfm", {"a.jpg": hidden, "b.jpg": hidden, "c.jpg": hidden})
 
 
 def calls(folder: Path) -> dict[str, Callable[[], object]]:

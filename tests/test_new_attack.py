@@ -19,7 +19,7 @@ from sfumato.types.concealed import ConcealedFeatures
 
 def recover_toy(features: ConcealedFeatures, knowledge: Knowledge) -> Recovery:
     """Return what the subspace alone says."""
-    return fallback(features.subspaces)
+    return fallback(features.code)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def toy(monkeypatch):
 @pytest.fixture
 def archive(small_photos, tmp_path):
     clear = sfumato.extract(small_photos["coffee.png"], max_features=40)
-    path = tmp_path / "private.sfm.h5"
+    path = tmp_path / "private.sfm"
     sfumato.save(path, {"coffee.png": sfumato.conceal(clear, "sub-hybrid-2", sfumato.load_decoys())})
     return path
 

@@ -40,12 +40,12 @@ def clear(places, place, tmp_path_factory):
 
 
 def test_only_mapped_points_of_the_map_are_published(clear, model_folder, place, places, tmp_path):
-    done = publish_points(open_source(clear), model_folder, tmp_path / "p.h5")
+    done = publish_points(open_source(clear), model_folder, tmp_path / "p.sqlite")
     model = read_model(model_folder)
     assert (done.images, done.missing, done.unreadable) == (5, [], {})
     assert done.descriptors == len(model.landmarks.observations)
     assert done.points == len(model.landmarks)
-    with load_public(tmp_path / "p.h5") as file:
+    with load_public(tmp_path / "p.sqlite") as file:
         assert set(file) == set(places.VIEWS)
         assert file.extractor.name == "rootsift"
         for name in file:
@@ -55,20 +55,20 @@ def test_only_mapped_points_of_the_map_are_published(clear, model_folder, place,
             assert np.abs(file[name].descriptors - mapped).max() < 1e-6
             others = np.setdiff1d(np.arange(len(place.features[name])), sight.keypoints)
             assert len(others) >= places.CLUTTER
-    assert [path.name for path in tmp_path.iterdir()] == ["p.h5"]
+    assert [path.name for path in tmp_path.iterdir()] == ["p.sqlite"]
 
 
 def test_a_file_that_is_there_stays_unless_told(clear, model_folder, tmp_path):
-    (tmp_path / "p.h5").write_text("mine")
+    (tmp_path / "p.sqlite").write_text("mine")
     with pytest.raises(FileError, match="exists"):
-        publish_points(open_source(clear), model_folder, tmp_path / "p.h5")
+        publish_points(open_source(clear), model_folder, tmp_path / "p.sqlite")
     with pytest.raises(FileError, match="public points"):
-        publish_points(open_source(clear), model_folder, tmp_path / "p.h5", overwrite=True)
-    assert (tmp_path / "p.h5").read_text() == "mine"
-    (tmp_path / "p.h5").unlink()
+        publish_points(open_source(clear), model_folder, tmp_path / "p.sqlite", overwrite=True)
+    assert (tmp_path / "p.sqlite").read_text() == "mine"
+    (tmp_path / "p.sqlite").unlink()
     for _ in range(2):
-        publish_points(open_source(clear), model_folder, tmp_path / "p.h5", overwrite=True)
-    assert len(load_public(tmp_path / "p.h5")) == 5
+        publish_points(open_source(clear), model_folder, tmp_path / "p.sqlite", overwrite=True)
+    assert len(load_public(tmp_path / "p.sqlite")) == 5
 
 
 def test_images_that_are_missing_or_broken_are_named(clear, model_folder, tmp_path):
@@ -76,7 +76,7 @@ def test_images_that_are_missing_or_broken_are_named(clear, model_folder, tmp_pa
     shutil.copy(clear, copy)
     with h5py.File(copy, "a") as file:
         del file["db/a.jpg"], file["db/b.jpg/descriptors"]
-    done = publish_points(open_source(copy), model_folder, tmp_path / "p.h5")
+    done = publish_points(open_source(copy), model_folder, tmp_path / "p.sqlite")
     assert (done.images, done.missing, list(done.unreadable)) == (3, ["db/a.jpg"], ["db/b.jpg"])
 
 
@@ -86,8 +86,8 @@ def test_features_that_were_not_mapped_are_not_published(clear, model_folder, tm
     with h5py.File(copy, "a") as file:
         file["db/a.jpg/keypoints"][...] += 0.5
     with pytest.raises(FileError, match=r"'db/a\.jpg'"):
-        publish_points(open_source(copy), model_folder, tmp_path / "p.h5")
-    assert not (tmp_path / "p.h5").exists()
+        publish_points(open_source(copy), model_folder, tmp_path / "p.sqlite")
+    assert not (tmp_path / "p.sqlite").exists()
 
 
 def test_nothing_in_common_is_told(clear, model_folder, tmp_path):
@@ -95,7 +95,7 @@ def test_nothing_in_common_is_told(clear, model_folder, tmp_path):
     with h5py.File(clear) as file, h5py.File(copy, "w") as other:
         file.copy("query", other)
     with pytest.raises(FileError, match="publish"):
-        publish_points(open_source(copy), model_folder, tmp_path / "p.h5")
+        publish_points(open_source(copy), model_folder, tmp_path / "p.sqlite")
 
 
 def test_rows_are_selected_by_what_sees_a_point(place, model_folder):
@@ -108,18 +108,18 @@ def test_rows_are_selected_by_what_sees_a_point(place, model_folder):
 def test_one_kind_of_descriptor_a_file(tmp_path):
     sift, other = (PublicPoints([1], np.ones((1, 4)), Extractor(name)) for name in ("sift", "superpoint"))
     with pytest.raises(InputError, match="superpoint"):
-        _write_public(tmp_path / "p.h5", [("a", sift), ("b", other)])
+        _write_public(tmp_path / "p.sqlite", [("a", sift), ("b", other)])
     with pytest.raises(InputError, match="none"):
-        _write_public(tmp_path / "p.h5", [])
+        _write_public(tmp_path / "p.sqlite", [])
 
 
 def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("os.pwrite", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(FileError, match="space left"):
-        _write_public(tmp_path / "p.h5", [("a", PublicPoints([1], np.ones((1, 4))))])
+        _write_public(tmp_path / "p.sqlite", [("a", PublicPoints([1], np.ones((1, 4))))])
     assert not list(tmp_path.iterdir())
 
 

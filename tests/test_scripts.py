@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """scripts/setup on machines we do not have: played with an interpreter that only notes its calls."""
 
+import importlib.util
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,7 +18,7 @@ case "$*" in
   *version_info*) {version} ;;
   *ensurepip*) {venv} ;;
   "-m venv .venv") mkdir -p .venv/bin; cp "$0" .venv/bin/python; [ -z "$STOP_IN_VENV" ] || kill -TERM $PPID ;;
-  "-m pip install"*) [ -z "$STOP_IN_PIP" ] || {{ echo "no network" >&2; exit 1; }} ;;
+  "scripts/install.py"*) [ -z "$STOP_IN_PIP" ] || {{ echo "no network" >&2; exit 1; }} ;;
 esac
 """
 
@@ -29,7 +31,7 @@ class Machine:
         (self.root / "scripts").mkdir(parents=True)
         self.bin.mkdir()
         shutil.copy(ROOT / "scripts" / "setup", self.root / "scripts")
-        for name in ("pyproject.toml", "constraints.txt"):
+        for name in ("pyproject.toml", "constraints.txt", "hashes.txt"):
             shutil.copy(ROOT / name, self.root)
         for tool in ("bash", "cat", "cksum", "cp", "dirname", "env", "mkdir", "rm", "touch"):
             (self.bin / tool).symlink_to(shutil.which(tool) or tool)
@@ -69,7 +71,7 @@ def test_a_fresh_machine(machine: Machine):
     done = machine.setup("dev")
     assert done.returncode == 0, done.stderr
     assert machine.calls("-m venv") == ["-m venv .venv"]
-    assert machine.calls("install") == ["-m pip install -qq -c constraints.txt -e .[dev]"]
+    assert machine.calls("install") == ["scripts/install.py dev"]
 
 
 def test_what_is_installed_is_not_installed_again(machine: Machine):
@@ -80,18 +82,18 @@ def test_what_is_installed_is_not_installed_again(machine: Machine):
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
         assert not machine.calls("install")
     machine.setup("learn")
-    assert machine.calls("install") == ["-m pip install -qq -c constraints.txt -e .[learn]"]
+    assert machine.calls("install") == ["scripts/install.py learn"]
 
 
 def test_the_package_alone_is_not_enough_for_tests(machine: Machine):
     machine.interpreter()
     machine.setup()
-    assert machine.calls("install") == ["-m pip install -qq -c constraints.txt -e ."]
+    assert machine.calls("install") == ["scripts/install.py"]
     machine.setup("dev")
     assert machine.calls("install")
 
 
-@pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])
+@pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt", "hashes.txt"])
 def test_a_changed_list_is_installed_into_the_same_environment(machine: Machine, name: str):
     machine.interpreter()
     machine.setup("dev")
@@ -210,3 +212,42 @@ def test_scripts_can_be_run():
         path = ROOT / name
         assert os.access(path, os.X_OK), f"{name} is missing or not executable"
         assert path.read_bytes().startswith(b"#!/usr/bin/env bash\n")
+
+
+# --- checksums
+
+
+def load_install():
+    spec = importlib.util.spec_from_file_location("install", ROOT / "scripts" / "install.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_version_of_the_constraints_has_checksums():
+    install = load_install()
+    hashes = install.read_hashes((ROOT / "hashes.txt").read_text(encoding="utf-8"))
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert {name: version for name, (version, _) in hashes.items()} == pins
+    for name, (_, checksums) in hashes.items():
+        assert checksums, name
+        assert all(re.fullmatch("--hash=sha256:[0-9a-f]{64}", one) for one in checksums), name
+    assert set(install.BACKEND) <= set(pins)
+    assert f'requires = ["hatchling=={pins["hatchling"]}"]' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_what_has_no_checksum_is_not_installed():
+    install = load_install()
+    hashes = install.read_hashes(
+        "# files\na==1.0 \\\n    --hash=sha256:00 \\\n    --hash=sha256:01\nb==2 --hash=sha256:02\n"
+    )
+    report = {"install": [
+        {"download_info": {"dir_info": {}}, "metadata": {"name": "sfumato", "version": "0"}},
+        {"download_info": {}, "metadata": {"name": "A", "version": "1.0+cpu"}},
+    ]}  # fmt: skip
+    plan = install.read_plan(report)
+    assert install.pinned_lines(plan, hashes) == ["a==1.0+cpu --hash=sha256:00 --hash=sha256:01"]
+    for other in ({"a": "1.1"}, {"c": "1.0"}):
+        with pytest.raises(SystemExit, match="checksums"):
+            install.pinned_lines(other, hashes)

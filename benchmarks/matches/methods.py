@@ -29,6 +29,18 @@ def faiss_search(a: np.ndarray, b: np.ndarray, task: str) -> np.ndarray:
     return np.flatnonzero(nearest(b, a, k1)[forward[:, 0], 0] == np.arange(len(a)))
 
 
+def binary_search(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Match packed bits with faiss: add to a flat index, search for two nearest, in both directions."""
+    import faiss
+
+    found = []
+    for queries, references in ((a, b), (b, a)):
+        index = faiss.IndexBinaryFlat(8 * references.shape[1])
+        index.add(references)
+        found.append(index.search(queries, 2)[1])
+    return np.flatnonzero(found[1][found[0][:, 0], 0] == np.arange(len(a)))
+
+
 def peers(a: np.ndarray, b: np.ndarray) -> dict[str, Callable[[], Any]]:
     """Return the ways in which people match clear descriptors of unit norm."""
     import cv2
@@ -51,6 +63,8 @@ def ours(a: Any, b: Any, task: str, threads: int, device: str | None = None) -> 
     """Do what a user does."""
     if task == "nearest":
         return sfumato.nearest(a, b, k=2, threads=threads, device=device)
+    if isinstance(a, sfumato.Bits):
+        return sfumato.match(a, b, ratio=0.94, max_distance=211, threads=threads)
     return sfumato.match(a, b, ratio=0.8 if task == "ratio" else None, threads=threads, device=device)
 
 

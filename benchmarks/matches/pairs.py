@@ -14,7 +14,7 @@ import sfumato
 
 @dataclass(frozen=True)
 class Case:
-    """What is compared: dimensions of both sides, 0 for points; ``limit`` and ``aim`` in times of faiss."""
+    """What is compared: dimensions of both sides, 0 for points, or bits; ``limit`` and ``aim`` in times of faiss."""
 
     name: str
     dims: tuple[int, int]
@@ -23,12 +23,19 @@ class Case:
     aim: float | None = None
 
     @property
+    def is_sealed(self) -> bool:
+        """Whether bits are compared."""
+        return self.dims == (BITS, BITS)
+
+    @property
     def stack(self) -> int:
         """Inner products a pair takes."""
         return (self.dims[0] + 1) * (self.dims[1] + 1)
 
 
+BITS = 512
 CASES = (
+    Case(f"sealed-{BITS}", (BITS, BITS), limit=0.35),
     Case("subspace-to-subspace m=2", (2, 2), limit=2, aim=1.2),
     Case("subspace-to-subspace m=4", (4, 4), limit=5, aim=3),
     Case("point-to-subspace m=2", (0, 2), limit=1, aim=0.7),
@@ -59,8 +66,8 @@ def read_side(folder: Path, dim: int, number: int) -> Any:
     """Return the points of an image, or its subspaces of a dimension from the archive."""
     if dim == 0:
         return np.load(folder / f"clear{number}.npy", allow_pickle=False)
-    with sfumato.load(folder / "private.sfm.h5") as archive:
-        return archive[f"{number}-{dim}.jpg"].subspaces
+    with sfumato.load(folder / "private.sfm") as archive:
+        return archive[f"{number}-{dim}.jpg"].code
 
 
 def clear_pairs(count: int, rng: np.random.Generator, folder: Path | None) -> tuple[dict[str, Any], str]:
@@ -111,10 +118,19 @@ def make_pairs(cases: tuple[Case, ...], clear: dict[str, Any], folder: Path, see
             features = sfumato.Features(np.zeros((len(points), 4)), points, decoys.extractor)
             own = single_part(decoys, part)
             for dim in sorted({case.dims[number] for case in cases} - {0}):
-                hidden[f"{number}-{dim}.jpg"] = lifted(features, dim, own, seed + number)
-        sfumato.save(place / "private.sfm.h5", hidden)
+                hidden[f"{number}-{dim}.jpg"] = (
+                    sealed(features, seed) if dim == BITS else lifted(features, dim, own, seed + number)
+                )
+        sfumato.save(place / "private.sfm", hidden)
         pairs.append(Pair(name, sides, place))
     return pairs
+
+
+def sealed(features: sfumato.Features, seed: int) -> sfumato.ConcealedFeatures:
+    """Seal repeatably, under one key for both images."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sfumato.EvaluationOnlyWarning)
+        return sfumato.conceal(features, f"sealed-{BITS}", evaluation_seed=seed)
 
 
 def lifted(points: Any, dim: int, decoys: sfumato.Decoys, seed: int) -> Any:

@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "ATTACKS": "attacks.registry",
     "BandwidthWarning": "errors",
+    "Bits": "types.concealed",
     "Camera": "types.scene",
     "ConcealedFeatures": "types.concealed",
     "Decoys": "concealment.decoys",
@@ -20,6 +21,7 @@ _HOMES = {
     "Image": "types.clear",
     "Landmarks": "types.scene",
     "Matches": "types.scene",
+    "Points": "types.concealed",
     "Pose": "types.scene",
     "Recipe": "types.recipe",
     "Record": "types.record",

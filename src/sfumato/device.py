@@ -34,10 +34,11 @@ from sfumato.concealment.seal import (
 )
 from sfumato.concealment.subset import archive_privacy
 from sfumato.errors import ArchiveError, FileError, ImageError, InputError, NameWarning, RecipeError, SfumatoError
+from sfumato.features.colmap import SIGNATURE
 from sfumato.features.hloc import write_hloc
 from sfumato.features.local import LocalParams, order_by_position
 from sfumato.features.sources import FeatureSource, Result, open_source
-from sfumato.files.hdf5 import SIGNATURE
+from sfumato.files.atomic import ANY_SIZE, open_file
 from sfumato.geometry.cameras import (
     NAME_EARLIER,
     NAME_FIRST,
@@ -132,7 +133,7 @@ def conceal_photos(
     >>> import tempfile, sfumato
     >>> from sfumato.images.samples import sample_paths
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     conceal_photos(sample_paths()["coffee"], f"{folder}/private.sfm.h5", secret=sfumato.new_key()).images
+    ...     conceal_photos(sample_paths()["coffee"], f"{folder}/private.sfm", secret=sfumato.new_key()).images
     1
     """
     settled = resolve_ahead(recipe)
@@ -158,7 +159,7 @@ def conceal_photos(
         not settled.is_sealed if frames is None else frames,
         with_cameras,
     )
-    with ArchiveWriter(Path(archive), append=not overwrite, resume=not overwrite, dtype=dtype) as writer:
+    with ArchiveWriter(Path(archive), append=not overwrite, dtype=dtype) as writer:
         outcome = run.write(source, writer, Path(archive), progress)
     if settled.lifting is not None and settled.lifting.epsilon is not None:
         outcome.privacy = archive_privacy(Path(archive))
@@ -217,6 +218,7 @@ class _Key:
             )
         key_for_place(b"", place)  # checks the name
         if secret is not None:
+            checked_key(recipe, secret)
             return cls(key_for_place(secret, place), None, evaluation_seed)
         return cls(None, lambda: key_for_place(device_key(), place), evaluation_seed)
 
@@ -296,8 +298,11 @@ class _Run:
             made |= _refuse_mixture(output, made, _how_made(hidden))
             try:
                 writer.add(name, hidden if self.keeps_frames else hidden.positions_only())
-            except InputError as problem:  # a name that no archive takes
-                outcome.unreadable[name] = str(problem)
+            except InputError as problem:
+                if name in writer:  # another run was faster, and its release stays the only one
+                    outcome.skipped += 1
+                else:  # a name that no archive takes
+                    outcome.unreadable[name] = str(problem)
                 continue
             outcome.images += 1
             outcome.features += len(hidden)
@@ -391,11 +396,11 @@ def _take(features: Features, rows: _Rows) -> Features:
 
 
 def _repeat(twin: ConcealedFeatures, twin_rows: _Rows, features: Features, rows: _Rows) -> ConcealedFeatures:
-    """Return the subspaces of an image for another that has the same descriptors, in the order of that one's rows."""
-    subspaces = twin.subspaces if twin_rows is None else twin.subspaces[np.argsort(twin_rows)]
+    """Return the code of an image for another that has the same descriptors, in the order of that one's rows."""
+    code = twin.code if twin_rows is None else twin.code[np.argsort(twin_rows)]
     return replace(
         twin,
-        subspaces=subspaces if rows is None else subspaces[rows],
+        code=code if rows is None else code[rows],
         keypoints=_take(features, rows).keypoints,
         image_size=features.image_size,
         focal_px=None,
@@ -524,9 +529,9 @@ def holds_photos(path: str | os.PathLike[str]) -> bool:
     if path.is_dir():
         return True
     try:
-        with path.open("rb") as file:
+        with open_file(path, ANY_SIZE) as file:
             head = file.read(32)
-    except (OSError, ValueError):
+    except FileError:
         return path.suffix.lower() in SUFFIXES
     return bool(image_format(head)) or (path.suffix.lower() in SUFFIXES and not head.startswith(SIGNATURE))
 
@@ -568,7 +573,7 @@ def localize_photos(
         _need_photos(source)
         if output is not None:
             _warn_of_names(source.names, is_drawn=recipe.lifting is not None and secret is None)
-        archive = Path(stack.enter_context(TemporaryDirectory(prefix="sfumato-"))) / "queries.sfm.h5"
+        archive = Path(stack.enter_context(TemporaryDirectory(prefix="sfumato-"))) / "queries.sfm"
         run = _Run(resolve_ahead(str(recipe)), key, None, None, keeps_frames=not recipe.is_sealed, with_cameras=True)
         with ArchiveWriter(archive) as writer:
             hidden = run.write(source, writer, archive, lambda items: progress("concealing", items, length_hint(items)))
@@ -657,8 +662,8 @@ def write_clear_features(
     Raises FileError for a file that is already there, and where no image can be read.
     """
     target, outcome = Path(output), ConcealOutcome()
-    if target.name.endswith(".sfm.h5"):
-        raise FileError(f"{target}: .sfm.h5 is for archives of concealed features; give clear features another name")
+    if target.name.endswith(".sfm"):
+        raise FileError(f"{target}: .sfm is for archives of concealed features; give clear features another name")
     if target.exists() and not overwrite:
         raise FileError(
             f"{target} is already there: choose another file, or overwrite it (--overwrite, overwrite=True)"

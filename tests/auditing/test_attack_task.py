@@ -53,7 +53,7 @@ def test_the_attacker_gets_what_the_attack_needs_and_nothing_else(intrude, monke
 def test_the_second_release_is_another_one(intrude):
     one = intrude("sub-hybrid-2", "intersection")
     features = one.data.clear[one.data.photos["coffee.png"]]
-    first, second = (one._concealed(features, further).subspaces for further in (0, 1_000_003))
+    first, second = (one._concealed(features, further).code for further in (0, 1_000_003))
     assert not np.allclose(first.origin, second.origin)
 
 

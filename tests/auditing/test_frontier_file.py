@@ -44,7 +44,7 @@ def test_other_files_are_refused(tmp_path, text, told):
 
 
 def test_missing_files_and_twins_are_refused(tmp_path):
-    with pytest.raises(FileError, match="read"):
+    with pytest.raises(FileError, match="no such"):
         read_frontier(tmp_path / "none.json")
     write_frontier(tmp_path / "x.json", [GOOD, GOOD])
     with pytest.raises(FileError, match="two points"):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Photos made ready: what cannot be used is named, large ones are reduced, the same photos give the same files."""
 
+import os
+
 import cv2
 import numpy as np
 import pytest
@@ -82,3 +84,12 @@ def test_a_picture_carries_its_pixels_and_nothing_else():
     pixels[..., 0] = 200  # red
     back = cv2.imdecode(np.frombuffer(encode(".png", pixels), np.uint8), cv2.IMREAD_COLOR)
     assert back[0, 0].tolist() == [0, 0, 200]
+
+
+def test_copies_of_photos_are_their_owners(small_photos, tmp_path):
+    before = os.umask(0o022)
+    try:
+        prepare_photos({"coffee.png": small_photos["coffee.png"]}, tmp_path / "out", PARAMS)
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()} == {0o600}

@@ -4,7 +4,7 @@
 import pytest
 
 from sfumato.auditing.leakage import LeakageProtocol, plan_leakage
-from sfumato.auditing.run import Audit, AuditProtocol, points_of, quick_plan, run_audit, with_public
+from sfumato.auditing.run import Audit, AuditProtocol, check_ahead, points_of, quick_plan, run_audit, with_public
 from sfumato.auditing.runner import load_records
 from sfumato.auditing.toolbox import Toolbox, Tools
 from sfumato.concealment.decoys import load_decoys
@@ -144,3 +144,9 @@ def test_a_reference_is_among_the_records_and_kept(audit, small_photos, place, m
     matched, attacked = ([one for one in again.records if one.task == task] for task in ("homography", "leakage"))
     points = {one.recipe: one.leakage for one in points_of(matched, [*attacked, known])}
     assert points[recipe] >= 0.2
+
+
+def test_no_name_of_a_photo_stops_an_audit(small_photos):
+    photos = {"bell\x07\x1b[31m\n.png": small_photos["coffee.png"]}
+    protocol = AuditProtocol(recipes=("raw",), side=96, local=LocalParams(max_features=20))
+    check_ahead(photos, protocol, Toolbox())

@@ -81,8 +81,8 @@ def test_liftings_repeat_with_the_seed_alone_and_do_not_warn(decoys):
     rows = np.random.default_rng(2).normal(size=(10, 8)).astype(np.float32)
     features = sfumato.Features(np.zeros((10, 4)), rows, sfumato.Extractor("toy"))
     one, two, other = (conceal_repeatably(features, Recipe.of("sub-hybrid-2"), decoys, seed=seed) for seed in (4, 4, 5))
-    assert np.array_equal(one.subspaces.basis, two.subspaces.basis)
-    assert not np.array_equal(one.subspaces.basis, other.subspaces.basis)
+    assert np.array_equal(one.code.basis, two.code.basis)
+    assert not np.array_equal(one.code.basis, other.code.basis)
     assert one.recipe.evaluation_seed == 4
 
 
@@ -148,5 +148,5 @@ def test_points_to_compare_with_are_encoded(ninja):
     recipe = choose_subjects([f"{ninja}+random-2"], ["p-to-s"], [0])[0].recipe
     features = sfumato.Features(np.zeros((3, 4)), np.eye(3, 8), sfumato.Extractor("toy"))
     hidden = conceal_repeatably(features, recipe, None, seed=0)
-    assert np.diag(sfumato.squared_distances(unlifted(features, recipe), hidden.subspaces)).max() < 1e-9
+    assert np.diag(sfumato.squared_distances(unlifted(features, recipe), hidden.code)).max() < 1e-9
     assert np.array_equal(unlifted(features, Recipe.of("random-2")), features.descriptors)

@@ -121,11 +121,11 @@ def test_a_photo_is_concealed_once_for_all_attacks():
     first = tools.concealed.conceal(features, recipe, None, 0)
     assert tools.concealed.conceal(features, recipe, None, 0) is first
     second = tools.concealed.conceal(features, recipe, None, 1)
-    assert not np.array_equal(second.subspaces.origin, first.subspaces.origin)
+    assert not np.array_equal(second.code.origin, first.code.origin)
     assert tools.concealed.conceal(other, recipe, None, 0) is not first
     again = tools.concealed.conceal(features, recipe, None, 0)
     assert again is not first
-    np.testing.assert_array_equal(again.subspaces.origin, first.subspaces.origin)
+    np.testing.assert_array_equal(again.code.origin, first.code.origin)
 
 
 def test_inverters_of_readings_are_found_for_a_seal_of_any_key(make_painter):

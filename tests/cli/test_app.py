@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
+import signal
+import subprocess
+import sys
+
 import pytest
+import typer
 
 import sfumato
+from sfumato.cli import terminate
+from sfumato.cli.app import explain_errors
 
 
 @pytest.mark.parametrize("arguments", [[], ["conceal"], ["inspect"], ["decoys"], ["decoys", "build"]])
@@ -19,8 +26,6 @@ def commands(group, path=()):
 
 
 def test_every_command_has_an_example_and_a_place():
-    import typer
-
     from sfumato.cli.app import PANELS, app
 
     found = dict(commands(typer.main.get_command(app)))
@@ -49,8 +54,6 @@ def examples(text):
 
 
 def test_every_group_has_an_example_of_its_own():
-    import typer
-
     from sfumato.cli.app import app
 
     found = dict(groups(typer.main.get_command(app)))
@@ -61,8 +64,6 @@ def test_every_group_has_an_example_of_its_own():
 
 
 def test_every_example_is_a_command_that_can_be_typed():
-    import typer
-
     from sfumato.cli.app import app
 
     whole = typer.main.get_command(app)
@@ -80,14 +81,12 @@ def test_every_example_is_a_command_that_can_be_typed():
 def test_examples_of_groups_run(run_sfumato, photos, tmp_path):
     import shutil
 
-    import typer
-
     from sfumato.cli.app import app
 
     shutil.copytree(photos, tmp_path / "photos")
-    run_sfumato("conceal", "photos/", "-o", "private.sfm.h5", cwd=tmp_path)
-    shutil.copy(tmp_path / "private.sfm.h5", tmp_path / "query.sfm.h5")
-    run_sfumato("match", "private.sfm.h5", "--exhaustive", "-o", "matches.h5", cwd=tmp_path)
+    run_sfumato("conceal", "photos/", "-o", "private.sfm", cwd=tmp_path)
+    shutil.copy(tmp_path / "private.sfm", tmp_path / "query.sfm")
+    run_sfumato("match", "private.sfm", "--exhaustive", "-o", "matches.h5", cwd=tmp_path)
     found = dict(groups(typer.main.get_command(app)))
     for name in ("export", "index"):
         for words in examples(found[name,].help):
@@ -124,7 +123,7 @@ def test_misspelt_command_and_option(run_sfumato):
 
 
 def test_errors_are_one_line_without_a_traceback(run_sfumato, tmp_path):
-    errors = run_sfumato("inspect", tmp_path / "none.sfm.h5", code=1, real=True).stderr
+    errors = run_sfumato("inspect", tmp_path / "none.sfm", code=1, real=True).stderr
     assert errors.startswith("error: ")
     assert "Traceback" not in errors
     assert len(errors.strip().splitlines()) == 1
@@ -164,8 +163,6 @@ def test_the_commands_that_help_begins_with_run(run_sfumato, photos, tmp_path):
 def test_usage_names_all_arguments_alike():
     import re
 
-    import typer
-
     from sfumato.cli.app import app
 
     found = dict(commands(typer.main.get_command(app)))
@@ -183,11 +180,54 @@ def test_usage_names_all_arguments_alike():
 
 
 def test_paragraphs_of_help_are_left_to_the_terminal():
-    import typer
-
     from sfumato.cli.app import app
 
     for _, command in commands(typer.main.get_command(app)):
         for paragraph in command.help.split("\n\n"):
             lines = paragraph.splitlines()
             assert len(lines) == 1 or all(line.startswith(("Example", " ", "- ")) for line in lines)
+
+
+STOPPED = """
+import os, sys
+
+class Stopper:
+    def find_spec(self, name, path=None, target=None):
+        if name == "sfumato.cli.device":
+            os.kill(os.getpid(), {number})
+
+sys.meta_path.insert(0, Stopper())
+sys.argv = ["sfumato", "extract", "photos", "-o", "clear.h5"]
+from sfumato.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_the_imports_ends_with_one_line(number, tmp_path):
+    code = STOPPED.format(number=int(number))
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 128 + number
+    assert done.stderr.startswith("interrupted: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_command_with_one_line_and_clears_up(number, capsys):
+    cleared = []
+
+    def command():
+        try:
+            signal.raise_signal(number)
+        finally:
+            cleared.append(number)
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        with pytest.raises(typer.Exit) as stop:
+            explain_errors(command, "nothing was written")()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert stop.value.exit_code == 128 + number
+    assert cleared == [number]
+    assert capsys.readouterr().err == "interrupted: nothing was written\n"

@@ -27,8 +27,8 @@ def folder(photos, tmp_path_factory):
     folder = tmp_path_factory.mktemp("attacked")
     for arguments in (
         ("extract", photos, "-o", folder / "clear.h5"),
-        ("conceal", "--recipe", "sub-hybrid-2", photos, "-o", folder / "private.sfm.h5"),
-        ("conceal", "--recipe", "sub-hybrid-2", photos, "-o", folder / "again.sfm.h5", "--float16"),
+        ("conceal", "--recipe", "sub-hybrid-2", photos, "-o", folder / "private.sfm"),
+        ("conceal", "--recipe", "sub-hybrid-2", photos, "-o", folder / "again.sfm", "--float16"),
     ):
         done = CliRunner().invoke(app, [str(a) for a in arguments] + ["--max-features", "60", "-q"])
         assert done.exit_code == 0, done.output
@@ -50,8 +50,8 @@ def run_here(monkeypatch):
 
 def test_a_table_of_attacks(run_sfumato, folder):
     done = run_sfumato(
-        "attack", folder / "private.sfm.h5", "vertex", "intersection", "decoys", "--clear", folder / "clear.h5",
-        "--releases", folder / "again.sfm.h5", "--decoys", folder / "decoys.npz",
+        "attack", folder / "private.sfm", "vertex", "intersection", "decoys", "--clear", folder / "clear.h5",
+        "--releases", folder / "again.sfm", "--decoys", folder / "decoys.npz",
     )  # fmt: skip
     head, _, *rows = (line.split() for line in done.stdout.splitlines() if line.strip())
     assert head[:3] == ["attack", "knowledge", "median"]
@@ -63,16 +63,16 @@ def test_a_table_of_attacks(run_sfumato, folder):
 
 
 def test_without_the_clear_ones_confidences_are_told(run_here, folder):
-    facts = json.loads(run_here(folder / "private.sfm.h5", "--json", "-q").stdout)
+    facts = json.loads(run_here(folder / "private.sfm", "--json", "-q").stdout)
     (vertex,) = facts["attacks"]
     assert vertex["attack"] == "vertex"
     assert vertex["confident"] > 0.8 * vertex["features"]
     assert "median" not in vertex
-    assert "with a guess" in run_here(folder / "private.sfm.h5", "-q").stdout
+    assert "with a guess" in run_here(folder / "private.sfm", "-q").stdout
 
 
 def test_pictures_and_results_are_kept(run_here, folder, tmp_path):
-    run_here(folder / "private.sfm.h5", "vertex", "-o", tmp_path / "out", "-q")
+    run_here(folder / "private.sfm", "vertex", "-o", tmp_path / "out", "-q")
     found = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert found == ["a.png--vertex.png", "attack.json", "deep%2Fb.jpg--vertex.png", "grey.png--vertex.png"]
     assert json.loads((tmp_path / "out" / "attack.json").read_text())["attacks"][0]["attack"] == "vertex"
@@ -86,18 +86,18 @@ def test_pictures_and_results_are_kept(run_here, folder, tmp_path):
         (("nearest",), "needs public descriptors"),
         (("--seeds", "x"), "seeds"),
         (("--public", "nowhere.npz"), "no such file"),
-        (("--clear", "nowhere.h5"), "nowhere.h5 is not there: check the path\n"),
+        (("--clear", "nowhere.h5"), "nowhere.h5: no such file of features; check the path\n"),
     ],
 )
 def test_one_line_says_what_is_wrong(run_here, folder, arguments, told):
-    done = run_here(folder / "private.sfm.h5", *arguments, "-q", code=1)
+    done = run_here(folder / "private.sfm", *arguments, "-q", code=1)
     assert told in done.stderr
     assert "Traceback" not in done.output
 
 
 def test_clear_features_of_other_options_are_named(run_here, photos, folder, tmp_path):
     CliRunner().invoke(app, ["extract", str(photos), "-o", str(tmp_path / "c.h5"), "--max-features", "30", "-q"])
-    done = run_here(folder / "private.sfm.h5", "vertex", "--clear", tmp_path / "c.h5", "-q", code=1)
+    done = run_here(folder / "private.sfm", "vertex", "--clear", tmp_path / "c.h5", "-q", code=1)
     assert "left out a.png" in done.stderr
     assert "options of sfumato conceal" in done.stderr
 
@@ -121,7 +121,7 @@ def rooted(photos, tmp_path_factory):
     ],
 )
 def test_another_kind_of_descriptor_is_refused(run_here, folder, rooted, option, file, told):
-    done = run_here(folder / "private.sfm.h5", "vertex", option, rooted / file, "-q", code=1)
+    done = run_here(folder / "private.sfm", "vertex", option, rooted / file, "-q", code=1)
     assert told in done.stderr
     assert not done.stdout
 
@@ -130,10 +130,10 @@ def test_clear_features_that_do_not_say_what_they_are_are_used_with_a_word(run_h
     shutil.copy(folder / "clear.h5", tmp_path / "foreign.h5")
     with h5py.File(tmp_path / "foreign.h5", "r+") as file:
         del file.attrs[KIND]
-    done = run_here(folder / "private.sfm.h5", "vertex", "--clear", tmp_path / "foreign.h5", "-q")
+    done = run_here(folder / "private.sfm", "vertex", "--clear", tmp_path / "foreign.h5", "-q")
     assert done.stderr.count("--clear does not record its kind") == 1
     assert "median" in done.stdout
-    own = run_here(folder / "private.sfm.h5", "vertex", "--clear", folder / "clear.h5", "-q")
+    own = run_here(folder / "private.sfm", "vertex", "--clear", folder / "clear.h5", "-q")
     assert own.stdout == done.stdout
     assert not own.stderr
 
@@ -142,7 +142,7 @@ def test_decoys_that_were_not_used_are_told(run_here, folder, tmp_path):
     known = sfumato.load_decoys()
     sfumato.save_decoys(tmp_path / "others.npz", sfumato.Decoys(known.descriptors[:400], known.extractor, parts=1))
     word = "is not the file the features were concealed with"
-    given = (folder / "private.sfm.h5", "vertex", "-o", tmp_path / "out", "-q")
+    given = (folder / "private.sfm", "vertex", "-o", tmp_path / "out", "-q")
     assert word in run_here(*given, "--decoys", tmp_path / "others.npz").stderr
     kept = json.loads((tmp_path / "out" / "attack.json").read_text())
     assert kept["attacks"][0]["knowledge"] == ["decoys"]
@@ -160,7 +160,7 @@ def test_seeds_are_read():
 def test_encoded_features_with_their_encoder_and_curves(run_here, photos, folder, tmp_path, make_encoder, monkeypatch):
     save_encoder(tmp_path / "n.safetensors", make_encoder())
     save_encoder(tmp_path / "other.safetensors", make_encoder(1))
-    private, known = tmp_path / "p.sfm.h5", sfumato.load_decoys()
+    private, known = tmp_path / "p.sfm", sfumato.load_decoys()
     small = sfumato.Decoys(known.descriptors[:400], known.extractor, parts=1)
     sfumato.save_decoys(tmp_path / "public.npz", small)
     recipe = f"ninja:{tmp_path / 'n.safetensors'}"
@@ -181,7 +181,7 @@ def test_encoded_features_with_their_encoder_and_curves(run_here, photos, folder
     assert "oracle-encoded" not in done.stdout
     for archive, option, message in (
         (private, ("--encoder", tmp_path / "other.safetensors"), "another encoder"),
-        (folder / "private.sfm.h5", ("--encoder", tmp_path / "n.safetensors"), "these did not"),
+        (folder / "private.sfm", ("--encoder", tmp_path / "n.safetensors"), "these did not"),
         (private, ("--curves",), "--curves needs --public"),
         (private, ("vertex",), "not for features that went through an encoder"),
         (private, ("density",), "not for features that went through an encoder and were not lifted"),
@@ -190,7 +190,7 @@ def test_encoded_features_with_their_encoder_and_curves(run_here, photos, folder
 
 
 def test_where_no_attack_is_possible_it_says_what_is_missing(run_here, photos, tmp_path):
-    private = tmp_path / "p.sfm.h5"
+    private = tmp_path / "p.sfm"
     words = ["conceal", photos, "-o", private, "--recipe", "ninja-sift-2.5", "-q", "--max-features", "20"]
     assert CliRunner().invoke(app, [str(word) for word in words]).exit_code == 0
     done = run_here(private, "-q", "--json", code=1)
@@ -200,7 +200,7 @@ def test_where_no_attack_is_possible_it_says_what_is_missing(run_here, photos, t
 
 
 def test_a_sealed_archive_is_attacked_with_the_bundled_decoys(run_here, photos, tmp_path, monkeypatch):
-    private, known = tmp_path / "p.sfm.h5", sfumato.load_decoys()
+    private, known = tmp_path / "p.sfm", sfumato.load_decoys()
     key = tmp_path / "k"
     key.write_bytes(os.urandom(32))
     key.chmod(0o600)

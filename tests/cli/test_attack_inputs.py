@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from hashlib import sha256
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::sfumato.errors.WideSealWarning", "ignore::sfumato.errors.BandwidthWarning"
 )
 
-KEY = bytes(range(32))
+KEY = sha256(b"1").digest()
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ def archive_of(tmp_path):
         rows = np.random.default_rng(0).random((6, 128))
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         features = sfumato.Features(np.ones((6, 4)), rows, sfumato.Extractor(kind))
-        path = tmp_path / f"{len(opened)}.sfm.h5"
+        path = tmp_path / f"{len(opened)}.sfm"
         sfumato.save(path, {"a.jpg": sfumato.conceal(features, recipe, **how)})
         opened.append(sfumato.load(path))
         return opened[-1]

@@ -67,7 +67,7 @@ def test_what_is_wrong_is_told(run_sfumato, tmp_path):
     ("arguments", "code", "told"),
     [
         (("--models", "gone"), 1, "gone: no such folder"),
-        (("--public", "gone.npz"), 1, "gone.npz: no such file"),
+        (("--public", "gone.npz"), 1, "gone.npz"),
         (("--workers", "0"), 2, "--workers"),
         (("--recipes", "sub-hybrid-500"), 1, "lifted to dimension 127 at most"),
         (("--recipes", "hybrid-labels-2"), 1, "needs labels"),

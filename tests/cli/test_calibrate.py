@@ -11,10 +11,10 @@ from sfumato.types.clear import Embeddings
 
 @pytest.fixture
 def gallery(tmp_path):
-    enroll(Embeddings(np.eye(2, 16), ("a", "b")), tmp_path / "gallery.h5")
+    enroll(Embeddings(np.eye(2, 16), ("a", "b")), tmp_path / "gallery.sqlite")
     rows = np.random.default_rng(0).normal(size=(60, 16))
     np.savez(tmp_path / "strangers.npz", embedding=rows, name=[f"p{row}" for row in range(60)])
-    return tmp_path / "gallery.h5"
+    return tmp_path / "gallery.sqlite"
 
 
 def test_a_threshold_is_chosen_and_stored(run_sfumato, gallery):

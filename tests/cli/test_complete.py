@@ -66,7 +66,7 @@ def test_the_last_of_several_is_completed_and_none_twice():
     [
         ("sfumato conceal photos/ --recipe sealed", ["sealed-512"]),
         ("sfumato audit --recipes raw,ninja-sift-2", ["raw,ninja-sift-2.5"]),
-        ("sfumato index build a.sfm.h5 --kind i", ["inverted"]),
+        ("sfumato index build a.sfm --kind i", ["inverted"]),
     ],
 )
 def test_shells_are_offered_values_without_heavy_libraries(line, offered):

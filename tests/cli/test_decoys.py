@@ -12,13 +12,13 @@ LIFTED = ("--recipe", "sub-hybrid-2")
 
 
 def test_build_from_photos_and_use_it(run_sfumato, photos, tmp_path):
-    path = tmp_path / "decoys.npz"
+    path = tmp_path / "decoys.safetensors"
     done = run_sfumato("decoys", "build", photos, "-o", path, "--size", 128, "--parts", 4, "--contrast-threshold", 0.02)
     assert "128 decoys in 4 parts" in done.stdout
     assert "skipped broken.jpg" in done.stderr
     assert sfumato.load_decoys(path).extractor.name == "sift"
-    run_sfumato("conceal", *LIFTED, photos / "a.png", "-o", tmp_path / "p.sfm.h5", "--decoys", path)
-    with sfumato.load(tmp_path / "p.sfm.h5") as archive:
+    run_sfumato("conceal", *LIFTED, photos / "a.png", "-o", tmp_path / "p.sfm", "--decoys", path)
+    with sfumato.load(tmp_path / "p.sfm") as archive:
         assert archive["a.png"].recipe.decoys == sfumato.load_decoys(path).checksum
     assert "already there" in run_sfumato("decoys", "build", photos, "-o", path, "--size", 9, code=1).stderr
 
@@ -26,7 +26,7 @@ def test_build_from_photos_and_use_it(run_sfumato, photos, tmp_path):
 def test_labels_from_a_table(run_sfumato, photos, tmp_path):
     table = tmp_path / "labels.csv"
     table.write_text("a.png,person\ndeep/b.jpg,cup\ngrey.png,wall\n")
-    path = tmp_path / "decoys.npz"
+    path = tmp_path / "decoys.safetensors"
     run_sfumato("decoys", "build", photos, "-o", path, "--size", 64, "--labels", table)
     assert set(np.unique(sfumato.load_decoys(path).labels)) == {"person", "cup"}
     table.write_text("a.png,person\n")
@@ -74,18 +74,18 @@ def test_decoys_of_a_network(run_sfumato, photos, untrained, tmp_path):
     decoys = sfumato.load_decoys(path)
     assert decoys.extractor.name == f"hardtfeat-{decoys.extractor.settings['weights']}"
     assert decoys.extractor.settings["max_features"] == 80
-    run_sfumato("conceal", *LIFTED, photos / "a.png", "-o", tmp_path / "p.sfm.h5", *network, "--decoys", path)
-    with sfumato.load(tmp_path / "p.sfm.h5") as archive:
+    run_sfumato("conceal", *LIFTED, photos / "a.png", "-o", tmp_path / "p.sfm", *network, "--decoys", path)
+    with sfumato.load(tmp_path / "p.sfm") as archive:
         assert archive["a.png"].extractor.name == decoys.extractor.name
         assert len(archive["a.png"]) == 80
         assert archive["a.png"].recipe.decoys == decoys.checksum
-    other = run_sfumato("conceal", *LIFTED, photos / "a.png", "-o", tmp_path / "q.sfm.h5", "--decoys", path, code=1)
+    other = run_sfumato("conceal", *LIFTED, photos / "a.png", "-o", tmp_path / "q.sfm", "--decoys", path, code=1)
     assert "these decoys are hardtfeat-" in other.stderr
-    assert not (tmp_path / "q.sfm.h5").exists()
+    assert not (tmp_path / "q.sfm").exists()
 
 
 def test_a_public_set_holds_real_descriptors(run_sfumato, photos, tmp_path):
-    path = tmp_path / "public.npz"
+    path = tmp_path / "public.safetensors"
     run_sfumato("decoys", "build", photos, "-o", path, "--size", 50, "--drawn")
     public = sfumato.load_decoys(path)
     real = sfumato.extract(photos / "a.png").descriptors
@@ -98,7 +98,7 @@ def test_a_public_set_holds_real_descriptors(run_sfumato, photos, tmp_path):
 def test_decoys_are_made_of_faces(run_sfumato, tmp_path):
     rows = np.random.default_rng(0).normal(size=(30, 16))
     np.savez(tmp_path / "faces.npz", embedding=rows, gender=np.arange(30, dtype=np.uint8) % 2)
-    path = tmp_path / "decoys.npz"
+    path = tmp_path / "decoys.safetensors"
     command = ("decoys", "build", "--faces", tmp_path / "faces.npz", "-o", path, "--overwrite")
     done = run_sfumato(*command, "--extractor", "arcface", "--label-column", "gender")
     assert done.stdout.startswith("30 decoys in 16 parts from 30 faces (arcface): ")
@@ -111,7 +111,7 @@ def test_decoys_are_made_of_faces(run_sfumato, tmp_path):
 
 def test_faces_and_photos_are_not_mixed(run_sfumato, tmp_path):
     (tmp_path / "f.csv").write_text("a,1,0\n")
-    out = ("-o", tmp_path / "decoys.npz")
+    out = ("-o", tmp_path / "decoys.safetensors")
     faces = ("--faces", tmp_path / "f.csv")
     assert "--faces" in run_sfumato("decoys", "build", *out, code=1).stderr
     assert "--faces" in run_sfumato("decoys", "build", tmp_path, *faces, *out, code=1).stderr
@@ -126,7 +126,7 @@ def test_faces_and_photos_are_not_mixed(run_sfumato, tmp_path):
 
 def test_the_least_alike_faces_are_taken(run_sfumato, tmp_path):
     np.savez(tmp_path / "faces.npz", embedding=np.random.default_rng(0).normal(size=(60, 16)))
-    output = tmp_path / "spread.npz"
+    output = tmp_path / "spread.safetensors"
     faces = ("--faces", tmp_path / "faces.npz")
     run_sfumato("decoys", "build", *faces, "--size", 20, "--spread", "--parts", 2, "-o", output)
     assert len(load_decoys(output)) == 20

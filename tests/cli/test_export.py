@@ -38,8 +38,8 @@ def folder(places, place, tmp_path_factory):
     folder = tmp_path_factory.mktemp("place")
     views = [name for name in places.VIEWS if " " not in name]
     places.write_model(place, folder / "model", views)
-    place.archive(folder / "private.sfm.h5", views)
-    with sfumato.load(folder / "private.sfm.h5") as archive:
+    place.archive(folder / "private.sfm", views)
+    with sfumato.load(folder / "private.sfm") as archive:
         match_archive(archive, folder / "matches.h5")
     with h5py.File(folder / "feats-sift.h5", "w") as file:
         for name in views:
@@ -49,17 +49,17 @@ def folder(places, place, tmp_path_factory):
 
 
 def test_hloc_gets_features_matches_and_pairs(run_sfumato, run_here, folder, tmp_path):
-    done = run_sfumato("export", "hloc", folder / "private.sfm.h5", folder / "matches.h5", "-o", tmp_path / "hloc")
+    done = run_sfumato("export", "hloc", folder / "private.sfm", folder / "matches.h5", "-o", tmp_path / "hloc")
     assert "features without descriptors of 4 images, 6 pairs with" in done.stdout
     assert done.stdout.rstrip().endswith("(features.h5, matches.h5, pairs.txt)")
     assert len((tmp_path / "hloc" / "pairs.txt").read_text().splitlines()) == 6
     with load_matches(tmp_path / "hloc" / "matches.h5") as again, load_matches(folder / "matches.h5") as ours:
         for pair in ours:
             assert again[pair].indices.tolist() == ours[pair].indices.tolist()
-    done = run_here("export", "hloc", folder / "private.sfm.h5", "-o", tmp_path / "hloc", code=1)
+    done = run_here("export", "hloc", folder / "private.sfm", "-o", tmp_path / "hloc", code=1)
     assert "exists" in done.stderr
     facts = json.loads(
-        run_here("export", "hloc", folder / "private.sfm.h5", "-o", tmp_path / "hloc", "--overwrite",
+        run_here("export", "hloc", folder / "private.sfm", "-o", tmp_path / "hloc", "--overwrite",
                     "--with-subspaces", "--json").stdout
     )  # fmt: skip
     assert (facts["images"], facts["pairs"]) == (4, 0)
@@ -69,8 +69,8 @@ def test_hloc_gets_features_matches_and_pairs(run_sfumato, run_here, folder, tmp
 
 def test_clear_features_come_only_on_request(run_here, folder, photos, tmp_path):
     done = run_here("export", "hloc", folder / "feats-sift.h5", "-o", tmp_path / "a", code=1)
-    assert "not a Sfumato archive" in done.stderr
-    done = run_here("export", "hloc", folder / "private.sfm.h5", "--clear", "-o", tmp_path / "a", code=1)
+    assert "HDF5" in done.stderr
+    done = run_here("export", "hloc", folder / "private.sfm", "--clear", "-o", tmp_path / "a", code=1)
     assert "already concealed" in done.stderr
     done = run_here("export", "hloc", photos, "--clear", "-o", tmp_path / "a", "--max-features", 50)
     assert "clear features of 3 images, 1 unreadable" in done.stdout
@@ -83,7 +83,7 @@ def test_clear_features_come_only_on_request(run_here, folder, photos, tmp_path)
 
 
 def test_a_publication_must_be_meant(run_here, folder, tmp_path):
-    path = tmp_path / "public-points.h5"
+    path = tmp_path / "public-points.sqlite"
     arguments = ("export", "public", folder / "feats-sift.h5", "--map", folder / "model", "-o", path)
     done = run_here(*arguments, code=1)
     assert "cannot be taken back" in done.stderr
@@ -117,19 +117,19 @@ def test_photos_that_were_not_mapped_are_not_published(run_here, folder, photos,
 
 
 def test_an_export_never_replaces_what_it_reads_or_another_kind(run_here, folder, tmp_path):
-    for name in ("private.sfm.h5", "matches.h5"):
+    for name in ("private.sfm", "matches.h5"):
         shutil.copy(folder / name, tmp_path / name)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    own = ("export", "hloc", tmp_path / "private.sfm.h5", tmp_path / "matches.h5", "-o", tmp_path, "--overwrite")
+    own = ("export", "hloc", tmp_path / "private.sfm", tmp_path / "matches.h5", "-o", tmp_path, "--overwrite")
     assert "it is the match file" in run_here(*own, code=1).stderr
     publish = ("export", "public", folder / "feats-sift.h5", "--map", folder / "model", "--yes", "--overwrite")
-    done = run_here(*publish, "-o", tmp_path / "private.sfm.h5", code=1)
+    done = run_here(*publish, "-o", tmp_path / "private.sfm", code=1)
     assert "is not a file of public points" in done.stderr
     done = run_here(*publish, "-o", folder / "feats-sift.h5", code=1)
     assert "it is the source" in done.stderr
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-    shutil.copy(tmp_path / "private.sfm.h5", tmp_path / "features.h5")
-    done = run_here("export", "hloc", folder / "private.sfm.h5", "-o", tmp_path, "--overwrite", code=1)
+    shutil.copy(tmp_path / "private.sfm", tmp_path / "features.h5")
+    done = run_here("export", "hloc", folder / "private.sfm", "-o", tmp_path, "--overwrite", code=1)
     assert "features.h5 is not a file of features as hloc has them" in done.stderr
 
 

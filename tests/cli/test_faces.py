@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sfumato.faces.compare import Threshold
-from sfumato.faces.gallery_file import change_gallery, load_gallery
+from sfumato.faces.gallery_file import GalleryWriter, load_gallery
 from sfumato.images.samples import sample_image
 
 
@@ -24,8 +24,8 @@ def write_people(path, people, seed=0):
 def set_threshold(path):
     """Between photos of one person (0.15) and strangers: no draw decides."""
     facts = {"wanted_rate": 0.01, "measured_rate": 0.01, "impostor_pairs": 1000, "people": 40}
-    with change_gallery(path) as change:
-        change.after = change.before.with_threshold(Threshold(comparison="p-to-s", distance=0.4, **facts))
+    with GalleryWriter(path) as writer, writer.turn():
+        writer.set_threshold(Threshold(comparison="p-to-s", distance=0.4, **facts))
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def staff(tmp_path):
 
 
 def test_people_are_enrolled_renewed_and_revoked(run_sfumato, staff, tmp_path):
-    gallery = tmp_path / "gallery.h5"
+    gallery = tmp_path / "gallery.sqlite"
     done = run_sfumato("enroll", staff, "--gallery", gallery)
     assert done.stdout.strip() == f"3 people enrolled with random-2: {gallery} holds 3 concealed templates"
     assert "hides gender and race badly" in done.stderr
@@ -44,17 +44,17 @@ def test_people_are_enrolled_renewed_and_revoked(run_sfumato, staff, tmp_path):
     assert json.loads(done.stdout) == {
         "enrolled": ["alice"], "people": 4, "recipe": "random-2", "gallery": str(gallery)
     }  # fmt: skip
-    before = load_gallery(gallery).template("p1").subspaces.origin
+    before = load_gallery(gallery).template("p1").code.origin
     newer = write_people(tmp_path / "newer.csv", [1], seed=1)
     assert run_sfumato("renew", newer, "-g", gallery).stdout.startswith("p1 renewed")
-    assert not np.allclose(load_gallery(gallery).template("p1").subspaces.origin, before)
+    assert not np.allclose(load_gallery(gallery).template("p1").code.origin, before)
     assert run_sfumato("revoke", "p0", "p1", "p0", "-g", gallery).stdout.startswith("2 people revoked")
     done = run_sfumato("enroll", newer, "-g", gallery)
     assert "p1 was enrolled before" in done.stderr
 
 
 def test_enrolling_again_is_refused(run_sfumato, staff, tmp_path):
-    gallery = tmp_path / "gallery.h5"
+    gallery = tmp_path / "gallery.sqlite"
     run_sfumato("enroll", staff, "--gallery", gallery)
     before = gallery.read_bytes()
     done = run_sfumato("enroll", staff, "--gallery", gallery, "--row", "p2", code=1)
@@ -63,7 +63,7 @@ def test_enrolling_again_is_refused(run_sfumato, staff, tmp_path):
 
 
 def test_what_nobody_checked_is_told_once(run_sfumato, staff, tmp_path):
-    gallery, word = tmp_path / "gallery.h5", "no threshold for p-to-s"
+    gallery, word = tmp_path / "gallery.sqlite", "no threshold for p-to-s"
     assert word not in run_sfumato("enroll", staff, "--row", "p0", "-g", gallery).stderr  # nobody else yet
     done = run_sfumato("enroll", write_people(tmp_path / "more.csv", range(1, 6)), "-g", gallery)
     assert done.stderr.count(word) == 1
@@ -75,7 +75,7 @@ def test_what_nobody_checked_is_told_once(run_sfumato, staff, tmp_path):
 
 
 def test_a_template_does_not_move_to_another_face(run_sfumato, staff, tmp_path):
-    gallery = tmp_path / "gallery.h5"
+    gallery = tmp_path / "gallery.sqlite"
     run_sfumato("enroll", staff, "-g", gallery)
     set_threshold(gallery)
     before = gallery.read_bytes()
@@ -87,7 +87,7 @@ def test_a_template_does_not_move_to_another_face(run_sfumato, staff, tmp_path):
 
 
 def test_faces_among_the_decoys_are_refused(run_sfumato, tmp_path):
-    team, gallery = write_people(tmp_path / "team.csv", range(30)), tmp_path / "gallery.h5"
+    team, gallery = write_people(tmp_path / "team.csv", range(30)), tmp_path / "gallery.sqlite"
     own = tmp_path / "own.npz"
     run_sfumato("decoys", "build", "--faces", team, "-o", own)
     assert "'p0' is among the decoys" in run_sfumato("enroll", team, "-g", gallery, "--decoys", own, code=1).stderr
@@ -100,11 +100,11 @@ def test_faces_among_the_decoys_are_refused(run_sfumato, tmp_path):
 
 
 def test_what_can_not_be_enrolled_is_told(run_sfumato, staff, tmp_path):
-    gallery = tmp_path / "gallery.h5"
+    gallery = tmp_path / "gallery.sqlite"
     for words, arguments in (
         ("--row", (staff, "--id", "alice")),
         ("is not there", (tmp_path / "gone.jpg",)),
-        ("No such file", (tmp_path / "gone.npz",)),
+        ("such file", (tmp_path / "gone.npz",)),
         (
             "--decoys",
             (staff, "--recipe", "hybrid-2"),
@@ -112,6 +112,10 @@ def test_what_can_not_be_enrolled_is_told(run_sfumato, staff, tmp_path):
         ("protects nobody", (staff, "--recipe", "raw")),
     ):
         assert words in run_sfumato("enroll", *arguments, "-g", gallery, code=1).stderr
+    (tmp_path / "weak.key").write_text("password")
+    assert (
+        "guessed" in run_sfumato("enroll", staff, "-g", gallery, "--secret-file", tmp_path / "weak.key", code=1).stderr
+    )
     staff.write_text("a,1,0,0\na,0,1,0\n")
     assert "same name" in run_sfumato("enroll", staff, "-g", gallery, code=1).stderr
     assert "no such gallery" in run_sfumato("revoke", "a", "-g", gallery, code=1).stderr
@@ -128,7 +132,7 @@ def test_a_picture_is_enrolled_verified_and_identified(run_sfumato, tmp_path):
     pixels = sample_image("astronaut").pixels[:, :, ::-1]
     for name, picture in (("alice.png", pixels), ("later.jpg", cv2.convertScaleAbs(pixels, alpha=0.8))):
         assert cv2.imwrite(str(tmp_path / name), picture)
-    gallery = ("--gallery", tmp_path / "g.h5")
+    gallery = ("--gallery", tmp_path / "g.sqlite")
     assert "alice enrolled" in run_sfumato("enroll", tmp_path / "alice.png", *gallery, "--id", "alice").stdout
     told = run_sfumato("identify", tmp_path / "later.jpg", *gallery, "--json").stdout
     (found,) = json.loads(told)["candidates"]

@@ -12,9 +12,9 @@ from sfumato.types.clear import Embeddings
 @pytest.fixture
 def gallery(tmp_path):
     faces = Embeddings(np.random.default_rng(0).normal(size=(6, 64)), tuple("abcdef"))
-    enroll(faces, tmp_path / "gallery.h5")
+    enroll(faces, tmp_path / "gallery.sqlite")
     np.savez(tmp_path / "probe.npz", embedding=faces.values[[3]] + 0.01)
-    return tmp_path / "gallery.h5"
+    return tmp_path / "gallery.sqlite"
 
 
 def test_the_nearest_are_named(run_sfumato, gallery):
@@ -34,6 +34,6 @@ def test_the_nearest_are_named(run_sfumato, gallery):
 
 def test_what_can_not_be_asked_is_told(run_sfumato, gallery):
     probe = gallery.with_name("probe.npz")
-    assert "no such gallery" in run_sfumato("identify", probe, "-g", gallery.with_name("x.h5"), code=1).stderr
+    assert "no such gallery" in run_sfumato("identify", probe, "-g", gallery.with_name("x.sqlite"), code=1).stderr
     assert "k: expected" in run_sfumato("identify", probe, "-g", gallery, "-k", 0, code=1).stderr
     assert "sfumato identify" in run_sfumato("identify", "--help").stdout

@@ -8,8 +8,8 @@ import pytest
 import sfumato
 from sfumato.cli.inspect import describe_gallery, holds_gallery
 from sfumato.faces.compare import Threshold
-from sfumato.faces.gallery import Gallery
-from sfumato.faces.gallery_file import change_gallery, load_gallery
+from sfumato.faces.gallery import GalleryFacts
+from sfumato.faces.gallery_file import GalleryWriter, load_gallery
 from sfumato.types.concealed import ConcealedTemplates
 
 
@@ -22,9 +22,15 @@ def path(tmp_path):
     threshold = Threshold(
         comparison="p-to-s", distance=0.4, wanted_rate=0.01, measured_rate=0.009, impostor_pairs=1000, people=40
     )
-    with change_gallery(tmp_path / "gallery.h5") as change:
-        change.after = Gallery(templates, {"carol": 2}, (threshold,)).revoke(["bob"])
-    return tmp_path / "gallery.h5"
+    facts = GalleryFacts(
+        id=bytes(16), recipe=templates.recipe, extractor=templates.extractor, dimensions=16, thresholds=(threshold,)
+    )
+    with GalleryWriter(tmp_path / "gallery.sqlite") as writer, writer.turn():
+        writer.begin(facts)
+        writer.add(templates)
+        writer.revoke(["bob", "carol"])
+        writer.add(templates[2:])
+    return tmp_path / "gallery.sqlite"
 
 
 def test_a_gallery_in_counts_without_a_name_or_a_value(run_sfumato, path):
@@ -40,7 +46,7 @@ def test_a_gallery_in_counts_without_a_name_or_a_value(run_sfumato, path):
     assert "1 people were released more than once" in shown
     assert "every checksum is right" in shown
     assert not any(name in shown for name in ("alice", "bob", "carol"))
-    subspaces = load_gallery(path).templates.subspaces
+    subspaces = load_gallery(path).templates.code
     values = np.concatenate([subspaces.origin.ravel(), subspaces.basis.ravel()])
     numbers = {float(number) for number in re.findall(r"-?\d+\.\d{4,}", shown)}
     assert not any(np.isclose(values, number, atol=1e-5).any() for number in numbers)
@@ -53,14 +59,16 @@ def test_json_holds_the_same(run_sfumato, path):
 
 
 def test_damaged_galleries_are_told_as_such(run_sfumato, path, tmp_path):
-    data = path.read_bytes()
-    (tmp_path / "cut-gallery.h5").write_bytes(data[:1500])
-    (tmp_path / "cut.h5").write_bytes(data[:1500])
-    (tmp_path / "flipped.h5").write_bytes(data[:-100] + bytes([data[-100] ^ 1]) + data[-99:])
+    data, code = path.read_bytes(), load_gallery(path).template("alice").code.origin.tobytes()
+    (tmp_path / "cut-gallery").write_bytes(data[:1500])
+    (tmp_path / "short-gallery").write_bytes(data[:50])
+    (tmp_path / "old-gallery.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(500))
+    (tmp_path / "flipped").write_bytes(data.replace(code[:8], code[1:9]))
     for name, told in (
-        ("cut-gallery.h5", "not a complete HDF5 file; "),
-        ("cut.h5", "cannot open"),
-        ("flipped.h5", "checksum"),
+        ("cut-gallery", "damaged"),
+        ("short-gallery", "not a gallery, or it is cut off"),
+        ("old-gallery.h5", "earlier version"),
+        ("flipped", "checksum"),
     ):
         errors = run_sfumato("inspect", tmp_path / name, code=1).stderr
         assert errors.startswith("error: ")
@@ -70,9 +78,9 @@ def test_damaged_galleries_are_told_as_such(run_sfumato, path, tmp_path):
 
 def test_an_archive_of_that_name_is_an_archive(run_sfumato, tmp_path):
     features = sfumato.Features(np.zeros((1, 4)), np.ones((1, 16)))
-    sfumato.save(tmp_path / "gallery.sfm.h5", {"a": sfumato.conceal(features, "random-2")})
+    sfumato.save(tmp_path / "gallery.sfm", {"a": sfumato.conceal(features, "random-2")})
     sfumato.save(tmp_path / "gallery.h5", {"a": sfumato.conceal(features, "random-2")})
-    for name in ("gallery.sfm.h5", "gallery.h5"):
+    for name in ("gallery.sfm", "gallery.h5"):
         assert not holds_gallery(tmp_path / name)
         assert "archive of concealed features" in run_sfumato("inspect", tmp_path / name).stdout
     assert not holds_gallery(tmp_path)

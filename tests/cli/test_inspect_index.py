@@ -55,6 +55,13 @@ def test_plain_points_without_names(tmp_path):
     assert (facts["images"], facts["extractor"], facts["image list"]) == ("not named", "not stated", {})
 
 
+def test_bits(tmp_path):
+    build(sfumato.Bits(np.zeros((3, 64), np.uint8))).save(tmp_path / "x")
+    facts = describe_index(tmp_path / "x", images=False, check=True)
+    assert (facts["search"], facts["bits"], facts["entries"]) == ("sketch", 512, 3)
+    assert not {"subspaces", "dimensions"} & set(facts)
+
+
 def test_an_index_is_known_by_its_beginning_or_its_name(run_sfumato, path, tmp_path):
     data = path.read_bytes()
     (tmp_path / "cut").write_bytes(data[:-100])
@@ -63,7 +70,7 @@ def test_an_index_is_known_by_its_beginning_or_its_name(run_sfumato, path, tmp_p
     assert holds_index(tmp_path / "short.index")
     assert not holds_index(tmp_path)
     assert not holds_index(tmp_path / "none.index")
-    for bad, told in (("cut", "cut short"), ("short.index", "index build")):
+    for bad, told in (("cut", "damaged"), ("short.index", "index build")):
         errors = run_sfumato("inspect", tmp_path / bad, code=1).stderr
         assert told in errors
         assert len(errors.strip().splitlines()) == 1
@@ -75,4 +82,4 @@ def test_a_check_finds_damage_within(run_sfumato, path):
     path.write_bytes(data)
     errors = run_sfumato("inspect", path, "--check", code=1).stderr
     assert errors.startswith("error: ")
-    assert "damaged, the checksum of" in errors
+    assert "digest" in errors

@@ -29,7 +29,7 @@ def run_here():
 
 WITHOUT_TORCH = """
 import sys
-sys.modules.update(torch=None, kornia=None, safetensors=None)  # importing them fails, as where they are not installed
+sys.modules.update(torch=None, kornia=None)  # importing them fails, as where they are not installed
 from sfumato.cli import main
 main()
 """
@@ -88,18 +88,18 @@ def test_concealers_repeat_themselves_and_draw_anew(photos):
     for recipe in ("random-2", "sub-hybrid-2"):
         one, other = concealer_of(recipe, None, 3), concealer_of(recipe, None, 3)
         first, second = one(features), one(features)
-        np.testing.assert_array_equal(other(features).subspaces.basis, first.subspaces.basis)
-        assert not np.array_equal(second.subspaces.basis, first.subspaces.basis)
+        np.testing.assert_array_equal(other(features).code.basis, first.code.basis)
+        assert not np.array_equal(second.code.basis, first.code.basis)
 
 
 def test_what_is_sealed_is_read_back_for_an_inverter(photos, monkeypatch):
     monkeypatch.setattr(readback, "LARGEST_PUBLIC", 1500)
     features = extract(photos / "a.png", max_features=80)
     one, other = concealer_of("sealed-64", None, 3), concealer_of("sealed-64", None, 3)
-    first = one(features).subspaces
+    first = one(features).code
     assert (first.dim, first.ambient_dim) == (0, 128)
-    np.testing.assert_array_equal(other(features).subspaces.origin, first.origin)
-    assert not np.array_equal(one(features).subspaces.origin, first.origin), "the next key"
+    np.testing.assert_array_equal(other(features).code.origin, first.origin)
+    assert not np.array_equal(one(features).code.origin, first.origin), "the next key"
 
 
 def test_a_picture_replaces_what_was_there(tmp_path):

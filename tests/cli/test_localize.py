@@ -48,22 +48,22 @@ def folder(places, place, tmp_path_factory):
     """A map, its public points, an archive of queries and their cameras; tests must not write to it."""
     folder = tmp_path_factory.mktemp("place")
     places.write_model(place, folder / "model")
-    with sfumato.load(place.archive(folder / "private.sfm.h5", places.VIEWS, seed=50)) as archive:
+    with sfumato.load(place.archive(folder / "private.sfm", places.VIEWS, seed=50)) as archive:
         save_landmarks(folder / "model", archive)
-    place.archive(folder / "query.sfm.h5", places.QUERIES)
+    place.archive(folder / "query.sfm", places.QUERIES)
     write_cameras(folder / "cameras.txt", dict.fromkeys(places.QUERIES, place.camera))
     model = read_model(folder / "model")
     points = [(name, _select_points(name, place.features[name], model)) for name in places.VIEWS]
-    _write_public(folder / "public-points.h5", points)
+    _write_public(folder / "public-points.sqlite", points)
     return folder
 
 
 def command(folder, *more):
-    return ("localize", folder / "query.sfm.h5", "--map", folder / "model", *more)
+    return ("localize", folder / "query.sfm", "--map", folder / "model", *more)
 
 
 def test_queries_get_poses_against_either_map(run_sfumato, run_here, folder, place, tmp_path):
-    for run, extra in ((run_sfumato, ()), (run_here, ("--public", folder / "public-points.h5"))):
+    for run, extra in ((run_sfumato, ()), (run_here, ("--public", folder / "public-points.sqlite"))):
         path = tmp_path / f"poses{len(extra)}.txt"
         done = run(*command(folder, "--cameras", folder / "cameras.txt", "-o", path, *extra))
         assert done.stdout.startswith("2 of 2 queries localized (median ")
@@ -104,13 +104,13 @@ def test_more_inliers_than_there_are_can_not_be_had(run_here, folder, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--cameras", "none.txt"], "cannot read the cameras"),
-        (["--pairs", "none.txt"], "cannot read the pairs"),
+        (["--cameras", "none.txt"], "none.txt: no such file"),
+        (["--pairs", "none.txt"], "none.txt: no such file"),
         (["--pairs", "none.txt", "--retrieval", "3"], "give one of the two"),
         (["--codebook", "none.npz"], "--codebook is for --retrieval"),
         (["--retrieval", "0"], "votes:0"),
         (["--retrieval", "2"], "dimensions"),
-        (["--public", "none.h5"], "no such file of public points"),
+        (["--public", "none.h5"], "no such file"),
         (["--max-error", "0"], "max_error_px"),
         (["--min-inliers", "1"], "min_inliers"),
     ],
@@ -130,13 +130,21 @@ def mine(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "output", ["query.sfm.h5", "cameras.txt", "public-points.h5", "pairs.txt", "model/images.bin", "model/points3D.bin"]
+    "output",
+    ["query.sfm", "cameras.txt", "public-points.sqlite", "pairs.txt", "model/images.bin", "model/points3D.bin"],
 )
 @pytest.mark.parametrize("more", [(), ("--overwrite",)])
 def test_nothing_that_is_read_is_ever_overwritten(run_here, mine, output, more):
     (mine / "pairs.txt").write_text("query/0.jpg db/a.jpg\n")
     before = {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()}
-    given = ("--cameras", mine / "cameras.txt", "--public", mine / "public-points.h5", "--pairs", mine / "pairs.txt")
+    given = (
+        "--cameras",
+        mine / "cameras.txt",
+        "--public",
+        mine / "public-points.sqlite",
+        "--pairs",
+        mine / "pairs.txt",
+    )
     done = run_here(*command(mine, *given, "-o", mine / output, *more), code=1)
     assert "cannot write" in done.stderr
     assert {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()} == before
@@ -152,7 +160,7 @@ def test_only_poses_are_replaced_and_only_if_asked(run_here, mine):
     run_here(*arguments)
     assert "exists" in run_here(*arguments, code=1).stderr
     run_here(*arguments, "--overwrite")
-    archive = command(mine, "-o", mine / "private.sfm.h5", "--overwrite")  # not read, and not poses
+    archive = command(mine, "-o", mine / "private.sfm", "--overwrite")  # not read, and not poses
     assert "is not a list of poses" in run_here(*archive, code=1).stderr
 
 
@@ -200,8 +208,8 @@ def test_cameras_of_other_names(run_here, folder, place, tmp_path):
 
 def test_names_with_spaces_cost_themselves_only(run_here, folder, place, places, tmp_path):
     hidden = place.concealed(places.QUERIES)
-    sfumato.save(tmp_path / "q.sfm.h5", {"a b.jpg": hidden["query/0.jpg"], "c.jpg": hidden["query/1.jpg"]})
-    done = run_here("localize", tmp_path / "q.sfm.h5", "--map", folder / "model", "-o", tmp_path / "poses.txt", code=1)
+    sfumato.save(tmp_path / "q.sfm", {"a b.jpg": hidden["query/0.jpg"], "c.jpg": hidden["query/1.jpg"]})
+    done = run_here("localize", tmp_path / "q.sfm", "--map", folder / "model", "-o", tmp_path / "poses.txt", code=1)
     assert "1 of 2 queries localized" in done.stdout
     assert "1 left out because of their names" in done.stdout
     assert "no pose for a b.jpg: left out" in done.stderr
@@ -209,18 +217,18 @@ def test_names_with_spaces_cost_themselves_only(run_here, folder, place, places,
 
 
 def test_a_map_that_is_none(run_here, folder, tmp_path):
-    done = run_here("localize", folder / "query.sfm.h5", "--map", tmp_path, "-o", tmp_path / "p.txt", code=1)
+    done = run_here("localize", folder / "query.sfm", "--map", tmp_path, "-o", tmp_path / "p.txt", code=1)
     assert "holds no COLMAP model" in done.stderr
 
 
 def test_a_damaged_query_costs_itself_only_and_the_exit_code_tells(run_here, folder, tmp_path):
-    content = bytearray((folder / "query.sfm.h5").read_bytes())
-    with sfumato.load(folder / "query.sfm.h5") as archive:
-        raw = archive["query/0.jpg"].subspaces.origin.tobytes()
+    content = bytearray((folder / "query.sfm").read_bytes())
+    with sfumato.load(folder / "query.sfm") as archive:
+        raw = archive["query/0.jpg"].code.origin.tobytes()
     content[content.index(raw[:64])] ^= 1
-    (tmp_path / "damaged.sfm.h5").write_bytes(content)
+    (tmp_path / "damaged.sfm").write_bytes(content)
     done = run_here(
-        "localize", tmp_path / "damaged.sfm.h5", "--map", folder / "model", "-o", tmp_path / "poses.txt", code=1
+        "localize", tmp_path / "damaged.sfm", "--map", folder / "model", "-o", tmp_path / "poses.txt", code=1
     )
     assert "1 of 2 queries localized" in done.stdout
     assert "1 unreadable" in done.stdout
@@ -246,8 +254,8 @@ def test_photos_are_localized_on_the_device_of_the_map(run_sfumato, tmp_path, mo
     (tmp_path / "room/images/view-0003.png").unlink()
     (tmp_path / "other.key").write_bytes(os.urandom(32))
     (tmp_path / "other.key").chmod(0o600)
-    run_sfumato("conceal", "room/images", "-o", "private.sfm.h5", "--max-features", 700)
-    run_sfumato("map", "private.sfm.h5", "--cameras", "cameras.txt", "-o", "model")
+    run_sfumato("conceal", "room/images", "-o", "private.sfm", "--max-features", 700)
+    run_sfumato("map", "private.sfm", "--cameras", "cameras.txt", "-o", "model")
     done = run_sfumato("localize", "photo.png", "model")
     assert "1 of 1 query localized" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("photo.png 0.")
@@ -263,11 +271,11 @@ def test_photos_are_localized_on_the_device_of_the_map(run_sfumato, tmp_path, mo
     write_cameras("guess.txt", sfumato.infer_cameras("photo.png").cameras, ["photo.png"])
     assert localize_photos("photo.png", "model", "guess.txt").guessed == ["photo.png"]
     wrong = run_sfumato("localize", "photo.png", "model", "--secret-file", "other.key", code=1).stderr
-    with sfumato.load("private.sfm.h5") as archive:
+    with sfumato.load("private.sfm") as archive:
         assert archive.header("view-0000.png").recipe.links[-1].checksum in wrong
-    run_sfumato("conceal", "photo.png", "-o", "query.sfm.h5", "--max-features", 700, "--secret-file", "other.key")
-    told = run_sfumato("localize", "query.sfm.h5", "model", code=1).stderr
+    run_sfumato("conceal", "photo.png", "-o", "query.sfm", "--max-features", 700, "--secret-file", "other.key")
+    told = run_sfumato("localize", "query.sfm", "model", code=1).stderr
     assert "different device keys" in told
     for arguments in (("model", "--map", "model"), (), ("model", "--place", "hall"), ("model", "--secret-file", "x")):
-        run_sfumato("localize", "query.sfm.h5", *arguments, code=1)
+        run_sfumato("localize", "query.sfm", *arguments, code=1)
     run_sfumato("localize", "photo.png", "model", "--public", "points.h5", code=1)

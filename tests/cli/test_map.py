@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
+import h5py
 import numpy as np
 import pycolmap
 import pytest
@@ -21,7 +22,7 @@ from sfumato.geometry.cameras import write_cameras
 from sfumato.geometry.mappers import MapParams
 from sfumato.geometry.mapping import LARGEST_EXHAUSTIVE, MapOutcome, OtherModel
 from sfumato.geometry.maps import load_map
-from sfumato.geometry.model_folder import MAP_FILES, MODEL_FILES, PUBLIC_POINTS
+from sfumato.geometry.model_folder import CODES, MAP_FILES, MODEL_FILES, PUBLIC_POINTS
 from sfumato.geometry.statistics import MapStatistics
 from sfumato.images.read import read_focal_lengths
 from sfumato.types.scene import Camera
@@ -52,7 +53,7 @@ def make_archive(path, images=5, points=150, size=(640, 480), seed=0):
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory):
-    return make_archive(tmp_path_factory.mktemp("map") / "private.sfm.h5")
+    return make_archive(tmp_path_factory.mktemp("map") / "private.sfm")
 
 
 @pytest.fixture(scope="module")
@@ -99,19 +100,19 @@ def test_an_archive_becomes_a_model_with_landmarks(mapped):
     assert done.stdout.strip().endswith(f": {folder}")
     assert len(done.stdout.splitlines()) == 1
     assert done.stderr == ""
-    assert {path.name for path in folder.iterdir()} == MAP_FILES - {PUBLIC_POINTS}
+    assert {path.name for path in folder.iterdir()} == MAP_FILES - {PUBLIC_POINTS, CODES}
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
     made = pycolmap.Reconstruction(str(folder))
     assert made.num_reg_images() == 5
     assert all(list(camera.params) == list(CAMERA.params) for camera in made.cameras.values())
-    with sfumato.load(folder / "landmarks.sfm.h5") as landmarks:
+    with sfumato.load(folder / "landmarks.sfm") as landmarks:
         assert list(landmarks) == NAMES
         assert sum(len(landmarks[name]) for name in NAMES) == made.compute_num_observations()
 
 
 def test_no_descriptor_of_any_kind_is_in_the_model(mapped, archive):
     with sfumato.load(archive) as opened:
-        rows = [opened[name].subspaces for name in NAMES]
+        rows = [opened[name].code for name in NAMES]
     for file in MODEL_FILES:
         content = (mapped[0] / file).read_bytes()
         for subspaces in rows:
@@ -165,13 +166,11 @@ def test_photos_may_be_links(tmp_path, photos):
 
 def test_names_that_lead_elsewhere_are_left_out(archive, cameras, tmp_path, capsys):
     with sfumato.load(archive) as opened:
-        sfumato.save(
-            tmp_path / "b.sfm.h5", {**{name: opened[name] for name in NAMES}, "a\x1b[2J.jpg": opened[NAMES[0]]}
-        )
+        sfumato.save(tmp_path / "b.sfm", {**{name: opened[name] for name in NAMES}, "../a.jpg": opened[NAMES[0]]})
     with pytest.raises(typer.Exit):
-        map_(tmp_path / "b.sfm.h5", tmp_path / "model", cameras)
+        map_(tmp_path / "b.sfm", tmp_path / "model", cameras)
     told = capsys.readouterr()
-    assert "skipped a\\x1b[2J.jpg: no map can hold this name: it holds control characters" in told.err
+    assert "skipped ../a.jpg: no map can hold this name: it leaves its folder" in told.err
     assert told.out.startswith("5 of 5 images registered")
 
 
@@ -188,12 +187,12 @@ def test_a_wrong_focal_length_is_told(archive, tmp_path, capsys):
 
 def test_a_separate_map_is_told_and_kept(archive, cameras, tmp_path, capsys):
     """Two places in one archive: both can be opened, and queries localized against either."""
-    elsewhere = make_archive(tmp_path / "other.sfm.h5", images=3, points=100, seed=5)
+    elsewhere = make_archive(tmp_path / "other.sfm", images=3, points=100, seed=5)
     with sfumato.load(archive) as first, sfumato.load(elsewhere) as second:
         both = {**{name: first[name] for name in NAMES}, **{f"other/{name}": second[name] for name in second}}
-        sfumato.save(tmp_path / "both.sfm.h5", both)
+        sfumato.save(tmp_path / "both.sfm", both)
     write_cameras(tmp_path / "both.txt", dict.fromkeys(both, CAMERA))
-    map_(tmp_path / "both.sfm.h5", tmp_path / "model", tmp_path / "both.txt")
+    map_(tmp_path / "both.sfm", tmp_path / "model", tmp_path / "both.txt")
     told, other = capsys.readouterr(), tmp_path / "model" / "others" / "1"
     assert "a separate map of 3 images" in told.err
     assert "; 1 separate map of 3 images beside it" in told.out
@@ -201,7 +200,7 @@ def test_a_separate_map_is_told_and_kept(archive, cameras, tmp_path, capsys):
     with load_map(other) as opened:
         assert len(opened) == 3
     map_(
-        tmp_path / "both.sfm.h5",
+        tmp_path / "both.sfm",
         tmp_path / "model",
         tmp_path / "both.txt",
         options=MapOptions(overwrite=True),
@@ -236,7 +235,7 @@ def test_a_map_that_is_there_is_refused(archive, cameras, mapped, tmp_path):
     shutil.copytree(mapped[0], tmp_path / "model")
     before = (tmp_path / "model" / "images.bin").stat().st_ino
     with pytest.raises(FileError, match="--overwrite"):  # before it is seen that there is no archive
-        map_(tmp_path / "none.sfm.h5", tmp_path / "model", cameras)
+        map_(tmp_path / "none.sfm", tmp_path / "model", cameras)
     assert (tmp_path / "model" / "images.bin").stat().st_ino == before
     map_(archive, tmp_path / "model", cameras, options=MapOptions(overwrite=True))
     assert (tmp_path / "model" / "images.bin").stat().st_ino != before
@@ -244,7 +243,7 @@ def test_a_map_that_is_there_is_refused(archive, cameras, mapped, tmp_path):
 
 
 def test_what_can_not_be_mapped_has_a_reason_and_an_exit_code(run_sfumato, tmp_path):
-    one = make_archive(tmp_path / "one.sfm.h5", images=1)
+    one = make_archive(tmp_path / "one.sfm", images=1)
     done = run_sfumato("map", one, "-o", tmp_path / "model", code=1)
     assert done.stdout == "no map: a map needs two images or more, there is one\n"
     facts = json.loads(run_sfumato("map", one, "-o", tmp_path / "model", "--json", code=1).stdout)
@@ -256,12 +255,12 @@ def test_what_can_not_be_mapped_has_a_reason_and_an_exit_code(run_sfumato, tmp_p
 @pytest.mark.parametrize("matched", [False, True])
 def test_a_damaged_image_is_named_and_the_others_are_mapped(archive, cameras, matches, tmp_path, capsys, matched):
     with sfumato.load(archive) as opened:
-        raw = opened["db/4.jpg"].subspaces.origin.tobytes()
+        raw = opened["db/4.jpg"].code.origin.tobytes()
     content = bytearray(archive.read_bytes())
     content[content.index(raw[:64])] ^= 1
-    (tmp_path / "b.sfm.h5").write_bytes(content)
+    (tmp_path / "b.sfm").write_bytes(content)
     with pytest.raises(typer.Exit) as ended:
-        map_(tmp_path / "b.sfm.h5", tmp_path / "model", cameras, matches=matches if matched else None)
+        map_(tmp_path / "b.sfm", tmp_path / "model", cameras, matches=matches if matched else None)
     assert ended.value.exit_code == 1
     told = capsys.readouterr()
     assert "skipped db/4.jpg: cannot read image" in told.err
@@ -269,9 +268,23 @@ def test_a_damaged_image_is_named_and_the_others_are_mapped(archive, cameras, ma
 
 
 def test_matches_of_other_features_are_refused(cameras, matches, tmp_path):
-    other = make_archive(tmp_path / "other.sfm.h5", points=140)
+    other = make_archive(tmp_path / "other.sfm", points=140)
     with pytest.raises(FileError, match="holds matches"):
         map_(other, tmp_path / "model", cameras, matches=matches)
+
+
+def test_matches_of_unknown_images_are_refused(run_sfumato, archive, cameras, matches, tmp_path):
+    theirs, ours = tmp_path / "theirs.h5", shutil.copy(matches, tmp_path / "ours.h5")
+    with h5py.File(theirs, "w") as file:
+        file["stranger.jpg/other.jpg/matches0"] = np.zeros(3, np.int16)
+        file["stranger.jpg/other.jpg/matching_scores0"] = np.ones(3, np.float16)
+    with h5py.File(ours, "r+") as file:
+        first = next(iter(file))
+        file.move(f"{first}/{next(iter(file[first]))}", f"{first}/stranger.jpg")
+    for path in (theirs, ours):
+        done = run_sfumato("map", archive, "--cameras", cameras, "--matches", path, "-o", tmp_path / "map", code=1)
+        assert "stranger.jpg" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
 
 
 def test_many_images_need_a_list_of_pairs(tmp_path):
@@ -279,13 +292,13 @@ def test_many_images_need_a_list_of_pairs(tmp_path):
         np.zeros((1, 4)), sfumato.Subspaces(np.ones((1, 8)), np.eye(8)[None, :2]), "random-2", image_size=(9, 9)
     )
     count = LARGEST_EXHAUSTIVE + 1
-    sfumato.save(tmp_path / "a.sfm.h5", {f"{i}.jpg": hidden for i in range(count)})
-    with pytest.raises(InputError, match=f"{count} images.*1830 pairs.*--retrieval"):
-        map_(tmp_path / "a.sfm.h5", tmp_path / "model")
+    sfumato.save(tmp_path / "a.sfm", {f"{i}.jpg": hidden for i in range(count)})
+    with pytest.raises(InputError, match=f"{count} images.*--matches"):
+        map_(tmp_path / "a.sfm", tmp_path / "model")
 
 
 def test_an_archive_that_does_not_say_how_large_its_images_are(tmp_path):
-    sizeless = make_archive(tmp_path / "a.sfm.h5", images=2, size=None)
+    sizeless = make_archive(tmp_path / "a.sfm", images=2, size=None)
     with pytest.raises(InputError, match=r"'db/0.jpg'"):
         map_(sizeless, tmp_path / "model")
 
@@ -293,7 +306,7 @@ def test_an_archive_that_does_not_say_how_large_its_images_are(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cameras": Path("none.txt")}, "cannot read the cameras"),
+        ({"cameras": Path("none.txt")}, "none.txt: no such file"),
         ({"matches": Path("none.h5")}, "no such match file"),
         ({"options": MapOptions(mapper="globe")}, "did you mean 'global'"),
         ({"options": MapOptions(seed=-1)}, "seed"),

@@ -20,7 +20,7 @@ def test_tables_that_are_none(tmp_path, content):
 
 
 def test_missing_files_say_what_to_do(tmp_path):
-    with pytest.raises(FileError, match="labels"):
+    with pytest.raises(FileError, match="no such"):
         read_labels(tmp_path / "none")
 
 

@@ -18,7 +18,7 @@ from sfumato.geometry.cameras import write_cameras
 from sfumato.images.samples import sample_image
 
 FEW = "--max-features 300 --extractor opencv"
-FACES = "--gallery gallery.h5"
+FACES = "--gallery gallery.sqlite"
 DECOYS = "--decoys others.npz --decoy-count 100 -o faces-out"
 TINY = "--limit 1 --max-features 40 --workers 1"
 PAIRS = "--pairs pairs --pair-features 100"
@@ -27,21 +27,21 @@ SIZES = "--decoy-faces 50 --attacker-faces 150 --attacked-faces 100"
 LINES = {
     "local": f"""
         extract room/images -o clear.h5 {FEW}
-        conceal room/images -o private.sfm.h5 --recipe random-2 {FEW}
-        inspect private.sfm.h5
-        cameras private.sfm.h5 -o guessed.txt
-        match private.sfm.h5 --exhaustive -o matches.h5
-        map private.sfm.h5 --matches matches.h5 --cameras cameras.txt -o model
-        localize private.sfm.h5 --map model --cameras cameras.txt -o poses.txt
-        export hloc private.sfm.h5 matches.h5 -o hloc
-        export public clear.h5 --map model -o public-points.h5 --yes
-        index build private.sfm.h5 -o x.index --kind exact
+        conceal room/images -o private.sfm --recipe random-2 {FEW}
+        inspect private.sfm
+        cameras private.sfm -o guessed.txt
+        match private.sfm --exhaustive -o matches.h5
+        map private.sfm --matches matches.h5 --cameras cameras.txt -o model
+        localize private.sfm --map model --cameras cameras.txt -o poses.txt
+        export hloc private.sfm matches.h5 -o hloc
+        export public clear.h5 --map model -o public-points.sqlite --yes
+        index build private.sfm -o x.index --kind exact
         index remove x.index view-0000.png
-        conceal room/images/view-0000.png -o more.sfm.h5 --recipe random-2 {FEW}
-        index add x.index more.sfm.h5
-        index search x.index more.sfm.h5 -k 2 -o nearest.csv
-        attack private.sfm.h5 vertex --clear clear.h5
-        decoys build room/images -o decoys.npz --size 64 {FEW}
+        conceal room/images/view-0000.png -o more.sfm --recipe random-2 {FEW}
+        index add x.index more.sfm
+        index search x.index more.sfm -k 2 -o nearest.csv
+        attack private.sfm vertex --clear clear.h5
+        decoys build room/images -o decoys.safetensors --size 64 {FEW}
         invert photos/coffee.png -o seen.png
         audit photos/coffee.png --recipes raw --max-features 40 --side 96 -o report.html
         report report-data -o figures.html
@@ -140,7 +140,7 @@ def test_a_command_says_the_same_in_this_process_and_leaves_it_as_it_was(run_sfu
 
     before = state()
     for code, line in (
-        (0, "-v conceal photos -o {}.sfm.h5 --recipe random-2 --evaluation-seed 4"),
+        (0, "-v conceal photos -o {}.sfm --recipe random-2 --evaluation-seed 4"),
         (1, "inspect {}.h5"),
     ):
         said = []

@@ -24,7 +24,7 @@ def test_records_of_files_and_folders_become_a_page(run_sfumato, tmp_path):
 def test_what_is_no_record_is_named(run_sfumato, tmp_path):
     (tmp_path / "no.json").write_text('{"task": 3}', encoding="utf-8")
     assert "no.json: not a record" in run_sfumato("report", tmp_path / "no.json", code=1).stderr
-    assert "gone.json: cannot be read" in run_sfumato("report", tmp_path / "gone.json", code=1).stderr
+    assert "gone.json: no such file" in run_sfumato("report", tmp_path / "gone.json", code=1).stderr
     (tmp_path / "empty").mkdir()
     assert "no record of an audit" in run_sfumato("report", tmp_path / "empty", code=1).stderr
     assert "Example: sfumato report" in run_sfumato("report", "--help").stdout

@@ -19,16 +19,16 @@ def folder(tmp_path_factory):
     faces = rng.normal(size=(2, 64))
     decoys = build_face_decoys(Embeddings(rng.normal(size=(60, 64))))
     save_decoys(folder / "decoys.npz", decoys)
-    enroll(Embeddings(faces, ("alice", "bob")), folder / "gallery.h5", decoys=decoys)
+    enroll(Embeddings(faces, ("alice", "bob")), folder / "gallery.sqlite", decoys=decoys)
     strangers = Embeddings(rng.normal(size=(60, 64)), tuple(f"p{row}" for row in range(60)))
     for comparison in ("p-to-s", "s-to-s"):
-        calibrate(strangers, folder / "gallery.h5", decoys=decoys, rate=0.01, comparison=comparison)
+        calibrate(strangers, folder / "gallery.sqlite", decoys=decoys, rate=0.01, comparison=comparison)
     save_embeddings(folder / "probes.npz", Embeddings(faces + 0.1 * rng.normal(size=(2, 64)), ("new-a", "new-b")))
     return folder
 
 
 def ask(folder, row, one, *more):
-    return ("verify", folder / "probes.npz", "--row", row, "-g", folder / "gallery.h5", "--id", one, *more)
+    return ("verify", folder / "probes.npz", "--row", row, "-g", folder / "gallery.sqlite", "--id", one, *more)
 
 
 @pytest.mark.parametrize("more", [(), ("--distance", "s-to-s", "--decoys", "decoys.npz")])
@@ -50,9 +50,9 @@ def test_what_can_not_be_decided_is_told(run_sfumato, folder, tmp_path):
     assert "--decoys" in run_sfumato(*ask(folder, "new-a", "bob", "--distance", "s-to-s"), code=1).stderr
     assert "did you mean 's-to-s'" in run_sfumato(*ask(folder, "new-a", "bob", "--distance", "stos"), code=1).stderr
     assert "no face is called 'x'" in run_sfumato(*ask(folder, "x", "bob"), code=1).stderr
-    enroll(Embeddings(np.eye(1, 64), ("bob",)), tmp_path / "gallery.h5")
+    enroll(Embeddings(np.eye(1, 64), ("bob",)), tmp_path / "gallery.sqlite")
     done = run_sfumato(
-        "verify", folder / "probes.npz", "--row", "new-a", "-g", tmp_path / "gallery.h5", "--id", "bob", code=1
+        "verify", folder / "probes.npz", "--row", "new-a", "-g", tmp_path / "gallery.sqlite", "--id", "bob", code=1
     )
     assert "p-to-s" in done.stderr
     assert "sfumato verify" in run_sfumato("verify", "--help").stdout

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from itertools import islice
 
 import numpy as np
@@ -33,11 +36,16 @@ def many(images=IMAGES):
     return {f"{number}.jpg": features(number) for number in range(images)}
 
 
-@pytest.fixture
-def source(tmp_path):
-    path = tmp_path / "features.h5"
+@pytest.fixture(scope="module")
+def six_images(tmp_path_factory):
+    path = tmp_path_factory.mktemp("source") / "features.h5"
     write_hloc(path, many().items())
     return path
+
+
+@pytest.fixture
+def source(six_images, tmp_path):
+    return shutil.copy(six_images, tmp_path / "features.h5")
 
 
 @pytest.fixture
@@ -101,30 +109,53 @@ def test_cells_of_another_seed_are_not_used(source, path, monkeypatch):
     assert decoys.checksum == expected(source, 100, seed=1)
 
 
-@pytest.mark.parametrize("name", ["decoys.npz.part", "decoys.npz.rows.part"])
-def test_a_torn_end_costs_what_was_torn(source, path, name):
-    checksum = expected(source, 50)
+@pytest.mark.parametrize("table", ["image", "cell"])
+def test_what_is_damaged_is_done_again(source, path, monkeypatch, table):
+    monkeypatch.setattr(decoy_clusters, "FLAT_LIMIT", 16)
     with pytest.raises(KeyboardInterrupt):
-        build_photo_decoys(source, path, size=50, progress=stop_in(READING, 4))
-    files = {file: file.read_bytes() for file in path.parent.glob("*.part")}
-    torn = path.parent / name
-    for cut in range(0, len(files[torn]), max(1, len(files[torn]) // 9)):
-        for file, content in files.items():
-            file.write_bytes(content[:cut] if file == torn else content)
-        outcome = build_photo_decoys(source, path, size=50)
-        assert outcome.resumed < 4
-        assert outcome.decoys.checksum == checksum
-        path.unlink()
+        build_photo_decoys(source, path, size=100, progress=stop_in(CLUSTERING, 7))
+    blob = "rows" if table == "image" else "centroids"
+    with closing(sqlite3.connect(f"{path}.part")) as part:
+        part.execute(f"UPDATE {table} SET {blob} = zeroblob(length({blob})) WHERE rowid = 2")
+        part.commit()
+    outcome = build_photo_decoys(source, path, size=100)
+    assert outcome.resumed == (5 if table == "image" else 6)
+    assert outcome.decoys.checksum == expected(source, 100)
 
 
-def test_damaged_rows_are_read_again(source, path):
+def test_what_is_cut_off_is_told(source, path):
     with pytest.raises(KeyboardInterrupt):
         build_photo_decoys(source, path, size=50, progress=stop_in(READING, 4))
-    rows = path.parent / "decoys.npz.rows.part"
-    content = bytearray(rows.read_bytes())
-    content[2 * EACH * 64 + 5] ^= 1
-    rows.write_bytes(content)
-    assert build_photo_decoys(source, path, size=50).resumed == 2
+    os.truncate(f"{path}.part", 50)
+    with pytest.raises(FileError, match="delete"):
+        build_photo_decoys(source, path, size=50)
+    os.unlink(f"{path}.part")
+    (path.parent / "decoys.npz.part").symlink_to(path.parent / "elsewhere")
+    with pytest.raises(FileError, match="link"):
+        build_photo_decoys(source, path, size=50)
+    assert not (path.parent / "elsewhere").exists()
+
+
+def test_descriptors_on_the_disk_are_their_owners(source, path):
+    modes = []
+
+    def progress(stage, items, _):
+        for item in items:
+            modes.extend(file.stat().st_mode & 0o777 for file in path.parent.glob("decoys.npz.part*"))
+            yield item
+
+    build_photo_decoys(source, path, size=50, progress=progress)
+    assert len(modes) > 6
+    assert set(modes) == {0o600}
+
+
+def test_one_build_at_a_time(source, path):
+    def progress(stage, items, _):
+        with pytest.raises(FileError, match="another"):
+            build_photo_decoys(source, path, size=50)
+        return items
+
+    assert build_photo_decoys(source, path, size=50, progress=progress).images == IMAGES
 
 
 def test_a_killed_process_loses_at_most_an_image(source, path):
@@ -149,7 +180,7 @@ def test_other_settings_are_refused_until_begun_anew(source, path):
         build_photo_decoys(source, path, size=50, progress=stop_in(READING, 4))
     with pytest.raises(FileError, match="overwrite"):
         build_photo_decoys(source, path, size=51)
-    assert len(leftovers(path)) == 2
+    assert len(leftovers(path)) == 1
     assert build_photo_decoys(source, path, size=51, overwrite=True).resumed == 0
     with pytest.raises(FileError, match=r"decoys\.npz"):
         build_photo_decoys(source, path, size=51)
@@ -177,7 +208,9 @@ def test_of_many_descriptors_an_even_sample_is_taken(source, path, tmp_path, mon
     )
     with pytest.raises(KeyboardInterrupt):
         build_photo_decoys(source, tmp_path / "again.npz", size=30, drawn=True, progress=stop_in(READING, 5))
-    assert os.stat(tmp_path / "again.npz.rows.part").st_size < 5 * EACH * 64  # what the sample needs no more
+    with closing(sqlite3.connect(tmp_path / "again.npz.part")) as part:
+        ((size,),) = part.execute("SELECT sum(length(rows)) FROM image")
+    assert size < 5 * EACH * 64  # what the sample needs no more is not kept
     again = build_photo_decoys(source, tmp_path / "again.npz", size=30, drawn=True)
     assert again.decoys.checksum == first.decoys.checksum
 

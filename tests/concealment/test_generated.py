@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generated decoys: descriptors of their kind that no database has, fresh every time, the same under one secret."""
 
+from hashlib import sha256
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from sfumato.concealment.draw_decoys import bytes_each, generate
 from sfumato.errors import DecoyError
 from sfumato.types.extractor import Extractor
 
-SECRET = bytes(range(11, 43))
+SECRET = sha256(b"3").digest()
 
 
 def made(decoys, count=200, each=1, seed=0):
@@ -66,20 +68,20 @@ def test_a_lifting_with_them_holds_the_descriptor_and_no_entry(sift_decoys):
     plain = sfumato.conceal(clear, "sub-hybrid-2", sift_decoys)
     hidden = sfumato.conceal(clear, "sub-hybrid-2-generated", sift_decoys)
     assert str(hidden.recipe) == "sub-hybrid-2-generated"
-    assert sfumato.match(hidden.subspaces, clear.descriptors).indices.tolist() == [[i, i] for i in range(50)]
+    assert sfumato.match(hidden.code, clear.descriptors).indices.tolist() == [[i, i] for i in range(50)]
     assert _decoy_share(plain, sift_decoys.descriptors) == 1
     assert _decoy_share(hidden, sift_decoys.descriptors) == 0
-    again = [sfumato.conceal(clear, "sub-hybrid-2-generated", sift_decoys, secret=SECRET).subspaces for _ in range(2)]
+    again = [sfumato.conceal(clear, "sub-hybrid-2-generated", sift_decoys, secret=SECRET).code for _ in range(2)]
     assert np.array_equal(again[0].basis, again[1].basis)
     one = sfumato.conceal(clear.descriptors[7:9], "sub-hybrid-2-generated", sift_decoys, secret=SECRET)
     assert np.array_equal(one.basis, again[0].basis[7:9])  # in any company
-    assert not np.array_equal(hidden.subspaces.basis, again[0].basis)
+    assert not np.array_equal(hidden.code.basis, again[0].basis)
 
 
 def test_after_an_encoder_they_are_made_before_it(sift_decoys):
     clear = sfumato.Features(np.zeros((20, 4)), made(sift_decoys, 20, seed=5)[:, 0], Extractor("sift"))
     hidden = sfumato.conceal(clear, "compress-24+adversarial-2-generated", sift_decoys)
-    assert hidden.subspaces.ambient_dim == 24
+    assert hidden.code.ambient_dim == 24
     assert hidden.recipe.decoys == sift_decoys.checksum
 
 

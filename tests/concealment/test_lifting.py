@@ -3,6 +3,7 @@
 
 import os
 import warnings
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import KINDS, Link, Recipe
 
 LIFTINGS = [kind for kind in KINDS if KINDS[kind].role == "lifting" and kind not in ("hybrid-labels", "subset")]
-SECRET = bytes(range(11, 43))
+SECRET = sha256(b"3").digest()
 
 
 def contained(points, subspaces):
@@ -189,7 +190,7 @@ def test_a_seed_repeats_warns_and_is_stored(points, decoys):
         first = sfumato.conceal(features, "sub-hybrid-2", decoys, evaluation_seed=5)
     with pytest.warns(EvaluationOnlyWarning):
         second = sfumato.conceal(features, "sub-hybrid-2", decoys, evaluation_seed=5)
-    assert np.array_equal(first.subspaces.basis, second.subspaces.basis)
+    assert np.array_equal(first.code.basis, second.code.basis)
     assert first.recipe == Recipe("sub-hybrid", 2, evaluation_seed=5)
     with pytest.raises(InputError, match="exclude"):
         sfumato.conceal(features, "sub-hybrid-2", decoys, evaluation_seed=5, secret=SECRET)
@@ -312,7 +313,7 @@ def test_any_dimension(n, m, kind, seed):
 
 def right_matches(side0, side1, homography):
     """Return how many mutual nearest neighbours agree with a homography within 3 pixels."""
-    squared = reference.squared_distances(side0.subspaces, side1.subspaces)
+    squared = reference.squared_distances(side0.code, side1.code)
     nearest = squared.argmin(axis=1)
     mutual = np.flatnonzero(squared.argmin(axis=0)[nearest] == np.arange(len(nearest)))
     moved = warp_points(homography, side0.keypoints[mutual, :2])
@@ -352,10 +353,10 @@ def test_an_encoder_alone_gives_points_and_no_warning(points, ninja):
     released = sfumato.conceal(features, ninja, evaluation_seed=3)
     assert str(released.recipe) == f"ninja:x@{own.checksum[:12]}"
     assert released.recipe.evaluation_seed is None  # nothing was drawn
-    assert np.array_equal(released.subspaces.origin, hidden.origin)
+    assert np.array_equal(released.code.origin, hidden.origin)
     keyed = sfumato.conceal(features, ninja, secret=os.urandom(32))
     assert not keyed.recipe.keyed
-    assert np.array_equal(keyed.subspaces.origin, hidden.origin)
+    assert np.array_equal(keyed.code.origin, hidden.origin)
     with pytest.raises(InputError, match="exclude"):
         sfumato.conceal(features, ninja, secret=os.urandom(32), evaluation_seed=1)
 
@@ -370,11 +371,11 @@ def test_a_lifting_after_an_encoder_holds_the_encoded_point_and_encoded_decoys(p
     for recipe, secret in (("random-2", None), ("sub-hybrid-2", None), ("adversarial-2", os.urandom(32))):
         features = sfumato.Features(np.zeros((300, 4)), points)
         hidden = sfumato.conceal(features, f"{ninja}+{recipe}", decoys, secret=secret)
-        assert (hidden.subspaces.dim, str(hidden.recipe)) == (2, f"ninja:x@{own.checksum[:12]}+{recipe}")
-        distances = sfumato.squared_distances(encode(own, points), hidden.subspaces)
+        assert (hidden.code.dim, str(hidden.recipe)) == (2, f"ninja:x@{own.checksum[:12]}+{recipe}")
+        distances = sfumato.squared_distances(encode(own, points), hidden.code)
         assert np.diag(distances).max() < 1e-9
         assert hidden.recipe.decoys == (None if recipe == "random-2" else decoys.checksum)
-        near = sfumato.squared_distances(encode(own, decoys.descriptors), hidden.subspaces[:20])
+        near = sfumato.squared_distances(encode(own, decoys.descriptors), hidden.code[:20])
         assert (near < 1e-9).sum() >= {"random-2": 0, "sub-hybrid-2": 20, "adversarial-2": 40}[recipe]
 
 

@@ -21,8 +21,8 @@ def test_a_photo_released_with_more_and_fewer_features_is_one(tmp_path):
 
     chosen = np.random.default_rng(2).permutation(200)[:150]
     images = {"a.jpg": released(slice(None)), "b.jpg": released(slice(None)), "c.jpg": released(chosen)}
-    sfumato.save(tmp_path / "a.sfm.h5", images)
-    told = archive_privacy(tmp_path / "a.sfm.h5")
+    sfumato.save(tmp_path / "a.sfm", images)
+    told = archive_privacy(tmp_path / "a.sfm")
     assert told.startswith("eps 15 per release of a descriptor;")
     assert "up to 45 per descriptor" in told
     assert "and 8250 per photo (550 features of 3 images that share keypoints)" in told
@@ -68,5 +68,5 @@ def test_nothing_released_and_nothing_guaranteed():
 @pytest.mark.parametrize("recipe", ["random-2", "sub-hybrid-2"])
 def test_recipes_without_a_guarantee_spend_nothing_that_can_be_told(tmp_path, recipe):
     features = sfumato.Features(np.ones((3, 4)), np.eye(3, 128), sfumato.Extractor("sift"))
-    sfumato.save(tmp_path / "a.sfm.h5", {"a.jpg": sfumato.conceal(features, recipe, sfumato.load_decoys())})
-    assert archive_privacy(tmp_path / "a.sfm.h5") is None
+    sfumato.save(tmp_path / "a.sfm", {"a.jpg": sfumato.conceal(features, recipe, sfumato.load_decoys())})
+    assert archive_privacy(tmp_path / "a.sfm") is None

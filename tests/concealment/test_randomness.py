@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import ast
+import base64
+import hashlib
 import inspect
 import os
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -10,9 +13,10 @@ from scipy import stats
 from sfumato.concealment import randomness
 from sfumato.concealment.keys import is_weak
 from sfumato.concealment.randomness import KeyedDraws, SeededDraws, SystemDraws, distinct_integers, normal, uniform
-from sfumato.errors import InputError, WeakSecretWarning
+from sfumato.errors import InputError
 
-SECRET = bytes(range(7, 39))
+SECRET = sha256(b"4").digest()
+RANDOM = hashlib.sha256(b"looks random").digest()
 POINTS = np.arange(24, dtype=np.float32).reshape(6, 4)
 ROWS = np.arange(6)
 
@@ -66,8 +70,8 @@ def test_secrets_that_are_none_are_refused(secret):
 
 
 @pytest.mark.parametrize("secret", [b"short", b"a" * 40, b"0123456789abcde"])
-def test_guessable_secrets_are_warned_about(secret):
-    with pytest.warns(WeakSecretWarning, match="token_bytes"):
+def test_guessable_secrets_are_refused(secret):
+    with pytest.raises(InputError, match="new_key"):
         KeyedDraws(secret, "x", POINTS)
 
 
@@ -119,10 +123,21 @@ def test_as_many_distinct_integers_as_there_are():
         (b"correct horse battery staple and Ten donkeys", True),
         (b"PasswordPasswordPasswordPassword1", True),
         (bytes(range(32)).hex()[:31].encode(), True),  # 31 digits
-        (b"8f14e45fceea167a5a36dedd4bea2543\n", False),  # openssl rand -hex 16
-        (b"q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=\n", False),  # openssl rand -base64 32
-        (bytes(range(240, 256)), False),
+        (b"0123456789abcdef" * 2, True),
+        (b"MyDogAteMyHomeworkYesterdayAndItWasNotFunny1", True),
+        (b"MyD0gAt3MyH0m3w0rkY3st3rdayAndItWasN0tFunny1", True),
+        ("Die Straße führt über die Brücke".encode("latin-1"), True),
+        ("Die Straße führt über die Brücke".encode("utf-16"), True),
+        (bytes(range(240, 256)), True),
+        (bytes(range(7, 39)), True),
+        (bytes(range(7, 39)).hex().encode(), True),
         (SECRET, False),
+        (RANDOM[:16] * 2, True),
+        (RANDOM[:16], False),
+        (RANDOM, False),
+        (RANDOM[:16].hex().encode() + b"\n", False),  # openssl rand -hex 16
+        (base64.b64encode(RANDOM) + b"\n", False),  # openssl rand -base64 32
+        (base64.b64encode(RANDOM[:24]), True),  # as short as a phrase
     ],
 )
 def test_what_people_think_of_is_weak(secret, weak):
@@ -130,4 +145,4 @@ def test_what_people_think_of_is_weak(secret, weak):
 
 
 def test_random_bytes_are_not_weak():
-    assert not any(is_weak(os.urandom(16)) for _ in range(500))
+    assert not any(is_weak(os.urandom(32)) for _ in range(500))

@@ -106,7 +106,7 @@ def test_a_checksum_that_nobody_has_is_told(path, forgotten, make_encoder):
     ("recipe", "kind", "message"),
     [
         ("ninja:none.safetensors", FileError, "check the path after ninja:"),
-        ("ninja:.", FileError, "no such file|no encoder"),
+        ("ninja:.", FileError, "not a file"),
         ("compress-128", RecipeError, "conceals nothing"),
         ("compress-129", RecipeError, "128 .*129"),
         ("compress-8:none.safetensors", FileError, "check the path after compress:"),

@@ -30,7 +30,7 @@ def test_descriptors_do_not_matter(coffee):
     _, features = coffee
     other = sfumato.Features(features.keypoints, features.descriptors[::-1], features.extractor, features.image_size)
     hidden = without_descriptors(features)
-    np.testing.assert_array_equal(hidden.subspaces.origin, without_descriptors(other).subspaces.origin)
-    assert hidden.subspaces.origin.shape == (len(features), 1)
+    np.testing.assert_array_equal(hidden.code.origin, without_descriptors(other).code.origin)
+    assert hidden.code.origin.shape == (len(features), 1)
     assert not empty_rows(3).any()
     assert not load_inverter().is_blind

@@ -46,7 +46,7 @@ def test_clear_and_concealed_inputs(tmp_path):
     clear = open_inverter(write(tmp_path / "clear.safetensors"))
     assert inputs_of(clear, features) is features.descriptors
     hidden = open_inverter(write(tmp_path / "hidden.safetensors", "random-1"))
-    wanted = canonical_input(lift(features).subspaces, np.eye(128))
+    wanted = canonical_input(lift(features).code, np.eye(128))
     np.testing.assert_array_equal(inputs_of(hidden, features, lift), wanted)
     with pytest.raises(InputError, match="random-1"):
         inputs_of(hidden, features)
@@ -65,7 +65,7 @@ def test_concealed_features_need_an_inverter_of_their_recipe(tmp_path):
     features = extract(PHOTO, PARAMS)
     path = write(tmp_path / "hidden.safetensors", "random-1")
     hidden, inverter = lift(features), open_inverter(path)
-    expected = run_inverter(inverter, hidden.keypoints, canonical_input(hidden.subspaces, np.eye(128)), PHOTO.size)
+    expected = run_inverter(inverter, hidden.keypoints, canonical_input(hidden.code, np.eye(128)), PHOTO.size)
     np.testing.assert_array_equal(invert(hidden, path, size=PHOTO.size), expected)
     with pytest.raises(InputError, match="raw"):
         invert(hidden, size=PHOTO.size)

@@ -23,26 +23,26 @@ def nearness(read, features):
 def test_readings_are_points_near_the_descriptors_and_name_no_key(sift, decoys):
     read = reader_of(WIDE, decoys.descriptors[:6000])(sift)
     assert str(read.recipe) == "sealed-256:0.9"
-    assert (len(read), read.subspaces.dim, read.subspaces.ambient_dim) == (len(sift), 0, 128)
+    assert (len(read), read.code.dim, read.code.ambient_dim) == (len(sift), 0, 128)
     np.testing.assert_array_equal(read.keypoints, sift.keypoints)
-    assert nearness(read.subspaces.origin, sift) < 0.9
+    assert nearness(read.code.origin, sift) < 0.9
 
 
 @pytest.mark.slow
 def test_keys_take_turns_and_repeat_themselves(sift, decoys):
     public = decoys.descriptors[:3000]
     reader, again = reader_of(WIDE, public), reader_of(WIDE, public)
-    readings = [reader(sift).subspaces.origin for _ in range(concealers.KEYS + 1)]
+    readings = [reader(sift).code.origin for _ in range(concealers.KEYS + 1)]
     assert np.abs(readings[0] - readings[1]).max() > 0.01
     np.testing.assert_array_equal(readings[0], readings[concealers.KEYS])
-    np.testing.assert_array_equal(again(sift).subspaces.origin, readings[0])
-    assert np.abs(reader_of(WIDE, public, seed=1)(sift).subspaces.origin - readings[0]).max() > 0.01
+    np.testing.assert_array_equal(again(sift).code.origin, readings[0])
+    assert np.abs(reader_of(WIDE, public, seed=1)(sift).code.origin - readings[0]).max() > 0.01
 
 
 def test_encoders_before_the_seal_are_undone(sift, decoys, encoder):
     recipe = Recipe(links=(*encoder.recipe.links, *WIDE.links))
     read = reader_of(recipe, decoys.descriptors[:3000])(sift)
-    assert read.subspaces.ambient_dim == 128
+    assert read.code.ambient_dim == 128
     assert str(read.recipe).endswith("+sealed-256:0.9")
 
 

@@ -66,7 +66,7 @@ def test_twenty_steps(form: str, tmp_path: Path):
     )
     assert decoder.facts["recipe"] == "random-2"
     assert decoder.facts["result"]["scores"] == result.scores
-    assert decoder(seeded(Features(np.zeros((5, 4)), rows(5))).subspaces).shape == (5, 12)
+    assert decoder(seeded(Features(np.zeros((5, 4)), rows(5))).code).shape == (5, 12)
     assert [one.name for one in tmp_path.iterdir()] == ["d.safetensors"]
 
 
@@ -85,7 +85,7 @@ def test_points_of_another_length_are_undone_as_far_as_they_go(tmp_path: Path):
     assert (decoder.layout.form, decoder.layout.n_in, decoder.layout.n_out, decoder.layout.m) == ("direct", 6, 12, 0)
     clear = rows(200, seed=9)
     mean = rows(2000).mean(axis=0)
-    guess = np.linalg.norm(decoder(shortened(Features(np.zeros((200, 4)), clear)).subspaces) - clear, axis=1)
+    guess = np.linalg.norm(decoder(shortened(Features(np.zeros((200, 4)), clear)).code) - clear, axis=1)
     baseline = np.linalg.norm(mean / np.linalg.norm(mean) - clear, axis=1)
     share = float(guess.mean() / baseline.mean())
     assert share < 0.9

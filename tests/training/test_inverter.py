@@ -87,7 +87,7 @@ def test_direct_inversion_of_a_recipe(photos, tmp_path):
     assert (inverter.recipe, inverter.input_dim, inverter.frame.shape) == ("random-2", 384, (128, 128))
     loaded = load_inverter(tmp_path / "a.safetensors")
     features = extract(photos[0], max_features=50)
-    inputs = sfumato.inversion.canonical.canonical_input(conceal(features).subspaces, loaded.frame)
+    inputs = sfumato.inversion.canonical.canonical_input(conceal(features).code, loaded.frame)
     assert np.isfinite(invert_rows(loaded, features.keypoints, inputs, (180, 170))).all()
 
 

@@ -8,7 +8,7 @@ from sfumato.concealment.lifting import conceal
 from sfumato.errors import InputError
 from sfumato.experiments.patches.protocols import distance_between
 from sfumato.subspace.reference import squared_distances
-from sfumato.training.patch_metrics import area_under_curve, average_precision, fpr95
+from sfumato.training.patch_sets import area_under_curve, average_precision, fpr95
 from sfumato.types.concealed import Subspaces
 
 LISTS = st.lists(st.tuples(st.integers(0, 20), st.booleans()), min_size=1, max_size=60)

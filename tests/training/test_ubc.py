@@ -65,7 +65,7 @@ DAMAGE = {
     "patches0001.bmp cannot be read": damage_cut,
     "expected 1024 each way": lambda place: cv2.imwrite(str(place / "patches0000.bmp"), np.zeros((64, 64), np.uint8)),
     "info.txt line 2": lambda place: (place / "info.txt").write_text("0 0\nzero 0\n"),
-    "info.txt is missing": lambda place: (place / "info.txt").unlink(),
+    "info.txt: no such file": lambda place: (place / "info.txt").unlink(),
     "UTF-8": lambda place: (place / "info.txt").write_bytes(b"\xff\xfe\x00"),
 }
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.knowledge import Companions, Knowledge, KnownPairs, Recovery
+from sfumato.attacks.knowledge import Companions, Knowledge, KnownPairs, Recovery, rows_of
 from sfumato.attacks.registry import ATTACKS, AttackId, run_attack
 from sfumato.attacks.run import WITHIN
 from sfumato.attacks.seals.attacks import thinned
@@ -28,7 +28,7 @@ from sfumato.images.read import read_image
 from sfumato.inversion.canonical import canonical_input
 from sfumato.inversion.metrics import picture_scores
 from sfumato.types.clear import Features
-from sfumato.types.concealed import ConcealedFeatures, as_points
+from sfumato.types.concealed import Code, ConcealedFeatures, Points
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
 from sfumato.types.record import AttackRole, Score, Value
@@ -266,7 +266,7 @@ class AttackTask:
 
     def _rows_to_paint(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return recovered descriptors as the inverter takes them."""
-        return rows if self.inverter.frame is None else canonical_input(as_points(rows), self.inverter.frame)
+        return rows if self.inverter.frame is None else canonical_input(Points(rows), self.inverter.frame)
 
     def _concealed(self, features: Features, further: int) -> ConcealedFeatures:
         tools, subject = self.data.tools, self.subject
@@ -311,7 +311,7 @@ class AttackTask:
         """Return the codes of all photos, made once."""
 
         def codes() -> NDArray[np.float32]:
-            return self._of_all_photos(lambda features: self._concealed(features, 0).subspaces.origin)
+            return self._of_all_photos(lambda features: rows_of(self._concealed(features, 0).code))
 
         return self.data.tools.codes.get(recipe, self._pool_name, codes)
 
@@ -330,7 +330,14 @@ class AttackTask:
         """Return public descriptors with their codes, made once: attacks know them again, and learn once."""
         codes, name = self.data.tools.codes, f"{KNOWN_PAIRS} known pairs"
         rows = codes.get(Recipe.of("raw"), name, lambda: thinned(public, KNOWN_PAIRS).copy())
-        return KnownPairs(descriptors=rows, codes=codes.get(recipe, name, lambda: resolve(recipe)(rows)))
+        return KnownPairs(descriptors=rows, codes=codes.get(recipe, name, lambda: rows_of(_sealed(recipe, rows))))
+
+
+def _sealed(recipe: Recipe, rows: NDArray[np.float32]) -> Code:
+    """Return descriptors as a sealed recipe makes them."""
+    resolved = resolve(recipe)
+    assert resolved.seal is not None
+    return resolved.seal(resolved(rows))
 
 
 def _descriptors(features: Features) -> NDArray[np.float32]:

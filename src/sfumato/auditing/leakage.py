@@ -221,7 +221,7 @@ def tasks_on(subject: Subject, labels: Sequence[str], data: AttackData) -> list[
 def fitting_attacks(recipe: Recipe, kind: str) -> list[str]:
     """Return the labels of attacks in one stage that make sense on what a recipe releases of a kind of descriptor."""
     encoders = resolve(recipe).encoders
-    same_dim = not encoders or encoders[0].input_dim == encoders[-1].output_dim
+    same_dim = not recipe.is_sealed and (not encoders or encoders[0].input_dim == encoders[-1].output_dim)
     attacks = single_attacks().values()
     return [one.label for one in attacks if ATTACKS[one.name].fits(recipe, kind, same_dim=same_dim)]
 

@@ -49,9 +49,7 @@ from sfumato.concealment.decoys import Decoys
 from sfumato.errors import InputError, suggest
 from sfumato.features.local import LocalParams, extract, extractor_of
 from sfumato.images.homography import HomographySequence, warp_points
-from sfumato.matching.mutual import MatchParams, Side, match_prepared, side_of, warn_if_void
-from sfumato.subspace.fast import prepare
-from sfumato.subspace.subspace_set import SubspaceSet
+from sfumato.matching.mutual import MatchParams, Prepared, match_prepared, prepare_side, side_of, warn_if_void
 from sfumato.types.clear import Features
 from sfumato.types.record import Record, Score, Value
 
@@ -139,7 +137,7 @@ class PairMatcher:
         self.subject, self.pairs = subject, pairs
         self._clear, self._protocol = clear, protocol
         self._decoys = decoys if link is not None and link.decoy_count else None
-        self._first: tuple[object, SubspaceSet] | None = None
+        self._first: tuple[object, Prepared] | None = None
 
     @property
     def shares(self) -> dict[str, float]:
@@ -174,7 +172,7 @@ class PairMatcher:
             parts = self._parts(pair, case)
             a = self._prepared_first(pair, first, parts[0])
             b = self._prepared(second, parts[1], lifted=True)
-            warn_if_void(Side(a.origin, a.basis), Side(b.origin, b.basis))
+            warn_if_void(a, b)
             matches = match_prepared(a, b, MatchParams(ratio=1, threads=self._protocol.threads), self.subject.recipe)
             points = (features.keypoints[matches.indices[:, i], :2] for i, features in enumerate((first, second)))
             found |= {
@@ -209,21 +207,21 @@ class PairMatcher:
         own, other = draw_parts(self.subject.seed, pair.sequence, pair.key, self._decoys.parts)
         return own, own if case == "same" else other
 
-    def _prepared_first(self, pair: Pair, features: Features, part: int | None) -> SubspaceSet:
+    def _prepared_first(self, pair: Pair, features: Features, part: int | None) -> Prepared:
         """Prepare image 1 of a sequence once for all its pairs."""
         key = (pair.first, part)
         if self._first is None or self._first[0] != key:
             self._first = key, self._prepared(features, part, lifted=self.subject.distance == "s-to-s")
         return self._first[1]
 
-    def _prepared(self, features: Features, part: int | None, *, lifted: bool) -> SubspaceSet:
+    def _prepared(self, features: Features, part: int | None, *, lifted: bool) -> Prepared:
         if not lifted or self.subject.seed is None:
             side = side_of(unlifted(features, self.subject.recipe), "points")
         else:
             decoys = self._decoys if part is None or self._decoys is None else single_part(self._decoys, part)
             concealed = conceal_repeatably(features, self.subject.recipe, decoys, seed=self.subject.seed)
             side = side_of(concealed, "concealed features")
-        return prepare(side.origin, side.basis)
+        return prepare_side(side)
 
 
 def transfer_errors(

@@ -117,9 +117,10 @@ def _write(image: Image, source: Path, folder: Path, seed: int) -> tuple[Path, H
         return np.random.default_rng([seed, int(name, 16)])
 
     if not first.exists():
-        write_file(first, encode(".png", image.pixels), with_folder=True)
+        write_file(first, encode(".png", image.pixels), with_folder=True, private=True)
     if not second.exists():
-        write_file(second, encode(".png", make_pair(image, draws(), VIEW).second.pixels), with_folder=True)
+        content = encode(".png", make_pair(image, draws(), VIEW).second.pixels)
+        write_file(second, content, with_folder=True, private=True)
     homography = draw_homography(image.size, draws(), VIEW)
     return first, HomographySequence(image.name, "viewpoint", (first, second), (homography,))
 

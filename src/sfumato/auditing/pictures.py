@@ -244,5 +244,5 @@ def save_picture(folder: str | os.PathLike[str], image: str, attack: str, pictur
 
     target = Path(folder) / f"{quote(image, safe='')[:150]}--{attack}.png"
     pixels = Pillow.fromarray(np.rint(255 * np.clip(picture, 0, 1)).astype(np.uint8))
-    write_file(target, lambda file: pixels.save(file, "PNG"), with_folder=True)
+    write_file(target, lambda file: pixels.save(file, "PNG"), with_folder=True, private=True)
     return target

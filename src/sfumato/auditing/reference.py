@@ -14,14 +14,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import resources
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from sfumato.attacks.registry import AttackId
 from sfumato.concealment.seal import without_key
 from sfumato.errors import FileError, InputError
-from sfumato.files.atomic import write_text
+from sfumato.files.atomic import read_text, write_text
 from sfumato.types.recipe import Recipe
 from sfumato.types.record import Record, Score, Value
 
@@ -115,15 +114,7 @@ def read_frontier(path: str | os.PathLike[str]) -> list[FrontierPoint]:
 
     Raises FileError if it is missing, damaged or something else.
     """
-    try:
-        if os.path.getsize(path) > LARGEST_BYTES:
-            raise FileError(f"{path}: too large for a frontier")
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as cause:
-        if isinstance(cause, FileError):
-            raise
-        raise FileError(f"{path}: cannot be read as a frontier: {getattr(cause, 'strerror', None) or cause}") from cause
-    return _parse(text, str(path))
+    return _parse(read_text(path, largest=LARGEST_BYTES), str(path))
 
 
 def reference_frontier() -> list[FrontierPoint]:

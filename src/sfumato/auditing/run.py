@@ -20,7 +20,7 @@ from sfumato.attacks.registry import ATTACKS
 from sfumato.auditing.attack_task import AttackTask
 from sfumato.auditing.leakage import LeakageJob, LeakagePlan, LeakageProtocol, evaluate_leakage, with_facts
 from sfumato.auditing.matching import HomographyProtocol, evaluate_homography, plan_homography, score_name
-from sfumato.auditing.photos import PhotoParams, PreparedPhotos, prepare_photos
+from sfumato.auditing.photos import PhotoParams, PreparedPhotos, prepare_photos, short_name
 from sfumato.auditing.pictures import SHOWN_PHOTOS, Point, collect_pictures, draw_plot
 from sfumato.auditing.reference import DESCRIPTOR, reference_frontier, references_for
 from sfumato.auditing.runner import code_version, load_records
@@ -30,7 +30,7 @@ from sfumato.auditing.toolbox import Toolbox
 from sfumato.concealment.decoys import BUNDLED as BUNDLED_DECOYS
 from sfumato.errors import FileError, InputError
 from sfumato.features.local import LocalParams
-from sfumato.files.atomic import write_text
+from sfumato.files.atomic import read_text, write_text
 from sfumato.images.read import list_images
 from sfumato.images.samples import sample_paths
 from sfumato.report.page import make_page
@@ -122,7 +122,8 @@ def write_audit(
     )
     check_ahead(paths, protocol, toolbox)
     results = run_audit(paths, data_folder(page), protocol, toolbox, workers=workers, stages=stages)
-    write_text(page, make_page(results.records, results.pictures, date.today().isoformat()), with_folder=True)
+    content = make_page(results.records, results.pictures, date.today().isoformat())
+    write_text(page, content, with_folder=True, private=True)  # photos are in it
     return page, results
 
 
@@ -152,7 +153,8 @@ def check_ahead(photos: Mapping[str, Path], protocol: AuditProtocol, toolbox: To
     Raises InputError, RecipeError or FileError for what would fail later.
     """
     attacks = LeakageProtocol(recipes=protocol.settled(), seeds=(protocol.seed,), local=protocol.local)
-    LeakageJob(photos=tuple(photos.items())[:1], protocol=attacks, toolbox=with_public(toolbox)).plan()
+    first = tuple((short_name(name), path) for name, path in list(photos.items())[:1])
+    LeakageJob(photos=first, protocol=attacks, toolbox=with_public(toolbox)).plan()
 
 
 def run_audit(
@@ -298,10 +300,8 @@ def read_records(path: Path) -> list[Record]:
     if path.is_dir():
         return [with_facts(record) for record in load_records(path)]
     try:
-        return [with_facts(Record.from_json(path.read_text(encoding="utf-8")))]
-    except OSError as cause:
-        raise FileError(f"{path}: cannot be read: {cause.strerror or cause}") from cause
-    except (InputError, UnicodeDecodeError) as cause:
+        return [with_facts(Record.from_json(read_text(path)))]
+    except InputError as cause:
         raise FileError(f"{path}: not a record of sfumato evaluate: {cause}") from cause
 
 

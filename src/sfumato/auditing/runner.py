@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from sfumato import __version__
 from sfumato.auditing.task import Figures, Prediction, Sample, Task
 from sfumato.errors import FileError, InputError, MissingDependency, SfumatoError, WorkerError
-from sfumato.files.atomic import write_file, write_text
+from sfumato.files.atomic import read_text, write_file, write_text
 from sfumato.types.progress import Progress
 from sfumato.types.record import Record, Score, describe_machine
 
@@ -80,7 +80,7 @@ class Results:
             members: dict[str, Any] = {**arrays, SECONDS: np.array(seconds)}
             np.savez_compressed(file, allow_pickle=False, **members)
 
-        write_file(self.prediction_path(sample), write, with_folder=True)
+        write_file(self.prediction_path(sample), write, with_folder=True, private=True)
 
     def load_prediction(self, sample: Sample) -> tuple[Prediction, float]:
         """Return a prediction and the seconds it took; FileError if it is damaged."""
@@ -161,7 +161,7 @@ def load_records(folder: str | os.PathLike[str]) -> list[Record]:
     records = []
     for path in sorted(Path(folder).rglob("records/*.json")):
         try:
-            records.append(Record.from_json(path.read_text(encoding="utf-8")))
+            records.append(Record.from_json(read_text(path)))
         except (OSError, ValueError) as cause:
             raise FileError(f"{path}: {cause}; remove it, and run the evaluation again") from cause
     return records
@@ -179,7 +179,8 @@ def _read_lines(path: Path) -> list[str]:
 def _append(path: Path, lines: list[str]) -> None:
     """Add lines; a line torn by a kill is ended first."""
     try:
-        with path.open("ab+") as file:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+        with os.fdopen(os.open(path, flags, 0o600), "ab+") as file:
             torn = file.tell() and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n"
             file.write(("\n" * bool(torn) + "".join(f"{line}\n" for line in lines)).encode("utf-8"))
     except OSError as cause:

@@ -113,9 +113,8 @@ def choose_decoys(subjects: Sequence[Subject], extractor: Extractor, own: Decoys
             f"kind with sfumato decoys build and pass them with --decoys"
         )
     for recipe in dict.fromkeys(one.recipe for one in subjects):
-        dims = [encoder.input_dim for encoder in resolve(recipe).encoders[:1]]
         width = 128 if decoys is None else decoys.descriptors.shape[1]
-        row = np.eye(1, *(dims or [width]), dtype=np.float32)
+        row = np.eye(1, resolve(recipe).input_dim or width, dtype=np.float32)
         conceal_repeatably(Features(np.zeros((1, 4), np.float32), row, extractor), recipe, decoys, seed=0)
     return decoys
 

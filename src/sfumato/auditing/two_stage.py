@@ -31,7 +31,7 @@ from sfumato.concealment.resolve import ResolvedRecipe, encode_decoys, encode_po
 from sfumato.errors import ImageError
 from sfumato.inversion.canonical import canonical_input
 from sfumato.types.clear import Features
-from sfumato.types.concealed import ConcealedFeatures, as_points
+from sfumato.types.concealed import ConcealedFeatures, Points
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
 from sfumato.types.record import Value
@@ -76,9 +76,7 @@ class EncodedSpace:
 
     def as_lifted(self, concealed: ConcealedFeatures) -> ConcealedFeatures:
         """Return concealed features as if they had been lifted only."""
-        return ConcealedFeatures(
-            concealed.keypoints, concealed.subspaces, self.lifting, SPACE, concealed.image_size, concealed.payload
-        )
+        return ConcealedFeatures(concealed.keypoints, concealed.subspaces, self.lifting, SPACE, concealed.image_size)
 
     def encode(self, features: Features) -> Floats:
         """Return what was lifted: the encoded descriptors (N, n')."""
@@ -121,11 +119,11 @@ class TwoStageTask(AttackTask):
         if self.attack.then == DECODER:
             decoder = self._decoder()
             assert decoder is not None
-            rows = decoder[1](as_points(rows))
+            rows = decoder[1](Points(rows))
             prediction["distances"] = _distances(rows, features.descriptors)
         else:
             frame = np.empty((0, 0)) if self.inverter.frame is None else self.inverter.frame
-            rows = canonical_input(as_points(rows), frame)
+            rows = canonical_input(Points(rows), frame)
         picture = self.inverter.paint(features.keypoints, rows, features.image_size)
         return {**prediction, "picture": encode_picture(picture)}
 

@@ -19,12 +19,13 @@ import typer
 from typer.core import TyperCommand
 
 from sfumato import __version__
+from sfumato.cli import exit_code
 from sfumato.cli.options import expand_groups, printable
 from sfumato.errors import SfumatoError
 
 AS_IT_WAS, NOTHING_CHANGED, NOTHING_WRITTEN = "the gallery is as it was", "nothing was changed", "nothing was written"
 INDEX_AS_IT_WAS = "the index is as it was"
-CONCEALED = "what was finished is kept beside the archive; run the same command again, without --overwrite, to go on"
+CONCEALED = "what was finished is in the archive; run the same command again, without --overwrite, to go on"
 MATCHED = (
     "the pairs matched so far are kept beside the output; run the same command again, without --overwrite, to go on"
 )
@@ -131,8 +132,8 @@ COMMANDS = (
 GROUPS = {
     "decoys": (
         "Decoy databases: real-looking descriptors that hide the clear ones.",
-        "sfumato decoys build photos/ -o decoys.npz --size 256000",
-        "sfumato conceal mine/ -o private.sfm.h5 --recipe sub-hybrid-2 --decoys decoys.npz",
+        "sfumato decoys build photos/ -o decoys.safetensors --size 256000",
+        "sfumato conceal mine/ -o private.sfm --recipe sub-hybrid-2 --decoys decoys.safetensors",
     ),
     "evaluate": (
         "Measure what concealing keeps, costs and hides: records, a table and a figure.",
@@ -141,12 +142,12 @@ GROUPS = {
     ),
     "export": (
         "Files for other programs, and what an owner chooses to publish.",
-        "sfumato export hloc private.sfm.h5 matches.h5 -o hloc/",
+        "sfumato export hloc private.sfm matches.h5 -o hloc/",
     ),
     "index": (
         "Indexes of concealed features, asked for the nearest entries of others.",
-        "sfumato index build private.sfm.h5 -o x.index",
-        "sfumato index search x.index query.sfm.h5 -k 5 -o nearest.csv",
+        "sfumato index build private.sfm -o x.index",
+        "sfumato index search x.index query.sfm -k 5 -o nearest.csv",
     ),
     "train": (
         "Networks that attack and encoders, learned from other people's photos.",
@@ -203,7 +204,7 @@ def _options(
 
 
 def explain_errors(command: Callable[..., None], on_interrupt: str) -> Callable[..., None]:
-    """Wrap a command: our own errors end it with one line and exit code 1, Ctrl-C with another line and 130."""
+    """Wrap a command: our own errors end it with one line and exit code 1, Ctrl-C and SIGTERM with another line."""
 
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
@@ -214,7 +215,7 @@ def explain_errors(command: Callable[..., None], on_interrupt: str) -> Callable[
             raise typer.Exit(1) from error
         except KeyboardInterrupt as stop:
             print(f"interrupted: {on_interrupt}", file=sys.stderr)
-            raise typer.Exit(130) from stop
+            raise typer.Exit(exit_code(stop)) from stop
         except MemoryError as stop:
             print("error: not enough memory; try fewer features, photos or answers", file=sys.stderr)
             raise typer.Exit(1) from stop
@@ -245,8 +246,8 @@ def make_app(commands: Iterable[Command] = COMMANDS) -> typer.Typer:
     application = typer.Typer(
         name="sfumato",
         help="Private visual features: still matched, mapped and recognised, no longer turned back into the picture.",
-        epilog="Start with: sfumato audit. Then: sfumato conceal photos/ -o private.sfm.h5; sfumato match "
-        "private.sfm.h5 --exhaustive -o matches.h5",
+        epilog="Start with: sfumato audit. Then: sfumato conceal photos/ -o private.sfm; sfumato match "
+        "private.sfm --exhaustive -o matches.h5",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

@@ -74,7 +74,7 @@ def _show_list(is_on: bool) -> None:
 
 @expand_groups
 def attack(
-    archive: Annotated[Path, typer.Argument(help="The archive of concealed features, e.g. private.sfm.h5.")],
+    archive: Annotated[Path, typer.Argument(help="The archive of concealed features, e.g. private.sfm.")],
     names: Annotated[
         list[str] | None,
         typer.Argument(
@@ -115,8 +115,8 @@ def attack(
     descriptors, which takes a minute or more. Clear features, public descriptors and decoys of another kind than the
     archive's are refused. Exit code 1 if no attack was possible, or an image was left out.
 
-    Example: sfumato attack private.sfm.h5 --clear clear.h5
-    Example: sfumato attack lifted.sfm.h5 vertex --clear clear.h5
+    Example: sfumato attack private.sfm --clear clear.h5
+    Example: sfumato attack lifted.sfm vertex --clear clear.h5
     """
     inputs = knowledge.inputs
     if curves and (output is None or inputs.clear is None or inputs.public is None):

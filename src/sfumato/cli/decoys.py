@@ -35,7 +35,7 @@ from sfumato.files.atomic import check_output
 
 
 def build(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, e.g. decoys.npz.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, e.g. decoys.safetensors.")],
     sources: Annotated[
         list[Path] | None,
         typer.Argument(help="Folders of photos, photos, hloc features.h5 files, COLMAP databases."),
@@ -82,9 +82,9 @@ def build(
     are the faces themselves, fewer are means of several. Photos are read one after the other into a file beside the
     output; an interrupted run goes on where it stopped.
 
-    Example: sfumato decoys build photos/ -o decoys.npz --size 256000
-    Example: sfumato decoys build --faces strangers.npz -o face-decoys.npz
-    Example: sfumato decoys build --faces strangers.npz --size 2000 --spread -o face-decoys.npz
+    Example: sfumato decoys build photos/ -o decoys.safetensors --size 256000
+    Example: sfumato decoys build --faces strangers.npz -o face-decoys.safetensors
+    Example: sfumato decoys build --faces strangers.npz --size 2000 --spread -o face-decoys.safetensors
     """
     check_output(output, overwrite=overwrite)
     if (faces is None) == (not sources):

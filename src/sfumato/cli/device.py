@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands of the device that owns the photos: conceal, extract and cameras."""
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,7 +39,7 @@ Photos = Annotated[Path, typer.Argument(help="A folder of photos, a photo, an hl
 
 def conceal(
     photos: Photos,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The archive to write, e.g. private.sfm.h5.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The archive to write, e.g. private.sfm.")],
     recipe: Annotated[
         str,
         typer.Option(
@@ -107,7 +106,7 @@ def conceal(
     Unreadable images are named and left out. The archive names an encoder by its checksum, and takes no images of
     another one.
 
-    Example: sfumato conceal photos/ -o private.sfm.h5
+    Example: sfumato conceal photos/ -o private.sfm
     """
     with _interrupt_explained(output):
         outcome = conceal_photos(
@@ -152,13 +151,23 @@ def conceal(
 @contextmanager
 def _interrupt_explained(output: Path) -> Iterator[None]:
     """Say after Ctrl-C that nothing is kept, where no image was finished; else the command's own words are right."""
+    before = _state(output)
     try:
         yield
     except KeyboardInterrupt as stop:
-        if Path(f"{os.path.realpath(output)}.part").exists():
+        if _state(output) != before:
             raise
         print("interrupted: nothing was written; an archive that was there is as it was", file=sys.stderr)
         raise typer.Exit(130) from stop
+
+
+def _state(path: Path) -> tuple[int, ...] | None:
+    """Return what changes when a file is written to or replaced."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def extract(

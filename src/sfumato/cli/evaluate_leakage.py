@@ -149,7 +149,7 @@ def leakage(
     networks allow. Reported are distances to the clear descriptors, and how near the painted picture comes to the
     photo: leakage is 0 for what keypoints with a mean descriptor show and 1 for what clear descriptors show.
 
-    Example: sfumato evaluate leakage photos/ --recipes raw,random-2,sub-hybrid-2 --public public.npz -o leakage/
+    Example: sfumato evaluate leakage photos/ --recipes raw,sub-hybrid-2 --public public.safetensors -o leakage/
     """
     local = LocalParams(extractor=extractor, descriptor=descriptor, weights=weights, max_features=max_features)
     plan = _leakage_job(photos, limit, recipes, attacks, seeds, local, attacker).plan()

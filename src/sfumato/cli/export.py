@@ -34,7 +34,7 @@ WARNING = (
 
 def hloc(
     source: Annotated[
-        Path, typer.Argument(help="The archive, e.g. private.sfm.h5; with --clear photos or clear features.")
+        Path, typer.Argument(help="The archive, e.g. private.sfm; with --clear photos or clear features.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to, e.g. hloc/.")],
     matches: Annotated[
@@ -58,7 +58,7 @@ def hloc(
 
     From an archive no descriptor is written: hloc maps and localizes from keypoints and matches. See docs/hloc.md.
 
-    Example: sfumato export hloc private.sfm.h5 matches.h5 -o hloc/
+    Example: sfumato export hloc private.sfm matches.h5 -o hloc/
     """
     if clear:
         if matches is not None or with_subspaces:
@@ -81,7 +81,7 @@ def hloc(
 def public(
     source: Annotated[Path, typer.Argument(help="The photos that were mapped, or their clear features.")],
     map_folder: Annotated[Path, typer.Option("--map", help="The map that was made from them.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, e.g. public-points.h5.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, e.g. public-points.sqlite.")],
     yes: Annotated[bool, typer.Option("--yes", help="Yes, publish these descriptors in the clear.")] = False,
     local: LocalOptions = LocalOptions(),
     extractor: ExtractorName = None,
@@ -95,7 +95,7 @@ def public(
     Runs on the device that owns the photos. Queries stay concealed: they are compared point to subspace, which works at
     high dimensions too. Only features that see a mapped point are written, and only with --yes.
 
-    Example: sfumato export public photos/ --map model/ -o public-points.h5 --yes
+    Example: sfumato export public photos/ --map model/ -o public-points.sqlite --yes
     """
     if not yes:
         raise InputError(WARNING)

@@ -3,7 +3,6 @@
 
 import json
 import sys
-import zipfile
 from collections import Counter
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -14,6 +13,7 @@ import typer
 from rich.filesize import decimal
 
 from sfumato.cli.options import AsJson, printable, tell
+from sfumato.concealment.decoys import FORMAT as DECOYS_FORMAT
 from sfumato.concealment.decoys import collision_probability, load_decoys
 from sfumato.concealment.encoder import Encoder, load_encoder
 from sfumato.concealment.resolve import resolve
@@ -21,10 +21,10 @@ from sfumato.concealment.seal import bandwidth_of, without_key
 from sfumato.concealment.subset import privacy_of_images
 from sfumato.errors import ArchiveError, FileError
 from sfumato.faces.compare import Threshold
-from sfumato.faces.gallery_file import KINDS, load_gallery
-from sfumato.files.hdf5 import DAMAGE, open_hdf5
-from sfumato.search.archives import summarise
-from sfumato.search.file import is_index_file
+from sfumato.faces.gallery_file import KIND, load_gallery
+from sfumato.files.tensors import format_of
+from sfumato.search.archives import IndexSummary, summarise
+from sfumato.search.factory import is_index_file
 from sfumato.store.archive import Archive, load
 from sfumato.store.layout import ImageHeader
 from sfumato.types.recipe import Recipe
@@ -33,21 +33,23 @@ from sfumato.types.recipe import Recipe
 
 
 def holds_gallery(path: Path) -> bool:
-    """Tell whether a file has the arrays of a gallery, right or not; if it cannot be opened, whether its name says so.
+    """Tell whether a file is a gallery by its first bytes or, where they say nothing, by its name.
 
     So a damaged gallery is reported as one.
     """
-    try:
-        with open_hdf5(path) as file:
-            return set(file) == set(KINDS)
-    except DAMAGE:
-        return path.is_file() and "gallery" in path.name.lower() and not path.name.endswith(".sfm.h5")
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(72)
+    if len(head) == 72 and head.startswith(b"SQLite format 3"):
+        return head[68:] == KIND.mark.to_bytes(4, "big")
+    return "gallery" in path.name.lower() and ".sfm" not in path.suffixes
 
 
 def describe_gallery(path: Path, *, check: bool) -> dict[str, Any]:
     """Return the counts of a gallery; its checksums are compared in any case, ``check`` says so."""
     gallery = load_gallery(path)
-    subspaces, again = gallery.templates.subspaces, sum(count > 1 for count in gallery.releases.values())
+    subspaces, again = gallery.templates.code, sum(count > 1 for count in gallery.releases.values())
     facts: dict[str, Any] = {
         "file": str(path),
         "kind": "gallery of concealed faces",
@@ -98,8 +100,7 @@ def describe_index(path: Path, *, images: bool, check: bool) -> dict[str, Any]:
         "params": ", ".join(f"{name}={_index_facts(value)}" for name, value in summary.params.items()) or "none",
         "entries": summary.entries,
         "removed": summary.removed,
-        "dimensions": summary.dim,
-        "subspaces": ", ".join(f"{count} {_index_form(dim)}" for dim, count in summary.subspaces.items()) or "none",
+        **_index_form(summary),
         "images": len(summary.images) if summary.images else "not named",
         "ids": f"{summary.first_id} to {summary.last_id}" if summary.entries else "none",
         "extractor": summary.extractor or "not stated",
@@ -107,7 +108,7 @@ def describe_index(path: Path, *, images: bool, check: bool) -> dict[str, Any]:
         "bytes": summary.size_bytes,
     }
     if check:
-        facts["checked"] = "every checksum is right, every entry a subspace, no id there twice"
+        facts["checked"] = "every checksum is right, every entry valid, no id there twice"
     if images:
         facts["image list"] = {name: f"{count} features" for name, count in summary.images.items()}
     return facts
@@ -117,15 +118,19 @@ def _index_facts(value: Any) -> Any:
     return "default" if value is None else value
 
 
-def _index_form(dim: int) -> str:
-    return f"of dimension {dim}" if dim else "points"
+def _index_form(summary: IndexSummary) -> dict[str, Any]:
+    """Return what entries are: bits, or subspaces by their dimensions."""
+    if summary.is_bits:
+        return {"bits": summary.dim}
+    parts = [f"{count} {f'of dimension {dim}' if dim else 'points'}" for dim, count in summary.subspaces.items()]
+    return {"dimensions": summary.dim, "subspaces": ", ".join(parts) or "none"}
 
 
 def inspect(
     path: Annotated[
         Path,
         typer.Argument(
-            help="An archive (.sfm.h5), an index (.index), a gallery (.h5), decoys (.npz), an encoder (.safetensors)."
+            help="An archive (.sfm), an index (.index), a gallery (.sqlite), decoys or an encoder (.safetensors)."
         ),
     ],
     images: Annotated[bool, typer.Option("--images", help="List every image.")] = False,
@@ -134,11 +139,11 @@ def inspect(
 ) -> None:
     """Show what an archive, index, gallery, decoys file or encoder holds, in counts and sizes. Never a value.
 
-    Example: sfumato inspect private.sfm.h5 --images
+    Example: sfumato inspect private.sfm --images
     """
     if not path.exists():
         raise FileError(f"{path}: no such file")
-    if zipfile.is_zipfile(path):
+    if format_of(path) == DECOYS_FORMAT or path.suffix == ".npz":
         facts = describe_decoys(path)
     elif path.suffix == ".safetensors":
         facts = describe_encoder(path)

@@ -82,4 +82,4 @@ def write_picture(output: Path, picture: Any, beside: Any = None, *, grey: bool 
     if beside is not None:
         colours = beside if beside.ndim == 3 else np.repeat(beside[:, :, None], 3, axis=2)
         pixels = np.concatenate([colours, pixels], axis=1)
-    write_file(output, cv2.imencode(output.suffix.lower(), pixels[:, :, ::-1])[1].tobytes())
+    write_file(output, cv2.imencode(output.suffix.lower(), pixels[:, :, ::-1])[1].tobytes(), private=True)

@@ -69,7 +69,7 @@ class MapOptions:
 
 
 def map_(
-    archive: Annotated[Path, typer.Argument(help="The archive, e.g. private.sfm.h5.")],
+    archive: Annotated[Path, typer.Argument(help="The archive, e.g. private.sfm.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder of the model to write, e.g. model/.")],
     cameras: Annotated[
         Path | None,
@@ -93,10 +93,10 @@ def map_(
 ) -> None:
     """Build a map from concealed features: where the cameras stood, and points with concealed descriptors.
 
-    The folder is a COLMAP model (colmap gui --import_path model/ opens it) with landmarks.sfm.h5, the concealed
+    The folder is a COLMAP model (colmap gui --import_path model/ opens it) with landmarks.sfm, the concealed
     features of its points. No descriptor goes to COLMAP. See docs/mapping.md.
 
-    Example: sfumato map private.sfm.h5 --cameras cameras.txt -o model/
+    Example: sfumato map private.sfm --cameras cameras.txt -o model/
     """
     if cameras is not None and photos is not None:
         raise InputError("--cameras says what --photos would guess: give one of the two")
@@ -249,8 +249,8 @@ class CandidateOptions:
     retrieval: Annotated[
         int | None,
         typer.Option(
-            help="Compare each query with this many images of the map that look most like it. For recipes that are not "
-            "sealed."
+            help="Compare each query with this many images of the map that look most like it. By default all, and 20 "
+            "of a map of more than 100."
         ),
     ] = None
     codebook: Annotated[
@@ -327,7 +327,7 @@ class DeviceKeyOptions:
 
 def localize_(
     queries: Annotated[
-        Path, typer.Argument(help="An archive of queries, e.g. query.sfm.h5; or, on the device, a photo or a folder.")
+        Path, typer.Argument(help="An archive of queries, e.g. query.sfm; or, on the device, a photo or a folder.")
     ],
     model: Annotated[
         Path | None, typer.Argument(metavar="MAP", help="The map: a folder made by 'sfumato map'.")
@@ -356,15 +356,16 @@ def localize_(
 ) -> None:
     """Find where pictures were taken, from their concealed features and a map.
 
-    A query is compared with images of the map: those that --pairs names, the likeliest ones with --retrieval N, or all
-    of a small map. The poses are written as hloc writes them (name qw qx qy qz tx ty tz, camera from world), and beside
-    them a .json with inliers, and the reason for each query that has no pose. No pose is ever borrowed from the map. A
-    query is named if another focal length explains its matches much better than the given one.
+    A query is compared with images of the map: those that --pairs names, the N likeliest ones with --retrieval N, or
+    all of a map of up to 100 images and the 20 likeliest of a larger one. The poses are written as hloc writes them
+    (name qw qx qy qz tx ty tz, camera from world), and beside them a .json with inliers, and the reason for each query
+    that has no pose. No pose is ever borrowed from the map. A query is named if another focal length explains its
+    matches much better than the given one.
 
     Photos are concealed as the map's were, with your device key and the same settings, and stay here: use this on a
     device that has the key.
 
-    Example: sfumato localize query.sfm.h5 model/ --cameras cameras.txt -o poses.txt
+    Example: sfumato localize query.sfm model/ --cameras cameras.txt -o poses.txt
     Example: sfumato localize photo.jpg model/
     """
     if (model is None) == (map_folder is None):

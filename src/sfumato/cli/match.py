@@ -38,10 +38,7 @@ class PairOptions:
     ] = None
     retrieval: Annotated[
         int | None,
-        typer.Option(
-            help="Each image with this many that look most like it, by votes of the concealed features. For liftings "
-            "and encoders; not for sealed archives, whose codebook only a holder of the key could make."
-        ),
+        typer.Option(help="Each image with this many that look most like it, by votes of the concealed features."),
     ] = None
     codebook: Annotated[
         Path | None,
@@ -144,7 +141,7 @@ class WorkerOptions:
 
 
 def match(
-    archive: Annotated[Path, typer.Argument(help="The archive, e.g. private.sfm.h5.")],
+    archive: Annotated[Path, typer.Argument(help="The archive, e.g. private.sfm.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The match file to write, e.g. matches.h5.")],
     choice: PairOptions = PairOptions(),
     matching: MatchOptions = MatchOptions(),
@@ -162,11 +159,11 @@ def match(
     hloc's matches.h5 with the distances added: see docs/matches.md.
 
     Choose the pairs: --exhaustive for up to a few hundred images, --sequential for a video, --pairs for a list of your
-    own, --retrieval for many images that are not sealed.
+    own, --retrieval for many images.
 
-    Example: sfumato match private.sfm.h5 --exhaustive -o matches.h5
-    Example: sfumato match video.sfm.h5 --sequential 10 -o matches.h5
-    Example: sfumato match lifted.sfm.h5 --retrieval 20 -o matches.h5
+    Example: sfumato match private.sfm --exhaustive -o matches.h5
+    Example: sfumato match video.sfm --sequential 10 -o matches.h5
+    Example: sfumato match private.sfm --retrieval 20 -o matches.h5
     """
     params = matching.params
     with load(archive) as images:

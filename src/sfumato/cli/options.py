@@ -19,6 +19,7 @@ from sfumato.device import ConcealOutcome
 from sfumato.errors import FileError
 from sfumato.features.faces import FaceParams
 from sfumato.features.local import DESCRIPTORS, DETECTORS, LocalParams
+from sfumato.files.atomic import open_text
 from sfumato.types.progress import StageProgress
 from sfumato.types.recipe import GENERATED, KINDS, USUAL_DIMS
 
@@ -175,9 +176,7 @@ Recipes = Annotated[
 ]
 Weights = Annotated[
     Path | None,
-    typer.Option(
-        help="For photos: the weights of a network, a .safetensors or torch file. Default: kornia downloads them."
-    ),
+    typer.Option(help="For photos: the weights of a network, a .safetensors or torch file. Default: published ones."),
 ]
 MaxFeatures = Annotated[int, typer.Option(help="For photos: keep this many features of each, those of largest scale.")]
 ContrastThreshold = Annotated[float, typer.Option(help="For photos: a lower value finds more and weaker keypoints.")]
@@ -261,9 +260,9 @@ class PhotoOptions(LocalOptions):
 def read_labels(path: Path) -> dict[str, str]:
     """Read a table 'image name,label' with one line per image."""
     try:
-        with open(path, newline="", encoding="utf-8") as lines:
+        with open_text(path, newline="") as lines:
             rows = [row for row in csv.reader(lines) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as cause:
+    except csv.Error as cause:
         raise FileError(f"{path}: cannot read the labels: {cause}") from cause
     wrong = [number for number, row in enumerate(rows, 1) if len(row) != 2]
     if wrong:
@@ -273,7 +272,7 @@ def read_labels(path: Path) -> dict[str, str]:
 
 # --- options of faces
 
-GalleryPath = Annotated[Path, typer.Option("--gallery", "-g", help="The gallery's file, e.g. gallery.h5.")]
+GalleryPath = Annotated[Path, typer.Option("--gallery", "-g", help="The gallery's file, e.g. gallery.sqlite.")]
 Network = Annotated[
     Path | None, typer.Option(help="For pictures: an ArcFace-style ONNX file. Default: dlib's network. Extra 'face'.")
 ]

@@ -2,16 +2,17 @@
 """Decoys of photos: the long build, from photos or files of features to a database file.
 
 Descriptors go to the disk as they are read, and clustering reads them from there, so that memory does not grow with the
-number of photos. A journal beside the output names the images that were read and keeps the cells that were clustered:
-an interrupted build goes on. Of more descriptors than clustering needs an even sample is taken: those with the least
+number of photos. An SQLite file beside the output keeps the images that were read and the cells that were clustered: an
+interrupted build goes on. Of more descriptors than clustering needs an even sample is taken: those with the least
 hash values. The hash is a function of the descriptor, so that the sample depends neither on the order of the photos nor
 on interruptions, and equal descriptors are one.
 """
 
 import hashlib
 import json
+import logging
 import os
-import zlib
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -26,7 +27,8 @@ from sfumato.concealment.decoys import DEFAULT_PARTS, Decoys, save_decoys
 from sfumato.errors import DecoyError, FileError, InputError, SfumatoError
 from sfumato.features.local import LocalParams, extractor_of
 from sfumato.features.sources import FeatureSource, open_source
-from sfumato.files.atomic import LockedFile, RecordFile, check_output, explain_errors
+from sfumato.files import sqlite
+from sfumato.files.atomic import check_output, file_lock
 from sfumato.types.clear import Features
 from sfumato.types.extractor import Extractor
 from sfumato.types.progress import SizedItems, StageProgress
@@ -35,7 +37,22 @@ Floats = NDArray[np.float32]
 Hashes = NDArray[np.uint64]
 Sources = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
-MARK = b"sfumato-decoys-part-1\n"
+log = logging.getLogger(__name__)
+
+UNFINISHED = sqlite.FileKind(
+    "an unfinished decoys file",
+    0x53664470,
+    1,
+    (
+        "CREATE TABLE purpose (text TEXT NOT NULL) STRICT",
+        "CREATE TABLE image (source INTEGER NOT NULL, name TEXT NOT NULL, features INTEGER NOT NULL, "
+        "width INTEGER NOT NULL, extractor TEXT NOT NULL, digest TEXT NOT NULL, rows BLOB NOT NULL, "
+        "UNIQUE (source, name)) STRICT",
+        "CREATE TABLE cell (settings TEXT NOT NULL, number INTEGER NOT NULL, digest TEXT NOT NULL, "
+        "centroids BLOB NOT NULL, UNIQUE (settings, number)) STRICT",
+    ),
+    "delete it to begin anew, or move it away if it is not Sfumato's",
+)
 DESCRIPTORS_EACH = 16
 """Distinct descriptors for each decoy, at most: more do not make better centroids."""
 
@@ -89,9 +106,8 @@ def build_photo_decoys(
     COLMAP files. ``labels`` holds a label for each image; ``drawn`` draws real descriptors instead of clustering them:
     a public set for attacks. Memory does not grow with the number of photos.
 
-    While it works, ``<path>.part`` and ``<path>.rows.part`` hold what is done. They are clear descriptors and stay on
-    this device. Called again with the same settings an interrupted build goes on, with photos that are new as well;
-    ``overwrite`` begins anew.
+    While it works, ``<path>.part`` holds what is done. It has clear descriptors and stays on this device. Called again
+    with the same settings an interrupted build goes on, with photos that are new as well; ``overwrite`` begins anew.
 
     Raises DecoyError if there are fewer distinct descriptors than ``size``, FileError for files that cannot be read or
     written and for an unfinished build with other settings.
@@ -99,7 +115,7 @@ def build_photo_decoys(
     >>> import tempfile
     >>> from sfumato.images.samples import sample_paths
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     len(build_photo_decoys(sample_paths()["coffee"], f"{folder}/decoys.npz", size=64).decoys)
+    ...     len(build_photo_decoys(sample_paths()["coffee"], f"{folder}/decoys.safetensors", size=64).decoys)
     64
     """
     check_output(path, overwrite=overwrite)
@@ -148,7 +164,7 @@ def _network_name(sources: Iterable[FeatureSource], local: LocalParams | None) -
 
 def _read(sources: list[FeatureSource], harvest: "_Harvest", outcome: DecoysOutcome, progress: StageProgress) -> None:
     """Read the images that no earlier run has read; images that are gone since then are left out."""
-    present = {(number, name) for number, source in enumerate(sources) for name in source.names}
+    present = dict.fromkeys((number, name) for number, source in enumerate(sources) for name in source.names)
     harvest.images = {key: image for key, image in harvest.images.items() if key in present}
     done = [{name for number, name in harvest.images if number == index} for index in range(len(sources))]
     outcome.resumed = len(harvest.images)
@@ -164,6 +180,7 @@ def _read(sources: list[FeatureSource], harvest: "_Harvest", outcome: DecoysOutc
             outcome.unreadable[name] = str(features)
         else:
             harvest.add(index, name, features)
+    harvest.images = {key: harvest.images[key] for key in present if key in harvest.images}
     outcome.images = len(harvest.images)
     outcome.features = sum(image.features for image in harvest.images.values())
     outcome.featureless = [name for (_, name), image in harvest.images.items() if not image.features]
@@ -192,29 +209,22 @@ def _choose_rows(
 # --- what is done, on the disk
 
 
-@dataclass(frozen=True, slots=True)
-class _RowSpan:
-    """Rows of one image: where they ``start`` in the file of rows, how many, and of how many ``features``."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _ImageRows:
+    """Rows of one image that are kept, by their hashes, of how many ``features``."""
 
-    start: int
-    count: int
+    hashes: Hashes
     features: int
 
 
 class _Harvest:
-    """Descriptors on the disk, one row each, and the journal that says whose they are.
+    """Descriptors and cells on the disk, each image and each cell in one transaction: a kill loses one at most."""
 
-    Rows are written before the record that names them, so that a kill loses one image at most.
-    """
-
-    def __init__(self, journal: RecordFile, rows: LockedFile, limit: int) -> None:
-        self.images: dict[tuple[int, str], _RowSpan] = {}
+    def __init__(self, state: sqlite.Database, limit: int) -> None:
+        self.images: dict[tuple[int, str], _ImageRows] = {}
         self.extractor: Extractor | None = None
         self.width = 0
-        self.cells: dict[tuple[str, int], int] = {}
-        self._journal, self._file, self._limit = journal, rows, limit
-        self._hashes: list[Hashes] = []
-        self._count = 0
+        self.state, self._limit = state, limit
         self._largest = np.uint64(2**64 - 1)
         self._below = 0
 
@@ -222,35 +232,30 @@ class _Harvest:
         """Keep the descriptors of an image that belong to the sample so far."""
         self._check_kind(features.extractor, features.descriptors.shape[1])
         hashes = row_hashes(features.descriptors)
-        rows = np.ascontiguousarray(features.descriptors[hashes <= self._largest], "<f4")
-        header = {
-            "image": [source, name], "features": len(features), "rows": len(rows), "crc": zlib.crc32(rows.data),
-            "width": self.width, "extractor": features.extractor.to_json(),
-        }  # fmt: skip
-        with explain_errors(f"cannot write {self._file.path}", "free space and run again: what was read is kept"):
-            self._file.write(rows.reshape(-1).view("u1").data, self._count * self.width * 4)
-        self._journal.add(json.dumps(header).encode())
+        rows = np.ascontiguousarray(features.descriptors[hashes <= self._largest], "<f4").tobytes()
+        facts = source, json.dumps(name), len(features), self.width, features.extractor.to_json()
+        with self.state.transaction():
+            self.state.rows("INSERT INTO image VALUES (?, ?, ?, ?, ?, ?, ?)", (*facts, _digest(facts, rows), rows))
         self._enter(source, name, len(features), hashes[hashes <= self._largest])
 
     def salvage(self) -> None:
-        """Take over what an earlier run has read and clustered; stop at the first record that cannot be used."""
-        for address, payload in self._journal.payloads():
-            try:
-                header = json.loads(payload.split(b"\n", 1)[0])
-                if "cell" in header:
-                    self.cells[str(header["of"]), int(header["cell"])] = address
-                    continue
-                (source, name), count, width = header["image"], int(header["rows"]), int(header["width"])
-                self._check_kind(Extractor.from_json(header["extractor"]), width)
-                raw = os.pread(self._file.fd, count * width * 4, self._count * width * 4)
-                if len(raw) != count * width * 4 or zlib.crc32(raw) != header["crc"]:
-                    break
-                rows = np.frombuffer(raw, "<f4").reshape(count, width)
-                self._enter(int(source), str(name), int(header["features"]), row_hashes(rows))
-            except (ValueError, KeyError, TypeError, SfumatoError):
-                break
-        self._journal.cut()
-        os.ftruncate(self._file.fd, self._count * self.width * 4)
+        """Take over what an earlier run has read and clustered; what is damaged is done again."""
+        for table in ("image", "cell"):
+            for (number,) in self.state.rows(f"SELECT rowid FROM {table} ORDER BY rowid"):
+                *facts, digest, raw = self.state.rows(f"SELECT * FROM {table} WHERE rowid = ?", (number,))[0]
+                try:
+                    if digest != _digest(facts, raw):
+                        raise InputError("its digest is wrong")
+                    if table == "image":
+                        self._take(facts, raw)
+                except (ValueError, TypeError, KeyError):  # InputError is a ValueError
+                    log.warning("%s is damaged in places: part of it is done again", self.state.path)
+                    self.state.rows(f"DELETE FROM {table} WHERE rowid = ?", (number,))
+
+    def _take(self, facts: list[Any], raw: bytes) -> None:
+        source, name, count, width, extractor = facts
+        self._check_kind(Extractor.from_json(extractor), width)
+        self._enter(source, str(json.loads(name)), count, row_hashes(np.frombuffer(raw, "<f4").reshape(-1, width)))
 
     def _check_kind(self, extractor: Extractor, width: int) -> None:
         if self.extractor is not None and (self.extractor.name, self.width) != (extractor.name, width):
@@ -259,81 +264,88 @@ class _Harvest:
         self.extractor, self.width = self.extractor or extractor, width
 
     def _enter(self, source: int, name: str, features: int, hashes: Hashes) -> None:
-        self.images[source, name] = _RowSpan(self._count, len(hashes), features)
-        self._hashes.append(hashes)
-        self._count += len(hashes)
+        self.images[source, name] = _ImageRows(hashes, features)
         self._below += len(hashes)
         if self._below > 2 * self._limit:
-            distinct = np.unique(np.concatenate(self._hashes))
+            every = [image.hashes for image in self.images.values()]
+            distinct = np.unique(np.concatenate(every))
             if len(distinct) > self._limit:
                 self._largest = min(self._largest, distinct[self._limit - 1])
-            self._below = int(sum((hashes <= self._largest).sum() for hashes in self._hashes))
+            self._below = int(sum((hashes <= self._largest).sum() for hashes in every))
 
     def sample(self) -> "_SampledRows":
-        """Return the distinct descriptors to build from."""
-        spans = self.images.values()
-        places = np.concatenate(
-            [np.zeros(0, np.int64), *(np.arange(one.start, one.start + one.count) for one in spans)]
-        )
-        owners = np.repeat(np.arange(len(spans)), [one.count for one in spans])
-        hashes = np.concatenate([np.zeros(0, np.uint64), *self._hashes])[places]
+        """Return the distinct descriptors to build from, in a file without a name."""
+        every = [image.hashes for image in self.images.values()]
+        hashes = np.concatenate([np.zeros(0, np.uint64), *every])
         first = np.sort(np.unique(hashes, return_index=True)[1][: self._limit])
-        stored: Floats = np.zeros((0, max(1, self.width)), np.float32)
-        if self._count:
-            stored = np.memmap(self._file.path, "<f4", "r", shape=(self._count, self.width))
+        owners = np.repeat(np.arange(len(every)), [len(one) for one in every])[first]
         digest = hashlib.blake2b(hashes[first].tobytes(), digest_size=16).hexdigest()
-        return _SampledRows(stored, places[first], owners[first], digest)
+        stored: Floats = np.zeros((0, max(1, self.width)), np.float32)
+        if len(first):
+            starts = np.cumsum([0, *(len(one) for one in every)])
+            with (
+                sqlite.explain(self.state.path, UNFINISHED),
+                tempfile.TemporaryFile(dir=self.state.path.parent) as file,
+            ):
+                for number, (source, name) in enumerate(self.images):
+                    rows = first[owners == number] - starts[number]
+                    file.write(self._rows(source, name)[rows].tobytes())
+                file.flush()
+                stored = np.memmap(file, "<f4", "r", shape=(len(first), self.width))
+        return _SampledRows(stored, owners, digest)
 
-    def remove(self) -> None:
-        """Delete both files."""
-        self._file.remove()
-        self._journal.remove()
+    def _rows(self, source: int, name: str) -> Floats:
+        query = "SELECT rows FROM image WHERE source = ? AND name = ?"
+        ((raw,),) = self.state.rows(query, (source, json.dumps(name)))
+        return np.frombuffer(raw, "<f4").reshape(-1, self.width)
 
-    def read_cell(self, address: int) -> Floats:
-        payload = self._journal.payload(address)
-        if payload is None:
-            raise FileError(f"{self._journal.path} was damaged while it was in use, at byte {address}: run again")
-        return np.frombuffer(payload, "<f4", offset=payload.index(b"\n") + 1).reshape(-1, self.width)
 
-    def add_cell(self, digest: str, number: int, centroids: Floats) -> None:
-        header = json.dumps({"cell": number, "of": digest}).encode()
-        self.cells[digest, number] = self._journal.add(header + b"\n" + centroids.astype("<f4").tobytes())
+def _digest(facts: Iterable[Any], raw: bytes) -> str:
+    state = hashlib.blake2b(json.dumps(list(facts)).encode("ascii"), digest_size=16, person=b"sfumato-decoys")
+    state.update(raw)
+    return state.hexdigest()
 
 
 class _SampledRows:
     """Rows of a file, in memory only while they are used, with the number of the image of each and a digest of all."""
 
-    def __init__(self, stored: Floats, places: NDArray[np.int64], owners: NDArray[np.int64], digest: str) -> None:
-        self._stored, self._places, self.owners, self.digest = stored, places, owners, digest
-        self.shape = len(places), stored.shape[1]
+    def __init__(self, stored: Floats, owners: NDArray[np.int64], digest: str) -> None:
+        self._stored, self.owners, self.digest = stored, owners, digest
+        self.shape = stored.shape
 
     def __len__(self) -> int:
-        return self.shape[0]
+        return len(self._stored)
 
     def __getitem__(self, rows: Any, /) -> Floats:
         """Read rows by a slice, a mask or a list of indices."""
-        read: Floats = np.asarray(self._stored[self._places[rows]], np.float32)
+        read: Floats = np.asarray(self._stored[rows], np.float32)
         return read
 
 
 class _Cells(MutableMapping[int, Floats]):
-    """Centroids of cells that are clustered, kept in the journal; ``settings`` are all that decides them."""
+    """Centroids of cells that are clustered, on the disk; ``settings`` are all that decides them."""
 
     def __init__(self, harvest: _Harvest, settings: Iterable[str]) -> None:
-        self._harvest = harvest
-        self._digest = hashlib.blake2b("\0".join(settings).encode(), digest_size=16).hexdigest()
+        self._state, self._width = harvest.state, harvest.width
+        self._settings = hashlib.blake2b("\0".join(settings).encode(), digest_size=16).hexdigest()
 
     def __getitem__(self, number: int) -> Floats:
-        return self._harvest.read_cell(self._harvest.cells[self._digest, number])
+        query = "SELECT centroids FROM cell WHERE settings = ? AND number = ?"
+        for (raw,) in self._state.rows(query, (self._settings, number)):
+            return np.frombuffer(raw, "<f4").reshape(-1, self._width)
+        raise KeyError(number)
 
     def __setitem__(self, number: int, centroids: Floats) -> None:
-        self._harvest.add_cell(self._digest, number, centroids)
+        raw, facts = np.ascontiguousarray(centroids, "<f4").tobytes(), (self._settings, int(number))
+        with self._state.transaction():
+            self._state.rows("INSERT OR REPLACE INTO cell VALUES (?, ?, ?, ?)", (*facts, _digest(facts, raw), raw))
 
     def __delitem__(self, number: int) -> None:
-        raise TypeError("a cell that was clustered stays in the journal")
+        raise TypeError("a cell that was clustered stays")
 
     def __iter__(self) -> Iterator[int]:
-        return (number for digest, number in self._harvest.cells if digest == self._digest)
+        rows = self._state.rows("SELECT number FROM cell WHERE settings = ?", (self._settings,))
+        return (int(number) for (number,) in rows)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -352,35 +364,34 @@ def row_hashes(rows: Floats) -> Hashes:
 
 @contextmanager
 def _unfinished(target: Path, purpose: Mapping[str, Any], *, overwrite: bool) -> Iterator[_Harvest]:
-    """Open what an interrupted build left beside its output, or begin; remove both files when it is done."""
+    """Open what an interrupted build left beside its output, or begin; remove it when the build is done."""
     text = json.dumps(purpose, sort_keys=True, default=str)
-    journal = RecordFile(target.with_name(f"{target.name}.part"), MARK, "an unfinished decoys file")
-    try:
-        if journal.purpose and journal.purpose != text and not overwrite:
-            raise FileError(
-                f"{journal.path} was begun with other photos or settings: give the same to go on, or begin anew "
-                f"(--overwrite, overwrite=True)"
-            )
-        with explain_errors(f"cannot write beside {target}", "check the folder and its permissions"):
-            rows = LockedFile(target.with_name(f"{target.name}.rows.part"))
-            os.fchmod(rows.fd, 0o600)  # descriptors of photos
-    except BaseException:
-        journal.close()
-        raise
-    harvest = _Harvest(journal, rows, DESCRIPTORS_EACH * purpose["size"])
-    try:
-        if overwrite or journal.purpose != text:
-            journal.begin(text)
-            os.ftruncate(rows.fd, 0)
-        else:
-            harvest.salvage()
-        yield harvest
-    except BaseException as problem:
-        if isinstance(problem, DecoyError) or not harvest.images:  # there is nothing to go on with
-            harvest.remove()
-        raise
-    else:
-        harvest.remove()
-    finally:
-        rows.close()
-        journal.close()
+    part = target.with_name(f"{target.name}.part")
+    with file_lock(target, wait=0):
+        if part.is_symlink():
+            raise FileError(f"{part} is a link; move it away")
+        with sqlite.open_writer(part, UNFINISHED, private=True) as state:
+            purposes = [one for (one,) in state.rows("SELECT text FROM purpose")]
+            if purposes not in ([], [text]) and not overwrite:
+                raise FileError(
+                    f"{part} was begun with other photos or settings: give the same to go on, or begin anew "
+                    f"(--overwrite, overwrite=True)"
+                )
+            harvest = _Harvest(state, DESCRIPTORS_EACH * purpose["size"])
+            if overwrite or not purposes:
+                with state.transaction():
+                    for table in ("purpose", "image", "cell"):
+                        state.rows(f"DELETE FROM {table}")
+                    state.rows("INSERT INTO purpose VALUES (?)", (text,))
+            else:
+                harvest.salvage()
+            keep = False
+            try:
+                yield harvest
+            except BaseException as problem:  # unless there is nothing to go on with
+                keep = bool(harvest.images) and not isinstance(problem, DecoyError)
+                raise
+            finally:
+                state.close()
+                if not keep:
+                    sqlite.remove(part)

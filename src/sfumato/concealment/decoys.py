@@ -9,12 +9,10 @@ import hashlib
 import json
 import math
 import os
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,8 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.concealment.randomness import Draws
 from sfumato.errors import DecoyError, FileError, InputError, SfumatoError
-from sfumato.files.atomic import write_file
-from sfumato.files.npz import Types, read_npz
+from sfumato.files.tensors import load_tensors, save_tensors
 from sfumato.types.arrays import frozen_array
 from sfumato.types.extractor import Extractor, Setting, is_label
 
@@ -181,66 +178,91 @@ def collision_probability(part_size: int, *, features: int = 8000, decoys_each: 
 
 # --- files
 
-FORMAT = "sfumato-decoys"
-VERSION = 1
-BUNDLED = "decoys-sift-65536.npz"
-HEADER_KEYS = {"format", "version", "encoding", "parts", "extractor", "made", "checksum"}
-TYPES: dict[str, Types] = {"header": ("|u1",), "entries": ("|u1", "<f4"), "permutation": ("<i4",), "labels": None}
+FORMAT, VERSION = "sfumato-decoys", "2"
+BUNDLED = "decoys-sift-65536.safetensors"
+HEADER_KEYS = {"encoding", "parts", "extractor", "made", "checksum", "labels"}
+ARRAYS = {"entries": ("uint8", "float32"), "permutation": ("int32",), "labels": ("int64",)}
 BYTE_SCALE = 512  # SIFT's own: unit norm is 512
 
 
 def save_decoys(path: str | os.PathLike[str], decoys: Decoys) -> None:
     """Write a database, atomically. Entries that are bytes over a common norm, as SIFT is, take one byte per number."""
     codes = encode_bytes(decoys.descriptors)
-    header = {
-        "format": FORMAT,
-        "version": VERSION,
+    header: dict[str, Any] = {
         "encoding": "float32" if codes is None else "uint8",
         "parts": decoys.parts,
         "extractor": decoys.extractor.to_json(),
         "made": dict(decoys.made),
         "checksum": decoys.checksum,
+        "labels": None,
     }
-    members: dict[str, NDArray[Any]] = {
-        "header": np.frombuffer(json.dumps(header, sort_keys=True, allow_nan=False).encode(), np.uint8),
-        "entries": decoys.descriptors.astype("<f4") if codes is None else codes,
-        "permutation": np.asarray(decoys.permutation, "<i4"),
+    arrays: dict[str, NDArray[Any]] = {
+        "entries": decoys.descriptors.astype(np.float32) if codes is None else codes,
+        "permutation": np.asarray(decoys.permutation, np.int32),
     }
-    if decoys.labels is not None:
-        members["labels"] = decoys.labels.astype(decoys.labels.dtype.newbyteorder("<"))
-    write_file(path, lambda file: np.savez(file, allow_pickle=False, **members))
+    if decoys.labels is not None and decoys.labels.dtype.kind == "U":
+        names, numbers = np.unique(decoys.labels, return_inverse=True)
+        header["labels"], arrays["labels"] = [str(name) for name in names], numbers.astype(np.int64)
+    elif decoys.labels is not None:
+        arrays["labels"] = decoys.labels.astype(np.int64)
+    text = json.dumps(header, sort_keys=True, allow_nan=False)
+    save_tensors(path, arrays, {"format": FORMAT, "version": VERSION, "header": text}, private=True)
 
 
 def load_decoys(path: str | os.PathLike[str] | None = None) -> Decoys:
     """Read a database made by ``sfumato decoys build``; without a path, the bundled one for SIFT.
 
-    Raises FileError for a missing, damaged or hostile file, or one of a newer version.
+    Raises FileError for a missing, damaged or hostile file, or one of another version.
     """
     if path is None:
         bundled = resources.files("sfumato.concealment") / "data" / BUNDLED
         with resources.as_file(bundled) as file:
             return load_decoys(file)
-    source = Path(path)
     try:
-        members = read_npz(source, TYPES, optional=("labels",))
-        header = _checked_header(members.pop("header"))
+        arrays, texts = load_tensors(path, need_digest=True)
+        header = _checked_header(arrays, texts)
         decoys = Decoys(
-            decode_bytes(members["entries"]) if header["encoding"] == "uint8" else members["entries"],
+            decode_bytes(arrays["entries"]) if header["encoding"] == "uint8" else arrays["entries"],
             Extractor.from_json(header["extractor"]),
-            members["permutation"],
+            arrays["permutation"],
             header["parts"],
-            members.get("labels"),
+            _labels(arrays.get("labels"), header["labels"]),
             header["made"],
         )
-    except FileNotFoundError as cause:
-        raise FileError(f"{source}: no such file; sfumato decoys build makes one") from cause
-    except (OSError, zipfile.BadZipFile, SfumatoError, ValueError, KeyError, TypeError, EOFError) as cause:
-        raise FileError(f"{source}: not a usable decoys file: {cause}") from cause
-    except (NotImplementedError, RuntimeError, MemoryError) as cause:
-        raise FileError(f"{source}: not a usable decoys file: it is damaged") from cause
+    except (SfumatoError, ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError) as cause:
+        reason = str(cause).removeprefix(f"{path}: ")
+        raise FileError(f"{path}: not a usable decoys file: {reason}; sfumato decoys build makes one") from cause
     if decoys.checksum != header["checksum"]:
-        raise FileError(f"{source}: the contents do not match their checksum; the file is damaged: build it again")
+        raise FileError(f"{path}: the contents do not match their checksum; the file is damaged: build it again")
     return decoys
+
+
+def _checked_header(arrays: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> dict[str, Any]:
+    if texts.get("format") != FORMAT:
+        raise FileError("it holds no decoys")
+    if texts.get("version") != VERSION:
+        raise FileError(f"it has version {texts.get('version')!r:.20}, this program reads {VERSION}: update it")
+    header = json.loads(texts["header"])
+    if not isinstance(header, dict) or set(header) != HEADER_KEYS or not isinstance(header["made"], dict):
+        raise FileError("its header is incomplete")
+    kinds = {name: str(array.dtype) for name, array in arrays.items()}
+    if not {"entries", "permutation"} <= set(kinds) <= set(ARRAYS) or kinds["entries"] != header["encoding"]:
+        raise FileError(f"it does not hold exactly {', '.join(ARRAYS)}, of which labels may be missing")
+    wrong = [name for name, kind in kinds.items() if kind not in ARRAYS[name]]
+    if wrong:
+        raise FileError(f"{wrong[0]} has the wrong type of numbers")
+    return header
+
+
+def _labels(numbers: NDArray[np.int64] | None, names: Any) -> NDArray[Any] | None:
+    """Return labels: none, numbers, or the texts that numbers stand for."""
+    if numbers is None or names is None:
+        return numbers
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise FileError("its labels are not texts")
+    if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(names):
+        raise FileError("its labels are not those it names")
+    return np.array(names, np.str_)[numbers]
 
 
 def as_decoys(decoys: Decoys | str | os.PathLike[str] | None) -> Decoys | None:
@@ -286,20 +308,3 @@ def decode_bytes(codes: NDArray[np.uint8]) -> NDArray[np.float32]:
     squared = np.einsum("ni,ni->n", codes.astype(np.int64), codes.astype(np.int64))
     decoded: NDArray[np.float32] = (codes / np.sqrt(np.maximum(squared, 1))[:, None]).astype(np.float32)
     return decoded
-
-
-def _checked_header(raw: NDArray[np.uint8]) -> dict[str, Any]:
-    header = json.loads(raw.tobytes())
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise FileError("it is not a decoys file")
-    if type(header.get("version")) is not int or header["version"] != VERSION:
-        raise FileError(
-            f"it has version {header.get('version')!r:.20}, this program reads version {VERSION}: update it"
-        )
-    if (
-        set(header) != HEADER_KEYS
-        or not isinstance(header["made"], dict)
-        or header["encoding"] not in ("uint8", "float32")
-    ):
-        raise FileError("its header is incomplete")
-    return header

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encoders, which move descriptors to another space: trained networks (ninja), principal components and seals.
+"""Encoders, which move descriptors to another space: trained networks (ninja) and principal components.
 
 ``ninja`` is a plain perceptron followed by L2 normalisation (NinjaNet in inference), ``compress`` one linear layer;
 both run in numpy alone, so that a device needs no torch. The file format is in docs/format.md.
@@ -25,8 +25,7 @@ from sfumato.types.extractor import is_label
 Floats = NDArray[np.float32]
 Layer = tuple[Floats, Floats, bool]
 
-FORMAT, VERSION, KINDS = "sfumato-encoder", "1", ("ninja", "compress", "sealed")
-SEALED = "sealed"
+FORMAT, VERSION, KINDS = "sfumato-encoder", "1", ("ninja", "compress")
 SUFFIX = ".safetensors"
 MOST_LAYERS, WIDEST = 64, 8192
 LARGEST_CARD = 2**20
@@ -39,16 +38,14 @@ class Encoder:
     """A perceptron: ``layers`` of weight (out, in), bias (out,) float32 and whether a ReLU follows.
 
     ``extractor_name`` names the descriptors it takes; ``card`` says how it was made, in plain JSON. The result of
-    ``ninja`` has unit norm; ``compress`` is one layer without a ReLU, and gives its result as it is; ``sealed`` is one
-    too, and gives the sign of its cosine. ``checksum`` is of the kind and the layers alone, not of the card. A sealed
-    encoder, which is made from a key and is never written to a file, has the ``key_name`` in its place.
+    ``ninja`` has unit norm; ``compress`` is one layer without a ReLU, and gives its result as it is. ``checksum`` is of
+    the kind and the layers alone, not of the card.
     """
 
     layers: tuple[Layer, ...]
     extractor_name: str
     kind: str = "ninja"
     card: Mapping[str, Any] = field(default_factory=dict)
-    key_name: str = ""
     checksum: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,9 +72,7 @@ class Encoder:
             raise InputError("card: expected plain JSON values") from cause
         object.__setattr__(self, "layers", tuple(checked))
         object.__setattr__(self, "card", MappingProxyType(card))
-        if bool(self.key_name) != (self.kind == SEALED):
-            raise InputError("a sealed encoder, and no other, has a name of its key")
-        object.__setattr__(self, "checksum", self.key_name or _checksum(self.kind, self.layers))
+        object.__setattr__(self, "checksum", _checksum(self.kind, self.layers))
 
     @property
     def input_dim(self) -> int:
@@ -116,9 +111,6 @@ def encode(encoder: Encoder, points: ArrayLike) -> Floats:
                 if relu:
                     np.maximum(x, 0, out=x)
             lengths = np.linalg.norm(x, axis=1, keepdims=True)
-        if encoder.kind == SEALED:
-            x = np.where(np.cos(x) < 0, -1.0, 1.0)
-            lengths = np.where(np.isfinite(lengths), np.sqrt(encoder.output_dim), np.nan)
         if encoder.kind == "compress" and np.isfinite(lengths).all():
             lengths[:] = 1  # the mean descriptor becomes 0
         if not (np.isfinite(lengths) & (lengths > 0)).all():
@@ -143,8 +135,6 @@ def save_encoder(path: str | os.PathLike[str], encoder: Encoder, dtype: str = "f
             for number, (weight, bias, _) in enumerate(encoder.layers)
             for part, array in (("weight", weight), ("bias", bias))
         }
-    if encoder.kind == SEALED:
-        raise InputError("a sealed encoder is as secret as its key: keep the key, on the device")
     relu = ",".join(str(int(flag)) for _, _, flag in encoder.layers)
     card = json.dumps(dict(encoder.card), sort_keys=True, allow_nan=False)
     texts = {"format": FORMAT, "version": VERSION, "kind": encoder.kind, "relu": relu, "card": card}
@@ -234,8 +224,6 @@ def _from_arrays(arrays: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -
         for number, f in enumerate(flags)
     )
     card = _parsed_card(texts.get("card", "{}"))
-    if texts.get("kind") == SEALED:
-        raise InputError("a sealed encoder is made of a key and never read from a file")
     return Encoder(layers=layers, extractor_name=texts.get("extractor", ""), kind=texts.get("kind", ""), card=card)
 
 

@@ -2,23 +2,26 @@
 """Device keys: where they are, how they are read, made and derived; and the keys of evaluations.
 
 Devices whose features are to match share one key, and a server never gets it. A key file is refused if its content
-could be guessed, because archives show a fingerprint of the key on which anyone can try guesses. The keys of
+could be guessed, because archives show a fingerprint of the key on which anyone can try guesses, and fast. The keys of
 evaluations are public and protect nobody.
 """
 
+import base64
+import binascii
 import hashlib
 import os
 import secrets
 import stat
+import string
 import warnings
+from itertools import pairwise
 from pathlib import Path
 
 from sfumato.errors import FileError, InputError, NewKeyWarning, WeakSecretWarning
+from sfumato.files.atomic import file_lock, open_file, write_file
 
 KEY_BYTES = 32
 SHORTEST_KEY = 16
-SHORTEST_TEXT = 32
-"""Hexadecimal digits of 16 random bytes; what people think of and type is shorter, or not random at all."""
 LARGEST_KEY = 2**20
 """Bytes of a key file; a larger file is something else."""
 
@@ -41,6 +44,7 @@ def device_key(path: str | os.PathLike[str] | None = None) -> bytes:
 
     The default is ``$SFUMATO_KEY``, or ``sfumato/device.key`` below the folder of settings. Copy the file to all
     devices whose features are to match, and keep it from every server. A new file is announced by a NewKeyWarning.
+    Processes that need it at the same time get the same key. An empty file never was a key, and is replaced.
 
     Raises FileError for a file that cannot be read or written, and for a key that can be guessed.
 
@@ -50,8 +54,8 @@ def device_key(path: str | os.PathLike[str] | None = None) -> bytes:
     True
     """
     place = device_key_path() if path is None else Path(path)
-    if not place.exists():
-        _write_key(place)
+    if _is_free(place):
+        _make_key(place)
     return read_key(place)
 
 
@@ -70,18 +74,12 @@ def read_key(path: str | os.PathLike[str]) -> bytes:
     """
     advice = f"make one with: (umask 077; head -c {KEY_BYTES} /dev/urandom > {path})"
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # opening a pipe must not wait
-        with os.fdopen(descriptor, "rb") as file:
-            info = os.fstat(descriptor)
-            if not stat.S_ISREG(info.st_mode):
-                raise FileError(f"{path}: not a regular file; pass a key file of at least {SHORTEST_KEY} bytes")
-            key = file.read(LARGEST_KEY + 1)
-    except FileError:
-        raise
-    except OSError as cause:
-        raise FileError(f"{path}: cannot read the device key ({cause.strerror}); {advice}") from cause
-    if len(key) > LARGEST_KEY:
-        raise FileError(f"{path}: not a device key: it has more than {LARGEST_KEY} bytes; {advice}")
+        with open_file(path, LARGEST_KEY) as file:
+            info, key = os.fstat(file.fileno()), file.read()
+    except FileError as cause:
+        raise FileError(f"{cause}: it should hold a device key; {advice}") from cause
+    if not key:
+        raise FileError(f"{path}: this file is empty, and no device key; {advice}")
     if is_weak(key):
         raise FileError(
             f"{path}: this device key can be guessed: it is short, regular, or a text that someone could think of; "
@@ -97,18 +95,30 @@ def read_key(path: str | os.PathLike[str]) -> bytes:
     return key
 
 
-def _write_key(path: Path) -> None:
-    """Write a new device key that its owner alone may read, never over another one; announce it."""
+def _is_free(place: Path) -> bool:
+    """Tell whether there is no key in a place: no file, or an empty one that an old version left when it was killed."""
+    try:
+        status = place.stat()
+    except (FileNotFoundError, NotADirectoryError):  # the writer says why there can be none
+        return True
+    except OSError:  # the reader says why
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size == 0
+
+
+def _make_key(path: Path) -> None:
+    """Write a new device key that its owner alone may read, whole, and never over another one; announce it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(new_key())
-            file.flush()
-            os.fsync(file.fileno())
+        with file_lock(path):
+            if not _is_free(path):  # another process was quicker
+                return
+            path.unlink(missing_ok=True)  # an empty file may be open to others
+            write_file(path, new_key(), private=True)
     except OSError as cause:
         raise FileError(
-            f"{path}: cannot write a device key ({cause.strerror}): name one with --secret-file or $SFUMATO_KEY"
+            f"{path}: cannot write a device key ({cause.strerror or cause}): name one with --secret-file or "
+            f"$SFUMATO_KEY"
         ) from cause
     warnings.warn(
         f"made a device key, {path}: copy it to all devices whose features are to match, and keep it from every "
@@ -147,20 +157,71 @@ def is_public(key: bytes) -> bool:
     return bytes(key) == EVALUATION_KEY or bytes(key).startswith(SEEDED)
 
 
-def is_weak(secret: bytes) -> bool:
-    """Tell whether a secret is too short, too regular, or a text too short or too much like words, to be random.
+# --- what can be guessed
 
-    Random bytes are hardly ever a text. A text made from random bytes has 32 characters or more: hexadecimal digits,
-    or many different capitals, small letters and digits, without spaces.
+SHORTEST_BASE_64 = 43
+"""Characters of 32 random bytes. Shorter texts of letters and digits cannot be told from words for certain."""
+WORDLIKE = 5.5
+"""One in 2,000 random texts has more; of 20,000 phrases in CamelCase with digits for letters 5 had less."""
+COMMON_LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
+DIGITS_AS_LETTERS = str.maketrans("0134578", "oieastb")
+
+
+def is_weak(secret: bytes) -> bool:
+    """Tell whether a secret is too short, too regular, or too much like a text, to be random.
+
+    A text is weak unless it is hexadecimal digits of 16 bytes or more, or the base64 of 32 or more, that look random.
     """
-    if len(secret) < SHORTEST_KEY or len(set(secret)) < 8:
-        return True
+    data = bytes(secret)[:4096]
+    text = _as_text(data)
+    if text is None:
+        return _is_regular(data)
     try:
-        text = bytes(secret).decode("utf-8").strip()
+        return _is_regular(bytes.fromhex(text)) or any(letter.isspace() for letter in text)
+    except ValueError:
+        pass
+    try:
+        padded = text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4)
+        content = base64.b64decode(padded.replace("-", "+").replace("_", "/"), validate=True)
+    except (binascii.Error, ValueError):
+        return True
+    return len(text) < SHORTEST_BASE_64 or _is_regular(content) or _is_regular(data) or _wordiness(text) > WORDLIKE
+
+
+def _as_text(data: bytes) -> str | None:
+    """Return a text in UTF-8, or one of mostly plain letters in another encoding; None for other bytes."""
+    try:
+        text = data.decode("utf-8").strip()
+        if text.replace("\n", " ").replace("\r", " ").replace("\t", " ").isprintable():
+            return text
     except UnicodeDecodeError:
-        return False
-    if not text.replace("\n", " ").isprintable():
-        return False
-    is_mixed = all(any(test(c) for c in text) for test in (str.isupper, str.islower, str.isdigit))
-    is_base_64 = is_mixed and len(set(text)) >= SHORTEST_TEXT // 2 and not any(c.isspace() for c in text)
-    return len(text) < SHORTEST_TEXT or not (is_base_64 or set(text.lower()) <= set("0123456789abcdef"))
+        pass
+    plain = sum(byte in string.printable.encode() for byte in data)
+    return data.decode("latin-1") if plain * 8 >= len(data) * 7 else None
+
+
+def _is_regular(data: bytes) -> bool:
+    """Tell whether bytes are too few, repeat themselves, or count up or down; random ones hardly ever do.
+
+    Every second byte is looked at as well: characters of 16 bits have the same one each time.
+    """
+    if len(data) < SHORTEST_KEY:
+        return True
+    steps = bytes((after - before) % 256 for before, after in pairwise(data))
+    for values in (data, steps, data[::2], data[1::2]):
+        if len(set(values)) < min(len(values), 128) / 2:
+            return True
+    length = 4 if len(data) <= 64 else 8
+    pieces = [data[start : start + length] for start in range(len(data) - length + 1)]
+    return len(set(pieces)) < len(pieces)
+
+
+def _wordiness(text: str) -> float:
+    """Return by how much letters are common and small rather than random, in standard deviations of random ones."""
+    letters = [letter for letter in text if letter.isalpha()]
+    ranks = [COMMON_LETTERS.index(one) for one in text.translate(DIGITS_AS_LETTERS).lower() if one.isalpha()]
+    if not letters or not ranks:
+        return float("inf")
+    common = (12.5 - sum(ranks) / len(ranks)) / 7.5 * len(ranks) ** 0.5
+    small = (2 * sum(letter.islower() for letter in letters) / len(letters) - 1) * len(letters) ** 0.5
+    return float(common + small)

@@ -7,14 +7,13 @@ are not cryptographic: only ``evaluation_seed`` uses one, which protects nobody 
 
 import hashlib
 import os
-import warnings
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.concealment.keys import SHORTEST_KEY, is_weak
-from sfumato.errors import InputError, WeakSecretWarning
+from sfumato.errors import InputError
 
 
 class Draws(Protocol):
@@ -51,11 +50,9 @@ class KeyedDraws:
                 "one with sfumato.new_key()"
             )
         if is_weak(secret):
-            warnings.warn(
-                f"this secret can be guessed: use at least {SHORTEST_KEY} random bytes, and no words, for example "
-                f"secrets.token_bytes(32)",
-                WeakSecretWarning,
-                stacklevel=4,
+            raise InputError(
+                f"secret: this one can be guessed: use at least {SHORTEST_KEY} random bytes, and no words, for example "
+                f"sfumato.new_key()"
             )
         self._key = hashlib.blake2b(secret, digest_size=32, person=b"sfumato lifting").digest()
         self._context = context.encode()

@@ -7,10 +7,10 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from sfumato.errors import FileError, ImageError
+from sfumato.files.atomic import read_text
 from sfumato.images.read import read_image
 
 PROBLEMS_SHOWN = 20
-LARGEST_TEXT = 256 * 1024 * 1024
 
 
 def refuse(place: Path, problems: Iterable[str]) -> None:
@@ -30,16 +30,7 @@ def need_folder(place: Path, what: str) -> None:
 
 def read_lines(path: Path) -> list[str]:
     """Return the lines of a text file; raise FileError if it is missing, not a text, or too large."""
-    try:
-        if path.stat().st_size > LARGEST_TEXT:
-            raise FileError(f"{path} is too large for a list of images: {path.stat().st_size} bytes")
-        return path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError as cause:
-        raise FileError(f"{path} is missing") from cause
-    except UnicodeDecodeError as cause:
-        raise FileError(f"{path} is not a text in UTF-8") from cause
-    except OSError as cause:
-        raise FileError(f"{path} cannot be read: {cause.strerror or cause}") from cause
+    return read_text(path).splitlines()
 
 
 def numbers(words: Iterable[str]) -> list[float] | None:

@@ -21,7 +21,7 @@ from sfumato.inversion.images import ImageInverter, invert_image, load_image_inv
 from sfumato.inversion.metrics import picture_scores, summary
 from sfumato.inversion.patches import Inverter, check_fits, floor_input, invert_rows, load_inverter
 from sfumato.types.clear import Features
-from sfumato.types.concealed import ConcealedFeatures, as_points
+from sfumato.types.concealed import ConcealedFeatures, Points
 from sfumato.types.progress import Progress, identity
 from sfumato.types.recipe import Recipe
 
@@ -55,7 +55,7 @@ def empty_rows(count: int) -> NDArray[np.float32]:
 
 def without_descriptors(features: Features) -> ConcealedFeatures:
     """Return features with their keypoints and no descriptor."""
-    points = as_points(empty_rows(len(features)))
+    points = Points(empty_rows(len(features)))
     return ConcealedFeatures(features.keypoints, points, Recipe.of("raw"), features.extractor, features.image_size)
 
 

@@ -7,10 +7,13 @@ nearest gradients solves Poisson's equation; with free (Neumann) borders, over w
 diagonalises it (Perez et al., Poisson Image Editing, 2003) and one solve is exact.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sfumato.subspace.fast import load_compiled
 
 Floats = NDArray[np.float32]
 
@@ -80,13 +83,18 @@ class Painting:
         return f"Painting({self.picture.shape[1]} x {self.picture.shape[0]})"
 
 
+def _load_splat() -> Callable[..., None]:
+    from sfumato.inversion.paint_kernel import splat
+
+    return splat  # type: ignore[no-any-return]
+
+
 def paint(keypoints: Floats, patches: Floats, size: tuple[int, int], params: PaintParams | None = None) -> Painting:
     """Paint patches (N, 24, 24), in units of brightness, at keypoints (N, 4), into a picture of size (width, height).
 
     Only differences within a patch count. Without patches the picture is even grey.
     """
-    from sfumato.inversion.paint_kernel import splat
-
+    splat = load_compiled(_load_splat)
     params = params or PaintParams()
     width, height = size
     sums = np.zeros((height, width, 5), np.float32)

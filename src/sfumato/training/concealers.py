@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.attacks.knowledge import Knowledge, KnownPairs
+from sfumato.attacks.knowledge import Knowledge, KnownPairs, rows_of
 from sfumato.attacks.seals.attacks import LARGEST_PUBLIC, recover_with_oracle, thinned
 from sfumato.concealment.decoys import bundled_decoys, load_decoys
 from sfumato.concealment.lifting import conceal
@@ -24,7 +24,7 @@ from sfumato.concealment.seal import with_usual_bandwidth, without_key
 from sfumato.errors import EvaluationOnlyWarning, InputError, WideSealWarning
 from sfumato.inversion.load import Concealer
 from sfumato.types.clear import Features
-from sfumato.types.concealed import ConcealedFeatures, as_points
+from sfumato.types.concealed import ConcealedFeatures, Points
 from sfumato.types.recipe import Recipe
 
 Floats = NDArray[np.float32]
@@ -87,7 +87,7 @@ def reader_of(recipe: Recipe, public: Floats, *, seed: int = 0) -> Concealer:
     readings = cycle([_reading(named, sample, seed * KEYS + number, number) for number in range(KEYS)])
 
     def read_back(features: Features) -> ConcealedFeatures:
-        points = as_points(next(readings)(features))
+        points = Points(next(readings)(features))
         return ConcealedFeatures(features.keypoints, points, named, features.extractor, features.image_size)
 
     return read_back
@@ -102,7 +102,7 @@ def _reading(recipe: Recipe, public: Floats, key: int, number: int) -> Callable[
         if knowledge is None:
             rows = public[number * CODES : (number + 1) * CODES] if len(public) >= KEYS * CODES else public[:CODES]
             sealed = _sealed(Features(np.ones((len(rows), 4), np.float32), rows, features.extractor), recipe, key)
-            told = KnownPairs(descriptors=rows, codes=sealed.subspaces.origin)
+            told = KnownPairs(descriptors=rows, codes=rows_of(sealed.code))
             knowledge = Knowledge(public=public, told=told, encoder=before_seal(sealed.recipe))
         return recover_with_oracle(_sealed(features, recipe, key), knowledge).descriptors
 

@@ -10,7 +10,6 @@ read without unpickling; nothing is allocated that the file does not hold. It is
 import json
 import logging
 import os
-import zipfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -249,7 +248,7 @@ def save_pairs(path: str | os.PathLike[str], pairs: DescriptorPairs) -> None:
         "header": np.frombuffer(json.dumps(header, sort_keys=True).encode(), np.uint8),
         **{name: np.asarray(getattr(pairs, name), TYPES[name]) for name in TYPES if name != "header"},
     }
-    write_file(path, lambda file: np.savez(file, allow_pickle=False, **members))
+    write_file(path, lambda file: np.savez(file, allow_pickle=False, **members), private=True)
 
 
 def load_pairs(path: str | os.PathLike[str]) -> DescriptorPairs:
@@ -267,12 +266,9 @@ def load_pairs(path: str | os.PathLike[str]) -> DescriptorPairs:
             version = f"{header.get('version')!r:.20}"
             raise FileError(f"it has version {version}, this program reads version {VERSION}: update it")
         return DescriptorPairs(**members, extractor=Extractor.from_json(header["extractor"]))
-    except FileNotFoundError as cause:
-        raise FileError(f"{source}: no such file of pairs; check the path") from cause
-    except (OSError, zipfile.BadZipFile, SfumatoError, ValueError, KeyError, TypeError, EOFError) as cause:
-        raise FileError(f"{source}: not a usable file of pairs: {cause}") from cause
-    except (NotImplementedError, RuntimeError, MemoryError) as cause:
-        raise FileError(f"{source}: not a usable file of pairs: it is damaged") from cause
+    except (SfumatoError, ValueError, KeyError, TypeError, RecursionError) as cause:
+        reason = str(cause).removeprefix(f"{source}: ")
+        raise FileError(f"{source}: not a usable file of pairs: {reason}") from cause
 
 
 # --- pairs from labelled patches, and labelled patches from photos

@@ -114,7 +114,7 @@ def test_everything_wrong_is_told_at_once(version_1, save_picture):
     (version_1 / "queries" / "day_time_queries_with_intrinsics.txt").unlink()
     (version_1 / "3D-models" / "aachen_cvpr2018_db.nvm").unlink()
     message = told(version_1)
-    assert "day_time_queries_with_intrinsics.txt is missing" in message
+    assert "day_time_queries_with_intrinsics.txt: no such file" in message
     assert "aachen_cvpr2018_db.nvm is missing" in message
 
 
@@ -130,7 +130,7 @@ def test_no_data_at_all(tmp_path):
     assert "is not there" in told(tmp_path / "none")
     message = told(tmp_path)
     assert "images_upright is missing" in message
-    assert "database_intrinsics.txt is missing" in message
+    assert "database_intrinsics.txt: no such file" in message
     assert "aachen_v_1_1 is not there" in told(tmp_path, "1.1")
     with pytest.raises(InputError, match="version"):
         read_aachen_folder(tmp_path, "2")

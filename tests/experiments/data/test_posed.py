@@ -95,7 +95,7 @@ def test_everything_wrong_is_told_at_once(posed, save_picture, turn):
 
 def test_files_that_are_missing_or_no_json(tmp_path, posed):
     assert "is not there" in told(tmp_path / "none")
-    assert "cameras.json is missing" in told(tmp_path)
+    assert "cameras.json: no such file" in told(tmp_path)
     (tmp_path / "cameras.json").write_text("{}")
     assert "names no image" in told(tmp_path)
     (tmp_path / "cameras.json").write_text('{"a.png": 1, "a.png": 2}')

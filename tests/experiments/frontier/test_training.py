@@ -41,7 +41,7 @@ def test_draws_differ_from_call_to_call():
     features = extract(next(iter(sample_paths().values())), LOCAL)
     again = concealer_of(Recipe.of("random-2"), Tools())
     first, second = again(features), again(features)
-    assert abs(first.subspaces.origin - second.subspaces.origin).max() > 0.01
+    assert abs(first.code.origin - second.code.origin).max() > 0.01
 
 
 def test_what_is_missing_is_trained_into_the_folder_of_models(tmp_path, monkeypatch):
@@ -83,4 +83,4 @@ def test_a_seal_is_read_back_with_public_descriptors(monkeypatch):
     with pytest.raises(InputError, match="--public"):
         concealer_of(recipe, Tools())
     read = concealer_of(recipe, Tools(public=load_decoys()))(features)
-    assert (len(read), read.subspaces.ambient_dim, read.subspaces.dim) == (len(features), 128, 0)
+    assert (len(read), read.code.ambient_dim, read.code.dim) == (len(features), 128, 0)

@@ -74,8 +74,8 @@ def test_little_memory_changes_nothing(room: PhotoScene, tmp_path: Path, monkeyp
 def test_concealed_features_are_those_of_the_subject(room: PhotoScene):
     name = room.names[0]
     assert room.concealed(name, HYBRID).recipe.evaluation_seed == 4
-    assert room.concealed(name, HYBRID).subspaces.dim == 2
-    assert np.array_equal(room.concealed(name, RAW).subspaces.origin, room.clear(name).descriptors)
+    assert room.concealed(name, HYBRID).code.dim == 2
+    assert np.array_equal(room.concealed(name, RAW).code.origin, room.clear(name).descriptors)
 
 
 def test_the_digest_knows_pictures_cameras_and_poses(room: PhotoScene, tmp_path: Path):

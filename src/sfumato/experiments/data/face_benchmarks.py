@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from sfumato.errors import FileError, InputError
 from sfumato.features.embeddings import read_column, read_embeddings
 from sfumato.features.faces import PLACES, SIDE, FaceDetection, FaceParams, Network, OnnxNetwork
+from sfumato.files.atomic import open_text, read_bytes, read_text
 from sfumato.images.read import image_format
 from sfumato.types.arrays import frozen_array
 from sfumato.types.clear import Embeddings
@@ -123,9 +124,9 @@ def read_labelled_faces(
 def read_label_table(path: str | os.PathLike[str]) -> dict[str, dict[str, str]]:
     """Read a csv table of labels; return for each column but the first the text of every face, by its name."""
     try:
-        with open(path, newline="", encoding="utf-8-sig") as lines:
+        with open_text(path, newline="") as lines:
             rows = [row for row in csv.reader(lines) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as cause:
+    except csv.Error as cause:
         raise FileError(f"{path}: cannot read the labels: {cause}") from cause
     wrong = [number for number, row in enumerate(rows, 1) if len(row) != len(rows[0])]
     if len(rows) < 2 or wrong:
@@ -161,7 +162,7 @@ Pair = tuple[str, str, bool, int]
 def read_pair_list(path: str | os.PathLike[str]) -> list[Pair]:
     """Read a pairs.txt: folds and pairs of each kind, then 'name 1 2' or 'name 1 other 3' in lines, fold by fold."""
     try:
-        lines = [line.split() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [line.split() for line in read_text(path).splitlines() if line.strip()]
         head = [int(word) for word in lines[0]]
         folds, each = head if len(head) == 2 else (1, head[0])
         body = lines[1:]
@@ -232,14 +233,7 @@ def read_benchmark(path: str | os.PathLike[str]) -> FaceBenchmark:
 
     Raises FileError for a file that cannot be read, or holds anything but pictures and truth values.
     """
-    try:
-        if Path(path).stat().st_size > LARGEST:
-            raise FileError(f"{path}: larger than {LARGEST} bytes: no face benchmark")
-        data = Path(path).read_bytes()
-    except OSError as cause:
-        if isinstance(cause, FileError):
-            raise
-        raise FileError(f"{path}: cannot be read: {cause.strerror or cause}") from cause
+    data = read_bytes(path, LARGEST)
     try:
         pictures, same = _checked(_interpret(data))
     except FileError as cause:

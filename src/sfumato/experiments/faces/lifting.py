@@ -14,13 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.auditing.subjects import single_part
 from sfumato.concealment.decoy_clusters import draw_descriptors
+from sfumato.concealment.decoys import FORMAT as DECOYS_FORMAT
 from sfumato.concealment.decoys import Decoys, load_decoys
 from sfumato.concealment.lifting import conceal
-from sfumato.errors import DecoyError, EvaluationOnlyWarning, FileError
+from sfumato.errors import DecoyError, EvaluationOnlyWarning
 from sfumato.faces.enrollment import refuse_decoys
 from sfumato.features.embeddings import read_embeddings
+from sfumato.files.tensors import format_of
 from sfumato.types.clear import Embeddings
-from sfumato.types.concealed import Subspaces
+from sfumato.types.concealed import Code, Subspaces
 from sfumato.types.recipe import KINDS, Recipe
 
 AT_ONCE = 512
@@ -42,15 +44,20 @@ def lift_faces(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EvaluationOnlyWarning)
         if chain.lifting is None or KINDS[chain.lifting.kind].decoys != "part" or decoys is None:
-            return conceal(faces.values, chain, decoys, labels=labels, evaluation_seed=seed)
+            return _lifted(conceal(faces.values, chain, decoys, labels=labels, evaluation_seed=seed))
         drawn = np.random.default_rng([seed, len(faces)]).integers(decoys.parts, size=len(faces))
         origin = np.empty(faces.values.shape, np.float32)
         basis = np.empty((len(faces), chain.dim, faces.values.shape[1]), np.float32)
         for part in np.unique(drawn):
             rows = np.flatnonzero(drawn == part)
-            lifted = conceal(faces.values[rows], chain, single_part(decoys, int(part)), evaluation_seed=seed)
+            lifted = _lifted(conceal(faces.values[rows], chain, single_part(decoys, int(part)), evaluation_seed=seed))
             origin[rows], basis[rows] = lifted.origin, lifted.basis
         return Subspaces(origin, basis)
+
+
+def _lifted(code: Code) -> Subspaces:
+    assert isinstance(code, Subspaces)  # these experiments seal nothing
+    return code
 
 
 def need_decoys(recipe: Recipe, decoys: Decoys | None) -> None:
@@ -64,14 +71,9 @@ def read_face_decoys(path: str | os.PathLike[str], count: int = DECOY_COUNT, *, 
 
     Raises DecoyError if there are fewer, FileError if the file is neither.
     """
-    try:
-        faces = read_embeddings(Path(path))
-    except FileError as not_embeddings:
-        try:
-            return load_decoys(Path(path))
-        except FileError:
-            raise not_embeddings from None
-    return draw_descriptors(faces.values, count, seed=seed)
+    if format_of(path) == DECOYS_FORMAT:
+        return load_decoys(path)
+    return draw_descriptors(read_embeddings(Path(path)).values, count, seed=seed)
 
 
 def read_other_people(path: Path | None, count: int, faces: Embeddings) -> Decoys | None:

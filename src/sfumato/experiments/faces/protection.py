@@ -28,7 +28,7 @@ from sfumato.experiments.faces.releases import Albums, clear_threshold, collect_
 from sfumato.experiments.faces.verification import equal_error_rate, receiver_curve, threshold_at
 from sfumato.types.arrays import frozen_array
 from sfumato.types.clear import Embeddings
-from sfumato.types.concealed import Subspaces, as_points
+from sfumato.types.concealed import Points, Subspaces
 from sfumato.types.recipe import Recipe
 from sfumato.types.record import Record
 
@@ -134,7 +134,7 @@ def measure_protection(albums: Albums, recipe: Recipe, decoys: Decoys | None, *,
     old = lift_faces(enrolled, recipe, decoys, seed=2 * seed)
     new = lift_faces(newer, recipe, decoys, seed=2 * seed + 1)
     elsewhere = lift_faces(later, recipe, decoys, seed=2 * seed)
-    clear = as_points(later.values)
+    clear = Points(later.values)
     threshold = threshold_at(receiver_curve(*_compared(elsewhere, new)), FALSE_ACCEPTS)
     own, others = _split(*_compared(old, new))
     met = unit_length(meeting_points([old, new]))

@@ -25,10 +25,9 @@ from sfumato.auditing.toolbox import Tools
 from sfumato.auditing.two_stage import EncodedSpace, encoder_part
 from sfumato.features.local import LocalParams, extract, extractor_of
 from sfumato.images.homography import HomographySequence
-from sfumato.matching.mutual import MatchParams, match_prepared, side_of
-from sfumato.subspace.fast import prepare
+from sfumato.matching.mutual import MatchParams, match_prepared, prepare_side, side_of
 from sfumato.types.clear import Features
-from sfumato.types.concealed import ConcealedFeatures, as_points
+from sfumato.types.concealed import ConcealedFeatures, Points
 from sfumato.types.record import Record, Score, Value
 from sfumato.types.scene import Matches
 
@@ -158,7 +157,7 @@ class MatchedTask:
             return lifted
         if self._decoder is None:
             return np.empty(0, np.float32)
-        decoded = self._decoder[1](as_points(recovery.descriptors))
+        decoded = self._decoder[1](Points(recovery.descriptors))
         distances: NDArray[np.float32] = np.linalg.norm(decoded - clear.descriptors, axis=1).astype(np.float32)
         return distances
 
@@ -166,7 +165,7 @@ class MatchedTask:
 def match_features(first: ConcealedFeatures, second: ConcealedFeatures) -> Matches:
     """Return the mutual nearest matches of two images, as a server finds them."""
     sides = [side_of(features, "concealed features") for features in (first, second)]
-    first_set, second_set = (prepare(side.origin, side.basis) for side in sides)
+    first_set, second_set = (prepare_side(side) for side in sides)
     pair = match_prepared(first_set, second_set, MatchParams(ratio=1), sides[0].recipe)
     return Matches(pair.indices, pair.distances)
 

@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -27,9 +27,16 @@ from sfumato.features.local import LocalParams, extract, extractor_of
 from sfumato.geometry.cameras import default_camera
 from sfumato.geometry.verify import VerifyParams
 from sfumato.images.read import focal_from_exif
-from sfumato.matching.mutual import MatchParams, Side, default_ratio, match_prepared, side_of, warn_if_void
+from sfumato.matching.mutual import (
+    MatchParams,
+    Prepared,
+    default_ratio,
+    match_prepared,
+    prepare_side,
+    side_of,
+    warn_if_void,
+)
 from sfumato.matching.pairs import Pair, exhaustive
-from sfumato.subspace.fast import prepare
 from sfumato.subspace.subspace_set import SubspaceSet
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures
@@ -78,7 +85,7 @@ class PhotoScene:
         self._decoys = decoys
         self._matches: dict[tuple[Subject, float], tuple[dict[Pair, Matches], MatchTimes]] = {}
         self._clear = ClearFeatures(lambda path: extract(path, local))
-        self._ready: OrderedDict[tuple[Subject, str], tuple[ConcealedFeatures, SubspaceSet]] = OrderedDict()
+        self._ready: OrderedDict[tuple[Subject, str], tuple[ConcealedFeatures, Prepared]] = OrderedDict()
         self._preparing = 0.0
 
     @cached_property
@@ -234,8 +241,9 @@ class PhotoScene:
         def match_pair(sample: Sample) -> Prediction:
             before = self._preparing
             a, b = (self._prepared(name, subject)[1] for name in keys[sample.key])
-            b.frame = b.frame or a.frame  # one for all: each image is projected once
-            warn_if_void(Side(a.origin, a.basis), Side(b.origin, b.basis))
+            if isinstance(a, SubspaceSet) and isinstance(b, SubspaceSet):
+                b.frame = b.frame or a.frame  # one for all: each image is projected once
+            warn_if_void(a, b)
             started = time.perf_counter()
             matches = match_prepared(a, b, MatchParams(ratio=ratio, threads=self.threads), subject.recipe)
             return {
@@ -256,24 +264,34 @@ class PhotoScene:
             version=VERSION,
         )
 
-    def _prepared(self, name: str, subject: Subject) -> tuple[ConcealedFeatures, SubspaceSet]:
+    def _prepared(self, name: str, subject: Subject) -> tuple[ConcealedFeatures, Prepared]:
         key = (subject, name)
         if key not in self._ready:
             features = conceal_repeatably(self.clear(name), subject.recipe, self._decoys, seed=subject.seed or 0)
             started = time.perf_counter()
             side = side_of(features, name)
-            ready = prepare(side.origin, side.basis)
+            ready = prepare_side(side)
             self._preparing += time.perf_counter() - started
-            ready.frame = next((old.frame for (other, _), (_, old) in self._ready.items() if other == subject), None)
+            if isinstance(ready, SubspaceSet):
+                ready.frame = next((old.frame for old in self._sets(subject)), None)
             self._ready[key] = features, ready
             while len(self._ready) > 2 and sum(map(_bytes, self._ready.values())) > CACHE_BYTES:
                 self._ready.popitem(last=False)
         self._ready.move_to_end(key)
         return self._ready[key]
 
+    def _sets(self, subject: Subject) -> Iterator[SubspaceSet]:
+        """Yield what is prepared of a subject, if it is subspaces."""
+        for (other, _), (_, ready) in self._ready.items():
+            if other == subject and isinstance(ready, SubspaceSet):
+                yield ready
 
-def _bytes(ready: tuple[ConcealedFeatures, SubspaceSet]) -> int:
-    return READY_SHARE * (ready[1].origin.nbytes + ready[1].basis.nbytes)
+
+def _bytes(ready: tuple[ConcealedFeatures, Prepared]) -> int:
+    prepared = ready[1]
+    if isinstance(prepared, SubspaceSet):
+        return READY_SHARE * (prepared.origin.nbytes + prepared.basis.nbytes)
+    return prepared.nbytes
 
 
 def _count_matches(_sample: Sample, prediction: Prediction) -> Figures:

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import InputError
 from sfumato.subspace.fast import exact_distances, prepare
-from sfumato.training.patch_metrics import area_under_curve, average_precision, fpr95
-from sfumato.types.concealed import Subspaces, as_points
+from sfumato.training.patch_sets import area_under_curve, average_precision, fpr95
+from sfumato.types.concealed import Points, Subspaces
 
 Rows = NDArray[np.int64]
 Distance = Callable[[Rows, Rows], NDArray[np.float64]]
@@ -50,7 +50,7 @@ def _as_subspaces(side: Subspaces | ArrayLike) -> Subspaces:
     points = np.asarray(side, np.float32)
     if points.ndim != 2:
         raise InputError(f"expected Subspaces or points (N, n), got shape {points.shape}")
-    return as_points(points)
+    return Points(points)
 
 
 SKEW = 5

@@ -40,13 +40,15 @@ class Method:
     needs_points: bool = False
 
     def build(self, subspaces: Any, metric: str, seed: int = 0, points: NDArray[np.float32] | None = None) -> Index:
-        """Return an index of subspaces; random choices come from ``seed``."""
+        """Return an index of subspaces that never leaves a batch to the exact scan; random choices from ``seed``."""
         from sfumato.search.factory import build
 
         params = replace(self.params, seed=seed) if hasattr(self.params, "seed") else self.params
         if self.needs_points and points is not None:
             params = {"points": points, "seed": seed}
-        return build(subspaces, self.kind, metric, params)
+        index = build(subspaces, self.kind, metric, params)
+        index.uses_exact = False
+        return index
 
     def limited(self, candidates: int) -> "Method":
         """Return the method with this many entries compared exactly per query."""

@@ -17,7 +17,7 @@ from sfumato.errors import InputError
 from sfumato.training.ninja.adversaries import Adversary, DecoderAdversary, ImageAdversary, PatchAdversary
 from sfumato.training.ninja.params import ADVERSARIES, NinjaTrainParams
 from sfumato.training.pairs import DescriptorPairs
-from sfumato.training.patch_metrics import fpr95
+from sfumato.training.patch_sets import fpr95
 from sfumato.training.photos import gather_pairs, read_photos
 from sfumato.types.progress import Progress
 
