@@ -312,7 +312,9 @@ def fountain(shared_data, tmp_path_factory):
     return posed, clear, names[1], read_model(folder)
 
 
-@pytest.mark.parametrize(("recipe", "is_public"), [("sub-hybrid-16", True), ("sub-hybrid-2", False)])
+@pytest.mark.parametrize(("recipe", "is_public"), [
+    pytest.param("sub-hybrid-16", True, marks=pytest.mark.slow), ("sub-hybrid-2", False),
+])  # fmt: skip
 def test_a_photo_is_localized_to_centimetres(fountain, recipe, is_public):
     posed, clear, name, model = fountain
     decoys = sfumato.load_decoys()

@@ -579,3 +579,18 @@ def test_an_error_restores_too():
         with pytest.raises(ZeroDivisionError), fast.one_blas_thread():
             raise ZeroDivisionError
         assert own_blas_threads() == before
+
+
+def test_what_another_process_compiles_ahead_is_what_searches_use():
+    program = """
+import numpy as np
+from sfumato.subspace.kernels import exact
+from sfumato.subspace.fast import prepare, search
+exact.compile_decide()
+rows = np.eye(40, 16, dtype=np.float32)
+sides = [prepare(rows, np.roll(np.eye(40, 16, dtype=np.float32), k, axis=1)[:, None]) for k in (1, 2)]
+search(*sides, (1, 1))
+print(len(exact._decide.signatures))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "1", done.stderr

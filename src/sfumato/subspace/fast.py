@@ -81,6 +81,7 @@ def search(
     fastest; n projects nothing away. The result does not depend on ``threads`` or ``head``.
     """
     load_kernels()
+    from sfumato.subspace.kernels.exact import compile_ahead
     from sfumato.subspace.plan import USELESS, choose_plan
 
     keep, factor = (min(keep[0], len(b)), min(keep[1], len(a))), _unit(a, b)
@@ -98,6 +99,7 @@ def search(
     ]
     if max(keep) == 0 or not len(a) or not len(b):
         return Neighbours(*nearest[0], *nearest[1])
+    compile_ahead()
     for best, _ in nearest:
         best[...] = limit
     if min(a.dim, b.dim) > LARGEST_SYSTEM or (min(a.dim, b.dim) and (a.dim + 1) * (b.dim + 1) > LARGEST_STACK):
@@ -287,9 +289,13 @@ class _SearchThread:
         self._decide(1)
 
     def _decide(self, side: int) -> None:
-        from sfumato.subspace.kernels.exact import decide
+        from sfumato.subspace.kernels import sweep
+        from sfumato.subspace.kernels.exact import decide, is_compiling
 
         s, room = self.search, self.room
+        if is_compiling() and side == 0 and s.keep[1]:  # meanwhile, what comes next is compiled here
+            nothing = (0, 0), (0, 0), s.bounds, 0, s.stride, s.nearest[1][0], np.zeros(1), room
+            sweep.sweep_columns(s.sides, s.rules, *nothing)
         pairs = room.own, room.other, room.low, room.counts[0]
         self.decided += decide(*s.rows, s.n, side == 1, *pairs, *s.nearest[side])
         room.counts[0] = 0

@@ -24,6 +24,7 @@ def public(sift, decoys):
     return np.concatenate([sift.descriptors, decoys.descriptors[:400], other])
 
 
+@pytest.mark.slow
 def test_one_of_the_groups_is_the_descriptor(sift, decoys, public):
     few = sfumato.Decoys(decoys.descriptors[:400], decoys.extractor, parts=4)
     subspaces = conceal(sift, "hybrid-2", few).code

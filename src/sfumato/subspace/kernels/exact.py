@@ -6,14 +6,23 @@ are unsigned inside the loops: numba then does not check whether they count from
 instructions of the loops.
 """
 
+import logging
+import os
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import config, njit
 from numpy.typing import NDArray
 
 from sfumato.subspace.kernels.simd import borrow, fetch
 from sfumato.subspace.reference import INDEPENDENT
+
+log = logging.getLogger(__name__)
 
 SHARED = 1e-4
 """Below this pivot two bases nearly share a direction, and products of their rows lose digits."""
@@ -239,8 +248,52 @@ def decide(
     ``low`` are squared distances they cannot be below. ``best``, ``where`` (N, keep) stay in order; of equal distances
     the lower number comes first. ``flipped``: own rows are those of side 1.
     """
+    if _compilers:
+        with _lock:  # whoever comes first waits, and all others with it
+            while _compilers:
+                _compilers[-1].wait()
+                _compilers.pop()
     work = np.empty(work_size(rows0.dim, rows1.dim, n))
     return _decide(rows0, rows1, n, flipped, own, other, low, count, best, where, work)
+
+
+# --- the first use on a machine: ``_decide`` takes as long to compile as all the rest, so another process does it
+
+SECONDS = 10
+"""What the first search of subspaces on a machine takes to compile, about."""
+
+_compilers: list[subprocess.Popen[bytes]] = []
+_lock = threading.Lock()
+
+
+def compile_ahead() -> None:
+    """Let another process compile ``decide`` if it is not in numba's cache; this one goes on and waits later."""
+    with _lock:
+        if _compilers or _decide.signatures or any(Path(_decide.stats.cache_path).glob("exact._decide-*.nbi")):
+            return
+        log.warning("compiling the search of subspaces for this machine: about %d s, once", SECONDS)
+        program = f"from {__name__} import compile_decide; compile_decide()"
+        settings = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        if config.CACHE_DIR:
+            settings["NUMBA_CACHE_DIR"] = config.CACHE_DIR
+        with suppress(OSError):  # without it everything is compiled here
+            nowhere = subprocess.DEVNULL
+            command = [sys.executable, "-P", "-c", program]  # -P: nothing of the folder it is called in
+            _compilers.append(subprocess.Popen(command, env=settings, stdin=nowhere, stdout=nowhere, stderr=nowhere))
+
+
+def is_compiling() -> bool:
+    """Tell whether another process is compiling ``decide``."""
+    return bool(_compilers)
+
+
+def compile_decide() -> None:
+    """Compile ``decide`` for the types that searches have, by a search for nothing."""
+    rows = np.zeros(8, np.float32)
+    rows.flags.writeable = False
+    side = FlatSubspaces(rows, rows, np.zeros(1), 1)
+    none, best, where = np.zeros(1, np.int32), np.full((1, 1), np.inf), np.full((1, 1), -1, np.int64)
+    decide(side, side, 8, False, none, none, np.zeros(1, np.float32), np.int64(0), best, where)
 
 
 @njit(nogil=True, cache=True)
