@@ -119,7 +119,15 @@ def run_document(path: Path, run: Run) -> int:
     return count
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+SLOW = ("evaluating.md", "decoys.md", "patches.md", "mapping.md")
+"""Documents whose commands take five seconds and more, and are tested one by one elsewhere."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.slow) if path.name in SLOW else path for path in DOCUMENTS],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
 def test_documents_run(path: Path, desk: Path, run_sfumato: Run):
     run_document(path, run_sfumato)
 

@@ -58,6 +58,7 @@ def told(records):
     return [(record.params, record.scores, record.dropped, record.seed, record.data) for record in records]
 
 
+@pytest.mark.slow
 def test_the_same_on_any_number_of_workers(order, tmp_path):
     seen = []
 

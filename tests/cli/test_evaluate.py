@@ -115,6 +115,7 @@ def map_output(tmp_path_factory):
     return tmp_path_factory.mktemp("maps") / "out"
 
 
+@pytest.mark.slow
 def test_a_map_from_posed_images_and_one_from_photos(run_sfumato, room, map_output):
     places = (room, room / "images", "-o", map_output)
     done = run_sfumato("evaluate", "map", *places, "--recipes", "raw,sub-hybrid-2", *FEW)

@@ -111,8 +111,8 @@ def folder(small_room, tmp_path):
     return tmp_path
 
 
-SLOW = ("evaluate", "train")
-"""Chains that take half a minute each."""
+SLOW = ("evaluate", "train", "local")
+"""Chains that take twenty seconds and more."""
 
 
 @pytest.mark.parametrize(
