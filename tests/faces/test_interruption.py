@@ -6,6 +6,7 @@ Run as a program this file does the killing, in a process of its own, and prints
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -72,7 +73,7 @@ def templates_on_disk(folder):
         place = data.find(DTYPE.encode())
         while place >= 0:
             person, code = data[place - 5 : place], data[place + 3 : place + 3 + SIZE]
-            if person.startswith(b"p") and len(code) == SIZE:
+            if re.fullmatch(rb"p\d{4}", person) and len(code) == SIZE:  # numbers may look like the letters of a type
                 codes[person.decode("latin-1")].add(code)
             place = data.find(DTYPE.encode(), place + 1)
     return codes
