@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from common import arguments, data_folder, finish, note, pinned_threads
 
+from sfumato.attacks.knowledge import rows_of
 from sfumato.attacks.seals.alignment import learn_with_oracle
-from sfumato.concealment.encoder import encode
 from sfumato.concealment.seal import BANDWIDTHS, estimate_bandwidth, kind_of, make_seal
 from sfumato.experiments.data import read_homography_folder
 from sfumato.features.local import LocalParams, extract
@@ -122,8 +122,6 @@ def mutual(first: Floats, second: Floats, *, is_bits: bool) -> tuple[Floats, Flo
     """Return rows of mutual nearest and their distances, exact: numbers of different bits, or Euclidean."""
     import faiss
 
-    if is_bits:
-        first, second = (np.packbits(rows > 0, axis=1) for rows in (first, second))
     nearest = []
     for query, reference in ((first, second), (second, first)):
         index = faiss.IndexBinaryFlat(8 * query.shape[1]) if is_bits else faiss.IndexFlatL2(query.shape[1])
@@ -162,9 +160,9 @@ class Matching:
         correct, accuracy = 0, []
         for (points0, rows0), (points1, rows1), homography in self._pairs:
             seal = make_seal(b"benchmark key %d" % seed, rows0.shape[1], BITS, bandwidth)
-            first, second, differing = mutual(encode(seal, rows0), encode(seal, rows1), is_bits=True)
+            first, second, differing = mutual(seal(rows0).packed, seal(rows1).packed, is_bits=True)
             limit = chance_limit(Recipe.of(f"sealed-{BITS}"), max(len(rows0), len(rows1))) or 0.0
-            near = np.sqrt(4 * differing / BITS) <= limit
+            near = differing <= limit
             good = self._good(points0[first[near]], points1[second[near]], homography)
             correct += int(good.sum())
             accuracy.append(float(good.mean()) if len(good) else 0.0)
@@ -193,7 +191,7 @@ def deviations(distances: Floats, bandwidth: float) -> Floats:
 
 def read_by_oracle(clear: Floats, public: Floats, bandwidth: float, seed: int) -> float:
     """Return the correlation of descriptors with what the oracle alignment reads of their bits."""
-    codes = encode(make_seal(b"benchmark key %d" % seed, clear.shape[1], BITS, bandwidth), clear)
+    codes = rows_of(make_seal(b"benchmark key %d" % seed, clear.shape[1], BITS, bandwidth)(clear))
     guesses = learn_with_oracle(codes, clear, public, bandwidth)(codes)
     one, other = guesses - guesses.mean(axis=0), clear - clear.mean(axis=0)
     return float((one * other).sum() / np.sqrt(np.square(one).sum() * np.square(other).sum()))

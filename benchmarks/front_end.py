@@ -29,8 +29,7 @@ from sfumato.geometry.cameras import default_camera
 from sfumato.geometry.colmap import write_database
 from sfumato.geometry.verify import VerifyParams, verify
 from sfumato.images.homography import HomographySequence
-from sfumato.matching.mutual import MatchParams, chance_limit, run_search, select, side_of
-from sfumato.subspace.fast import prepare
+from sfumato.matching.mutual import MatchParams, chance_limit, prepare_side, run_search, select, side_of
 from sfumato.types.clear import Features
 from sfumato.types.recipe import Recipe
 from sfumato.types.scene import Matches
@@ -64,7 +63,7 @@ def sides_of(features: Iterable[Features], recipe: str, seed: int) -> list[Any]:
 def matches_by_ratio(a: Any, b: Any) -> dict[float, Matches]:
     """Return the matches of two images for each ratio; they are searched once."""
     sides = [side_of(side, "image") for side in (a, b)]
-    ready = [prepare(side.origin, side.basis) for side in sides]
+    ready = [prepare_side(side) for side in sides]
     limit = chance_limit(sides[0].recipe, max(map(len, ready)))
     neighbours = run_search(ready[0], ready[1], (2, 2), MatchParams())
     return {ratio: select(neighbours, MatchParams(ratio=ratio, max_distance=limit)) for ratio in RATIOS}

@@ -19,8 +19,8 @@ import numpy as np
 from common import arguments, data_folder, finish, note, photo_descriptors, pinned_threads
 from sealinverter import bundled_reader, similarity
 
+from sfumato.attacks.knowledge import rows_of
 from sfumato.attacks.seals.alignment import learn_with_oracle
-from sfumato.concealment.encoder import encode
 from sfumato.concealment.seal import BANDWIDTH, make_seal
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.read import list_images, read_image
@@ -81,7 +81,7 @@ def main() -> int:
         clear = np.concatenate([features.descriptors for features, _ in photos])
         public = photo_descriptors(others, args.public, each=100 if args.small else 1000)
         seal = make_seal(b"benchmark key %d" % args.seed, clear.shape[1], args.bits, args.bandwidth)
-        read = learn_with_oracle(encode(seal, clear), clear, public, args.bandwidth)(encode(seal, clear))
+        read = learn_with_oracle(rows_of(seal(clear)), clear, public, args.bandwidth)(rows_of(seal(clear)))
         usual = load_inverter()
         best, floor = similarity(usual, clear, photos), similarity(usual, None, photos)
         made = {

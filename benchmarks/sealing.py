@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 from common import arguments, data_folder, finish, note, pinned_threads, sift_like
 
-from sfumato.attacks.knowledge import KnownPairs
+from sfumato.attacks.knowledge import KnownPairs, rows_of
 from sfumato.attacks.seals.alignment import AlignmentParams, learn_alignment, learn_with_oracle
 from sfumato.attacks.seals.attacks import mirror_orders
 from sfumato.attacks.seals.known_pairs import read_codes
 from sfumato.auditing.toolbox import bundled_inverter
-from sfumato.concealment.encoder import encode
 from sfumato.concealment.seal import BANDWIDTH, make_seal
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.read import list_images, read_image
@@ -35,7 +34,7 @@ Floats = np.ndarray
 def attacks(bits: int, bandwidth: float, clear: Floats, public: Floats, seed: int) -> Iterator[tuple[str, Floats]]:
     """Yield what each attacker takes the descriptors for."""
     seal = make_seal(b"benchmark key %d" % seed, clear.shape[1], bits, bandwidth)
-    codes = encode(seal, clear)
+    codes = rows_of(seal(clear))
     mirrored = [public[:8192][:, order] for order in mirror_orders()]
     yield "alignment", learn_alignment(codes, public, bandwidth, AlignmentParams(seed=seed), mirrored)(codes)
     yield "told alignment", learn_with_oracle(codes, clear, public, bandwidth)(codes)
@@ -43,7 +42,7 @@ def attacks(bits: int, bandwidth: float, clear: Floats, public: Floats, seed: in
         known = public[:count]
         yield (
             f"known pairs {len(known)}",
-            read_codes(codes, KnownPairs(descriptors=known, codes=encode(seal, known))).descriptors,
+            read_codes(codes, KnownPairs(descriptors=known, codes=rows_of(seal(known)))).descriptors,
         )
 
 

@@ -23,11 +23,10 @@ from typing import Any
 import numpy as np
 from common import arguments, data_folder, finish, note, pinned_threads
 
-from sfumato.attacks.knowledge import KnownPairs
+from sfumato.attacks.knowledge import KnownPairs, rows_of
 from sfumato.attacks.seals.alignment import AlignmentParams, learn_alignment, learn_with_oracle
 from sfumato.attacks.seals.attacks import mirror_orders
 from sfumato.attacks.seals.known_pairs import read_codes
-from sfumato.concealment.encoder import encode
 from sfumato.concealment.seal import BANDWIDTH, make_seal
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.read import list_images, read_image
@@ -66,12 +65,12 @@ def bundled_reader(args: Any) -> Any:
 def guesses_of(clear: Floats, painted: int, public: Floats, args: Any) -> Iterator[tuple[str, Floats]]:
     """Yield what alignment, a told one and known pairs take the first descriptors behind the codes of a key for."""
     seal = make_seal(b"benchmark key %d" % args.seed, clear.shape[1], args.bits, args.bandwidth)
-    codes = encode(seal, clear)
+    codes = rows_of(seal(clear))
     mirrored = [public[:8192][:, order] for order in mirror_orders()]
     tries = AlignmentParams(seed=args.seed, starts=2, hops=3) if args.small else AlignmentParams(seed=args.seed)
     yield "alignment", learn_alignment(codes, public, args.bandwidth, tries, mirrored)(codes[:painted])
     yield "told alignment", learn_with_oracle(codes, clear, public, args.bandwidth)(codes[:painted])
-    known = KnownPairs(descriptors=public[:10_000], codes=encode(seal, public[:10_000]))
+    known = KnownPairs(descriptors=public[:10_000], codes=rows_of(seal(public[:10_000])))
     yield "known pairs 10000", read_codes(codes[:painted], known).descriptors
 
 

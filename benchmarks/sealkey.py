@@ -19,8 +19,8 @@ import numpy as np
 from common import arguments, data_folder, finish, note, photo_descriptors, pinned_threads
 from sealinverter import similarity
 
+from sfumato.attacks.knowledge import rows_of
 from sfumato.attacks.seals.key import Waves, read_with_key, recover_key
-from sfumato.concealment.encoder import encode
 from sfumato.concealment.seal import BANDWIDTH, make_seal
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.read import list_images, read_image
@@ -112,14 +112,14 @@ def pairs_of_places(folder: Path, seal: Any, number: int) -> tuple[Floats, Float
         note(f"{name}: {len(rows)} features meet")
         if len(rows):
             known.append(own.descriptors[partners])
-            codes.append(encode(seal, sealed.descriptors[rows]))
+            codes.append(rows_of(seal(sealed.descriptors[rows])))
     return np.concatenate(known), np.concatenate(codes), len(known)
 
 
 def figures(waves: Waves, seal: Any, photos: Any, public: Floats) -> dict[str, float]:
     """Return what a key that was found is worth on photos that nobody knows."""
     clear = np.concatenate([features.descriptors for features, _ in photos])
-    codes = encode(seal, clear)
+    codes = rows_of(seal(clear))
     read, inverter = read_with_key(codes, waves, public), load_inverter()
     errors = np.linalg.norm(read - clear, axis=1)
     best, floor = similarity(inverter, clear, photos), similarity(inverter, None, photos)
@@ -154,7 +154,7 @@ def main() -> int:
         public = pool[max(args.known) :] if len(pool) > 2 * max(args.known) else pool
         for count in args.known:
             known = pool[:count]
-            waves = recover_key(known, encode(seal, known), args.bandwidth, seed=args.seed)
+            waves = recover_key(known, rows_of(seal(known)), args.bandwidth, seed=args.seed)
             rows.append({"known": f"{len(known)} descriptors", **figures(waves, seal, photos, public)})
             note(str(rows[-1]))
         if folder is not None:

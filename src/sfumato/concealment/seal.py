@@ -83,9 +83,11 @@ class Seal:
         packed = np.empty((len(rows), len(self.phases) // 8), np.uint8)
         directions, phases = self.directions.astype(np.float64).T, self.phases.astype(np.float64)
         for start in range(0, len(rows), ROWS_AT_ONCE):
-            angles = rows[start : start + ROWS_AT_ONCE] @ directions
-            angles += phases
-            packed[start : start + len(angles)] = np.packbits(np.cos(angles, out=angles) >= 0, axis=1)
+            turns = rows[start : start + ROWS_AT_ONCE] @ directions
+            turns += phases
+            turns /= 2 * np.pi
+            turns -= np.rint(turns)  # a cosine is not negative within a quarter of a turn
+            packed[start : start + len(turns)] = np.packbits(np.abs(turns, out=turns) <= 0.25, axis=1)
         packed.setflags(write=False)
         return Bits(packed)
 
