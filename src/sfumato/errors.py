@@ -27,6 +27,8 @@ Messages say what is wrong, where, and what to do. They never quote descriptor v
 """
 
 import importlib
+import signal
+import threading
 from collections.abc import Iterable
 from difflib import get_close_matches
 from types import ModuleType
@@ -129,8 +131,11 @@ def need(module: str, *, extra: str) -> ModuleType:
 def load_pycolmap() -> ModuleType:
     """Return pycolmap, with OpenCV loaded before it (both carry a zlib, and the first one wins) and a quiet log.
 
+    It takes over SIGTERM when it is imported; in the main thread, which alone may, the handler of before is put back.
+
     Raises MissingDependency if it is not installed.
     """
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         import cv2  # noqa: F401
         import pycolmap
@@ -138,6 +143,8 @@ def load_pycolmap() -> ModuleType:
         raise MissingDependency(
             f"COLMAP's features, maps and poses need pycolmap: pip install 'pycolmap>=4.0.4' ({cause})"
         ) from cause
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
     pycolmap.logging.minloglevel = max(int(pycolmap.logging.minloglevel), COLMAP_ERRORS_ONLY)
     module: ModuleType = pycolmap
     return module

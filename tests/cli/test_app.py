@@ -212,6 +212,25 @@ def test_a_signal_during_the_imports_ends_with_one_line(number, tmp_path):
     assert done.stderr.count("\n") == 1
 
 
+KEPT = """
+import signal
+from sfumato.cli import terminate
+from sfumato.errors import load_pycolmap
+
+signal.signal(signal.SIGTERM, terminate)
+load_pycolmap()
+try:
+    signal.raise_signal(signal.SIGTERM)
+except KeyboardInterrupt:
+    print("kept")
+"""
+
+
+def test_colmap_does_not_take_over_a_signal():
+    done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "kept\n", "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_command_with_one_line_and_clears_up(number, capsys):
     cleared = []

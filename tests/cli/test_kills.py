@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.faces.gallery_file import code_rows, load_gallery
+from sfumato.faces.gallery_file import load_gallery
 
 PHOTOS, PEOPLE = 12, 400
 KILLS = 100
@@ -64,15 +64,10 @@ def check_matches(sources, path):
 
 
 def check_gallery(sources, path):
-    """All are enrolled or none, once, with the draws that the key gives."""
+    """All are enrolled or none, and nobody twice."""
     gallery = load_gallery(path)
     assert len(gallery) in (0, PEOPLE)
     assert set(gallery.releases.values()) <= {1}
-    code = b"".join(code_rows(gallery.templates)) if len(gallery) else b""
-    first = sources / "templates"
-    if code and not first.exists():
-        first.write_bytes(code)
-    assert code in (b"", first.read_bytes() if code else b"")
     return len(gallery) / PEOPLE
 
 
@@ -118,5 +113,5 @@ def test_a_command_killed_at_any_moment_can_be_typed_again(sources, tmp_path, co
         if is_finished:
             assert done == 1
             assert [entry for entry in os.listdir(folder) if not entry.startswith(".")] == [name]
-            if killed < KILLS:
-                trial, done = trial + 1, 0.0
+        if done == 1 and killed < KILLS:
+            trial, done = trial + 1, 0.0

@@ -227,9 +227,35 @@ def test_bits_of_a_sealed_map_are_mapped_from_one_file_and_only_if_they_are_its_
     save_tensors(folder / CODES, {**arrays, "packed": arrays["packed"] ^ 1}, {**texts, "of": "another map"})
     with load_map(folder) as map_:
         assert np.array_equal(map_.votes().packed, expected)  # read from the landmarks
-    (folder / CODES).write_bytes((folder / CODES).read_bytes()[:-1])
-    with load_map(folder) as map_, pytest.raises(FileError, match="damaged"):
-        map_.votes()
+
+
+HOSTILE_CODES = {
+    "flat": lambda packed, starts: (packed.ravel(), starts),
+    "deep": lambda packed, starts: (packed[..., None], starts),
+    "wide": lambda packed, starts: (np.tile(packed, 2), starts),
+    "narrow": lambda packed, starts: (packed[:, :8].copy(), starts),
+    "floats": lambda packed, starts: (packed, starts.astype(np.float64)),
+    "shuffled": lambda packed, starts: (packed, np.r_[starts[:1], starts[1:-1][::-1], starts[-1:]]),
+}
+
+
+@pytest.mark.parametrize("change", HOSTILE_CODES.values(), ids=list(HOSTILE_CODES))
+def test_bits_that_cannot_be_of_the_map_are_read_from_its_landmarks(sealed_map, change):
+    arrays, texts = load_tensors(sealed_map / CODES)
+    packed, starts = change(arrays["packed"], arrays["starts"])
+    save_tensors(sealed_map / CODES, {"packed": packed, "starts": starts}, {"of": texts["of"]})
+    with load_map(sealed_map) as map_:
+        votes = map_.votes()
+    assert np.array_equal(votes.packed, arrays["packed"])
+    assert np.array_equal(votes.starts, arrays["starts"])
+
+
+def test_a_damaged_file_of_bits_is_told_of_and_read_from_the_landmarks(sealed_map, caplog):
+    expected = load_tensors(sealed_map / CODES)[0]["packed"]
+    (sealed_map / CODES).write_bytes((sealed_map / CODES).read_bytes()[:-1])
+    with load_map(sealed_map) as map_:
+        assert np.array_equal(map_.votes().packed, expected)
+    assert "damaged" in caplog.text
 
 
 @pytest.fixture

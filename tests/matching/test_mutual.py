@@ -181,6 +181,11 @@ def test_nearest_of_nothing():
         assert (rows == -1).all()
 
 
+def test_more_neighbours_than_memory_holds_are_refused():
+    with pytest.raises(InputError, match="memory"):
+        sfumato.nearest(*sides(), k=2**31 - 1)
+
+
 @pytest.mark.parametrize("call", [sfumato.match, sfumato.nearest])
 def test_subspaces_that_all_meet_are_matched_with_a_warning(call):
     a, b = sides(m=(2, 2), n=4, counts=(9, 7))

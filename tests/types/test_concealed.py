@@ -275,3 +275,9 @@ def test_positions_alone_keep_their_place_and_nothing_else():
     np.testing.assert_array_equal(found.keypoints, [[3, 4, 1, 0], [1, 2, 1, 0]])
     np.testing.assert_array_equal(given.keypoints, places)
     assert (found.recipe, found.image_size, found.subspaces) == (given.recipe, (9, 8), given.code)
+
+
+def test_codes_whose_distances_do_not_fit_sixteen_bits_are_refused():
+    assert Bits(np.zeros((1, 8191), np.uint8)).ambient_dim == 65_528
+    with pytest.raises(InputError, match="8192"):
+        Bits(np.zeros((1, 8192), np.uint8))

@@ -8,8 +8,8 @@ from types import FrameType
 __all__ = ["main"]
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM: ends a command as Ctrl-C does, with what is unfinished cleared away, and exit code 143."""
+_terminations: list[int] = []
+"""SIGTERM, once it was received. Libraries may turn an exception into another, so no class tells."""
 
 
 def main() -> None:
@@ -19,17 +19,20 @@ def main() -> None:
         from sfumato.cli.app import main as run
 
         run()
-    except KeyboardInterrupt as stop:
+    except (KeyboardInterrupt, SystemExit) as stop:
+        if isinstance(stop, SystemExit) and not _terminations:  # where no command runs yet click makes an exit of it
+            raise
         print("interrupted: nothing was begun", file=sys.stderr)
-        sys.exit(exit_code(stop))
+        sys.exit(exit_code())
 
 
 def terminate(number: int, frame: FrameType | None) -> None:
-    """Raise Terminated; a second SIGTERM ends the process at once."""
+    """End a command as Ctrl-C does, with what is unfinished cleared away; a second SIGTERM ends it at once."""
     signal.signal(number, signal.SIG_DFL)
-    raise Terminated
+    _terminations.append(number)
+    raise KeyboardInterrupt
 
 
-def exit_code(stop: KeyboardInterrupt) -> int:
+def exit_code() -> int:
     """Return the exit code of a command that was stopped: 128 and the number of the signal."""
-    return 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
+    return 128 + (_terminations.pop() if _terminations else signal.SIGINT)

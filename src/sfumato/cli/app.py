@@ -215,7 +215,7 @@ def explain_errors(command: Callable[..., None], on_interrupt: str) -> Callable[
             raise typer.Exit(1) from error
         except KeyboardInterrupt as stop:
             print(f"interrupted: {on_interrupt}", file=sys.stderr)
-            raise typer.Exit(exit_code(stop)) from stop
+            raise typer.Exit(exit_code()) from stop
         except MemoryError as stop:
             print("error: not enough memory; try fewer features, photos or answers", file=sys.stderr)
             raise typer.Exit(1) from stop

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.filesize import decimal
 
+from sfumato.cli import exit_code
 from sfumato.cli.options import (
     AsJson,
     ExtractorName,
@@ -158,7 +159,7 @@ def _interrupt_explained(output: Path) -> Iterator[None]:
         if _state(output) != before:
             raise
         print("interrupted: nothing was written; an archive that was there is as it was", file=sys.stderr)
-        raise typer.Exit(130) from stop
+        raise typer.Exit(exit_code()) from stop
 
 
 def _state(path: Path) -> tuple[int, ...] | None:

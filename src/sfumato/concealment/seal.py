@@ -329,10 +329,10 @@ def check_norms(rows: NDArray[np.floating], name: str) -> None:
 def _check_sizes(bits: int, bandwidth: float) -> None:
     if bits < FEWEST_BITS:
         raise InputError(f"a seal has {FEWEST_BITS} bits or more, got {bits}: fewer do not distinguish descriptors")
-    if bits % 8:
-        raise InputError(f"a seal has whole bytes, got {bits} bits: take {bits - bits % 8} or {bits + 8 - bits % 8}")
     if bits > WIDEST:
         raise InputError(f"a seal has at most {WIDEST} bits, got {bits}")
+    if bits % 8:
+        raise InputError(f"a seal has whole bytes, got {bits} bits: take {bits - bits % 8} or {bits + 8 - bits % 8}")
     if not (np.isfinite(bandwidth) and bandwidth > 0):
         raise InputError(f"the bandwidth of a seal is a number above 0, got {bandwidth}")
 

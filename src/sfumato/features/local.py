@@ -166,10 +166,12 @@ def extractor_of(params: LocalParams) -> Extractor:
 
 
 def prepare(params: LocalParams) -> PatchNetwork | None:
-    """Return the network of these settings, loaded once; None if the descriptor is not a network.
+    """Return the network of these settings, loaded once; None if the descriptor is not a network. Loads COLMAP too.
 
     Raises MissingDependency without the extra ``learn``, FileError for weights that are missing or wrong.
     """
+    if params.extractor == "colmap":
+        load_pycolmap()
     return load_network(params.descriptor, params.weights) if params.descriptor in NETWORKS else None
 
 

@@ -54,7 +54,7 @@ def extract_many(
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise InputError(f"workers must be a whole number of 1 or more, got {workers!r:.80}")
-    prepare(params)  # a fault of a network concerns all images
+    prepare(params)  # a fault of a network concerns all images; COLMAP is to be loaded in the main thread
     results = SizedItems(_extract_in_order(items, params, workers), length_hint(items, -1))
     return iter(progress(results))
 

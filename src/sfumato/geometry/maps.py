@@ -7,6 +7,7 @@ see a mapped point; or, only where it is named, a file of public points. Never i
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +44,8 @@ PICTURES, PICTURE_MAKER = ("png", "svg", "pdf"), "sfumato map"
 CACHE_BYTES = 512 * 2**20
 PREPARED_SHARE = 4
 """How many times its arrays an image takes once it is prepared, about."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -126,14 +129,21 @@ class Map:
         path = Path(self.folder or "") / CODES
         if not isinstance(self._source, Archive) or self.folder is None or not path.is_file():
             return None
-        arrays, texts = map_tensors(path)
+        try:
+            arrays, texts = map_tensors(path)
+        except FileError as problem:
+            log.warning("%s; the codes are read from the landmarks instead, which takes longer", problem)
+            return None
         if texts.get("of") != _digest_of(self._source, self.names) or set(arrays) != {"packed", "starts"}:
             return None
         packed, starts = arrays["packed"], arrays["starts"]
-        if packed.dtype != np.uint8 or starts.shape != (len(self.names) + 1,) or starts[-1] != len(packed):
-            return None
-        header = self._source.header(self.names[0])
+        headers = [self._source.header(name) for name in self.names]
+        header, counts = headers[0], [one.count for one in headers]
         empty = Bits(np.zeros((0, header.ambient_dim // 8), np.uint8))
+        if packed.dtype != np.uint8 or packed.shape != (sum(counts), header.ambient_dim // 8):
+            return None
+        if starts.dtype != np.int64 or starts.tolist() != [0, *np.cumsum(counts).tolist()]:
+            return None
         return BitVotes(self.names, packed, starts, Side(empty, header.extractor, header.recipe))
 
     def close(self) -> None:

@@ -15,11 +15,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import FileError, ImageError, SfumatoError
+from sfumato.errors import FileError, ImageError, SfumatoError, load_pycolmap
 from sfumato.types.clear import Image
 
 SUFFIXES = (
@@ -230,9 +231,7 @@ def focal_from_exif(path: str | os.PathLike[str], size: tuple[int, int]) -> floa
 
     Raises ImageError if there is no such photo or it cannot be read.
     """
-    import cv2  # noqa: F401 (before pycolmap: both carry a zlib)
-    import pycolmap
-
+    pycolmap: Any = load_pycolmap()
     path = Path(path)
     if not path.is_file():
         raise ImageError(f"{str(path)!r} is not there: check the path")

@@ -22,6 +22,9 @@ from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import SIFT_BANDWIDTH, Recipe
 from sfumato.types.scene import Matches
 
+MOST_ANSWERS = 2**27
+"""Beyond this many, answers that cannot be found are refused instead of padded."""
+
 # --- what may be matched: concealed features, subspaces, or points given as plain arrays
 
 
@@ -293,6 +296,11 @@ def nearest(
         raise InputError(f"k: expected a whole number of 1 or more, below 2 ** 31, got {k!r:.80}")
     side0, side1 = side_of(queries, "queries"), side_of(references, "references")
     check_pair(side0, side1)
+    if k > len(side1) and int(k) * len(side0) > MOST_ANSWERS:
+        raise InputError(
+            f"k: {k} answers for {len(side0)} queries are more than memory should hold, and there are {len(side1)} "
+            f"references; ask for {max(1, len(side1))} at most"
+        )
     warn_if_void(side0, side1)
     params = MatchParams(threads=threads, device=device)
     return nearest_prepared(prepare_side(side0), prepare_side(side1), int(k), params)

@@ -16,15 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import InputError
+from sfumato.matching.mutual import MOST_ANSWERS
 from sfumato.search.entries import Block, Entries, SubspaceBlocks, check_effort, check_k, read_blocks
 
 if TYPE_CHECKING:
     from sfumato.search.exact import ExactIndex
 
 Ints = NDArray[np.int64]
-
-MOST_ANSWERS = 2**27
-"""Beyond this many, answers that cannot be found are refused instead of padded."""
 
 
 @dataclass(frozen=True, slots=True)

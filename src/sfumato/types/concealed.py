@@ -106,6 +106,10 @@ class Points(Subspaces):
         return f"Points({len(self)} in R^{self.ambient_dim})"
 
 
+MOST_BYTES = 8191
+"""Of a code: its Hamming distances fit into 16 bits, which searches count with."""
+
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Bits:
     """N codes of B bits, what a seal makes of descriptors: ``packed`` (N, B / 8) uint8, eight bits to a byte.
@@ -123,8 +127,8 @@ class Bits:
 
     def __post_init__(self) -> None:
         packed = frozen_array(self.packed, "packed bits", (None, None), np.uint8)
-        if packed.shape[1] == 0:
-            raise InputError("packed bits: need at least one byte")
+        if not 1 <= packed.shape[1] <= MOST_BYTES:
+            raise InputError(f"packed bits: need 1 to {MOST_BYTES} bytes a code, got {packed.shape[1]}")
         object.__setattr__(self, "packed", packed)
 
     @property
