@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.faces.gallery_file import load_gallery
+from sfumato.errors import FileError
+from sfumato.faces.gallery_file import EMPTY, load_gallery
 
 PHOTOS, PEOPLE = 12, 400
 KILLS = 100
@@ -65,7 +66,12 @@ def check_matches(sources, path):
 
 def check_gallery(sources, path):
     """All are enrolled or none, and nobody twice."""
-    gallery = load_gallery(path)
+    try:
+        gallery = load_gallery(path)
+    except FileError as problem:
+        if EMPTY not in str(problem):
+            raise
+        return 0.0
     assert len(gallery) in (0, PEOPLE)
     assert set(gallery.releases.values()) <= {1}
     return len(gallery) / PEOPLE

@@ -9,7 +9,6 @@ import pytest
 from sfumato.errors import FileError
 from sfumato.files import atomic
 from sfumato.files.atomic import (
-    clear_parts,
     new_file,
     new_folder,
     open_text,
@@ -147,8 +146,19 @@ def test_what_killed_processes_left_is_removed_and_what_is_being_made_is_not(tmp
         os.utime(part, (0, time.time() - 3600))
     with new_file(path) as (_, part):
         os.utime(part, (0, time.time() - 3600))
-        clear_parts(path)
-        assert sorted(os.listdir(tmp_path)) == sorted((young.name, others.name, part.name))
+        write_file(path, b"new")
+        assert sorted(os.listdir(tmp_path)) == sorted((path.name, young.name, others.name, part.name))
+
+
+def test_long_names_have_unfinished_files_of_their_own(tmp_path):
+    """Two names that begin alike: what is left of one is not removed for the other."""
+    paths = [tmp_path / ("n" * 254 + digit) for digit in "01"]
+    starts = {atomic.part_start(path) for path in paths}
+    assert len(starts) == 2
+    assert max(map(len, starts)) < 210
+    for path in paths:
+        write_file(path, b"new")
+    assert sorted(os.listdir(tmp_path)) == sorted(path.name for path in paths)
 
 
 @pytest.mark.parametrize("read", [lambda path: read_bytes(path, 10), lambda path: read_text(path, largest=10)])

@@ -2,11 +2,14 @@
 """SQLite files: made whole, replaced at once, added to in turns, and never trusted."""
 
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
 import sys
-from contextlib import closing
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,10 @@ import pytest
 from sfumato.errors import FileError
 from sfumato.files import sqlite
 from sfumato.files.sqlite import (
+    BESIDE,
+    IN_USE,
     PAGE_BYTES,
+    Database,
     FileKind,
     create,
     open_reader,
@@ -164,6 +170,142 @@ def test_a_journal_beside_a_file_is_refused(path: Path):
         with pytest.raises(FileError, match="notes-journal"):
             open_file(path, NOTES)
     assert journal.exists()
+
+
+@pytest.mark.parametrize("end", BESIDE)
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/nowhere", path)])
+def test_only_files_stand_beside_a_file(path: Path, end: str, make: Callable[[Path], None]):
+    """A pipe would stop SQLite for ever, a link lead it elsewhere."""
+    make(path.with_name(f"notes{end}"))
+    for open_file in (open_reader, open_writer, replacement):
+        with pytest.raises(FileError, match=f"notes{end}"), open_file(path, NOTES):
+            pass
+    assert files(path) == ["notes", f"notes{end}"]
+
+
+@pytest.mark.parametrize("write", [open_writer, replacement])
+def test_a_link_is_followed_if_this_user_made_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[..., AbstractContextManager[Database]]
+):
+    (tmp_path / "link").symlink_to("notes")
+    with monkeypatch.context() as other:
+        other.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        for make in (write, create):
+            with pytest.raises(FileError, match="link"), make(tmp_path / "link", NOTES):
+                pass
+    assert os.listdir(tmp_path) == ["link"]
+    with write(tmp_path / "link", NOTES):
+        pass
+    assert names(tmp_path / "notes") == []
+    assert sorted(os.listdir(tmp_path)) == ["link", "notes"]
+
+
+def test_a_file_of_another_length_is_refused(path: Path):
+    """SQLite reads zeros where the last page ends early."""
+    raw = path.read_bytes()
+    for content in (raw[:-5000], raw[:-PAGE_BYTES], raw + bytes(PAGE_BYTES)):
+        path.write_bytes(content)
+        for open_file in (open_reader, open_writer):
+            with pytest.raises(FileError, match="damaged"):
+                open_file(path, NOTES)
+        assert path.read_bytes() == content
+        assert files(path) == ["notes"]
+
+
+def test_a_file_whose_end_is_in_its_wal_is_read(path: Path):
+    """A process that was killed while it copied pages: the first page, with the new length, is copied first."""
+    before, wal = path.stat().st_size, path.with_name("notes-wal")
+    with open_writer(path, NOTES) as writer:
+        writer.rows("INSERT INTO entry VALUES ('b', zeroblob(100000))")
+        shutil.copy(wal, path.with_name("copy"))
+    raw = path.read_bytes()
+    for size in (before, before + PAGE_BYTES):
+        path.write_bytes(raw[:size])
+        shutil.copy(path.with_name("copy"), wal)
+        assert names(path) == ["a", "b"]
+        assert path.read_bytes() == raw
+
+
+@pytest.mark.parametrize("write", [open_writer, replacement])
+def test_a_long_name_is_written_or_refused_at_once(
+    tmp_path: Path, write: Callable[..., AbstractContextManager[Database]]
+):
+    path = tmp_path / ("n" * 229)
+    with write(path, NOTES):
+        pass
+    assert names(path) == []
+    for length in (248, 255, 256):
+        with pytest.raises(FileError, match="long"), write(tmp_path / ("n" * length), NOTES):
+            pass
+    assert files(path) == [path.name]
+
+
+# ---------------------------------------------------------------- without the right to write
+
+WRITER = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+for line in sys.stdin:
+    database.execute("INSERT INTO entry VALUES (?, X'00')", (line,))
+    print("done", flush=True)
+"""
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A file of root in a folder that others may enter and not write to."""
+    if os.getuid() != 0:
+        pytest.skip("only root may become somebody else")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        create(Path(folder, "notes"), NOTES)
+        os.chmod(Path(folder, "notes"), 0o644)
+        yield Path(folder, "notes")
+
+
+def read_as_nobody(path: Path) -> str:
+    """Read the names in a file without any rights; return their number, or the error."""
+    receiver, sender = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setuid(65534)
+            os.write(sender, str(len(names(path))).encode())
+        except FileError as problem:
+            os.write(sender, str(problem).encode())
+        finally:
+            os._exit(0)
+    os.close(sender)
+    os.waitpid(child, 0)
+    with open(receiver, encoding="utf-8") as text:
+        return text.read()
+
+
+def test_a_file_in_use_is_read_if_its_owner_is_trusted(shared: Path):
+    """SQLite maps -shm into memory: its owner can end the processes of readers."""
+    command = [sys.executable, "-c", WRITER, str(shared)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdin
+        assert writer.stdout
+        for count in range(1, 4):
+            writer.stdin.write(f"{count}\n")
+            writer.stdin.flush()
+            writer.stdout.readline()
+            outcome = read_as_nobody(shared)  # before the second transaction SQLite has no place for its lock
+            assert outcome == str(count) or (count == 1 and IN_USE in outcome)
+        for end in ("", "-wal", "-shm"):
+            os.chown(f"{shared}{end}", 1234, 1234)
+            assert IN_USE in read_as_nobody(shared)
+            os.chown(f"{shared}{end}", 0, 0)
+        writer.kill()
+    assert read_as_nobody(shared) == "3"
+    shared.with_name("notes-shm").unlink()
+    assert IN_USE in read_as_nobody(shared)
+    assert names(shared) == ["1\n", "2\n", "3\n"]  # root finishes the work
+    assert read_as_nobody(shared) == "3"
+    shared.chmod(0o600)
+    assert "rights" in read_as_nobody(shared)
+    assert NOTES.advice not in read_as_nobody(shared)
 
 
 def tie(path: Path, page: int) -> None:

@@ -24,7 +24,7 @@ PAIR = ("db/0.jpg", "db/1.jpg")
 def all_pairs(archive_at, tmp_path_factory):
     """A folder with an archive, and the matches of all its images."""
     folder = tmp_path_factory.mktemp("all")
-    with sfumato.load(archive_at(folder / "a.sfm.h5")) as archive, MatchWriter(folder / "m.h5", archive) as writer:
+    with sfumato.load(archive_at(folder / "a.sfm")) as archive, MatchWriter(folder / "m.h5", archive) as writer:
         for pair, matches in match_pairs(archive, exhaustive(archive)):
             writer.add(pair, matches)
     return folder
@@ -32,7 +32,7 @@ def all_pairs(archive_at, tmp_path_factory):
 
 @pytest.fixture
 def archive_path(all_pairs):
-    return all_pairs / "a.sfm.h5"
+    return all_pairs / "a.sfm"
 
 
 @pytest.fixture

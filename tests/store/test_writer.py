@@ -19,6 +19,7 @@ import pytest
 from sfumato.errors import ArchiveError, InputError
 from sfumato.files import sqlite
 from sfumato.store import ArchiveWriter, load, save
+from sfumato.store.layout import ARCHIVE
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.extractor import Extractor
@@ -491,10 +492,11 @@ def test_a_folder_that_is_read_only_is_refused(features: Any, append: bool):
         if user == 0:
             os.seteuid(65534)  # nobody: root may write anywhere
         try:
-            with pytest.raises(ArchiveError, match="Permission"):
+            with pytest.raises(ArchiveError, match="Permission") as caught:
                 save(Path(folder) / "a.sfm", {"a.jpg": features()}, append=append)
         finally:
             os.seteuid(user)
+        assert ARCHIVE.advice not in str(caught.value)
         assert os.listdir(folder) == []
         os.chmod(folder, 0o755)
 
@@ -528,6 +530,8 @@ def test_a_file_that_may_not_grow(path: Path, features: Any, same: Any, limit: i
     assert done.returncode == 0, done.stderr
     count, problem = int(done.stdout.split()[0]), done.stdout.split(maxsplit=1)[1]
     assert str(path) in problem
+    assert "free space" in problem
+    assert ARCHIVE.advice not in problem
     assert (count > 0) is (limit > 60)
     with load(path) as archive:
         assert len(archive) == 1 + (count if append else 0)

@@ -6,6 +6,7 @@ there, or none. Locks end with the process that holds them. They are made here a
 refuse links and pipes in their place, and go on with a warning on file systems without locks.
 """
 
+import hashlib
 import logging
 import os
 import secrets
@@ -32,13 +33,15 @@ def new_file(
     The only place where unfinished files are made: under a name that nobody can foresee, never through a link, and
     readable by its owner alone until it is finished. Then it has the access rights of the file it replaces; a new file
     has the usual ones, or with ``private`` those of its owner only. A link at ``path`` that this user made is followed:
-    its target is replaced. The block gets the open file, and its path for libraries that open it themselves.
+    its target is replaced. The block gets the open file, and its path for libraries that open it themselves. What
+    killed processes left unfinished beside it is removed first: it may hold what the file was to protect.
 
     Raises FileError if it cannot be written, if something other than a file is in its place, or a link of another user.
     """
-    _refuse_planted(path)
+    refuse_planted(path)
     target = Path(os.path.realpath(path))
-    part = target.with_name(f"{_part_start(target)}{secrets.token_hex(8)}.part")
+    part = hidden_part(target)
+    clear_parts(target)
     try:
         if with_folder:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +72,7 @@ def new_file(
 def clear_parts(path: str | os.PathLike[str]) -> None:
     """Remove the unfinished files that killed processes left beside a file; those in the making stay."""
     target = Path(os.path.realpath(path))
-    start, now = _part_start(target), time.time()
+    start, now = part_start(target), time.time()
     with suppress(OSError), os.scandir(target.parent) as entries:
         for entry in entries:
             token = entry.name.removeprefix(start).removesuffix(".part")
@@ -88,9 +91,22 @@ YOUNG_SECONDS = 60.0
 """A file so young may belong to a process that has not locked it yet."""
 
 
-def _part_start(target: Path) -> str:
-    """Return how the names of the unfinished files for a place begin; names have at most 255 bytes."""
-    return f".{os.fsdecode(os.fsencode(target.name)[:200])}."
+LONGEST_START = 200
+"""Bytes of a name that stand in the name of an unfinished file; names have at most 255, with all that follows."""
+
+
+def hidden_part(target: Path) -> Path:
+    """Return a new place for an unfinished file, beside the place it is made for, that nobody can foresee."""
+    return target.with_name(f"{part_start(target)}{secrets.token_hex(8)}.part")
+
+
+def part_start(target: Path) -> str:
+    """Return how the names of the unfinished files for a place begin; a long name is cut, and has its digest in it."""
+    name = os.fsencode(target.name)
+    if len(name) > LONGEST_START:
+        digest = hashlib.blake2b(name, digest_size=8).hexdigest().encode()
+        name = name[: LONGEST_START - len(digest)] + digest
+    return f".{os.fsdecode(name)}."
 
 
 def _is_locked(descriptor: int) -> bool:
@@ -116,7 +132,7 @@ def _finish(part: Path, mode: int) -> None:
         os.close(descriptor)
 
 
-def _refuse_planted(path: str | os.PathLike[str]) -> None:
+def refuse_planted(path: str | os.PathLike[str]) -> None:
     """Raise FileError for a link that another user made: it decides what would be overwritten."""
     if os.path.islink(path) and hasattr(os, "geteuid") and os.lstat(path).st_uid != os.geteuid():
         raise FileError(f"{path}: cannot be written: it is a link of another user; choose another path")
@@ -243,7 +259,7 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     Raises FileError if something other than an empty folder is there, or the folder cannot be written.
     """
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    temporary = hidden_part(target)
     try:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise FileError(f"{target} is already there: choose another folder")

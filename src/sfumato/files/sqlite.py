@@ -8,13 +8,14 @@ it takes to read all of it. It is kept in WAL mode: while it is open, ``-wal`` a
 kill they hold finished work. It is read through SQLite only: closing another handle on an open file drops its locks.
 """
 
+import errno
 import os
 import re
 import secrets
 import sqlite3
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,12 +25,19 @@ from typing import Any
 from urllib.parse import quote
 
 from sfumato.errors import FileError, InputError, SfumatoError
-from sfumato.files.atomic import file_lock, replace_file
+from sfumato.files.atomic import file_lock, hidden_part, part_start, refuse_planted, replace_file
 
 WAIT_SECONDS = 60.0
 """How long a writer waits for another."""
 HEADER_BYTES = 100
 BESIDE = ("-wal", "-shm", "-journal")
+IN_USE = (
+    "it is being written, or work on it was interrupted, which only who may write to it can finish: wait, or ask its "
+    "owner to open it once"
+)
+NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_TRUNCATE", "SQLITE_IOERR_SHMSIZE")
+NO_RIGHT = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
+"""How the names of SQLite's errors begin, of a full disk or a limit on files, and of missing access rights."""
 PAGE_BYTES = 16384
 LARGEST_VALUE = 2**30
 MOST_STEPS, PACE = 2**25, 2**16
@@ -42,9 +50,9 @@ Row = tuple[Any, ...]
 class FileKind:
     """One kind of file: ``name`` with its article, ``mark`` (SQLite's application_id), ``version``, and its tables.
 
-    ``advice`` ends every error about a file: what to do. ``error`` is their type. ``earlier`` are the first bytes of
-    files of the kind that earlier versions made in another container, and the sentence that says so. ``page_bytes``:
-    a power of 2, some times what a row takes.
+    ``advice`` ends every error about what is in a file: what to do. ``error`` is their type. ``earlier`` are the first
+    bytes of files of the kind that earlier versions made in another container, and the sentence that says so.
+    ``page_bytes``: a power of 2, some times what a row takes.
     """
 
     name: str
@@ -130,6 +138,21 @@ class Database:
         if found != ["ok"]:
             raise self.kind.error(f"{self.path}: its structure is damaged ({found[0]:.200}); {self.kind.advice}")
 
+    def check_size(self) -> None:
+        """Raise the error of the kind for a file that is shorter than it says, where SQLite reads zeros, or longer.
+
+        ``-wal`` may hold what the file lacks. The transaction keeps others from changing the file meanwhile. SQLite
+        says how long it should be: to open the file and close it again would drop the locks of this process.
+        """
+        with explain(self.path, self.kind):
+            self.rows("BEGIN")
+            expected, wal = self.size_bytes, _beside(Path(self._place)).get("-wal")
+            status, more = os.stat(self._place), wal.st_size if wal else 0
+            is_wrong = status.st_size + more < expected or (not more and status.st_size != expected)
+            if is_wrong and os.path.samestat(status, self._status):
+                raise InputError(f"it is cut off or damaged: {status.st_size} bytes, and it should have {expected}")
+            self.rows("COMMIT")
+
     def close(self) -> None:
         """Close the file; a second call does nothing."""
         with self._lock, suppress(sqlite3.Error):
@@ -150,27 +173,41 @@ class Database:
 def open_reader(path: str | os.PathLike[str], kind: FileKind) -> Database:
     """Open a file of a kind to read it.
 
-    A file of another user is checked from end to end first. Where nothing can be written, it is read as it is, which
-    takes a folder that nobody writes to.
+    A file of another user, or with one beside it, is checked from end to end first. Where nothing can be written, it
+    is read as it is, which takes a folder that nobody writes to; one that is in use is read if it is root's or ours.
 
     Raises the error of the kind for a file that is missing, damaged, hostile, or of another kind or version.
     """
     place = Path(path)
     with explain(place, kind), _recognise(place, kind):
-        status = _check_place(place, kind)
-        is_writable = os.access(place, os.W_OK) and os.access(os.path.realpath(place.parent), os.W_OK)
-        if not is_writable and any(_beside(place, end) for end in BESIDE):
-            raise InputError("work on it was interrupted, and it cannot be finished without the right to write here")
-        database = _connect(place, kind, "mode=rw" if is_writable else "mode=ro&immutable=1", status.st_size)
+        status, beside = _check_place(place, kind), _beside(place)
+        owners = {entry.st_uid for entry in (status, *beside.values())}
+        database = _connect(place, kind, _reading_mode(place, beside, owners), status.st_size)
         try:
             database.rows("PRAGMA query_only=ON")
             _check_kind(database)
-            if hasattr(os, "getuid") and status.st_uid != os.getuid():
+            database.check_size()
+            if hasattr(os, "getuid") and owners != {os.getuid()}:
                 database.check()
         except BaseException:
             database.close()
             raise
     return database
+
+
+def _reading_mode(place: Path, beside: Mapping[str, os.stat_result], owners: set[int]) -> str:
+    """Return how SQLite opens a file to read it; raise FileError if it is in use by a user who is not trusted.
+
+    SQLite maps ``-shm`` into memory: whoever owns it can end the processes of its readers by making it shorter.
+    """
+    target = os.path.realpath(place)
+    if os.access(target, os.W_OK) and os.access(os.path.dirname(target), os.W_OK):
+        return "mode=rw"
+    if not any(entry.st_size for entry in beside.values()):
+        return "mode=ro&immutable=1"
+    if not {"-wal", "-shm"} <= beside.keys() or not owners <= {0, os.getuid()}:
+        raise FileError(f"{place}: {IN_USE}")
+    return "mode=ro"
 
 
 def open_writer(
@@ -184,17 +221,17 @@ def open_writer(
     """
     place, shown = Path(os.path.realpath(path)), shown or Path(path)
     with explain(shown, kind), _recognise(place, kind):
-        if not place.parent.is_dir():
-            raise InputError(f"there is no folder {place.parent}; create it")
+        _check_target(path)
         if not os.path.lexists(place):
             create(place, kind, private=private)
         status = _check_place(place, kind)
         if not (os.access(place, os.W_OK) and os.access(place.parent, os.W_OK)):  # SQLite would leave files beside it
-            raise InputError("it cannot be written: check the permissions of the file and its folder")
+            raise PermissionError(errno.EACCES, "it cannot be written")
         database = _connect(place, kind, "mode=rw", status.st_size)
         database.path = shown
         try:
             _check_kind(database)
+            database.check_size()
         except BaseException:
             database.close()
             raise
@@ -202,7 +239,11 @@ def open_writer(
 
 
 def create(path: Path, kind: FileKind, *, private: bool = False) -> None:
-    """Make a file with empty tables, at once; if another process made it meanwhile, that one stays."""
+    """Make a file with empty tables, at once; if another process made it meanwhile, that one stays.
+
+    Raises FileError for a link of another user.
+    """
+    refuse_planted(path)
     part = path.with_name(f".{secrets.token_hex(8)}.part")
     try:
         file = os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600 if private else 0o666)
@@ -239,14 +280,11 @@ def replacement(path: str | os.PathLike[str], kind: FileKind) -> Iterator[Databa
     Raises the error of the kind.
     """
     shown, target = Path(path), Path(os.path.realpath(path))
-    part = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    part = hidden_part(target)
     with ExitStack() as stack:
         with explain(shown, kind):
-            _check_target(target)
-            try:
-                stack.enter_context(file_lock(target, WAIT_SECONDS))
-            except FileError as cause:
-                raise kind.error(str(cause)) from cause
+            _check_target(path)
+            stack.enter_context(file_lock(target, WAIT_SECONDS))
             _remove_stale(target)
             stack.callback(remove, part)
             database = stack.enter_context(open_writer(part, kind, private=target.exists(), shown=shown))
@@ -263,11 +301,15 @@ def replacement(path: str | os.PathLike[str], kind: FileKind) -> Iterator[Databa
             replace_file(part, target)
 
 
-def _check_target(target: Path) -> None:
+def _check_target(path: str | os.PathLike[str]) -> None:
+    """Raise FileError for a place where no file can be written, before any work is done."""
+    refuse_planted(path)
+    target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
-        raise InputError(f"there is no folder {target.parent}; create it")
+        raise FileError(f"{path}: there is no folder {target.parent}: create it, or choose another path")
     if os.path.lexists(target) and not target.is_file():
-        raise InputError("this is not a file; choose another path")
+        raise FileError(f"{path}: this is not a file; choose another path")
+    _beside(target)
 
 
 def _keep_writers_away(target: Path, kind: FileKind, stack: ExitStack) -> None:
@@ -288,7 +330,7 @@ def remove_stale(path: str | os.PathLike[str]) -> None:
 
 
 def _remove_stale(target: Path) -> None:
-    pattern = re.compile(re.escape(f".{target.name}.") + f"[0-9a-f]{{16}}[.]part({'|'.join(BESIDE)})?")
+    pattern = re.compile(re.escape(part_start(target)) + f"[0-9a-f]{{16}}[.]part({'|'.join(BESIDE)})?")
     for entry in os.listdir(target.parent):
         if pattern.fullmatch(entry):
             with suppress(OSError):
@@ -296,10 +338,14 @@ def _remove_stale(target: Path) -> None:
 
 
 def remove(path: str | os.PathLike[str]) -> None:
-    """Delete a file and what SQLite keeps beside it."""
-    for end in ("", *BESIDE):
-        with suppress(FileNotFoundError):
-            os.unlink(f"{os.fspath(path)}{end}")
+    """Delete a file and what SQLite keeps beside it; raises FileError if that is not possible."""
+    for place in (f"{os.fspath(path)}{end}" for end in ("", *BESIDE)):
+        try:
+            os.unlink(place)
+        except FileNotFoundError:
+            pass
+        except OSError as cause:
+            raise FileError(f"{place}: cannot be removed: {cause.strerror}; remove it yourself") from cause
 
 
 @contextmanager
@@ -309,10 +355,14 @@ def explain(path: Path, kind: FileKind) -> Iterator[None]:
         yield
     except InputError as cause:
         raise kind.error(f"{path}: {cause}; {kind.advice}") from cause
+    except kind.error:
+        raise
+    except FileError as cause:
+        raise kind.error(str(cause)) from cause
     except SfumatoError:
         raise
     except (sqlite3.Error, OSError, UnicodeError, OverflowError) as cause:
-        raise kind.error(f"{path}: {_words(cause)}; {kind.advice}") from cause
+        raise kind.error(f"{path}: {_words(cause, kind.advice)}") from cause
 
 
 @contextmanager
@@ -329,43 +379,59 @@ def _recognise(place: Path, kind: FileKind) -> Iterator[None]:
         raise InputError(sentence if is_earlier else f"this is not {kind.name}, or it is damaged") from problem
 
 
-def _words(problem: Exception) -> str:
-    """Return in words what SQLite or the system complains of."""
-    name = getattr(problem, "sqlite_errorname", "") or ""
+def _words(problem: Exception, advice: str) -> str:
+    """Return in words what SQLite or the system complains of, and what to do; ``advice`` is for a damaged file."""
+    name, number = getattr(problem, "sqlite_errorname", "") or "", getattr(problem, "errno", None)
+    reason = str(getattr(problem, "strerror", None) or problem)
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return "another process is writing to it and does not finish: wait for it"
-    if name.startswith("SQLITE_FULL"):
-        return "the disk is full; what was finished is kept: free space and run again"
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return f"it is damaged ({problem})"
-    if name.startswith("SQLITE_INTERRUPT"):
-        return "it is damaged (reading it does not end)"
-    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-        return "it cannot be written: check the permissions of the file and its folder"
+        return "another process is writing to it and does not finish: wait for it, and try again"
+    if name.startswith(NO_ROOM) or number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return (
+            f"nothing more can be written ({reason}): the disk is full or fails, or a limit on the size of files is "
+            "reached. What was finished is kept: free space and run again"
+        )
+    if name.startswith(("SQLITE_READONLY_CANTINIT", "SQLITE_READONLY_CANTLOCK", "SQLITE_READONLY_RECOVERY")):
+        return IN_USE
+    if name.startswith(NO_RIGHT) or number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{reason}; check the access rights of the file and its folder, or choose another path"
     if name.startswith("SQLITE_IOERR"):
-        return f"the disk does not answer ({problem}): check it, and that it is not full"
-    return str(getattr(problem, "strerror", None) or problem)
+        return f"the disk does not answer ({reason}): check it"
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return f"it is damaged ({reason}); {advice}"
+    if name.startswith("SQLITE_INTERRUPT"):
+        return f"it is damaged (reading it does not end); {advice}"
+    return f"{reason}; {'choose another path' if isinstance(problem, OSError) else advice}"
 
 
-def _beside(place: Path, end: str) -> bool:
-    try:
-        return os.stat(f"{os.path.realpath(place)}{end}").st_size > 0
-    except OSError:
-        return False
+def _beside(place: Path) -> dict[str, os.stat_result]:
+    """Return the state of the files beside one, by how their names end.
+
+    Raises FileError for what SQLite must not open: a pipe would stop it, a link lead it elsewhere, and it would undo
+    in the file what a journal says.
+    """
+    entries = {}
+    for end in BESIDE:
+        path = f"{os.path.realpath(place)}{end}"
+        with suppress(FileNotFoundError):
+            entries[end] = status = os.lstat(path)
+            if not stat.S_ISREG(status.st_mode) or (end == "-journal" and status.st_size):
+                raise FileError(f"{path} does not belong to the file beside it: move it away")
+    return entries
 
 
 def _check_place(place: Path, kind: FileKind) -> os.stat_result:
-    """Refuse, before SQLite sees it, what is no file, or has a journal beside it that none of ours ever has."""
+    """Refuse, before SQLite sees it, what is no file, or has something beside it that none of ours ever has."""
     try:
         status = os.stat(place)
     except FileNotFoundError as cause:
         raise InputError("no such file: check the path") from cause
     if not stat.S_ISREG(status.st_mode):
         raise InputError("this is not a file")
+    if not os.access(place, os.R_OK):
+        raise PermissionError(errno.EACCES, "it cannot be read")
     if status.st_size < HEADER_BYTES:
         raise InputError(f"this is not {kind.name}, or it is cut off")
-    if _beside(place, "-journal"):
-        raise InputError(f"{place.name}-journal beside it does not belong to it: move that file away")
+    _beside(place)
     return status
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import FileError
-from sfumato.files.atomic import ANY_SIZE, clear_parts, open_file, write_file
+from sfumato.files.atomic import ANY_SIZE, open_file, write_file
 
 KINDS = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
@@ -57,7 +57,6 @@ def save_tensors(
     little = {name: np.require(array, array.dtype.newbyteorder("<"), "C") for name, array in arrays.items()}
     content = memoryview(save(little, {**texts, DIGEST: _digest(little, texts)}))
     header = _sorted_header(bytes(content[8 : 8 + _header_size(content[:8])]))
-    clear_parts(path)
 
     def write(file: BinaryIO) -> None:
         file.writelines([content[:8], header, content[8 + len(header) :]])

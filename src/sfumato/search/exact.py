@@ -14,7 +14,7 @@ from sfumato.hamming.search import BitSet, search_bits
 from sfumato.search.entries import Block, Entries, Segment
 from sfumato.search.index import Candidates, Index, best_of_each
 from sfumato.subspace.fast import prepare, search, thread_count
-from sfumato.subspace.small_batch import SmallBatchSearch
+from sfumato.subspace.small_batch import MOST_POINTS, SmallBatchSearch
 from sfumato.subspace.subspace_set import Frame
 
 Ints = NDArray[np.int64]
@@ -29,8 +29,11 @@ SLACK = 2e-3
 MANY_CODES = 256
 """From this many queries on, bits are searched as fast without a transposed copy of the entries."""
 
-CALL, PAIR, PASS = 2e6, {True: 3.0, False: 5.0}, {True: 450.0, False: 45.0}
+CALL, PAIR, PASS = {True: 5e5, False: 1e6}, {True: 1.7, False: 4.1}, {True: 60.0, False: 48.0}
 """Nanoseconds of one core: of a search, of a pair of query and entry, of an entry for all queries; of points or not."""
+
+FEW_POINTS = 22.0
+"""Nanoseconds of a pair where points are so few that one pass over bytes compares them all."""
 
 ANGLE, ANGLE_CALL = {True: 45.0, False: 650.0}, 4e5
 """Nanoseconds of one core: of a pair whose angle is estimated, of lines or not, and of a search."""
@@ -39,13 +42,15 @@ ANGLE, ANGLE_CALL = {True: 45.0, False: 650.0}, 4e5
 def scan_cost(entries: Entries, block: Block, metric: str) -> float:
     """Return about how many nanoseconds of one core the exact scan of subspaces takes for a query of a block.
 
-    Measured on 2,000 to 500,000 lifted SIFT (m = 2 in R^128), batches of 1 to 3,000: docs/search.md.
+    Measured on 2,000 to 1,000,000 lifted SIFT (m = 2 in R^128), batches of 1 to 1,000: docs/search.md.
     """
     count, queries = len(entries), max(1, len(block))
     if metric == "angle":
         return count * ANGLE[has_lines(entries, block)] + ANGLE_CALL / queries
     is_point = block.dim == 0
-    return count * PAIR[is_point] + (CALL + count * PASS[is_point]) / queries
+    if is_point and queries <= MOST_POINTS:
+        return count * FEW_POINTS + CALL[is_point] / queries
+    return count * PAIR[is_point] + (CALL[is_point] + count * PASS[is_point]) / queries
 
 
 def has_lines(entries: Entries, block: Block) -> bool:
