@@ -51,7 +51,7 @@ def memory_of(process: psutil.Process) -> int:
 
 def audit(folder: Path, place: Path, options: list[str]) -> tuple[float, int]:
     """Run an audit; return its seconds and the most bytes it held."""
-    command = [sys.executable, "-m", "sfumato.cli", "audit", str(folder), "-o", str(place / "report.html"), "-q"]
+    command = [sys.executable, "-m", "sfumato", "audit", str(folder), "-o", str(place / "report.html"), "-q"]
     environment = os.environ | {"XDG_CONFIG_HOME": str(place)}  # a key made for this run stays in it
     start, most = time.perf_counter(), 0
     with subprocess.Popen([*command, *options], env=environment) as running:

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 from common import arguments, data_folder, finish, interleaved, note, pinned_threads, sift_like
+from set_matching import WAYS, match_sets, read_sets
 
 import sfumato
 from sfumato.auditing.matching import count_correct, pairs_of, transfer_errors
 from sfumato.errors import EvaluationOnlyWarning
 from sfumato.experiments.data.folders import read_homography_folder
-from sfumato.experiments.set_matching import WAYS, match_sets, read_sets
 
 RECIPES = (
     "raw",

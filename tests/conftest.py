@@ -152,7 +152,7 @@ def run_sfumato() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 def run_process(words: list[str], cwd: Path | None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sfumato.cli", *words]
+    command = [sys.executable, "-m", "sfumato", *words]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=200, check=False)
 
 

@@ -80,7 +80,7 @@ def check_gallery(sources, path):
 def run_and_kill(arguments, seconds):
     """Start a command, kill it after a while; tell whether it was faster."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "sfumato.cli", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [sys.executable, "-m", "sfumato", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True,
     )  # fmt: skip
     try:

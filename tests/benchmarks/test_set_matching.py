@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sets are read back from their hulls, and matched by their entries."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from sfumato.concealment.subset import hulls
 from sfumato.errors import InputError
-from sfumato.experiments.set_matching import match_sets, read_sets
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+from set_matching import match_sets, read_sets
 
 
 @pytest.fixture(scope="module")
