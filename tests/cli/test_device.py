@@ -119,7 +119,7 @@ def test_interrupted_work_goes_on_where_it_stopped(run_sfumato, tmp_path):
     command = [
         sys.executable,
         "-m",
-        "sfumato.cli",
+        "sfumato",
         "conceal",
         "--recipe",
         "sub-hybrid-2",
