@@ -203,9 +203,12 @@ class _Key:
 
     @classmethod
     def choose(cls, recipe: Recipe, secret: bytes | None, evaluation_seed: int | None, place: str | None) -> "_Key":
-        """Return the given key or, for a sealed recipe, this user's; for a place the key of that place."""
+        """Return the given key or, for seals and chaff, this user's; for a place the key of that place.
+
+        A photo that is released twice must have the same chaff.
+        """
         make = None
-        if secret is None and evaluation_seed is None and recipe.is_sealed:
+        if secret is None and evaluation_seed is None and (recipe.is_sealed or recipe.chaff):
             if device_key_path().exists():
                 secret = device_key()
             else:
@@ -276,7 +279,7 @@ class _Run:
         outcome.recipe = next((str(writer.header(name).recipe) for name in writer.names), str(self.recipe))
         first: dict[bytes, tuple[str, _Rows]] = {}
         lifting = self.recipe.lifting  # what is not lifted comes out the same again; eps covers no repeat that shows
-        shares = lifting is not None and lifting.epsilon is None
+        shares = lifting is not None and lifting.epsilon is None and not self.recipe.chaff
         images = source.features(skip=set(writer.names), progress=progress)
         for name, features in _telling_first(images, self.recipe):
             if isinstance(features, SfumatoError):
@@ -291,13 +294,14 @@ class _Run:
                     outcome.unreadable[name] = f"the same features as {twin}, under another label"
                     continue
                 hidden = _repeat(writer.read(twin), twin_rows, features, rows)
+                hidden = hidden if self.keeps_frames else hidden.positions_only()
             else:
                 hidden = self._conceal(name, _take(features, rows))
             if self.with_cameras:
                 hidden = replace(hidden, focal_px=_focal_length(source, name, features.image_size))
             made |= _refuse_mixture(output, made, _how_made(hidden))
             try:
-                writer.add(name, hidden if self.keeps_frames else hidden.positions_only())
+                writer.add(name, hidden)
             except InputError as problem:
                 if name in writer:  # another run was faster, and its release stays the only one
                     outcome.skipped += 1
@@ -328,7 +332,13 @@ class _Run:
             self._resolved[kind] = resolve_for(self.recipe, features, secret=secret, evaluation_seed=seed)
         labels = None if self.labels is None else [self.labels[name]] * len(features)
         return conceal_features(
-            features, self._resolved[kind], self.decoys, labels=labels, secret=secret, evaluation_seed=seed
+            features,
+            self._resolved[kind],
+            self.decoys,
+            labels=labels,
+            frames=self.keeps_frames,
+            secret=secret,
+            evaluation_seed=seed,
         )
 
     def _refuse_other_archive(self, output: Path, writer: ArchiveWriter) -> set[str]:

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """One attack on one recipe, photo by photo."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+import sfumato
 from sfumato.attacks.registry import attack_ids
 from sfumato.auditing.attack_task import KNOWN_PAIRS, AttackData, AttackTask, decode_picture
 from sfumato.auditing.subjects import ClearFeatures, Subject, settled
 from sfumato.auditing.task import Sample
 from sfumato.auditing.toolbox import Tools
 from sfumato.concealment.decoys import load_decoys
+from sfumato.device import conceal_photos
 from sfumato.features.local import LocalParams, extract, extractor_of
 from sfumato.types.recipe import Recipe
 
@@ -65,14 +69,56 @@ def test_direct_inversion_sees_the_canonical_form(intrude, make_painter):
     assert 0 < figures["ssim"] < 1
 
 
-def test_keypoints_alone_show_no_descriptor(intrude, make_painter, monkeypatch):
+def test_keypoints_alone_show_no_descriptor(intrude, make_painter):
     one, other = (
         intrude(recipe, "keypoints", make_painter(architecture="keypoints")) for recipe in ("raw", "random-2")
     )
-    monkeypatch.setattr(AttackTask, "_concealed", lambda *_: pytest.fail("nothing released is looked at"))
     seen, again = one.predict(SAMPLE), other.predict(SAMPLE)
     np.testing.assert_array_equal(seen["picture"], again["picture"])
     assert not seen["distances"].size
+
+
+@pytest.mark.parametrize(
+    ("recipe", "attack", "rows"),
+    [
+        ("sub-hybrid-2", "nearest", 1),
+        ("sub-hybrid-2+chaff-1", "nearest", 2),
+        ("sealed-64", "known-pairs", 1),
+        ("sealed-64+chaff-2", "keypoints", 3),
+        ("sealed-64+chaff-2", "known-pairs", 3),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sfumato.errors.EvaluationOnlyWarning")
+def test_an_attacker_paints_what_an_archive_of_the_recipe_holds(intrude, make_painter, tmp_path, recipe, attack, rows):
+    """Keypoints that are painted are those of the archive, chaff among them."""
+    seen, painter = [], make_painter()
+
+    def paint(keypoints, inputs, size):
+        seen.append((keypoints, len(inputs)))
+        return painter.paint(keypoints, inputs, size)
+
+    one = intrude(str(settled(recipe)), attack, replace(painter, paint=paint))
+    one.predict(SAMPLE)
+    features = one.data.clear[one.data.photos[SAMPLE.key]]
+    path = one.data.photos[SAMPLE.key]
+    conceal_photos(
+        path,
+        tmp_path / "a.sfm",
+        recipe=recipe,
+        local=LOCAL,
+        evaluation_seed=3,
+        decoys=load_decoys() if "sub" in recipe else None,
+    )
+    with sfumato.load(tmp_path / "a.sfm") as archive:
+        (held,) = archive.values()
+    keypoints, count = seen[0]
+    assert len(held) == len(keypoints) == count == rows * len(features)
+    np.testing.assert_array_equal(keypoints[:, :2], held.keypoints[:, :2])
+
+
+def test_distances_are_those_of_the_real_features(intrude):
+    kept = intrude(str(settled("sealed-64+chaff-2")), "known-pairs").predict(SAMPLE)
+    assert kept["distances"].shape == kept["confidence"].shape == (int(kept["features"][0]),)
 
 
 def test_known_pairs_are_the_same_arrays_each_time(intrude):

@@ -141,7 +141,7 @@ def kill_all(folder, trials):
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    return kill_all(tmp_path_factory.mktemp("kills"), 3)
+    return kill_all(tmp_path_factory.mktemp("kills"), 1)
 
 
 def check_random_kills(results):

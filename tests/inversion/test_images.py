@@ -91,3 +91,30 @@ def test_other_files_are_told(tmp_path: Path):
     (tmp_path / "cut.safetensors").write_bytes(data[:-100])
     with pytest.raises(FileError, match="damaged"):
         load_image_inverter(tmp_path / "cut.safetensors")
+
+
+# --- cells
+
+
+def test_cells_painted_in_numpy_are_those_of_torch():
+    torch = pytest.importorskip("torch", reason="needs the extra 'learn'")
+    from sfumato.inversion import images, networks
+
+    torch.manual_seed(0)
+    modules = images.build_network("cells", 3, 0.25).eval()
+    for value in modules.buffers():
+        if value.dtype == torch.float32:
+            value.uniform_(0.5, 1.5)
+    arrays = {name: value.numpy() for name, value in modules.state_dict().items()}
+    assert {name: value.shape for name, value in arrays.items() if value.ndim} == images.cell_shapes(3, 0.25)
+    rng = np.random.default_rng(1)
+    size = (2 * networks.CELLS_MULTIPLE, networks.CELLS_MULTIPLE)
+    keypoints = np.column_stack([rng.uniform(0, 60, 50), rng.uniform(0, 30, 50), np.ones(50), np.zeros(50)])
+    keypoints[7] = keypoints[8]  # both count
+    placed = images.place(keypoints, size, every=True)
+    vectors = rng.normal(size=(len(placed), 3)).astype(np.float32)
+    with torch.inference_mode():
+        expected = images.run_network(modules, "cells", torch.from_numpy(vectors), [placed])[0].permute(1, 2, 0)
+    painted = images._paint_cells(arrays, vectors, placed)
+    assert painted.shape == (size[1], size[0], 3)
+    np.testing.assert_allclose(painted, expected.numpy(), atol=2e-6)

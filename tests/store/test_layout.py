@@ -182,7 +182,7 @@ def test_other_texts_of_an_extractor_are_refused(text: str):
 
 
 LINK = '{"dim":%s,"forced":%s,"kind":%s,"variant":%s}'
-WHOLE = '{"decoys":%s,"evaluation_seed":%s,"keyed":%s,"links":[%s]}'
+WHOLE = '{"chaff":0,"decoys":%s,"evaluation_seed":%s,"keyed":%s,"links":[%s]}'
 
 
 @pytest.mark.parametrize(
@@ -198,6 +198,10 @@ WHOLE = '{"decoys":%s,"evaluation_seed":%s,"keyed":%s,"links":[%s]}'
         WHOLE % ("null", "[]", "false", LINK % ("2", "false", '"random"', '""')),
         WHOLE % ("[]", "null", "false", LINK % ("2", "false", '"random"', '""')),
         WHOLE % ("null", "null", "{}", LINK % ("2", "false", '"random"', '""')),
+        *(
+            (WHOLE % ("null", "null", "false", LINK % ("2", "false", '"random"', '""'))).replace(":0,", f":{chaff},", 1)
+            for chaff in ("-1", "17", "2.0", "true", "null", "[]")
+        ),
         WHOLE % ("null", "null", "false", LINK % (" 2", "false", '"random"', '""')),
     ],
 )  # fmt: skip
@@ -209,6 +213,7 @@ def test_other_texts_of_a_recipe_are_refused(text: str):
 def test_a_recipe_in_its_one_form_is_accepted():
     text = WHOLE % ("null", "null", "false", LINK % ("2", "false", '"random"', '""'))
     assert str(layout.parse_recipe(text)) == "random-2"
+    assert str(layout.parse_recipe(text.replace(":0,", ":2,", 1))) == "random-2+chaff-2"
     with pytest.raises(RecipeError):
         layout.parse_recipe(text.replace("random", "rendom"))
 

@@ -297,3 +297,23 @@ def test_default_stands_for_the_recipe_we_defend() -> None:
 def test_the_bandwidth_of_a_seal_is_a_number():
     assert str(Recipe.of("sealed-64:0.400@0123456789ab")) == "sealed-64:0.4@0123456789ab"
     assert Recipe.of("sealed-64:1.0") == Recipe.of("sealed-64:1")
+
+
+def test_chaff_is_part_of_a_recipe_and_of_no_space():
+    recipe = Recipe.of("sealed-512+chaff-2")
+    assert (recipe.chaff, str(recipe), recipe.is_sealed) == (2, "sealed-512+chaff-2", True)
+    assert (
+        recipe == Recipe("sealed", 512, chaff=2) == Recipe("sealed-512+chaff-2") == Recipe.from_json(recipe.to_json())
+    )
+    assert recipe != Recipe.of("sealed-512")
+    assert recipe.space == Recipe.of("sealed-512").space
+    assert recipe.identity == "sealed-512+chaff-2"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["chaff-2", "raw+chaff-2", "sealed-512+chaff-0", "sealed-512+chaff-17", "chaff-2+sealed-512", "random-2+chaff"],
+)
+def test_chaff_where_it_cannot_be(text):
+    with pytest.raises(RecipeError):
+        Recipe.of(text)

@@ -205,18 +205,27 @@ class AttackTask:
         }
 
     def predict(self, sample: Sample) -> Prediction:
-        """Attack one photo: distances (N,) to the clear descriptors, confidence (N,), the picture as PNG bytes."""
+        """Attack one photo: distances (N,) to the clear descriptors, confidence (N,), the picture as PNG bytes.
+
+        The attacker has the rows that an archive of the recipe holds, chaff among them. Pictures are painted with sizes
+        and angles of keypoints, which sealed archives do not hold: more than an attacker has. Distances are those of
+        the real features.
+        """
         features = self.data.clear[self.data.photos[sample.key]]
-        recovery, rows = self._attack(features)
         if features.image_size is None:
             raise ImageError(f"{sample.key}: the size of the photo is not known")
-        picture = self.inverter.paint(features.keypoints, rows, features.image_size)
-        distances = np.empty(0, np.float32)
+        is_scale = self.attack.role is AttackRole.SCALE
+        recovery, rows = self._attack(features, features if is_scale else self._concealed(features, 0))
+        keypoints = (features if is_scale else self._mixed(features)[0]).keypoints
+        picture = self.inverter.paint(keypoints, rows, features.image_size)
+        distances = confidence = np.empty(0, np.float32)
         if recovery is not None:
-            distances = np.linalg.norm(recovery.descriptors - features.descriptors, axis=1).astype(np.float32)
+            real = self._mixed(features)[1]
+            distances = np.linalg.norm(recovery.descriptors[real] - features.descriptors, axis=1).astype(np.float32)
+            confidence = recovery.confidence[real]
         return {
             "distances": distances,
-            "confidence": np.empty(0, np.float32) if recovery is None else recovery.confidence,
+            "confidence": confidence,
             "features": np.array([len(features)], np.int32),
             "picture": encode_picture(picture),
         }
@@ -250,19 +259,20 @@ class AttackTask:
             scores += [Score(name, value, "", paired) for name, value in zip(titles, interval, strict=True)]
         return scores
 
-    def _attack(self, features: Features) -> tuple[Recovery | None, NDArray[np.float32]]:
+    def _attack(
+        self, features: Features, released: Features | ConcealedFeatures
+    ) -> tuple[Recovery | None, NDArray[np.float32]]:
         """Return what was recovered, None for attacks that recover no descriptor, and the rows to paint."""
         name = self.attack.name
         if name == "clear":
             return None, features.descriptors
-        if self.attack.role in (AttackRole.SCALE, AttackRole.KEYPOINTS):
-            return None, np.broadcast_to(self.inverter.floor, (len(features), len(self.inverter.floor)))
-        concealed = self._concealed(features, 0)
+        if isinstance(released, Features) or self.attack.role is AttackRole.KEYPOINTS:
+            return None, np.broadcast_to(self.inverter.floor, (len(released), len(self.inverter.floor)))
         if name in ATTACKS:
-            recovery = run_attack(ATTACKS[name], concealed, self._knowledge(features))
+            recovery = run_attack(ATTACKS[name], released, self._knowledge(features))
             return recovery, self._rows_to_paint(recovery.descriptors)
         frame = np.empty((0, 0)) if self.inverter.frame is None else self.inverter.frame
-        return None, canonical_input(concealed.subspaces, frame)
+        return None, canonical_input(released.subspaces, frame)
 
     def _rows_to_paint(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return recovered descriptors as the inverter takes them."""
@@ -271,6 +281,10 @@ class AttackTask:
     def _concealed(self, features: Features, further: int) -> ConcealedFeatures:
         tools, subject = self.data.tools, self.subject
         return tools.concealed.conceal(features, subject.recipe, tools.decoys, (subject.seed or 0) + further)
+
+    def _mixed(self, features: Features) -> tuple[Features, NDArray[np.bool_]]:
+        """Return the clear features that stand behind the released rows, chaff among them, and which are real."""
+        return self.data.tools.concealed.mix(features, self.subject.recipe, self.subject.seed or 0)
 
     # --- what the attacker knows
 
@@ -282,9 +296,9 @@ class AttackTask:
         if "decoys" in self.needs and tools.decoys is not None:
             values["decoys"] = tools.decoys.descriptors
         if "clear" in self.needs:
-            values["clear"] = features.descriptors
+            values["clear"] = self._mixed(features)[0].descriptors
         if "releases" in self.needs:
-            rows = np.arange(len(features), dtype=np.int32)
+            rows = np.arange(len(self._mixed(features)[0]), dtype=np.int32)
             values["releases"] = Companions(rows=rows, subspaces=self._concealed(features, SECOND).subspaces)
         decoder = tools.decoder(self.data.extractor.name, str(recipe))
         if "decoder" in self.needs and decoder is not None:
@@ -296,7 +310,8 @@ class AttackTask:
         if "pool" in self.needs:
             values["pool"] = self._pool(recipe)
         if "told" in self.needs:
-            clear = tools.codes.get(Recipe.of("raw"), self._pool_name, lambda: self._of_all_photos(_descriptors))
+            name = f"{self._pool_name} chaff {recipe.chaff}"
+            clear = tools.codes.get(Recipe.of("raw"), name, lambda: self._of_all_photos(self._mixed_descriptors))
             values["told"] = KnownPairs(descriptors=clear, codes=self._pool(recipe))
         if "pairs" in self.needs and tools.public_descriptors is not None:
             values["pairs"] = self._known_pairs(recipe, tools.public_descriptors)
@@ -326,6 +341,9 @@ class AttackTask:
             self.data.clear.keep_only([])
         return np.concatenate(blocks)
 
+    def _mixed_descriptors(self, features: Features) -> NDArray[np.float32]:
+        return self._mixed(features)[0].descriptors.copy()
+
     def _known_pairs(self, recipe: Recipe, public: NDArray[np.float32]) -> KnownPairs:
         """Return public descriptors with their codes, made once: attacks know them again, and learn once."""
         codes, name = self.data.tools.codes, f"{KNOWN_PAIRS} known pairs"
@@ -338,7 +356,3 @@ def _sealed(recipe: Recipe, rows: NDArray[np.float32]) -> Code:
     resolved = resolve(recipe)
     assert resolved.seal is not None
     return resolved.seal(resolved(rows))
-
-
-def _descriptors(features: Features) -> NDArray[np.float32]:
-    return features.descriptors.copy()

@@ -6,7 +6,7 @@ Everything has a digest, so that a result says what it was made with.
 
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from sfumato.auditing.subjects import conceal_repeatably
 from sfumato.auditing.task import digest_data
 from sfumato.concealment.decoys import Decoys, load_decoys
 from sfumato.concealment.encoder import is_encoder_file
+from sfumato.concealment.lifting import with_chaff
 from sfumato.concealment.seal import without_key
 from sfumato.errors import FileError, InputError
 from sfumato.files.tensors import load_checkpoint, load_tensors
@@ -133,8 +134,20 @@ class ConcealedCache:
 
     def conceal(self, features: Features, recipe: Recipe, decoys: Decoys | None, seed: int) -> ConcealedFeatures:
         """Return the features concealed for an evaluation."""
-        key = (recipe.identity, seed)
-        return self.get(features, key, lambda: conceal_repeatably(features, recipe, decoys, seed=seed))
+
+        def make() -> ConcealedFeatures:
+            if not recipe.chaff:
+                return conceal_repeatably(features, recipe, decoys, seed=seed)
+            mixed, _ = self.mix(features, recipe, seed)
+            alone = conceal_repeatably(mixed, replace(recipe, chaff=0), decoys, seed=seed)
+            return replace(alone, recipe=replace(alone.recipe, chaff=recipe.chaff))
+
+        return self.get(features, (recipe.identity, seed), make)
+
+    def mix(self, features: Features, recipe: Recipe, seed: int) -> tuple[Features, NDArray[np.bool_]]:
+        """Return the features with the chaff of a recipe, and which of them are real; chaff is drawn once for all."""
+        key = ("chaff", recipe.chaff, seed)
+        return self.get(features, key, lambda: with_chaff(features, recipe, evaluation_seed=seed))
 
     def get(self, features: Features, key: Hashable, make: Callable[[], Made]) -> Made:
         """Return what was made of these features before, or make it; what was made of another photo is dropped."""

@@ -45,7 +45,8 @@ def conceal(
         str,
         typer.Option(
             help="How to conceal. sealed-512 (default): a 512-bit code made with your device key; comparing codes "
-            "needs no key (docs/sealing.md). Or a lifting, its kind and dimension: random-2, sub-hybrid-2, with "
+            "needs no key (docs/sealing.md); +chaff-2 after it mixes in features of pictures that never were. Or a "
+            "lifting, its kind and dimension: random-2, sub-hybrid-2, with "
             "-generated for decoys that no database contains. Or an encoder: ninja:FILE (made by 'sfumato train "
             "ninja'), ninja-sift-2.5 or compress-48 (bundled), alone or before a lifting: "
             "compress-48+sub-hybrid-2-generated. subset-4:eps=10 has a privacy guarantee, at a price (a patent, US "

@@ -26,9 +26,9 @@ from sfumato.device import ConcealOutcome
 from sfumato.errors import InputError, suggest
 from sfumato.files.atomic import check_output
 from sfumato.images.read import list_images
-from sfumato.inversion.load import KEYPOINT_HIDDEN, without_descriptors
+from sfumato.inversion.load import KEYPOINT_HIDDEN
 from sfumato.training.compress import train_compress
-from sfumato.training.concealers import concealer_of
+from sfumato.training.concealers import concealer_of, positions_of
 from sfumato.training.decoder import DecoderTrainParams, train_decoder
 from sfumato.training.image import ImageTrainParams, train_image_inverter
 from sfumato.training.inverter import InverterTrainParams, add_figures, parts_of, train_patch_inverter
@@ -38,7 +38,9 @@ from sfumato.training.tracks import pairs_from_tracks
 from sfumato.types.recipe import Recipe
 
 PATCH, IMAGES, DECODER, PAIRS = InverterTrainParams(), ImageTrainParams(), DecoderTrainParams(), PairParams()
-ARCHITECTURES = ("patch", "unet", "uresnet")
+CELLS: dict[str, Any] = {"side": 192, "batch": 8, "rate": 2e-3, "similarity_weight": 1.0}
+"""Settings of a network of cells: large windows, because positions tell something only together."""
+ARCHITECTURES = ("patch", "cells", "unet", "uresnet")
 
 Steps = Annotated[int | None, typer.Option(help="Train for this many steps instead of minutes: repeatable.")]
 Photos = Annotated[list[Path], typer.Argument(help="Folders of other people's photos; never those you measure with.")]
@@ -67,7 +69,8 @@ def inverter(
     architecture: Annotated[
         str,
         typer.Option(
-            help="patch (strongest for its cost, runs without torch), or unet, uresnet as in the papers.",
+            help="patch (strongest where sizes and angles of keypoints are known) and cells (strongest from positions) "
+            "run without torch; unet, uresnet as in the papers.",
             autocompletion=one_of(ARCHITECTURES),
         ),
     ] = "patch",
@@ -78,7 +81,12 @@ def inverter(
         ),
     ] = "raw",
     keypoints_only: Annotated[
-        bool, typer.Option("--keypoints-only", help="For patch: learn from keypoints without any descriptor.")
+        bool,
+        typer.Option(
+            "--keypoints-only",
+            help="For patch: learn from keypoints without any descriptor; for cells from positions, with the chaff of "
+            "--recipe.",
+        ),
     ] = False,
     decoys: Annotated[
         Path | None, typer.Option(help="For a recipe: the decoys, a public file. Default: the bundled ones, for SIFT.")
@@ -123,13 +131,16 @@ def inverter(
         hint = suggest(architecture, ARCHITECTURES)
         raise InputError(f"no architecture is called {architecture!r:.80}{hint}; there are {', '.join(ARCHITECTURES)}")
     is_patch = architecture == "patch"
-    if keypoints_only and not (is_patch and recipe == "raw"):
-        raise InputError("--keypoints-only is for --architecture patch, without --recipe: no descriptor is used")
+    if keypoints_only and not ((is_patch and recipe == "raw") or architecture == "cells"):
+        raise InputError(
+            "--keypoints-only is for --architecture patch, without --recipe, and for cells, where a recipe gives its "
+            "chaff: no descriptor is used"
+        )
     is_begun = any(part.is_file() for part in (*parts_of(output), part_of(output)))
     check_output(output, overwrite=options.overwrite or (options.resume and is_begun))
     local_params = replace(local, max_features=local.max_features or (2000 if is_patch else 1000)).params
     paths = list_photos(photos)
-    concealer = without_descriptors if keypoints_only else concealer_of(recipe, decoys, options.seed)
+    concealer = positions_of(recipe, options.seed) if keypoints_only else concealer_of(recipe, decoys, options.seed)
     facts: dict[str, Any]
     if is_patch:
         params = InverterTrainParams(
@@ -166,6 +177,7 @@ def inverter(
             perceptual=perceptual,
             perceptual_weight=perceptual_weight,
             width=width,
+            **(CELLS if architecture == "cells" else {}),
         )
         bar = options.bar("training")
         result = train_image_inverter(settings, paths, output, concealer=concealer, progress=bar, resume=options.resume)

@@ -32,5 +32,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "save_decoys": "decoys",
         "save_encoder": "encoder",
         "split_decoys": "faces",
+        "with_chaff": "lifting",
     },
 )

@@ -10,6 +10,7 @@ a random rotation. The translation vector of Eq. 7 would leave a box around d; a
 directions w_i - d.
 """
 
+import hashlib
 import os
 import warnings
 from dataclasses import replace
@@ -18,6 +19,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sfumato.concealment.chaff import mix_chaff
 from sfumato.concealment.decoys import Decoys, checked_labels, full_pool, label_pool, part_pool
 from sfumato.concealment.draw_decoys import Supply, decoys_for
 from sfumato.concealment.keys import sealing_key
@@ -46,6 +48,7 @@ def conceal(
     decoys: Decoys | None = None,
     *,
     labels: ArrayLike | None = None,
+    frames: bool | None = None,
     secret: bytes | None = None,
     evaluation_seed: int | None = None,
 ) -> ConcealedFeatures: ...
@@ -65,10 +68,15 @@ def conceal(
     decoys: Decoys | None = None,
     *,
     labels: ArrayLike | None = None,
+    frames: bool | None = None,
     secret: bytes | None = None,
     evaluation_seed: int | None = None,
 ) -> ConcealedFeatures | Code:
     """Conceal the features of one image, or points (N, n); row i of the result stands for row i of what came in.
+
+    With ``+chaff-2`` at the end of the recipe two features that never were are mixed in for each of the image, and rows
+    go from the top of the picture to its bottom; ``with_chaff`` tells the holder of the key which are real. ``frames``:
+    whether sizes and angles of keypoints are released, which serve inverters alone; None: unless it is sealed.
 
     ``recipe`` may begin with encoders (``ninja-sift-2.5``, ``ninja:FILE``); without a lifting after them the result is
     points of the encoder's space, subspaces of dimension 0. An encoder draws nothing: the same descriptor gives the
@@ -94,9 +102,17 @@ def conceal(
     if isinstance(features_or_points, Features):
         resolved = resolve_for(recipe, features_or_points, secret=secret, evaluation_seed=evaluation_seed)
         return conceal_features(
-            features_or_points, resolved, decoys, labels=labels, secret=secret, evaluation_seed=evaluation_seed
+            features_or_points,
+            resolved,
+            decoys,
+            labels=labels,
+            frames=frames,
+            secret=secret,
+            evaluation_seed=evaluation_seed,
         )
     points = frozen_array(features_or_points, "points", (None, None))
+    if Recipe.of(recipe).chaff:
+        raise InputError(f"recipe {recipe}: chaff goes among the features of a photo, and an array has no positions")
     resolved = resolve_for(recipe, points, secret=secret, evaluation_seed=evaluation_seed)
     return _apply(resolved, points, decoys, labels, _choose_draws(resolved.recipe, points, secret, evaluation_seed))
 
@@ -132,25 +148,32 @@ def conceal_features(
     decoys: Decoys | None = None,
     *,
     labels: ArrayLike | None = None,
+    frames: bool | None = None,
     secret: bytes | None = None,
     evaluation_seed: int | None = None,
 ) -> ConcealedFeatures:
     """Conceal the features of one image with a recipe that was resolved for them, once for many images.
 
-    The other arguments are those of ``conceal``.
+    The other arguments are those of ``conceal``. The one place that says what a recipe releases of keypoints.
     """
     _refuse_other_kind(features, resolved, decoys)
     chain, lifting = resolved.recipe, resolved.recipe.lifting
+    if chain.chaff:
+        _refuse_labels(labels, chain)
+        features, _ = with_chaff(features, chain, secret=secret, evaluation_seed=evaluation_seed)
     draws = _choose_draws(chain, features.descriptors, secret, evaluation_seed)
     code = _apply(resolved, features.descriptors, decoys, labels, draws)
     draws_nothing = chain.has_encoder and lifting is None and not chain.is_sealed
     recipe = Recipe(
         links=chain.links,
+        chaff=chain.chaff,
         evaluation_seed=None if draws_nothing else evaluation_seed,
         keyed=secret is not None and not draws_nothing,
         decoys=decoys.checksum if decoys is not None and lifting is not None and lifting.decoy_count else None,
     )
-    return ConcealedFeatures(features.keypoints, code, recipe, features.extractor, features.image_size)
+    concealed = ConcealedFeatures(features.keypoints, code, recipe, features.extractor, features.image_size)
+    keeps_frames = not chain.is_sealed if frames is None else frames
+    return concealed if keeps_frames else concealed.positions_only()
 
 
 def _refuse_other_kind(features: Features, resolved: ResolvedRecipe, decoys: Decoys | None) -> None:
@@ -160,6 +183,34 @@ def _refuse_other_kind(features: Features, resolved: ResolvedRecipe, decoys: Dec
             f"these decoys are {decoys.extractor.name}, the features are {features.extractor.name}: build decoys of "
             f"the same kind from other photos or their features with sfumato decoys build"
         )
+
+
+def with_chaff(
+    features: Features, recipe: Recipe | str, *, secret: bytes | None = None, evaluation_seed: int | None = None
+) -> tuple[Features, NDArray[np.bool_]]:
+    """Return features as a recipe mixes them with chaff before it conceals them, and which of the rows are real.
+
+    For whoever has the clear features and the key: a device that wants to know which rows of an archive are its own.
+    Without a key the operating system draws, and nothing can draw the same again. Without chaff in the recipe all rows
+    are real.
+
+    >>> from sfumato.images.samples import sample_image
+    >>> import sfumato
+    >>> coffee = sfumato.extract(sample_image("coffee").pixels, max_features=50)
+    >>> with_chaff(coffee, "sealed-512+chaff-2", secret=sfumato.new_key())[1].sum()
+    np.int64(50)
+    """
+    return mix_chaff(features, Recipe.of(recipe).chaff, _chaff_seed(features, secret, evaluation_seed))
+
+
+def _chaff_seed(features: Features, secret: bytes | None, seed: int | None) -> bytes:
+    """Return the seed of the chaff of a photo: fresh or, with a key, a keyed function of its features."""
+    key = sealing_key(secret, seed)
+    if key is None:
+        return os.urandom(32)
+    photo = hashlib.blake2b(features.descriptors.astype("<f4").tobytes(), key=key[:64], person=b"sfumato chaff")
+    photo.update(features.keypoints.astype("<f4").tobytes())
+    return photo.digest()
 
 
 def _choose_draws(chain: Recipe, points: NDArray[np.float32], secret: bytes | None, seed: int | None) -> Draws:

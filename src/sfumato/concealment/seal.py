@@ -188,7 +188,7 @@ def without_key(recipe: Recipe) -> Recipe:
     'compress-48+sealed-512:0.3'
     """
     link = recipe.links[-1]
-    return Recipe(links=(*recipe.links[:-1], replace(link, variant=f":{bandwidth_of(link):g}")))
+    return Recipe(links=(*recipe.links[:-1], replace(link, variant=f":{bandwidth_of(link):g}")), chaff=recipe.chaff)
 
 
 def seal_link(link: Link, recipe: Recipe, key: bytes | None, width: int) -> tuple[Seal, Link]:

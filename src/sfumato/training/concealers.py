@@ -9,6 +9,7 @@ best alignment, which he knows for his own keys. Knows recipes and public descri
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count, cycle
 from pathlib import Path
 
@@ -17,12 +18,13 @@ from numpy.typing import NDArray
 
 from sfumato.attacks.knowledge import Knowledge, KnownPairs, rows_of
 from sfumato.attacks.seals.attacks import LARGEST_PUBLIC, recover_with_oracle, thinned
+from sfumato.concealment.chaff import mix_chaff
 from sfumato.concealment.decoys import bundled_decoys, load_decoys
 from sfumato.concealment.lifting import conceal
 from sfumato.concealment.resolve import before_seal, resolve
 from sfumato.concealment.seal import with_usual_bandwidth, without_key
 from sfumato.errors import EvaluationOnlyWarning, InputError, WideSealWarning
-from sfumato.inversion.load import Concealer
+from sfumato.inversion.load import Concealer, without_descriptors
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures, Points
 from sfumato.types.recipe import Recipe
@@ -31,6 +33,39 @@ Floats = NDArray[np.float32]
 
 KEYS, CODES = 3, 17_000
 """Number of the attacker's own keys, and of the features sealed under each: those of twenty photos."""
+
+
+RELEASES = 3
+"""Draws of the chaff of a photo: each takes as long as to extract its features twice."""
+
+
+def positions_of(recipe: str, seed: int) -> Concealer:
+    """Return the function that gives positions alone of what a recipe releases: with its chaff, and no descriptor."""
+    parsed = Recipe.of(recipe)
+    if not parsed.chaff:
+        return without_descriptors
+    draws = count(1_000_000 * seed)
+
+    def release(features: Features) -> ConcealedFeatures:
+        mixed, _ = mix_chaff(features, parsed.chaff, b"training %d" % next(draws))
+        return replace(without_descriptors(mixed), recipe=parsed)
+
+    return remembered(release)
+
+
+def remembered(concealer: Concealer, most: int = RELEASES) -> Concealer:
+    """Return a concealer that conceals each photo ``most`` times, and then gives what it made before, in turn."""
+    made: dict[int, tuple[Features, list[ConcealedFeatures]]] = {}
+    turns = count()
+
+    def conceal_or_repeat(features: Features) -> ConcealedFeatures:
+        _, releases = made.setdefault(id(features), (features, []))  # who is in the dictionary keeps its id
+        if len(releases) < most:
+            releases.append(concealer(features))
+            return releases[-1]
+        return releases[next(turns) % most]
+
+    return conceal_or_repeat
 
 
 def concealer_of(recipe: str, decoys: Path | None, seed: int) -> Concealer | None:

@@ -23,7 +23,7 @@ from sfumato.inversion import networks
 from sfumato.inversion.canonical import frame_for, frame_of
 from sfumato.inversion.images import ARCHITECTURES, KIND, build_network, run_network
 from sfumato.inversion.load import Concealer
-from sfumato.inversion.metrics import picture_scores
+from sfumato.inversion.metrics import GREY, picture_scores
 from sfumato.training.loop import (
     Pace,
     TrainingResult,
@@ -45,6 +45,8 @@ VALIDATIONS = 20
 HELD_OUT = 24
 FRAME_ROWS = 20_000
 NAME = "image inverter"
+WINDOW_REACH, WINDOW_DEVIATION = 5, 1.5
+"""Of the Gaussian window of structural similarity, in pixels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,8 @@ class ImageTrainParams:
     ``width`` scales its channels. Windows of ``side`` pixels are cut from at most ``max_photos`` photos, ``batch`` at a
     time. ``steps`` instead of ``minutes`` makes the training repeatable. ``perceptual`` is a file of VGG16; the
     perceptual loss is taken on a window of ``perceptual_side`` pixels and counts ``perceptual_weight`` times (Eq. 5:
-    once); without a file the loss is the mean absolute error alone. ``encoder`` is a file of ResNet50, for a UResNet of
+    once); without a file the loss is the mean absolute error alone, and ``similarity_weight`` times what lacks to a
+    structural similarity of 1, by which inverters are judged. ``encoder`` is a file of ResNet50, for a UResNet of
     width 1. ``device`` is torch's, cpu or cuda.
     """
 
@@ -71,6 +74,7 @@ class ImageTrainParams:
     perceptual: str | os.PathLike[str] | None = None
     perceptual_side: int = 64
     perceptual_weight: float = 1.0
+    similarity_weight: float = 0.0
     encoder: str | os.PathLike[str] | None = None
     device: str = "cpu"
     save_minutes: float = 2.0
@@ -85,7 +89,7 @@ class ImageTrainParams:
             "width": Range(0.05, 2), "side": Range(32, 1024, whole=True), "batch": Range(1, 1024, whole=True),
             "rate": Range(1e-7, 1), "minutes": Range(1e-3, 1e5), "seed": Range(0, 2**63, whole=True),
             "max_photos": Range(2, 10_000_000, whole=True), "perceptual_side": Range(16, 1024, whole=True),
-            "save_minutes": Range(0, 1e5), "perceptual_weight": Range(0, 1e3),
+            "save_minutes": Range(0, 1e5), "perceptual_weight": Range(0, 1e3), "similarity_weight": Range(0, 1e3),
         }  # fmt: skip
         problems = settle_numbers(
             self, ranges if self.steps is None else {**ranges, "steps": Range(1, 1e9, whole=True)}
@@ -221,11 +225,14 @@ def train_image_inverter(
     training, validation = material[held_out:], material[:held_out]
     state = begin(params, training, concealer, rng)
     frame = state.constants["frame"]
-    windows = [cut(photo, centre(photo, params.side), params.side, concealer, frame) for photo in validation]
+    every = ARCHITECTURES[params.architecture].has_cells
+    windows = [
+        cut(photo, centre(photo, params.side), params.side, concealer, frame, every=every) for photo in validation
+    ]
     if resume:
         resume_state(state, part_of(output))
     for _ in state.pace.rounds(progress):
-        batch = random_windows(training, params.side, params.batch, rng, concealer, state.constants["frame"])
+        batch = random_windows(training, params.side, params.batch, rng, concealer, frame, every=every)
         loss = loss_of(state, params, batch, loss_network, rng)
         state.descend("inverter", loss, state.pace.rate(params.rate), clip=1.0)
         state.pace.steps += 1
@@ -246,7 +253,8 @@ def begin(params: ImageTrainParams, training: list[Photo], concealer: Concealer 
     frame = frame_of(sample)
     if concealer is not None:
         frame = frame_for(sample, concealer(training[0].features).subspaces)
-    windows = random_windows(training, params.side, 32, rng, concealer, frame)
+    every = ARCHITECTURES[params.architecture].has_cells
+    windows = random_windows(training, params.side, 32, rng, concealer, frame, every=every)
     inputs = np.concatenate([window.inputs for window in windows])
     constants = {"frame": frame, "mean": inputs.mean(axis=0), "deviation": inputs.std(axis=0) + np.float32(1e-6)}
     with torch.random.fork_rng(devices=[]):
@@ -291,7 +299,28 @@ def loss_of(
         y, x = rng.integers(max(1, params.side - params.perceptual_side + 1), size=2)
         part = (slice(None), slice(None), slice(y, y + params.perceptual_side), slice(x, x + params.perceptual_side))
         loss = loss + params.perceptual_weight * perceptual_loss(loss_network, pictures[part], truth[part])
+    if params.similarity_weight:
+        loss = loss + params.similarity_weight * (1 - grey_similarity(pictures, truth))
     return loss
+
+
+def grey_similarity(pictures: Any, truth: Any) -> Any:
+    """Return the mean structural similarity in grey of pictures (B, 3, H, W), as ``picture_scores`` has it."""
+    torch: Any = need("torch", extra="learn")
+    reach = np.arange(-WINDOW_REACH, WINDOW_REACH + 1)
+    row = np.exp(-np.square(reach / WINDOW_DEVIATION) / 2)
+    window = torch.from_numpy(np.outer(row, row) / row.sum() ** 2).float().to(pictures.device)[None, None]
+    red, green, blue = GREY
+
+    def smooth(values: Any) -> Any:
+        return torch.nn.functional.conv2d(values, window)
+
+    a, b = ((red * one[:, :1] + green * one[:, 1:2] + blue * one[:, 2:]) for one in (pictures, truth))
+    mean_a, mean_b = smooth(a), smooth(b)
+    spread_a, spread_b = smooth(a * a) - mean_a**2, smooth(b * b) - mean_b**2
+    common = smooth(a * b) - mean_a * mean_b
+    light = (2 * mean_a * mean_b + 1e-4) / (mean_a**2 + mean_b**2 + 1e-4)
+    return (light * (2 * common + 9e-4) / (spread_a + spread_b + 9e-4)).mean()
 
 
 def run(state: TrainingState, params: ImageTrainParams, batch: list[Window]) -> Any:

@@ -101,18 +101,27 @@ def fitted(pixels: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     return scaled
 
 
-def cut(photo: Photo, corner: tuple[int, int], side: int, concealer: Concealer | None, frame: ArrayLike) -> Window:
-    """Cut the square of ``side`` pixels whose first pixel is ``corner`` (x, y), and conceal the features in it."""
+def cut(
+    photo: Photo,
+    corner: tuple[int, int],
+    side: int,
+    concealer: Concealer | None,
+    frame: ArrayLike,
+    *,
+    every: bool = False,
+) -> Window:
+    """Conceal a photo and cut the square of ``side`` pixels whose first pixel is ``corner`` (x, y) out of it.
+
+    ``every``: keep several features at one pixel (``place``).
+    """
     x, y = corner
-    placed = place(photo.features.keypoints, (side, side), corner=corner)
-    inside = Features(
-        photo.features.keypoints[placed.rows],
-        photo.features.descriptors[placed.rows],
-        photo.features.extractor,
-        photo.features.image_size,
-    )
-    released = inside.descriptors if concealer is None else canonical_input(concealer(inside).subspaces, frame)
-    return Window(photo.pixels[y : y + side, x : x + side], released, placed)
+    released = photo.features if concealer is None else concealer(photo.features)
+    placed = place(released.keypoints, (side, side), corner=corner, every=every)
+    if isinstance(released, Features):
+        inputs = released.descriptors[placed.rows]
+    else:
+        inputs = canonical_input(released.subspaces[placed.rows], frame)
+    return Window(photo.pixels[y : y + side, x : x + side], inputs, placed)
 
 
 def random_windows(
@@ -122,6 +131,8 @@ def random_windows(
     rng: np.random.Generator,
     concealer: Concealer | None,
     frame: ArrayLike,
+    *,
+    every: bool = False,
 ) -> list[Window]:
     """Cut windows at random places of random photos; at least one of them has a feature."""
     while True:
@@ -129,7 +140,7 @@ def random_windows(
         for number in rng.integers(len(photos), size=count):
             height, width = photos[number].pixels.shape[:2]
             corner = int(rng.integers(width - side + 1)), int(rng.integers(height - side + 1))
-            windows.append(cut(photos[number], corner, side, concealer, frame))
+            windows.append(cut(photos[number], corner, side, concealer, frame, every=every))
         if any(len(window.inputs) for window in windows):
             return windows
 

@@ -14,6 +14,9 @@ lifting comes last (it turns points into subspaces). ``sub-hybrid-2`` is a chain
                                                         of the kind of descriptor, once the key is named that of SIFT
               | "raw"                                   clear descriptors, for evaluations only
 
+``+chaff-2`` at the end is no link: it leaves descriptors as they are, and mixes features of pictures that never were
+among the real ones, two for each.
+
 ``default`` stands for the recipe that we defend, ``DEFAULT_RECIPE``.
 """
 
@@ -75,6 +78,9 @@ SIFT_BANDWIDTH = 0.235
 """Bandwidth of a seal that names its key and no bandwidth."""
 
 LARGEST_DIM = 65_536
+
+MOST_CHAFF = 16
+"""Features of chaff for each real one."""
 
 USUAL_DIMS = {"compress": "48", "sealed": "512", "subset": "4:eps=10"}
 """Suggestions for a missing dimension; 2 for other kinds."""
@@ -182,6 +188,7 @@ class Link:
 class Recipe:
     """A chain of links, and what else a reader of the result must know.
 
+    ``chaff``: how many features that never were stand beside each real one.
     ``evaluation_seed`` is set when the draws can be repeated (they then protect nobody). ``keyed``: the draws were
     derived from a device key. ``decoys``: the checksum of the database that was used. These two describe a result and
     do not take part in comparisons.
@@ -193,6 +200,7 @@ class Recipe:
     """
 
     links: tuple[Link, ...]
+    chaff: int = 0
     evaluation_seed: int | None = None
     keyed: bool = field(default=False, compare=False)
     decoys: str | None = field(default=None, compare=False)
@@ -204,6 +212,7 @@ class Recipe:
         *,
         forced: bool = False,
         links: tuple[Link, ...] | None = None,
+        chaff: int = 0,
         evaluation_seed: int | None = None,
         keyed: bool = False,
         decoys: str | None = None,
@@ -211,9 +220,14 @@ class Recipe:
         if (kind is None) == (links is None) or (links is not None and (dim is not None or forced)):
             raise RecipeError("a recipe is made of a kind (and dim), or of links")
         if isinstance(kind, str) and kind not in KINDS and dim is None and not forced:
-            links, kind = Recipe.of(kind).links, None  # the short form
+            whole = Recipe.of(kind)  # the short form
+            links, chaff, kind = whole.links, chaff or whole.chaff, None
         chain = (Link(kind, dim, forced),) if kind is not None else tuple(links or ())
         _check_chain(chain)
+        if isinstance(chaff, bool) or not isinstance(chaff, int) or not 0 <= chaff <= MOST_CHAFF:
+            raise RecipeError(f"chaff is a whole number up to {MOST_CHAFF}, for example 'chaff-2', got {chaff!r:.80}")
+        if chaff and chain[0].role == "clear":
+            raise RecipeError("raw stands alone: among clear descriptors chaff is told at a glance")
         if evaluation_seed is not None and (
             isinstance(evaluation_seed, bool)
             or not isinstance(evaluation_seed, int)
@@ -223,7 +237,8 @@ class Recipe:
         if not isinstance(keyed, bool) or not (decoys is None or is_label(decoys)):
             raise RecipeError("keyed must be a truth value and decoys a checksum or None")
         for name, value in (
-            ("links", chain), ("evaluation_seed", evaluation_seed), ("keyed", keyed), ("decoys", decoys)
+            ("links", chain), ("chaff", chaff), ("evaluation_seed", evaluation_seed), ("keyed", keyed),
+            ("decoys", decoys),
         ):  # fmt: skip
             object.__setattr__(self, name, value)
 
@@ -235,7 +250,13 @@ class Recipe:
         if not isinstance(recipe, str):
             raise RecipeError(f"expected a recipe or its short form, got {type(recipe).__name__}")
         chain = DEFAULT_RECIPE if recipe.strip() == "default" else recipe
-        return cls(links=tuple(_parse_link(part.strip(), chain) for part in chain.split("+")))
+        *before, last = (part.strip() for part in chain.split("+"))
+        chaff = re.fullmatch(r"chaff-(\d{1,9})", last, re.ASCII)
+        if chaff is None:
+            return cls(links=tuple(_parse_link(part, chain) for part in (*before, last)))
+        if not before or not int(chaff[1]):
+            raise RecipeError(f"recipe {recipe!r:.80}: chaff of 1 or more comes after a recipe: 'sealed-512+chaff-2'")
+        return cls(links=tuple(_parse_link(part, chain) for part in before), chaff=int(chaff[1]))
 
     @property
     def lifting(self) -> Link | None:
@@ -286,7 +307,7 @@ class Recipe:
     @property
     def identity(self) -> str:
         """The short form without the names of encoders that were read: recipes of one identity give the same result."""
-        return "+".join(link.identity for link in self.links)
+        return "+".join(link.identity for link in self.links) + self._chaff_text
 
     @property
     def is_clear(self) -> bool:
@@ -300,6 +321,7 @@ class Recipe:
         ]
         data = {
             "links": links,
+            "chaff": self.chaff,
             "evaluation_seed": self.evaluation_seed,
             "keyed": self.keyed,
             "decoys": self.decoys,
@@ -313,7 +335,7 @@ class Recipe:
             data: Any = json.loads(text)
         except (ValueError, RecursionError) as cause:
             raise RecipeError("recipe is not valid JSON") from cause
-        keys = {"links", "evaluation_seed", "keyed", "decoys"}
+        keys = {"links", "chaff", "evaluation_seed", "keyed", "decoys"}
         if not isinstance(data, dict) or set(data) != keys or not isinstance(data["links"], list):
             raise RecipeError(f"recipe must have exactly the keys {', '.join(sorted(keys))}")
         links = []
@@ -323,8 +345,12 @@ class Recipe:
             links.append(Link(**entry))
         return cls(links=tuple(links), **data)
 
+    @property
+    def _chaff_text(self) -> str:
+        return f"+chaff-{self.chaff}" if self.chaff else ""
+
     def __str__(self) -> str:
-        return "+".join(str(link) for link in self.links)
+        return "+".join(str(link) for link in self.links) + self._chaff_text
 
     def __repr__(self) -> str:
         notes = f", evaluation_seed={self.evaluation_seed}" if self.evaluation_seed is not None else ""
