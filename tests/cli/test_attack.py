@@ -157,6 +157,7 @@ def test_seeds_are_read():
             read_seeds(wrong) if wrong != "7-" else read_seeds("7-x")
 
 
+@pytest.mark.slow
 def test_encoded_features_with_their_encoder_and_curves(run_here, photos, folder, tmp_path, make_encoder, monkeypatch):
     save_encoder(tmp_path / "n.safetensors", make_encoder())
     save_encoder(tmp_path / "other.safetensors", make_encoder(1))

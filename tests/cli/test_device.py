@@ -104,6 +104,7 @@ def test_nothing_to_read(run_sfumato, photos, tmp_path):
         assert not (tmp_path / "p.sfm").exists()
 
 
+@pytest.mark.slow
 def test_interrupted_work_goes_on_where_it_stopped(run_sfumato, tmp_path):
     import cv2
 

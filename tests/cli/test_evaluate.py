@@ -56,6 +56,7 @@ def test_a_second_run_finds_everything_done(run_sfumato, measured, sequences, tm
     assert records[0]["seconds"] == first.seconds
 
 
+@pytest.mark.slow
 def test_without_data_sample_photos_are_measured(run_sfumato, tmp_path, monkeypatch):
     monkeypatch.setattr(generated, "PHOTOS", ("brick",))
     few = ("--recipes", "raw", "--max-features", "50", "--json")
@@ -134,6 +135,7 @@ def test_a_map_from_posed_images_and_one_from_photos(run_sfumato, room, map_outp
     assert scores["registered images"] == 4
 
 
+@pytest.mark.slow
 def test_a_map_that_fails_is_told(run_sfumato, room, map_output):
     done = run_sfumato("evaluate", "map", room, "-o", map_output, "--recipes", "raw", *FEW[:3], "4")
     assert "made: raw, mutual: no map: " in done.stderr

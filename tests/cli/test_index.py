@@ -113,6 +113,7 @@ def test_sealed_archives(run, tmp_path):
     assert run("search", index, tmp_path / "lifted.sfm", code=1).stderr.startswith("error: queries")
 
 
+@pytest.mark.slow
 def test_those_who_add_at_once_take_turns(run, folder):
     run("build", folder / "private.sfm", "-o", folder / "x.index")
     for i in range(10, 13):

@@ -111,8 +111,8 @@ def folder(small_room, tmp_path):
     return tmp_path
 
 
-SLOW = ("evaluate", "train", "local")
-"""Chains that take twenty seconds and more."""
+SLOW = ("evaluate", "faces", "train", "local")
+"""Chains that take ten seconds and more."""
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_help_teaches(run_here, pictures, tmp_path):
     assert "not a folder" in run_here(pictures, "-o", tmp_path / "no" / "a.safetensors", code=1).stderr
 
 
-@pytest.mark.parametrize("architecture", ["patch", "unet"])
+@pytest.mark.parametrize("architecture", ["patch", pytest.param("unet", marks=pytest.mark.slow)])
 def test_an_inverter_for_an_encoder(run_here, pictures, tmp_path, make_encoder, architecture):
     save_encoder(tmp_path / "n.safetensors", make_encoder())
     output, recipe = tmp_path / "a.safetensors", f"ninja:{tmp_path / 'n.safetensors'}"

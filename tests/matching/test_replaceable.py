@@ -91,6 +91,7 @@ def test_only_match_files_are_replaced(path, archive, archive_path):
     assert number == 11
 
 
+@pytest.mark.slow
 def test_match_files_of_all_kinds_are_replaced(path, archive):
     def anew():
         assert match_archive(archive, path, "exhaustive", overwrite=True).pairs == 15

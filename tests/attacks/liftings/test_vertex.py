@@ -68,6 +68,7 @@ def test_it_loses_without_structure(gaussian):
     assert found.confidence.max() < 0.5
 
 
+@pytest.mark.slow
 def test_it_loses_against_many_dimensions(sift):
     rows = np.argsort((sift.descriptors == 0).sum(axis=1))[:6]  # fewer zeros and ties than dimensions: no corner
     few = sfumato.Features(sift.keypoints[rows], sift.descriptors[rows], sift.extractor)

@@ -151,6 +151,7 @@ def width_of(table):
     return console.measure(table.to_rich()).maximum
 
 
+@pytest.mark.slow
 def test_photos_without_ground_truth_are_localized_against_plain_colmap(small_room, with_plain_map, tmp_path):
     photos, folder = read_scene_folder(small_room / "images"), with_plain_map(tmp_path / "results")
     protocol = LocalizeProtocol(recipes=("raw",), local=LOCAL)
