@@ -277,6 +277,17 @@ def test_sealed_archives_hold_positions_only_unless_asked(tmp_path, recipe, fram
             assert kept or (frame == (1, 0)).all()
 
 
+@pytest.mark.parametrize(("first", "then"), [("", "+chaff-1"), ("+chaff-1", ""), ("+chaff-1", "+chaff-2")])
+def test_photos_with_other_chaff_do_not_join_an_archive(tmp_path, first, then):
+    secret, local = sha256(b"1").digest(), LocalParams(max_features=20)
+    path, samples = tmp_path / "p.sfm", sample_paths()
+    conceal_photos(samples["coffee"], path, recipe=f"sealed-64{first}", secret=secret, local=local)
+    with pytest.raises(ArchiveError, match="begun"):
+        conceal_photos(samples["astronaut"], path, recipe=f"sealed-64{then}", secret=secret, local=local)
+    with sfumato.load(path) as archive:
+        assert len(archive) == 1
+
+
 def write_by_scale(path):
     """Write features sorted by scale, the largest first, as COLMAP does; and the same descriptors at other places."""
     rng = np.random.default_rng(3)

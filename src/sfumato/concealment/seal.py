@@ -258,7 +258,8 @@ def is_made_under(made: Recipe, recipe: Recipe, key: bytes | None) -> bool:
     on with its own. A name tells no width: the usual one is tried first, then all others.
     """
     link, other = made.links[-1], recipe.links[-1]
-    if not made.is_sealed or (made.links[:-1], link.kind, link.dim) != (recipe.links[:-1], other.kind, other.dim):
+    forms = [(one.links[:-1], one.kind, one.links[-1].dim, one.chaff) for one in (made, recipe)]
+    if not made.is_sealed or forms[0] != forms[1]:
         return False
     if other.bandwidth not in (None, bandwidth_of(link)):
         return False

@@ -227,7 +227,7 @@ class Recipe:
         if isinstance(chaff, bool) or not isinstance(chaff, int) or not 0 <= chaff <= MOST_CHAFF:
             raise RecipeError(f"chaff is a whole number up to {MOST_CHAFF}, for example 'chaff-2', got {chaff!r:.80}")
         if chaff and chain[0].role == "clear":
-            raise RecipeError("raw stands alone: among clear descriptors chaff is told at a glance")
+            raise RecipeError("raw stands alone: chaff hides nothing among clear descriptors")
         if evaluation_seed is not None and (
             isinstance(evaluation_seed, bool)
             or not isinstance(evaluation_seed, int)
