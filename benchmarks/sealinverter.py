@@ -6,8 +6,9 @@
 ``sfumato evaluate frontier`` attacks seals with the codes of the photos it paints. Here all photos of ``--released``
 are sealed under one key, and the first ``--photos`` of them painted: as alignment reads them; as one reads them that is
 told how the codes lie on other descriptors, an oracle that nobody has; and as somebody does who had 10,000 descriptors
-sealed under the very key. The inverter learned from readings under keys of the attacker's own (training/concealers.py);
-for the default it is the bundled one.
+sealed under the very key. The inverter learns from readings under keys of the attacker's own (training/concealers.py).
+Both inverters are given sizes and angles of keypoints, as archives made with --frames have them: those of the default
+do not.
 "leakage" is (similarity - floor) / (clear - floor) of pictures, both by the bundled inverter for clear
 descriptors as everywhere else; "own floor" is what an inverter paints of nothing, on the same scale: the part of its
 leakage that keypoints alone give away. "explained" is the share of the spread of descriptors that was read right.
@@ -16,7 +17,6 @@ leakage that keypoints alone give away. "explained" is the share of the spread o
 import sys
 import tempfile
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +52,6 @@ def train(photos: list[Path], public: Floats, args: Any, place: Path) -> Any:
     recipe = Recipe.of(f"sealed-{args.bits}:{args.bandwidth:g}")
     reader = reader_of(recipe, public, seed=args.seed)
     return train_patch_inverter(params, photos, place / "inverter.safetensors", concealer=reader)
-
-
-def bundled_reader(args: Any) -> Any:
-    """Return the inverter of readings that comes with the package, if it is of this very seal; else None."""
-    wanted = str(Recipe.of(f"sealed-{args.bits}:{args.bandwidth:g}"))
-    with resources.as_file(resources.files("sfumato.inversion") / "data") as place:
-        found = [load_inverter(path) for path in sorted(place.glob("inverter-sealed-*.safetensors"))]
-    return next((one for one in found if one.recipe == wanted), None)
 
 
 def guesses_of(clear: Floats, painted: int, public: Floats, args: Any) -> Iterator[tuple[str, Floats]]:
@@ -122,10 +114,8 @@ def main() -> int:
     with pinned_threads(1), tempfile.TemporaryDirectory() as place:
         photos, sealed, others, public = load(args)
         clear = np.concatenate([features.descriptors for features, _ in photos])
-        bundled, trained = load_inverter(), bundled_reader(args)
-        if trained is None:
-            note("training the inverter")
-            trained = train(others, public, args, Path(place))
+        note("training the inverter")
+        bundled, trained = load_inverter(), train(others, public, args, Path(place))
         spread = float(((clear - public.mean(axis=0)) ** 2).sum())
         best, floor = similarity(bundled, clear, photos), similarity(bundled, None, photos)
 

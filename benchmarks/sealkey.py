@@ -3,166 +3,331 @@
 
     python benchmarks/sealkey.py --json out.json                 # needs the photos and pairs below SFUMATO_DATA
 
-First, from descriptors that are known exactly with their codes: a photo of the attacker's own that was sealed.
-Then, of places: one photo of each was sealed, and the attacker has another photo of the same place. He knows no pair;
-he lays the keypoints of his photo over those of the archive, by places, sizes and angles alone (a Hough vote over what
-single keypoints propose, then homographies), and takes features that meet for pairs. "bits" is the share of bits of
-unknown descriptors that the key found foretells, 0.5 for nothing; "within" and "leakage" are of the first photos of
-bsds500/val, sealed under the same key: descriptors that were read, and pictures by the bundled inverter.
+The attacker holds what a sealed archive holds: codes and positions, with or without chaff among them. Cases:
+
+- clear: the descriptors themselves, at positions; how strong the painter is.
+- known: photos of the attacker's own were sealed. He finds his features in the archive by their exact positions.
+- alignment, told alignment: no pair is known; chaff is part of the pool of codes.
+- places, fountain: one photo of each place was sealed, and the attacker has another one. He lays the features of his
+  photo over the positions of the archive (places/registration.py), and what meets, for pairs; then he sorts those out
+  by their bits (places/pairs.py). --other names his photo of the five places; of the fountain it is the next one.
+
+"registered" counts the photos that were laid over right, of all; "pairs" are what the key was fitted to, "true" the
+share of them that are right. "bits" is the share of bits of unknown descriptors that the key foretells, 0.5 for
+nothing; "within" and "leakage" are of the first photos of bsds500/val, sealed under the same key: descriptors that were
+read, and pictures painted at positions by the inverter of --inverter, on the usual scale; "real rows": the same if an
+oracle told which rows are chaff.
 """
 
+import json
 import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from common import arguments, data_folder, finish, note, photo_descriptors, pinned_threads
+from places.pairs import Pairs, Proposals, bootstrap, merge, pairs_of
+from places.scenes import Scene, fountain_scenes, is_true, place_scenes, sample_scenes
 from sealinverter import similarity
 
 from sfumato.attacks.knowledge import rows_of
+from sfumato.attacks.seals.alignment import AlignmentParams, learn_alignment, learn_with_oracle
+from sfumato.attacks.seals.attacks import mirror_orders
 from sfumato.attacks.seals.key import Waves, read_with_key, recover_key
-from sfumato.concealment.seal import BANDWIDTH, make_seal
+from sfumato.concealment.lifting import with_chaff
+from sfumato.concealment.seal import BANDWIDTH, Seal, make_seal
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.read import list_images, read_image
 from sfumato.images.samples import sample_paths
+from sfumato.inversion.images import ImageInverter, invert_image, load_image_inverter
+from sfumato.inversion.metrics import picture_scores
 from sfumato.inversion.patches import load_inverter
 from sfumato.types.clear import Features
 
 Floats = np.ndarray
-PLACES = ("v_boat", "v_graf", "i_leuven", "v_churchill", "v_bikes")
-LARGEST, PROPOSALS, FEWEST = 1500, 60, 150
-"""Keypoints that vote, proposals that are looked at, and features that must meet for a place to be the same."""
+CASES = ("clear", "known", "alignment", "places", "fountain")
+COLUMNS = ("case", "chaff", "registered", "pairs", "true", "bits", "within 0.1", "within 0.3", "leakage",
+           "real rows")  # fmt: skip
 
 
-def laid_over(one: Features, other: Features) -> tuple[Floats, Floats]:
-    """Return which features of two photos meet if one is laid over the other; nothing where they are of two places."""
-    best = (np.empty(0, int), np.empty(0, int))
-    for start in _proposals(one.keypoints.astype(float), other.keypoints.astype(float)):
-        found = _refined(start, one.keypoints.astype(float), other.keypoints.astype(float))
-        best = max(best, found, key=lambda pair: len(pair[0]))
-    return best if len(best[0]) >= FEWEST else (best[0][:0], best[1][:0])
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An unknown photo as it was sealed: features with chaff among them, which of them are ``real``, its pixels."""
+
+    features: Features
+    real: Floats
+    pixels: Floats
 
 
-def _proposals(one: Floats, other: Floats) -> list[Floats]:
-    """Return the similarities (3, 3) that most pairs of single keypoints agree on."""
-    first, second = (rows[np.argsort(-rows[:, 2])[:LARGEST]] for rows in (one, other))
-    growth = np.log2(second[None, :, 2] / first[:, None, 2])
-    turn = np.deg2rad(second[None, :, 3] - first[:, None, 3])
-    factor = np.exp(1j * turn) * 2**growth
-    here, there = (rows[:, 0] + 1j * rows[:, 1] for rows in (first, second))
-    middle = here.mean()
-    goes = factor * (middle - here[:, None]) + there[None]
-    cells = np.stack([np.round(growth * 3), np.round(turn % (2 * np.pi) * 24 / (2 * np.pi)) % 24,
-                      np.floor(goes.real / 24), np.floor(goes.imag / 24)], axis=2)  # fmt: skip
-    plain = ((cells[..., 0] + 20) * 24 + cells[..., 1]) * 1e8 + (cells[..., 2] + 2000) * 1e4 + cells[..., 3] + 2000
-    usable = np.abs(growth) < 2
-    names, counts = np.unique(plain[usable], return_counts=True)
-    found = []
-    for name in names[np.argsort(-counts)[:PROPOSALS]]:
-        votes = (plain == name) & usable
-        scale, moved = factor[votes].mean(), goes[votes].mean()
-        shift = moved - scale * middle
-        found.append(np.array([[scale.real, -scale.imag, shift.real], [scale.imag, scale.real, shift.imag], [0, 0, 1]]))
-    return found
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """What all cases share: the seal, unknown photos by chaff, public descriptors, the painter, the arguments."""
+
+    seal: Seal
+    secret: bytes
+    subjects: dict[int, list[Subject]]
+    public: Floats
+    painter: ImageInverter | None
+    scale: tuple[float, float]
+    args: Any
+
+    def codes(self, rows: Floats) -> Floats:
+        """Return what the owner's key makes of descriptors."""
+        return rows_of(self.seal(rows))
+
+    def mixed(self, features: Features, chaff: int) -> tuple[Features, Floats]:
+        """Return the features of a photo as they are sealed, and which of them are real."""
+        return with_chaff(features, f"sealed-512+chaff-{chaff}" if chaff else "sealed-512", secret=self.secret)
+
+    def figures(self, case: str, chaff: int, read: Floats) -> dict[str, float | None]:
+        """Return how near the rows that were read of all unknown photos come, and what is painted of them."""
+        if self.args.readings is not None:
+            np.save(self.args.readings / f"{reading_name(case, chaff)}.npy", read)
+        subjects = self.subjects[chaff]
+        clear = np.concatenate([one.features.descriptors for one in subjects])
+        errors = np.linalg.norm(read - clear, axis=1)[np.concatenate([one.real for one in subjects])]
+        shown: dict[str, float | None] = {"leakage": None, "real rows": None}
+        if self.painter is not None:
+            floor, best = self.scale
+            for name, only_real in (("leakage", False), ("real rows", True)):
+                shown[name] = (self._similarity(subjects, read, only_real) - floor) / (best - floor)
+        return {"within 0.1": float((errors < 0.1).mean()), "within 0.3": float((errors < 0.3).mean()), **shown}
+
+    def _similarity(self, subjects: list[Subject], read: Floats, only_real: bool) -> float:
+        found, start = [], 0
+        for one in subjects:
+            rows = np.ascontiguousarray(read[start : start + len(one.features)], np.float32)
+            start += len(rows)
+            kept = one.real if only_real else np.ones(len(rows), bool)
+            picture = invert_image(self.painter, one.features.keypoints[kept], rows[kept], one.features.image_size)
+            found.append(picture_scores(picture, one.pixels)["ssim"])
+        return float(np.mean(found))
+
+    def foretold(self, waves: Waves) -> float:
+        """Return the share of bits of the unknown photos that a key foretells; of the first ones if it has fewer."""
+        clear = np.concatenate([one.features.descriptors[one.real] for one in next(iter(self.subjects.values()))])
+        truth = np.sign(self.codes(clear))[:, : len(waves.phases)]
+        return float((waves.codes(clear) == truth).mean())
+
+    def key_figures(self, case: str, chaff: int, pairs: Pairs, *, reads: bool) -> dict[str, float | None]:
+        """Return what the key is worth that pairs give; if nothing is read with it, a part of the key."""
+        codes = pairs.codes if reads else pairs.codes[:, : self.args.quick_bits]
+        waves = recover_key(pairs.descriptors, codes, self.args.bandwidth, seed=self.args.seed)
+        if not reads:
+            return {"bits": self.foretold(waves)}
+        clear = np.concatenate([one.features.descriptors for one in self.subjects[chaff]])
+        read = read_with_key(self.codes(clear), waves, self.public)
+        return {"bits": self.foretold(waves), **self.figures(case, chaff, read)}
 
 
-def _refined(start: Floats, one: Floats, other: Floats) -> tuple[Floats, Floats]:
-    """Return what meets under a homography that is fitted to what meets, closer and closer."""
-    import cv2
-
-    for reach in (20, 12, 8, 5, 4):
-        rows, partners = _meeting(start, one, other, reach)
-        if len(rows) < 12:
-            return rows[:0], partners[:0]
-        fitted, _ = cv2.findHomography(one[rows, :2], other[partners, :2], cv2.RANSAC, max(3, reach / 2))
-        if fitted is None:
-            return rows[:0], partners[:0]
-        start = fitted
-    return _meeting(start, one, other, 3)
+def reading_name(case: str, chaff: int) -> str:
+    """Return the name of the file of what was read in a case."""
+    return "".join(letter if letter.isalnum() else "-" for letter in f"{case} {chaff}")
 
 
-def _meeting(homography: Floats, one: Floats, other: Floats, reach: float) -> tuple[Floats, Floats]:
-    """Return rows of two sets of keypoints that come to lie on one another, with like sizes and angles."""
-    from scipy.spatial import cKDTree
-
-    def moved(places: Floats) -> Floats:
-        far = np.column_stack([places, np.ones(len(places))]) @ homography.T
-        return far[:, :2] / far[:, 2:]
-
-    at, angle = one[:, :2], np.deg2rad(one[:, 3])
-    lies = moved(at)
-    along = (moved(at + 0.01 * np.column_stack([np.cos(angle), np.sin(angle)])) - lies) / 0.01
-    grown = one[:, 2] * np.linalg.norm(along, axis=1)
-    reaches, near = cKDTree(other[:, :2]).query(lies, k=4, distance_upper_bound=reach)
-    near = np.minimum(near, len(other) - 1)
-    turned = np.deg2rad(other[near, 3]) - np.arctan2(along[:, 1], along[:, 0])[:, None]
-    like = np.abs(np.log2(other[near, 2] / np.maximum(grown, 1e-9)[:, None])) < 0.4
-    like &= np.isfinite(reaches) & (np.abs(np.angle(np.exp(1j * turned))) < 0.35)
-    nearest = np.where(like, reaches, np.inf).argmin(axis=1)
-    rows = np.flatnonzero(like.any(axis=1))
-    return rows, near[rows, nearest[rows]]
+def repainted(attack: Attack, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield rows of an earlier run with what the painter of this one makes of the readings that were kept."""
+    for row in rows:
+        file = attack.args.readings / f"{reading_name(row['case'], row['chaff'])}.npy"
+        figures = attack.figures(row["case"], row["chaff"], np.load(file)) if file.is_file() else {}
+        yield dict.fromkeys(COLUMNS) | row | figures
 
 
-def pairs_of_places(folder: Path, seal: Any, number: int) -> tuple[Floats, Floats, int]:
-    """Return descriptors of the attacker's photos of places, codes of the archive that met them, and of how many."""
-    known, codes, local = [], [], LocalParams(max_features=3000)
-    for name in PLACES:
-        sealed, own = (extract(folder / name / f"{which}.png", local) for which in (1, number))
-        rows, partners = laid_over(sealed, own)
-        note(f"{name}: {len(rows)} features meet")
-        if len(rows):
-            known.append(own.descriptors[partners])
-            codes.append(rows_of(seal(sealed.descriptors[rows])))
-    return np.concatenate(known), np.concatenate(codes), len(known)
+def row_of(case: str, chaff: int, **figures: Any) -> dict[str, Any]:
+    """Return a row of the table, said aloud."""
+    row = dict.fromkeys(COLUMNS) | {"case": case, "chaff": chaff} | figures
+    note(str({name: value for name, value in row.items() if value is not None}))
+    return row
 
 
-def figures(waves: Waves, seal: Any, photos: Any, public: Floats) -> dict[str, float]:
-    """Return what a key that was found is worth on photos that nobody knows."""
-    clear = np.concatenate([features.descriptors for features, _ in photos])
-    codes = rows_of(seal(clear))
-    read, inverter = read_with_key(codes, waves, public), load_inverter()
-    errors = np.linalg.norm(read - clear, axis=1)
-    best, floor = similarity(inverter, clear, photos), similarity(inverter, None, photos)
-    return {
-        "bits": float((waves.codes(clear) == np.sign(codes)).mean()),
-        "within 0.1": float((errors < 0.1).mean()), "within 0.3": float((errors < 0.3).mean()),
-        "leakage": (similarity(inverter, read, photos) - floor) / (best - floor),
-    }  # fmt: skip
+def clear_rows(attack: Attack) -> Iterator[dict[str, Any]]:
+    """Yield what clear descriptors show at their positions: how strong the painter is; nobody has them."""
+    for chaff, subjects in attack.subjects.items():
+        clear = np.concatenate([one.features.descriptors for one in subjects])
+        yield row_of("clear descriptors", chaff, **attack.figures("clear descriptors", chaff, clear))
+
+
+def known_rows(attack: Attack, photos: list[Path], local: LocalParams, chaff: int) -> Iterator[dict[str, Any]]:
+    """Yield what a number of known features gives, found in archives by their positions; one number with chaff."""
+    most, known, codes, right, total = max(attack.args.known), list[Floats](), list[Floats](), 0, 0
+    for path in photos:
+        own = extract(path, local)
+        archive, real = attack.mixed(own, chaff)
+        rows, partners = same_positions(own.keypoints, archive.keypoints)
+        right += int((np.flatnonzero(real)[rows] == partners).sum())
+        total += len(own)
+        known.append(own.descriptors[rows])
+        codes.append(attack.codes(archive.descriptors[partners]))
+        if total >= most:
+            break
+    found = Pairs(np.concatenate(known), np.concatenate(codes))
+    note(f"chaff {chaff}: {len(found)} of {total} features found in archives by position, {right} rightly")
+    for count in [most] if chaff else attack.args.known:
+        pairs = Pairs(found.descriptors[:count], found.codes[:count])
+        case, share = f"known features, {count}", right / len(found)
+        worth = attack.key_figures(case, chaff, pairs, reads=not attack.args.quick or (count == most and not chaff))
+        yield row_of(case, chaff, pairs=len(pairs), true=share, **worth)
+
+
+def same_positions(own: Floats, archive: Floats) -> tuple[Floats, Floats]:
+    """Return rows of two photos' keypoints at the very same position; where there are several, in their order."""
+    places: dict[bytes, list[int]] = {}
+    for row, place in enumerate(np.ascontiguousarray(archive[:, :2])):
+        places.setdefault(place.tobytes(), []).append(row)
+    mine: dict[bytes, list[int]] = {}
+    for row, place in enumerate(np.ascontiguousarray(own[:, :2])):
+        mine.setdefault(place.tobytes(), []).append(row)
+    both = [(row, other) for place, rows in mine.items() if len(places.get(place, ())) == len(rows)
+            for row, other in zip(rows, places[place], strict=True)]  # fmt: skip
+    pairs = np.array(both, int).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def alignment_rows(attack: Attack, released: dict[int, list[Features]]) -> Iterator[dict[str, Any]]:
+    """Yield what alignment reads, and what an oracle's best one does, from the codes of the photos released."""
+    args, mirrored = attack.args, [attack.public[:8192][:, order] for order in mirror_orders()]
+    tries = AlignmentParams(seed=args.seed, starts=2, hops=3) if args.small else AlignmentParams(seed=args.seed)
+    for chaff in args.chaff:
+        clear = np.concatenate([features.descriptors for features in released[chaff]])
+        codes, count = attack.codes(clear), sum(len(one.features) for one in attack.subjects[chaff])
+        reading = learn_alignment(codes, attack.public, args.bandwidth, tries, mirrored)
+        yield row_of("alignment", chaff, **attack.figures("alignment", chaff, reading(codes[:count])))
+        reading = learn_with_oracle(codes, clear, attack.public, args.bandwidth)
+        yield row_of("told alignment", chaff, **attack.figures("told alignment", chaff, reading(codes[:count])))
+
+
+LEAST_TRUE = 0.2
+"""Share of nearest pairs that are true if a photo was laid over right."""
+
+
+def scene_rows(attack: Attack, case: str, scenes: list[Scene], chaff: int, *, reads: bool) -> Iterator[dict[str, Any]]:
+    """Yield what other photos of places give: pairs by position alone, then those that bits agree with, and the key."""
+    met, truths, count = list[Proposals](), list[Floats](), 0
+    for scene in scenes:
+        found, rightly = met_in(scene, attack, chaff)
+        count += len(found) > 0 and bool(rightly[:, 0].mean() >= LEAST_TRUE)
+        if found.is_registered:
+            met.append(found)
+            truths.append(rightly)
+    registered, total = f"{count} of {len(scenes)}", sum(map(len, met))
+    true = sum(int(rightly[:, 0].sum()) for rightly in truths) / max(1, total)
+    yield row_of(f"{case}: nearest", chaff, registered=registered, pairs=total, true=true)
+    waves, chosen = bootstrap(met, attack.args.bandwidth, attack.args.quick_bits, attack.args.seed)
+    if waves is None or not any(len(rows) for rows, _ in chosen):
+        return
+    pairs, name = merge(met, chosen), f"{case}: by bits"
+    right = np.concatenate([rightly[choice] for rightly, choice in zip(truths, chosen, strict=True)])
+    worth = attack.key_figures(name, chaff, pairs, reads=True) if reads else {"bits": attack.foretold(waves)}
+    yield row_of(name, chaff, registered=registered, pairs=len(pairs), true=float(right.mean()), **worth)
+
+
+def met_in(scene: Scene, attack: Attack, chaff: int) -> tuple[Proposals, Floats]:
+    """Return the partners that the attacker's features have in the archive, and which of them are true."""
+    own, (archive, real) = scene.own(), attack.mixed(scene.archive(), chaff)
+    places, codes = archive.keypoints[:, :2].astype(float), attack.codes(archive.descriptors)
+    start = time.perf_counter()
+    found = pairs_of(own, places, archive.image_size, codes, seed=attack.args.seed)
+    rightly = is_true(scene, own, archive, real, found.rows[:, None], found.partners) & found.usable
+    words = f"{rightly[:, 0].sum()} of the nearest true, {rightly.any(axis=1).sum()} of all" if len(found) else "none"
+    note(f"{scene.name}, chaff {chaff}: {found.stage}, {found.share:.2f} of windows, {len(found)} features have "
+         f"a partner: {words}; {time.perf_counter() - start:.0f} s")  # fmt: skip
+    return found, rightly
+
+
+def bundled_painter(path: Path | None) -> ImageInverter | None:
+    """Return the inverter for clear descriptors at positions, if there is one."""
+    if path is not None:
+        return load_image_inverter(path)
+    with resources.as_file(resources.files("sfumato.inversion") / "data" / "cells-sift.safetensors") as bundled:
+        return load_image_inverter(bundled) if bundled.is_file() else None
+
+
+def prepare(args: Any, folder: Path | None, local: LocalParams) -> tuple[Attack, dict[int, list[Features]], list[Path]]:
+    """Return what cases share, the photos released by chaff, and photos of the attacker's own."""
+    if folder is None:
+        attacked, others = ([path] for path in list(sample_paths().values())[:2])
+    else:
+        attacked = [path for _, path in list_images(folder / "photos/bsds500/val")][: args.released]
+        others = [path for _, path in list_images(folder / "photos/bsds500/train")]
+    secret = blake2b(b"benchmark key %d" % args.seed, digest_size=32).digest()
+    photos = [extract(path, local) for path in attacked]
+    pixels = [read_image(path).pixels for path in attacked[: args.photos]]
+    released, subjects = {}, {}
+    for chaff in args.chaff:
+        mixed = [
+            with_chaff(one, f"sealed-512+chaff-{chaff}" if chaff else "sealed-512", secret=secret) for one in photos
+        ]
+        released[chaff] = [features for features, _ in mixed]
+        subjects[chaff] = [Subject(*pair, shown) for pair, shown in zip(mixed, pixels, strict=False)]
+    public = photo_descriptors(others[::-1], args.public, each=1000)
+    seal = make_seal(secret, public.shape[1], args.bits, args.bandwidth)
+    clear = [(one, shown) for one, shown in zip(photos, pixels, strict=False)]
+    usual, rows = load_inverter(), np.concatenate([one.descriptors for one, _ in clear])
+    scale = similarity(usual, None, clear), similarity(usual, rows, clear)
+    return Attack(seal, secret, subjects, public, bundled_painter(args.inverter), scale, args), released, others
 
 
 def main() -> int:
     parser = arguments(__doc__ or "")
-    parser.add_argument("--known", type=int, nargs="*", default=[1000, 2000, 4000, 10_000])
-    parser.add_argument("--photos", type=int, default=5, help="photos that are read and painted")
+    parser.add_argument("--cases", nargs="*", choices=CASES, default=list(CASES))
+    parser.add_argument("--chaff", type=int, nargs="*", default=[0, 2], help="features of chaff per real one; 0 first")
+    parser.add_argument("--known", type=int, nargs="*", default=[1000, 2000, 4000])
+    parser.add_argument("--photos", type=int, default=3, help="photos that are read and painted")
+    parser.add_argument("--released", type=int, default=20, help="photos whose codes alignment has")
     parser.add_argument("--public", type=int, default=40_000, help="descriptors of other photos")
-    parser.add_argument("--other", type=int, default=2, help="which other photo of each place the attacker has")
+    parser.add_argument("--other", type=int, nargs="*", default=[2, 3, 4, 5, 6], help="the attacker's photo of a place")
+    parser.add_argument("--steps", type=int, default=10, help="photos of the fountain that are sealed, of 10")
     parser.add_argument("--bits", type=int, default=512)
+    parser.add_argument("--quick-bits", type=int, default=64, help="bits of a key by which pairs are chosen")
     parser.add_argument("--bandwidth", type=float, default=BANDWIDTH)
+    parser.add_argument("--inverter", type=Path, help="image inverter of clear descriptors at positions")
+    parser.add_argument(
+        "--quick", action="store_true", help="read with the keys of two cases; of others recover few bits"
+    )
+    parser.add_argument("--readings", type=Path, help="folder in which to keep what was read, for --repaint")
+    parser.add_argument("--repaint", type=Path, nargs="*", help="results of earlier runs, to be painted again")
     args = parser.parse_args()
+    if args.readings is not None:
+        args.readings.mkdir(parents=True, exist_ok=True)
     folder = None if args.small else data_folder()
     if folder is None:
-        args.known, args.bits, args.public = [600], 32, 700
-        attacked, others = ([path] for path in list(sample_paths().values())[:2])
-    else:
-        attacked = [path for _, path in list_images(folder / "photos/bsds500/val")][: args.photos]
-        others = [path for _, path in list_images(folder / "photos/bsds500/train")]
-    local, rows = LocalParams(max_features=1000 if folder else 100), []
+        args.known, args.bits, args.public, args.released, args.photos = [300], 64, 700, 1, 1
+        args.quick, args.quick_bits = True, 16
+    local, rows = LocalParams(max_features=1000 if folder else 400), list[dict[str, Any]]()
     with pinned_threads(1):
-        photos = [(extract(path, local), read_image(path).pixels) for path in attacked]
-        pool = photo_descriptors(others, args.public + max(args.known), each=1000)
-        seal = make_seal(b"benchmark key %d" % args.seed, pool.shape[1], args.bits, args.bandwidth)
-        public = pool[max(args.known) :] if len(pool) > 2 * max(args.known) else pool
-        for count in args.known:
-            known = pool[:count]
-            waves = recover_key(known, rows_of(seal(known)), args.bandwidth, seed=args.seed)
-            rows.append({"known": f"{len(known)} descriptors", **figures(waves, seal, photos, public)})
-            note(str(rows[-1]))
-        if folder is not None:
-            known, codes, places = pairs_of_places(folder / "homography", seal, args.other)
-            waves = recover_key(known, codes, args.bandwidth, seed=args.seed)
-            name = f"{places} places, {len(known)} meet"
-            rows.append({"known": name, **figures(waves, seal, photos, public)})
-    sizes = {"photos": len(photos), "public": len(public), "bits": args.bits, "bandwidth": args.bandwidth}
+        attack, released, others = prepare(args, folder, local)
+        if args.repaint:
+            args.cases = []
+            rows += repainted(attack, [row for file in args.repaint for row in json.loads(file.read_text())["rows"]])
+        if "clear" in args.cases:
+            rows += clear_rows(attack)
+        if "known" in args.cases:
+            for chaff in args.chaff:
+                rows += known_rows(attack, others, local, chaff)
+        if "alignment" in args.cases:
+            rows += alignment_rows(attack, released)
+        for chaff in args.chaff if folder else args.chaff[-1:]:
+            if folder is None:
+                rows += scene_rows(attack, "a sample", sample_scenes(others[0]), chaff, reads=not args.quick)
+                continue
+            if "places" in args.cases:
+                for other in args.other:
+                    scenes = place_scenes(folder / "homography", other)
+                    rows += scene_rows(attack, f"5 places, photo {other}", scenes, chaff, reads=not args.quick)
+            if "fountain" in args.cases:
+                scenes = fountain_scenes(folder / "posed/fountain-P11")
+                rows += scene_rows(attack, "fountain, 1 photo", scenes[:1], chaff, reads=True)
+                rows += scene_rows(
+                    attack, f"fountain, {args.steps} photos", scenes[: args.steps], chaff, reads=not args.quick
+                )
+    sizes = {"photos": args.photos, "released": args.released, "public": len(attack.public), "bits": args.bits,
+             "bandwidth": args.bandwidth, "known features a photo": local.max_features,
+             "quick": args.quick}  # fmt: skip
     finish("sealkey", args, sizes, rows)
     return 0
 

@@ -18,6 +18,7 @@ from sfumato.errors import (
     InputError,
     NameWarning,
     NewKeyWarning,
+    NoChaffWarning,
     RecipeError,
     WideSealWarning,
 )
@@ -166,22 +167,25 @@ KEY, OTHER = sha256(b"1").digest(), sha256(b"2").digest()
 
 @pytest.mark.filterwarnings("ignore::sfumato.errors.BandwidthWarning", "ignore::sfumato.errors.WideSealWarning")
 def test_descriptors_of_any_width_are_sealed(hloc_file, tmp_path):
-    path = tmp_path / "p.sfm"
-    outcome = conceal_photos(hloc_file, path, secret=KEY)
+    path, alone = tmp_path / "p.sfm", DEFAULT_RECIPE.split("+")[0]
+    with pytest.warns(NoChaffWarning, match=alone):
+        outcome = conceal_photos(hloc_file, path, secret=KEY)
     assert outcome.images == 2
     with sfumato.load(path) as archive:
         assert {str(archive[name].recipe) for name in archive} == {outcome.recipe}
-    assert outcome.recipe.startswith(f"{DEFAULT_RECIPE}@")
+    assert outcome.recipe.startswith(f"{alone}@")
+    with pytest.raises(ArchiveError, match="chaff"):
+        conceal_photos(sample_paths()["coffee"], path, secret=KEY)
     with h5py.File(hloc_file, "a") as file:
         file.copy("query.jpg", "another.jpg")
-    for recipe in (DEFAULT_RECIPE, outcome.recipe):
+    for recipe in (alone, outcome.recipe):
         again = conceal_photos(hloc_file, path, recipe=recipe, secret=KEY)
         assert again.recipe == outcome.recipe
         with pytest.raises((ArchiveError, RecipeError), match="device key"):
             conceal_photos(hloc_file, path, recipe=recipe, secret=OTHER)
 
 
-@pytest.mark.filterwarnings("ignore::sfumato.errors.BandwidthWarning")
+@pytest.mark.filterwarnings("ignore::sfumato.errors.BandwidthWarning", "ignore::sfumato.errors.NoChaffWarning")
 def test_a_new_key_is_made_when_something_is_to_be_sealed_and_not_for_what_is_sealed_already(
     hloc_file, tmp_path, monkeypatch
 ):
@@ -257,7 +261,9 @@ def test_a_bandwidth_is_estimated_once_from_the_first_image_that_tells_it(tmp_pa
     more = write_file(tmp_path / "b.h5", "r2d2", (0, 5, 150, 120, 3, 130), seed=1)
     assert conceal_photos(more, archive, recipe="sealed-64", secret=KEY).recipe == made.recipe
     with pytest.warns(BandwidthWarning, match="fewer"):
-        few = conceal_photos(write_file(tmp_path / "c.h5", "r2d2", (5,)), tmp_path / "c.sfm", secret=KEY)
+        few = conceal_photos(
+            write_file(tmp_path / "c.h5", "r2d2", (5,)), tmp_path / "c.sfm", recipe="sealed-512", secret=KEY
+        )
     assert few.recipe.startswith("sealed-512@")
 
 

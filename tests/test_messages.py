@@ -68,7 +68,7 @@ def make_folder(folder: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(12, 16))
     np.savez(folder / "staff.npz", embedding=rows[:1], name=["p0"])
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    hidden = sfumato.conceal(sfumato.Features(np.full((12, 4), 7.0), rows), "default", secret=sha256(b"1").digest())
+    hidden = sfumato.conceal(sfumato.Features(np.full((12, 4), 7.0), rows), "sealed-512", secret=sha256(b"1").digest())
     sfumato.save(folder / "sealed.sfm", {"a.jpg": hidden, "b.jpg": hidden, "c.jpg": hidden})
 
 

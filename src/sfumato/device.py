@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.concealment.chaff import can_have_chaff
 from sfumato.concealment.decoys import Decoys, as_decoys, bundled_decoys
 from sfumato.concealment.keys import device_key, device_key_path, key_for_place, sealing_key
 from sfumato.concealment.lifting import conceal_features, resolve_for
@@ -33,7 +34,16 @@ from sfumato.concealment.seal import (
     with_bandwidth,
 )
 from sfumato.concealment.subset import archive_privacy
-from sfumato.errors import ArchiveError, FileError, ImageError, InputError, NameWarning, RecipeError, SfumatoError
+from sfumato.errors import (
+    ArchiveError,
+    FileError,
+    ImageError,
+    InputError,
+    NameWarning,
+    NoChaffWarning,
+    RecipeError,
+    SfumatoError,
+)
 from sfumato.features.colmap import SIGNATURE
 from sfumato.features.hloc import write_hloc
 from sfumato.features.local import LocalParams, order_by_position
@@ -62,7 +72,7 @@ from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.extractor import Extractor
 from sfumato.types.progress import Progress, SizedItems, StageProgress, identity
-from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
+from sfumato.types.recipe import DEFAULT, Recipe
 from sfumato.types.scene import Camera
 
 REASONS_SHOWN = 3
@@ -91,7 +101,7 @@ def conceal_photos(
     photos: str | os.PathLike[str] | FeatureSource,
     archive: str | os.PathLike[str],
     *,
-    recipe: str = DEFAULT_RECIPE,
+    recipe: str = DEFAULT,
     secret: bytes | None = None,
     place: str | None = None,
     decoys: Decoys | str | os.PathLike[str] | None = None,
@@ -113,7 +123,8 @@ def conceal_photos(
     is called again; ``overwrite`` starts anew. An image that cannot be used is named in the outcome and does not stop
     the others. An image that repeats another of the same run gets the same subspaces.
 
-    A sealed recipe, the default, needs a key: ``secret``, or else this user's ``device_key()``, which is made just
+    ``recipe``: by default the one that we defend, without its chaff for features of other programs, as a warning says.
+    A sealed recipe, as this one, needs a key: ``secret``, or else this user's ``device_key()``, which is made just
     before the first image is concealed, and never for an archive that already has a key. ``place`` seals under the key
     of that place. With other recipes ``secret`` gives the same descriptor always the same subspace.
 
@@ -146,6 +157,15 @@ def conceal_photos(
     )
     if with_cameras:
         _need_photos(source)
+    if recipe.strip() == DEFAULT and settled.chaff and not can_have_chaff(source.extractor):
+        settled = replace(settled, chaff=0)
+        warnings.warn(
+            f"only what extracts features can make chaff of them, and {source.path} holds features of another program "
+            f"or of a network with weights of its own: they are concealed with {settled}, so that their positions "
+            f"outline the scene",
+            NoChaffWarning,
+            stacklevel=2,
+        )
     _warn_of_names(source.names, is_drawn=settled.lifting is not None and secret is None)
     key = _Key.choose(settled, secret, evaluation_seed, place)
     if settled.is_clear:

@@ -17,6 +17,7 @@
     ├── BandwidthWarning                the bandwidth of a seal was estimated: name it on the other devices
     ├── EvaluationOnlyWarning           a concealment protects nobody
     ├── NameWarning                     image names that later steps cannot use
+    ├── NoChaffWarning                  features are concealed without chaff
     ├── NewKeyWarning                   a device key was made: copy it to the other devices
     ├── SkippedWarning                  a picture was left out
     ├── VoidDistanceWarning             subspaces are so large that any two of them meet
@@ -84,6 +85,10 @@ class SfumatoWarning(UserWarning):
 
 class EvaluationOnlyWarning(SfumatoWarning):
     """A concealment protects nobody: it is for evaluations only."""
+
+
+class NoChaffWarning(SfumatoWarning):
+    """Features are concealed without chaff: where they are outlines the scene."""
 
 
 class NameWarning(SfumatoWarning):

@@ -87,11 +87,11 @@ def test_only_a_changed_photo_is_attacked_again(measured, tools, small_photos, t
     assert set(seen) == {"chelsea.png"}
 
 
-def test_direct_inversion_has_its_own_floor(tools, small_photos, tmp_path):
+def test_direct_inversion_comes_after_the_scale(tools, small_photos, tmp_path):
     works = plan_leakage(small_photos, protocol("sub-hybrid-2", attacks=("direct",)), tools)
     records = evaluate_leakage(works, tmp_path)
     told = [(one.params["recipe"], one.params["attack"], score(one, "within 0.1")) for one in records]
-    pairs = (("raw", "clear"), ("raw", "floor"), ("sub-hybrid-2", "direct"), ("sub-hybrid-2", "floor"))
+    pairs = (("raw", "clear"), ("raw", "floor"), ("sub-hybrid-2", "direct"))
     assert told == [(*pair, None) for pair in pairs]
 
 
@@ -148,7 +148,7 @@ def test_encoded_features_are_attacked_in_all_ways_that_are_for_them(
     told = [task.attack.label for task in works.tasks][2:]
     assert told == [
         "nearest", "nearest-base", "oracle", "oracle-base", "oracle-encoded", "decoder", "regression",
-        "direct", "floor",
+        "direct",
     ]  # fmt: skip
     records = evaluate_leakage(works, tmp_path / "out")
     assert all(not record.dropped and record.seed is None for record in records)
@@ -166,13 +166,34 @@ def test_encoded_features_are_attacked_in_all_ways_that_are_for_them(
 
 
 def test_readings_of_a_seal_are_painted_by_both_inverters(small_photos, make_painter, tmp_path):
-    tools = Tools(inverters=[make_painter(), make_painter("sealed-64:0.9")], public=sfumato.load_decoys())
+    inverters = [make_painter(*one) for one in (("raw",), ("raw", "cells"), ("sealed-64:0.9", "cells"))]
+    tools = Tools(inverters=inverters, public=sfumato.load_decoys())
     wanted = protocol("sealed-64:0.9", attacks=("told-alignment",))
     records = evaluate_leakage(plan_leakage(small_photos, wanted, tools), tmp_path)
     told = [(one.params["attack"], one.params["inverter"]) for one in records if one.params["recipe"] != "raw"]
-    trained = "inverter trained on it"
-    assert told == [("told-alignment", "patch"), ("told-alignment", trained), ("floor", trained)]
+    assert told == [("told-alignment", "positions only"), ("told-alignment", "inverter trained on it")]
     assert all(score(one, "leakage") is not None and not one.dropped for one in records)
+
+
+def test_every_recipe_is_painted_from_what_its_archive_has_of_keypoints(small_photos, make_painter):
+    kinds = (("raw",), ("raw", "cells"), ("raw", "keypoints"), ("raw", "positions"), ("sealed-64+chaff-1", "positions"))
+    tools = Tools(inverters=[make_painter(*one) for one in kinds], public=sfumato.load_decoys())
+    recipes = ("random-2", "sealed-64:0.9", "sealed-64:0.9+chaff-2")
+    blind = {
+        recipe: [
+            task.attack.title
+            for task in plan_leakage(small_photos, protocol(recipe, attacks=()), tools).tasks
+            if task.inverter.is_blind
+        ]
+        for recipe in recipes
+    }
+    assert blind == {
+        "random-2": ["keypoints", "positions"],
+        "sealed-64:0.9": ["positions"],
+        "sealed-64:0.9+chaff-2": ["positions", "positions, inverter trained on it"],
+    }
+    with pytest.raises(InputError, match="cells"):
+        plan_leakage(small_photos, protocol("sealed-64:0.9"), replace(tools, inverters=[make_painter()]))
 
 
 def test_records_of_older_versions_are_completed(measured):

@@ -3,8 +3,8 @@
 
 import numpy as np
 
-from sfumato.attacks.registry import PATCH, TRAINED_INVERTER
-from sfumato.auditing.toolbox import KEYPOINTS, bundled_inverters
+from sfumato.attacks.registry import AT_POSITIONS, PATCH, TRAINED_INVERTER
+from sfumato.auditing.toolbox import CELLS, KEYPOINTS, POSITIONS, bundled_inverters
 from sfumato.concealment.seal import without_key
 from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
 
@@ -12,11 +12,15 @@ from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
 def test_the_package_has_an_attacker_of_its_default_and_of_keypoints():
     found = {(one.recipe.split("@")[0], one.architecture): one for one in bundled_inverters()}
     assert len({one.purpose for one in found.values()}) == len(found)
-    reader = found[str(without_key(Recipe.of(DEFAULT_RECIPE))), PATCH]
-    assert (reader.title, reader.scale) == (TRAINED_INVERTER, PATCH)
-    blind = found["raw", KEYPOINTS]
-    assert (blind.title, blind.scale, blind.floor.tolist()) == (PATCH, PATCH, [0.0])
+    default = Recipe.of(DEFAULT_RECIPE)
+    reader = found[str(without_key(default)), CELLS]
+    assert (reader.title, reader.is_blind, reader.can_paint(default)) == (TRAINED_INVERTER, False, True)
+    for name, paints_default in ((KEYPOINTS, False), (POSITIONS, True)):
+        blind = found["raw", name]
+        assert (blind.title, blind.is_blind, blind.floor.tolist()) == (PATCH, True, [0.0])
+        assert blind.can_paint(default) == paints_default
     assert found["raw", PATCH].title == PATCH
+    assert (found["raw", CELLS].title, found["raw", CELLS].frame) == (AT_POSITIONS, None)
 
 
 def test_a_blind_painter_paints_from_keypoints():

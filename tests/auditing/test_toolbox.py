@@ -129,8 +129,8 @@ def test_a_photo_is_concealed_once_for_all_attacks():
 
 
 def test_inverters_of_readings_are_found_for_a_seal_of_any_key(make_painter):
-    reader = make_painter("sealed-64:0.3")
-    tools = Tools(inverters=[make_painter(), reader])
+    reader, of_patches = make_painter("sealed-64:0.3", "cells"), make_painter("sealed-64:0.3")
+    tools = Tools(inverters=[make_painter(), reader, of_patches])
     assert tools.inverters_of_readings("sift", "sealed-64:0.3@0123456789ab") == [reader]
     for other in ("sealed-64:0.31@0123456789ab", "sealed-64@0123456789ab", "ninja-x@0123456789ab", "raw"):
         assert not tools.inverters_of_readings("sift", other)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sfumato.auditing.run import page_path
+from sfumato.types.recipe import DEFAULT_RECIPE
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +95,8 @@ def test_what_could_not_be_run_is_told(run_sfumato, tmp_path):
     done = run_sfumato(*call, "-o", tmp_path / "page.html")
     told = json.loads(done.stdout)
     assert told["left_out"] == []
-    assert ["sealed-512, alignment", "square.png"] in [line.split(": ")[:2] for line in told["not_run"]]
-    assert "could not be run: sealed-512, alignment: square.png" in done.stderr
+    assert [f"{DEFAULT_RECIPE}, alignment", "square.png"] in [line.split(": ")[:2] for line in told["not_run"]]
+    assert f"could not be run: {DEFAULT_RECIPE}, alignment: square.png" in done.stderr
 
 
 def test_help_teaches(run_sfumato):

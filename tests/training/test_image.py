@@ -72,6 +72,18 @@ def test_twenty_steps(architecture: str, photos: list[Image], tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["n.safetensors"]
 
 
+def test_cells_go_on_from_an_inverter_and_are_painted_without_torch(photos: list[Image], tmp_path: Path):
+    first, second, small = tmp_path / "a.safetensors", tmp_path / "b.safetensors", {**SMALL, "side": 64, "steps": 2}
+    train_image_inverter(ImageTrainParams(architecture="cells", **small), photos, first)
+    train_image_inverter(ImageTrainParams(architecture="cells", start=first, **{**small, "rate": 1e-7}), photos, second)
+    a, b = (load_image_inverter(path) for path in (first, second))
+    assert (a.facts["start"], b.facts["start"]) == ("scratch", "an inverter")
+    np.testing.assert_allclose(b.modules["entry.2.weight"], a.modules["entry.2.weight"], atol=1e-4)
+    wide = ImageTrainParams(architecture="cells", start=first, **{**small, "width": 0.5})
+    with pytest.raises(FileError, match=first.name):
+        train_image_inverter(wide, photos, second)
+
+
 def test_the_loss_goes_down(photos: list[Image], tmp_path: Path):
     dark = [Image(photo.pixels // 4, photo.name) for photo in photos]  # a network begins with grey
     params = ImageTrainParams(**{**SMALL, "steps": 40}, rate=0.01, local=LocalParams(contrast_threshold=0.01))

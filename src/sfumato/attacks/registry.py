@@ -42,7 +42,10 @@ PATCH = "patch"
 """The usual inverter, which paints one descriptor after another."""
 
 TRAINED_INVERTER = "inverter trained on it"
-"""The inverter trained on what attacks read out of sealed features."""
+"""The inverter trained on positions with chaff, or on what attacks read out of sealed features."""
+
+AT_POSITIONS = "positions only"
+"""The inverter for clear descriptors that takes no sizes and angles of keypoints."""
 
 DECODER, INVERTER, POINTS = "decoder", "inverter", "nothing"
 """Second stages, which undo the encoder: a decoder, an inverter of encoded points, or nothing."""
@@ -288,9 +291,8 @@ ATTACKS: dict[str, Attack] = {
             _on_seal("told-alignment", ("public", "told"),
                      "descriptors of other photos, many codes of one key, and how they lie to descriptors: a bound of "
                      "alignment", recover_with_oracle,
-                     about="is given the correct alignment by an oracle: no real attacker has it, but it counts, as an "
-                     "upper bound"),
-            role=AttackRole.BOUND,
+                     about="is given the correct alignment by an oracle, which no real attacker has"),
+            counts=False, role=AttackRole.BOUND,
         ),
         replace(
             _on_seal("known-pairs", ("pairs",), _HOLDER, recover_pairs,
@@ -324,7 +326,12 @@ PICTURE_ATTACKS: dict[str, Attack] = {
         ),
         Attack(
             "keypoints", (), "keypoints alone", None,
-            about="an inverter trained to paint from keypoints alone, without any descriptor: what no recipe hides",
+            about="an inverter trained to paint from positions, sizes and angles alone, without any descriptor",
+            role=AttackRole.KEYPOINTS,
+        ),
+        Attack(
+            "positions", (), "positions of keypoints alone", None,
+            about="an inverter trained to paint from positions alone, without sizes, angles or any descriptor",
             role=AttackRole.KEYPOINTS,
         ),
         Attack(
@@ -334,7 +341,7 @@ PICTURE_ATTACKS: dict[str, Attack] = {
         ),
     )
 }  # fmt: skip
-"""What evaluations paint without recovering a descriptor: the two ends of the scale, and two attacks."""
+"""What evaluations paint without recovering a descriptor: the two ends of the scale, and three attacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +358,7 @@ class AttackId:
         """Return the identity that the parameters of a record name; of an attack that is not here, its name."""
         name = str(params.get("attack"))
         inverter = params.get("inverter")
-        for one in (PATCH, TRAINED_INVERTER):
+        for one in (PATCH, AT_POSITIONS, TRAINED_INVERTER):
             for identity in attack_ids().values():
                 if name == replace(identity, inverter=one).title:  # the points of a frontier name titles
                     return replace(identity, inverter=one if inverter is None else str(inverter))
@@ -393,9 +400,12 @@ class AttackId:
         words = "an attack that this version does not know" if self.attack is None else self.attack.about
         words = f"{words}; also has the decoy database" if self.with_decoys else words
         words = f"{words}, in the encoder's space; {SECOND_STAGES.get(self.then, self.then)}" if self.then else words
-        if self.inverter == TRAINED_INVERTER:
-            return f"{words}; painted by an inverter trained on such readings"
-        return words if self.inverter == PATCH else f"{words} (inverter: {self.inverter})"
+        painted = {
+            PATCH: "",
+            AT_POSITIONS: "; painted at positions, for the archive has no sizes and angles",
+            TRAINED_INVERTER: "; painted by an inverter trained on just this",
+        }
+        return words + painted.get(self.inverter, f" (inverter: {self.inverter})")
 
     @property
     def first_needs(self) -> tuple[str, ...]:

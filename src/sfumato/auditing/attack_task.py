@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.attacks.knowledge import Companions, Knowledge, KnownPairs, Recovery, rows_of
-from sfumato.attacks.registry import ATTACKS, AttackId, run_attack
+from sfumato.attacks.registry import ATTACKS, PATCH, AttackId, run_attack
 from sfumato.attacks.run import WITHIN
 from sfumato.attacks.seals.attacks import thinned
 from sfumato.auditing.runner import SampleScores, measure
@@ -120,7 +120,7 @@ def leakage_interval(
 Scale = Mapping[str, Mapping[str, float]]
 """Structural similarity by photo, of the clear descriptors and of the floor."""
 
-VERSION, SCORE_VERSION = 1, 1
+VERSION, SCORE_VERSION = 2, 1
 """Of ``AttackTask.predict`` and ``AttackTask.score``: raise them with every change of what they return."""
 
 SECOND = 1_000_003
@@ -176,8 +176,11 @@ class AttackTask:
 
     @property
     def is_scale(self) -> bool:
-        """Whether it is an end of the scale of leakage, painted by the inverter for clear descriptors."""
-        return self.attack.role is AttackRole.SCALE and self.inverter.recipe == "raw"
+        """Whether it is an end of the scale of leakage: what the usual inverter paints of clear features, and of none.
+
+        One scale for all: what attacks paint of concealed features is a share of what is painted of clear ones.
+        """
+        return self.attack.role is AttackRole.SCALE and self.inverter.architecture == PATCH
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -207,17 +210,15 @@ class AttackTask:
     def predict(self, sample: Sample) -> Prediction:
         """Attack one photo: distances (N,) to the clear descriptors, confidence (N,), the picture as PNG bytes.
 
-        The attacker has the rows that an archive of the recipe holds, chaff among them. Pictures are painted with sizes
-        and angles of keypoints, which sealed archives do not hold: more than an attacker has. Distances are those of
-        the real features.
+        The attacker has just what an archive of the recipe holds: its rows, chaff among them, and of keypoints the
+        sizes and angles only where it keeps them. Distances are those of the real features.
         """
         features = self.data.clear[self.data.photos[sample.key]]
         if features.image_size is None:
             raise ImageError(f"{sample.key}: the size of the photo is not known")
-        is_scale = self.attack.role is AttackRole.SCALE
-        recovery, rows = self._attack(features, features if is_scale else self._concealed(features, 0))
-        keypoints = (features if is_scale else self._mixed(features)[0]).keypoints
-        picture = self.inverter.paint(keypoints, rows, features.image_size)
+        released = features if self.subject.recipe.is_clear else self._concealed(features, 0)
+        recovery, rows = self._attack(features, released)
+        picture = self.inverter.paint(released.keypoints, rows, features.image_size)
         distances = confidence = np.empty(0, np.float32)
         if recovery is not None:
             real = self._mixed(features)[1]

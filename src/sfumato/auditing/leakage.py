@@ -22,12 +22,12 @@ from typing import Any
 
 from sfumato.attacks.knowledge import MEANINGS
 from sfumato.attacks.registry import ATTACKS, AttackId, single_attacks, two_stage_attacks
-from sfumato.auditing.attack_task import AttackData, AttackTask, Scale
+from sfumato.auditing.attack_task import AttackData, AttackTask
 from sfumato.auditing.runner import Results, SampleScores, note, run_task
 from sfumato.auditing.subjects import POINTS, ClearFeatures, Subject, choose_decoys, choose_subjects
 from sfumato.auditing.tables import Table, group_by_seed, make_table
 from sfumato.auditing.task import Sample, digest_data
-from sfumato.auditing.toolbox import KEYPOINTS, Toolbox, Tools
+from sfumato.auditing.toolbox import Toolbox, Tools
 from sfumato.auditing.two_stage import two_stage_tasks
 from sfumato.concealment.resolve import resolve
 from sfumato.errors import InputError, WorkerError, suggest
@@ -39,9 +39,9 @@ from sfumato.types.record import Record
 
 RECIPES = ("raw", "random-2", "sub-hybrid-2", "sub-hybrid-4")
 
-CLEAR, FLOOR, DIRECT, BARE = (AttackId(name) for name in ("clear", "floor", "direct", "keypoints"))
-"""Pictures of the clear descriptors and of a mean one, the two ends of the scale; by an inverter trained on what the
-recipe releases; by one that sees keypoints alone."""
+CLEAR, FLOOR, DIRECT = (AttackId(name) for name in ("clear", "floor", "direct"))
+"""Pictures of the clear descriptors and of a mean one, the two ends of the scale; and by an inverter trained on what
+the recipe releases."""
 
 SHOWN = {"median distance": "median", "within 0.02": "within 0.02", "within 0.1": "within 0.1",
          "within 0.3": "within 0.3", "lifted within 0.1": "lifted within 0.1",
@@ -103,16 +103,15 @@ class LeakagePlan:
         return replace(self, tasks=[task for task in self.tasks if is_included(task)])
 
     def summarise(self, folder: str | Path) -> list[Record]:
-        """Score everything; leakage is on the scale of the inverter for clear descriptors of the same architecture."""
-        scales: dict[str, Scale] = {}
+        """Score everything; leakage is on the scale of the usual inverter of clear features."""
+        scale: dict[str, Mapping[str, float]] = {}
         for task in self.tasks:
             if task.is_scale:
                 run_task(task.task(), folder)
                 scores = Results(folder, task.task()).scores()
                 similarity = {sample.key: scores[sample][0]["ssim"] for sample in self.samples if sample in scores}
-                scale = scales.get(task.inverter.scale, {})
-                scales[task.inverter.scale] = {**scale, task.attack.name: similarity}
-        return [run_task(task.task(scales.get(task.inverter.scale)), folder) for task in self.tasks]
+                scale[task.attack.name] = similarity
+        return [run_task(task.task(scale), folder) for task in self.tasks]
 
 
 def evaluate_leakage(
@@ -167,25 +166,17 @@ def plan_leakage(photos: Mapping[str, Path], protocol: LeakageProtocol, tools: T
 
 
 def choose_tasks(subjects: Sequence[Subject], labels: Sequence[str], data: AttackData) -> list[AttackTask]:
-    """Return every attack on every subject that the tools allow, after the scale and what keypoints alone show.
+    """Return every attack on every subject that the tools allow, after the two ends of the scale.
+
+    What other inverters paint of clear features stands beside them: it says how strong they are.
 
     Raises InputError if no inverter fits these descriptors, or an attack by name needs a tool that is missing.
     """
-    kind, tools = data.extractor.name, data.tools
-    if tools.inverter(kind, "raw") is None:
-        raise InputError(
-            f"there is no inverter for clear {kind}: train one with sfumato train inverter --descriptor {kind} and put "
-            f"it into the folder of models"
-        )
-    raw = Subject(Recipe.of("raw"), POINTS, None)
-    inverters = tools.inverters_for(kind, "raw")
-    tasks = [
-        AttackTask(raw, end, inverter, data)
-        for inverter in inverters
-        if inverter.architecture != KEYPOINTS
-        for end in (CLEAR, FLOOR)
-    ]
-    tasks += [AttackTask(raw, BARE, inverter, data) for inverter in inverters if inverter.architecture == KEYPOINTS]
+    kind, tools, raw = data.extractor.name, data.tools, Subject(Recipe.of("raw"), POINTS, None)
+    usual = tools.clear_inverter(kind, raw.recipe)
+    others = [one for one in tools.inverters_for(kind, "raw") if one is not usual and not one.is_blind]
+    tasks = [AttackTask(raw, end, usual, data) for end in (CLEAR, FLOOR)]
+    tasks += [AttackTask(raw, CLEAR, one, data) for one in others]
     for subject in subjects:
         if not subject.recipe.is_clear:
             tasks += tasks_on(subject, labels, data)
@@ -195,12 +186,13 @@ def choose_tasks(subjects: Sequence[Subject], labels: Sequence[str], data: Attac
 def tasks_on(subject: Subject, labels: Sequence[str], data: AttackData) -> list[AttackTask]:
     """Return the attacks on one subject: all that fit and the tools allow, or those with these labels."""
     kind, tools, recipe = data.extractor.name, data.tools, subject.recipe
-    inverter = tools.inverter(kind, "raw")
-    assert inverter is not None
+    inverter = tools.clear_inverter(kind, recipe)
     two_stage = two_stage_tasks(subject, data)
     tasks = [task for task in two_stage if not labels or task.attack.label in labels]
-    readers = tools.inverters_of_readings(kind, str(recipe))
+    readers, blind = tools.inverters_of_readings(kind, str(recipe)), tools.blind_inverters(kind, recipe)
     unfit = set(labels) & set(two_stage_attacks()) - {task.attack.label for task in two_stage}
+    if not labels:
+        tasks += [AttackTask(subject, AttackId(one.architecture), one, data) for one in blind]
     for label in labels or (*fitting_attacks(recipe, kind), DIRECT.label):
         if label in two_stage_attacks():
             continue
@@ -212,7 +204,6 @@ def tasks_on(subject: Subject, labels: Sequence[str], data: AttackData) -> list[
             unfit.add(label)
         elif _is_possible(attack, recipe, data, is_required=bool(labels)):
             tasks += [AttackTask(subject, attack, one, data) for one in (inverter, *readers)]
-    tasks += [AttackTask(subject, FLOOR, one, data) for one in readers]
     if labels and unfit == set(labels):
         raise InputError(f"attacks: none of {', '.join(labels)} fits {recipe}")
     return tasks
@@ -240,7 +231,7 @@ def _is_possible(attack: AttackId, recipe: Recipe, data: AttackData, *, is_requi
 
 
 def _direct_tasks(subject: Subject, data: AttackData, *, is_required: bool) -> list[AttackTask]:
-    """Return direct inversion, and its own floor, with every inverter trained on what the recipe releases."""
+    """Return direct inversion, with every inverter trained on what the recipe releases."""
     kind, recipe = data.extractor.name, str(subject.recipe)
     inverters = data.tools.inverters_for(kind, recipe)
     if is_required and not inverters:
@@ -248,7 +239,7 @@ def _direct_tasks(subject: Subject, data: AttackData, *, is_required: bool) -> l
             f"the attack {DIRECT.label} needs an inverter for {recipe} of {kind} in the folder of models: train one "
             f"with sfumato train inverter --recipe {recipe}"
         )
-    return [AttackTask(subject, attack, one, data) for one in inverters for attack in (DIRECT, FLOOR)]
+    return [AttackTask(subject, DIRECT, one, data) for one in inverters]
 
 
 # --- records

@@ -11,7 +11,7 @@ added in these shares.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -46,6 +46,7 @@ from sfumato.auditing.tables import (
 )
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
 from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.lifting import with_chaff
 from sfumato.errors import InputError, suggest
 from sfumato.features.local import LocalParams, extract, extractor_of
 from sfumato.images.homography import HomographySequence, warp_points
@@ -63,7 +64,7 @@ from sfumato.types.record import Record, Score, Value
 THRESHOLDS_PX = tuple(range(1, 11))
 GROUPS = ("overall", "illumination", "viewpoint")
 RECIPES = ("raw", "default", "sub-hybrid-2")
-VERSION, SCORE_VERSION = 1, 1
+VERSION, SCORE_VERSION = 2, 1
 """Of ``PairMatcher.predict`` and ``PairMatcher.score``: raise them with every change of what they return."""
 
 
@@ -166,8 +167,9 @@ class PairMatcher:
     def predict(self, sample: Sample) -> Prediction:
         """Match a pair: rows, distances, and for each match how far off it is in pixels of image k."""
         pair = self.pairs[sample.key]
-        first, second = self._clear[pair.first], self._clear[pair.second]
-        found: dict[str, NDArray[Any]] = {"features": np.array([len(first), len(second)], np.int32)}
+        clear = self._clear[pair.first], self._clear[pair.second]
+        first, second = self._mixed(clear[0], is_first=True), self._mixed(clear[1])
+        found: dict[str, NDArray[Any]] = {"features": np.array([len(one) for one in clear], np.int32)}
         for case in self.shares:
             parts = self._parts(pair, case)
             a = self._prepared_first(pair, first, parts[0])
@@ -211,16 +213,26 @@ class PairMatcher:
         """Prepare image 1 of a sequence once for all its pairs."""
         key = (pair.first, part)
         if self._first is None or self._first[0] != key:
-            self._first = key, self._prepared(features, part, lifted=self.subject.distance == "s-to-s")
+            self._first = key, self._prepared(features, part, lifted=self.subject.distance != "p-to-s")
         return self._first[1]
 
+    def _mixed(self, features: Features, *, is_first: bool = False) -> Features:
+        """Return the rows that are released: with the chaff of the recipe, but of a query that is not lifted."""
+        if is_first and self.subject.distance == "p-to-s":
+            return features
+        return with_chaff(features, self.subject.recipe, evaluation_seed=self.subject.seed or 0)[0]
+
     def _prepared(self, features: Features, part: int | None, *, lifted: bool) -> Prepared:
-        if not lifted or self.subject.seed is None:
-            side = side_of(unlifted(features, self.subject.recipe), "points")
+        """Prepare released rows: points of a recipe that has no more than encoders, or as they are concealed."""
+        recipe = self.subject.recipe
+        if not lifted or (recipe.lifting is None and not recipe.is_sealed):
+            side = side_of(unlifted(features, recipe), "points")
         else:
             decoys = self._decoys if part is None or self._decoys is None else single_part(self._decoys, part)
-            concealed = conceal_repeatably(features, self.subject.recipe, decoys, seed=self.subject.seed)
-            side = side_of(concealed, "concealed features")
+            alone = replace(recipe, chaff=0)  # the chaff is among the rows already
+            side = side_of(
+                conceal_repeatably(features, alone, decoys, seed=self.subject.seed or 0), "concealed features"
+            )
         return prepare_side(side)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pictures of an audit: photos, what every attack painted, matches drawn as lines, and a plot.
 
-Reads what the evaluations kept; attacks nothing itself. Clear features are extracted once more only to know where the
-ends of the lines are.
+Reads what the evaluations kept; attacks nothing itself. Clear features are extracted and chaff is drawn once more, only
+to know where the ends of the lines are.
 """
 
 import io
@@ -22,15 +22,17 @@ from sfumato.auditing.attack_task import decode_picture
 from sfumato.auditing.leakage import LeakagePlan
 from sfumato.auditing.matching import HomographyPlan, pairs_of
 from sfumato.auditing.photos import PreparedPhotos, encode
+from sfumato.auditing.reference import LEAST_ACCURACY, MOST_LEAKAGE
 from sfumato.auditing.runner import Results
 from sfumato.auditing.tables import COLOURS, MARKERS
+from sfumato.concealment.lifting import with_chaff
 from sfumato.errors import FileError, InputError
 from sfumato.files.atomic import write_file
 from sfumato.images.homography import HomographySequence
 from sfumato.images.read import read_image
-from sfumato.inversion.patches import Inverter, invert_rows
+from sfumato.inversion.load import AnyInverter, run_inverter
 from sfumato.types.concealed import ConcealedFeatures
-from sfumato.types.record import AttackRole, Picture
+from sfumato.types.record import Picture
 
 Pixels = NDArray[np.uint8]
 Points = NDArray[np.floating[Any]]
@@ -65,10 +67,8 @@ def collect_pictures(
 
 
 def attack_pictures(plan: LeakagePlan, folder: str | Path, names: Sequence[str]) -> Iterator[Picture]:
-    """Yield what each attack painted of some photos; of floors, only that of the inverter for clear ones."""
+    """Yield what each attack painted of some photos."""
     for task in plan.tasks:
-        if task.attack.role is AttackRole.SCALE and not task.is_scale:
-            continue
         results, recipe = Results(folder, task.task()), str(task.subject.recipe)
         for sample in plan.samples:
             if sample.key not in names:
@@ -87,7 +87,7 @@ def match_pictures(plan: HomographyPlan, sequence: HomographySequence, folder: s
     """Yield the pair of a sequence with the matches of each recipe drawn on it, an even choice of all of them."""
     pair = pairs_of(sequence)[0]
     plan.clear.keep_only(sequence.paths)
-    ends = [plan.clear[path].keypoints[:, :2] for path in (pair.first, pair.second)]
+    clear = [plan.clear[path] for path in (pair.first, pair.second)]
     pictures = [read_image(path).pixels for path in (pair.first, pair.second)]
     for task in plan.tasks:
         try:
@@ -97,10 +97,10 @@ def match_pictures(plan: HomographyPlan, sequence: HomographySequence, folder: s
         case = next(name.removesuffix("indices") for name in prediction if name.endswith("indices"))
         rows, right = prediction[f"{case}indices"], prediction[f"{case}errors_px"] <= RIGHT_WITHIN_PX
         shown = np.linspace(0, len(rows) - 1, min(LINES, len(rows))).round().astype(int)
-        points = ends[0][rows[shown, 0]], ends[1][rows[shown, 1]]
-        drawn = draw_matches(pictures[0], pictures[1], *points, right[shown])
         recipe = str(task.params["recipe"])
-        content = small(drawn, 2 * SIDE)
+        ends = [with_chaff(one, recipe, evaluation_seed=task.seed or 0)[0].keypoints[:, :2] for one in clear]
+        points = ends[0][rows[shown, 0]], ends[1][rows[shown, 1]]
+        content = small(draw_matches(pictures[0], pictures[1], *points, right[shown]), 2 * SIDE)
         yield Picture(shows="matches", content=content, media=MEDIA, photo=sequence.name, recipe=recipe)
 
 
@@ -142,8 +142,6 @@ def small(pixels: Pixels, side: int = SIDE, quality: int = 70) -> bytes:
 # --- the plot of use against leakage
 
 
-MOST_LEAKAGE, LEAST_USE = 0.3, 0.9
-"""The corner that recipes aim at."""
 AIM = "the aim for these\ntwo figures"
 """The aims for recovered descriptors and correct matches are not drawn."""
 
@@ -174,10 +172,10 @@ def draw_plot(points: Sequence[Point], reference: Sequence[Point] = ()) -> Pictu
         top = max([1.05, *(one.use + 0.03 for one in (*points, *reference))])
         low = min([0.7, *(one.use - 0.06 for one in points)])
         goal = Rectangle(
-            (-0.1, LEAST_USE), MOST_LEAKAGE + 0.1, top - LEAST_USE, color="#009E73", alpha=0.10, linewidth=0
+            (-0.1, LEAST_ACCURACY), MOST_LEAKAGE + 0.1, top - LEAST_ACCURACY, color="#009E73", alpha=0.10, linewidth=0
         )
         axes.add_patch(goal)
-        height = free_height([*points, *reference], LEAST_USE + 0.03, top - 0.03)
+        height = free_height([*points, *reference], LEAST_ACCURACY + 0.03, top - 0.03)
         axes.text(-0.085, height, AIM, color="#00694d", va="center", ha="left", fontsize=9)
         shown = [one for one in reference if one.use >= low]
         axes.plot(
@@ -190,7 +188,7 @@ def draw_plot(points: Sequence[Point], reference: Sequence[Point] = ()) -> Pictu
             axes.legend(loc="lower left", frameon=False)
         axes.set_xlim(-0.1, 1.1)
         axes.set_ylim(low, top)
-        axes.set_xlabel("leakage, strongest attack (0 mean descriptor, 1 clear)")
+        axes.set_xlabel("leakage, strongest attack (0 grey, 1 clear features)")
         axes.set_ylabel("matching accuracy, share of clear features")
         axes.grid(color="#eceae4")
         axes.set_axisbelow(True)
@@ -210,7 +208,7 @@ def free_height(points: Sequence[Point], low: float, high: float) -> float:
 # --- pictures of single attacks
 
 
-def paint_recovery(inverter: Inverter, features: ConcealedFeatures, recovery: Recovery) -> NDArray[np.float32]:
+def paint_recovery(inverter: AnyInverter, features: ConcealedFeatures, recovery: Recovery) -> NDArray[np.float32]:
     """Return the picture (H, W, 3), values 0 to 1, that an inverter of clear descriptors sees.
 
     RootSIFT is squared and scaled back to SIFT for an inverter of SIFT.
@@ -227,7 +225,7 @@ def paint_recovery(inverter: Inverter, features: ConcealedFeatures, recovery: Re
             f"the inverter is for {inverter.extractor_name}, these descriptors are {features.extractor.name}: train "
             f"one for them with sfumato train inverter"
         )
-    return invert_rows(inverter, features.keypoints, rows, features.image_size)
+    return run_inverter(inverter, features.keypoints, rows, features.image_size)
 
 
 def as_sift(rows: NDArray[np.float32]) -> NDArray[np.float32]:

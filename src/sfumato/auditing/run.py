@@ -35,7 +35,7 @@ from sfumato.images.read import list_images
 from sfumato.images.samples import sample_paths
 from sfumato.report.page import make_page
 from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
-from sfumato.types.record import AttackFacts, AttackRole, Picture, Record, Score, describe_machine
+from sfumato.types.record import AttackFacts, Picture, Record, Score, describe_machine
 
 RECIPES = ("default", "sub-hybrid-2", "ninja-sift-1.0", "raw")
 SAMPLES = ("astronaut", "coffee", "motorcycle-left", "chelsea")
@@ -208,7 +208,7 @@ def keep(record: Record, folder: Path, name: str) -> None:
 
 def points_of(matching: Sequence[Record], leakage: Sequence[Record]) -> list[Point]:
     """Return the recipes with their matching accuracy as a share of raw's and their worst leakage, where both exist."""
-    accuracy, worst, bare = dict[str, float](), {"raw": 1.0}, -math.inf
+    accuracy, worst = dict[str, float](), {"raw": 1.0}
     for record in matching:
         values = [one.value for one in record.scores if one.name == score_name("accuracy 3 px", "overall")]
         accuracy |= {str(record.params["recipe"]): values[0]} if values else {}
@@ -217,9 +217,8 @@ def points_of(matching: Sequence[Record], leakage: Sequence[Record]) -> list[Poi
         if facts.counts:
             values = [one.value for one in record.scores if one.name == "leakage"]
             worst[recipe] = max([*values, worst.get(recipe, -math.inf)])
-            bare = max([bare, *values]) if facts.role is AttackRole.KEYPOINTS else bare
     raw = accuracy.get("raw", 0.0)
-    leaks = {recipe: max(value, bare) for recipe, value in worst.items() if math.isfinite(value)}
+    leaks = {recipe: value for recipe, value in worst.items() if math.isfinite(value)}
     return [Point(recipe, leaks[recipe], use / raw) for recipe, use in accuracy.items() if raw and recipe in leaks]
 
 

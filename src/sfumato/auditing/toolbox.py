@@ -16,7 +16,7 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from sfumato.attacks.encoded import load_decoder
-from sfumato.attacks.registry import PATCH, TRAINED_INVERTER
+from sfumato.attacks.registry import AT_POSITIONS, PATCH, TRAINED_INVERTER
 from sfumato.auditing.subjects import conceal_repeatably
 from sfumato.auditing.task import digest_data
 from sfumato.concealment.decoys import Decoys, load_decoys
@@ -26,7 +26,6 @@ from sfumato.concealment.seal import without_key
 from sfumato.errors import FileError, InputError
 from sfumato.files.tensors import load_checkpoint, load_tensors
 from sfumato.inversion.images import invert_image, load_image_inverter
-from sfumato.inversion.load import BUNDLED as BLIND
 from sfumato.inversion.patches import floor_input, invert_rows, load_inverter
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
@@ -38,8 +37,9 @@ Floats = NDArray[np.float32]
 Decode = Callable[[Subspaces], Floats]
 Made = TypeVar("Made")
 
-KEYPOINTS = "keypoints"
-"""The architecture that takes no descriptor."""
+CELLS = "cells"
+KEYPOINTS, POSITIONS = "keypoints", "positions"
+"""Architectures that take no descriptor: patches at places, sizes and angles; cells at positions alone."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
@@ -68,27 +68,37 @@ class TrainedInverter:
 
     @property
     def title(self) -> str:
-        """What it is called in results, beside the attack."""
-        return TRAINED_INVERTER if Recipe.of(self.recipe).is_sealed else self.scale
+        """What it is called in results, beside the attack; PATCH where that goes without saying."""
+        if Recipe.of(self.recipe).is_sealed:
+            return TRAINED_INVERTER
+        return AT_POSITIONS if self.architecture == CELLS else PATCH if self.is_blind else self.architecture
 
     @property
-    def scale(self) -> str:
-        """The architecture on whose scale, from the floor to clear descriptors, it is measured."""
-        return PATCH if self.architecture == KEYPOINTS else self.architecture
+    def is_blind(self) -> bool:
+        """Whether it takes no descriptor."""
+        return self.architecture in (KEYPOINTS, POSITIONS)
+
+    def can_paint(self, recipe: Recipe) -> bool:
+        """Tell whether an archive of a recipe has all that it takes: sizes and angles for patches."""
+        return recipe.keeps_frames or self.architecture not in (PATCH, KEYPOINTS)
 
     def __repr__(self) -> str:
         return f"TrainedInverter({self.architecture} for {self.recipe} {self.extractor_name})"
 
 
 def bundled_inverter() -> TrainedInverter:
-    """Return the inverter for clear SIFT that comes with the package."""
+    """Return the inverter for clear SIFT, at places, sizes and angles, that comes with the package."""
     return next(one for one in bundled_inverters() if (one.recipe, one.architecture) == ("raw", PATCH))
 
 
 def bundled_inverters() -> list[TrainedInverter]:
     """Return all inverters that come with the package: for clear SIFT, what recipes make of it, and keypoints alone."""
     with resources.as_file(resources.files("sfumato.inversion") / "data") as place:
-        return [read_patch_inverter(path) for path in (*sorted(place.glob("inverter-*.safetensors")), place / BLIND)]
+        return [_read_inverter(path) for path in sorted(place.glob("*.safetensors"))]
+
+
+def _read_inverter(path: Path) -> TrainedInverter:
+    return READERS[load_checkpoint(path)[1]["kind"]](path)
 
 
 def read_patch_inverter(path: Path) -> TrainedInverter:
@@ -108,11 +118,11 @@ def read_patch_inverter(path: Path) -> TrainedInverter:
 def _read_image_inverter(path: Path) -> TrainedInverter:
     inverter = load_image_inverter(path)
     return TrainedInverter(
-        architecture=inverter.architecture,
+        architecture=POSITIONS if inverter.is_blind and inverter.architecture == CELLS else inverter.architecture,
         extractor_name=inverter.extractor_name,
         recipe=inverter.recipe,
         digest=digest_data(path),
-        frame=inverter.frame,
+        frame=None if inverter.recipe == "raw" else inverter.frame,
         floor=inverter.mean,
         paint=lambda keypoints, rows, size: invert_image(inverter, keypoints, rows, size),
     )
@@ -204,7 +214,38 @@ class Tools:
     def inverters_of_readings(self, extractor_name: str, recipe: str) -> list[TrainedInverter]:
         """Return the inverters for what attacks read out of a sealed recipe, under any key; none for others."""
         sealed = Recipe.of(recipe)
-        return self.inverters_for(extractor_name, str(without_key(sealed))) if sealed.is_sealed else []
+        if not sealed.is_sealed:
+            return []
+        fitting = self.inverters_for(extractor_name, str(without_key(sealed)))
+        return [one for one in fitting if one.can_paint(sealed) and not one.is_blind]
+
+    def clear_inverter(self, extractor_name: str, recipe: Recipe) -> TrainedInverter:
+        """Return the inverter of clear descriptors that takes what an archive of a recipe has of keypoints.
+
+        Raises InputError if there is none.
+        """
+        inverter = self.inverter(extractor_name, "raw", PATCH if recipe.keeps_frames else CELLS)
+        if inverter is None:
+            raise InputError(
+                f"there is no inverter for clear {extractor_name}{'' if recipe.keeps_frames else ' at positions alone'}"
+                f": train one with sfumato train inverter --descriptor {extractor_name}"
+                f"{'' if recipe.keeps_frames else ' --architecture cells'} and put it into the folder of models"
+            )
+        return inverter
+
+    def blind_inverters(self, extractor_name: str, recipe: Recipe) -> list[TrainedInverter]:
+        """Return the inverters that paint where keypoints are, as an archive of a recipe has it, and no descriptor.
+
+        Those that learned with chaff are for recipes with chaff, of any amount.
+        """
+        return [
+            one
+            for one in self.inverters
+            if one.is_blind
+            and one.extractor_name == extractor_name
+            and one.can_paint(recipe)
+            and (not Recipe.of(one.recipe).chaff or recipe.chaff)
+        ]
 
     def decoder(self, extractor_name: str, recipe: str) -> tuple[str, Decode] | None:
         """Return the digest and the decoder for what a recipe releases; one of unknown descriptors fits all."""

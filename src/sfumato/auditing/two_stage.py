@@ -49,9 +49,9 @@ def encoder_part(recipe: Recipe) -> Recipe:
 def two_stage_tasks(subject: Subject, data: AttackData) -> list[AttackTask]:
     """Return all attacks in two stages that the tools allow; none but on encoders followed by a lifting."""
     recipe, tools, kind = subject.recipe, data.tools, data.extractor.name
-    clear = tools.inverter(kind, "raw")
-    if not recipe.has_encoder or recipe.lifting is None or clear is None:
+    if not recipe.has_encoder or recipe.lifting is None:
         return []
+    clear = tools.clear_inverter(kind, recipe)
     before = str(encoder_part(recipe))
     ends = [(DECODER, clear)] if tools.decoder(kind, before) else []
     ends += [(INVERTER, inverter) for inverter in tools.inverters_for(kind, before)]
@@ -105,12 +105,12 @@ class TwoStageTask(AttackTask):
         features = self.data.clear[self.data.photos[sample.key]]
         if features.image_size is None:
             raise ImageError(f"{sample.key}: the size of the photo is not known")
-        space = EncodedSpace(self.subject.recipe, self.data.tools)
+        space, real = EncodedSpace(self.subject.recipe, self.data.tools), self._mixed(features)[1]
         recovery = self._undo_lifting_once(features, space)
         prediction: dict[str, NDArray[Any]] = {
-            "lifted": _distances(recovery.descriptors, space.encode(features)),
+            "lifted": _distances(recovery.descriptors[real], space.encode(features)),
             "distances": np.empty(0, np.float32),
-            "confidence": recovery.confidence,
+            "confidence": recovery.confidence[real],
             "features": np.array([len(features)], np.int32),
         }
         if self.attack.then == POINTS:
@@ -120,11 +120,11 @@ class TwoStageTask(AttackTask):
             decoder = self._decoder()
             assert decoder is not None
             rows = decoder[1](Points(rows))
-            prediction["distances"] = _distances(rows, features.descriptors)
+            prediction["distances"] = _distances(rows[real], features.descriptors)
         else:
             frame = np.empty((0, 0)) if self.inverter.frame is None else self.inverter.frame
             rows = canonical_input(Points(rows), frame)
-        picture = self.inverter.paint(features.keypoints, rows, features.image_size)
+        picture = self.inverter.paint(self._concealed(features, 0).keypoints, rows, features.image_size)
         return {**prediction, "picture": encode_picture(picture)}
 
     def score(self, sample: Sample, prediction: Prediction) -> Figures:
@@ -147,9 +147,9 @@ class TwoStageTask(AttackTask):
         needs = self.attack.first_needs
         values = space.knowledge(needs)
         if "clear" in needs:
-            values["clear"] = space.encode(features)
+            values["clear"] = space.encode(self._mixed(features)[0])
         if "releases" in needs:
-            rows = np.arange(len(features), dtype=np.int32)
+            rows = np.arange(len(self._mixed(features)[0]), dtype=np.int32)
             values["releases"] = Companions(rows=rows, subspaces=self._concealed(features, SECOND).subspaces)
         lifted = space.as_lifted(self._concealed(features, 0))
         return run_attack(ATTACKS[self.attack.name], lifted, Knowledge(**values))

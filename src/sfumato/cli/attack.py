@@ -154,14 +154,14 @@ class RecoveryPainter:
     """Painter of what is recovered, into a folder; descriptors that the inverter does not take are reported once."""
 
     def __init__(self, folder: Path, inverter: Path | None) -> None:
-        from sfumato.inversion.patches import load_inverter
+        from sfumato.inversion.load import open_inverter
 
-        self.folder, self.inverter = folder, load_inverter(inverter)
-        self.has_warned = False
+        self.folder, self.has_warned = folder, False
+        self.inverters = {has_frames: open_inverter(inverter, has_frames=has_frames) for has_frames in (False, True)}
 
     def __call__(self, attack: str, image: str, features: ConcealedFeatures, recovery: Recovery) -> None:
         try:
-            picture = paint_recovery(self.inverter, features, recovery)
+            picture = paint_recovery(self.inverters[features.has_frames], features, recovery)
         except InputError as problem:
             if not self.has_warned:
                 _warn(f"no pictures: {problem}")

@@ -33,7 +33,7 @@ from sfumato.errors import FileError
 from sfumato.features.hloc import WARNING
 from sfumato.geometry.cameras import GUESSED_FOCAL, write_cameras
 from sfumato.geometry.outputs import CAMERAS, refuse_existing
-from sfumato.types.recipe import DEFAULT_RECIPE
+from sfumato.types.recipe import DEFAULT
 
 Photos = Annotated[Path, typer.Argument(help="A folder of photos, a photo, an hloc features.h5, or a COLMAP database.")]
 
@@ -44,16 +44,16 @@ def conceal(
     recipe: Annotated[
         str,
         typer.Option(
-            help="How to conceal. sealed-512 (default): a 512-bit code made with your device key; comparing codes "
-            "needs no key (docs/sealing.md); +chaff-2 after it mixes in features of pictures that never were. Or a "
-            "lifting, its kind and dimension: random-2, sub-hybrid-2, with "
-            "-generated for decoys that no database contains. Or an encoder: ninja:FILE (made by 'sfumato train "
-            "ninja'), ninja-sift-2.5 or compress-48 (bundled), alone or before a lifting: "
+            help="How to conceal. default is sealed-512+chaff-2: a 512-bit code made with your device key, which "
+            "nobody needs to compare codes (docs/sealing.md); and two features of pictures that never were mixed in "
+            "for each real one, so that positions show no outline. Or a lifting, its kind and dimension: random-2, "
+            "sub-hybrid-2, with -generated for decoys that no database contains. Or an encoder: ninja:FILE (made by "
+            "'sfumato train ninja'), ninja-sift-2.5 or compress-48 (bundled), alone or before a lifting: "
             "compress-48+sub-hybrid-2-generated. subset-4:eps=10 has a privacy guarantee, at a price (a patent, US "
             "12,462,057, claims its use for descriptors). See docs/recipes.md.",
             autocompletion=complete_recipe,
         ),
-    ] = DEFAULT_RECIPE,
+    ] = DEFAULT,
     decoys: Annotated[
         Path | None, typer.Option(help="Decoys made by 'sfumato decoys build'. Default: the bundled ones, for SIFT.")
     ] = None,

@@ -30,7 +30,7 @@ from sfumato.inversion.load import KEYPOINT_HIDDEN
 from sfumato.training.compress import train_compress
 from sfumato.training.concealers import concealer_of, positions_of
 from sfumato.training.decoder import DecoderTrainParams, train_decoder
-from sfumato.training.image import ImageTrainParams, train_image_inverter
+from sfumato.training.image import BLIND_CELLS, CELLS, ImageTrainParams, train_image_inverter
 from sfumato.training.inverter import InverterTrainParams, add_figures, parts_of, train_patch_inverter
 from sfumato.training.loop import TrainingState, flatness_message, part_of
 from sfumato.training.pairs import PairParams, pairs_from_photos, pick_evenly, save_pairs
@@ -38,8 +38,6 @@ from sfumato.training.tracks import pairs_from_tracks
 from sfumato.types.recipe import Recipe
 
 PATCH, IMAGES, DECODER, PAIRS = InverterTrainParams(), ImageTrainParams(), DecoderTrainParams(), PairParams()
-CELLS: dict[str, Any] = {"side": 192, "batch": 8, "rate": 2e-3, "similarity_weight": 1.0}
-"""Settings of a network of cells: large windows, because positions tell something only together."""
 ARCHITECTURES = ("patch", "cells", "unet", "uresnet")
 
 Steps = Annotated[int | None, typer.Option(help="Train for this many steps instead of minutes: repeatable.")]
@@ -98,7 +96,8 @@ def inverter(
         int | None, typer.Option(help="For patch: steps of the refinement. Default: half of --steps.")
     ] = None,
     start: Annotated[
-        Path | None, typer.Option(help="For patch: an inverter whose refinement is trained further, to save time.")
+        Path | None,
+        typer.Option(help="To save time: an inverter that is trained further; for patch its refinement alone."),
     ] = None,
     perceptual: Annotated[
         Path | None, typer.Option(help="For unet and uresnet: a file of VGG16, for the perceptual loss.")
@@ -167,6 +166,7 @@ def inverter(
             if isinstance(stage, dict) and stage.get("is_flat") is False:
                 print(f"{name}: {flatness_message(stage['flatness'])}", file=sys.stderr)
     else:
+        cells = BLIND_CELLS if keypoints_only else CELLS
         settings = ImageTrainParams(
             architecture=architecture,
             minutes=minutes,
@@ -177,7 +177,8 @@ def inverter(
             perceptual=perceptual,
             perceptual_weight=perceptual_weight,
             width=width,
-            **(CELLS if architecture == "cells" else {}),
+            start=start,
+            **(cells if architecture == "cells" else {}),
         )
         bar = options.bar("training")
         result = train_image_inverter(settings, paths, output, concealer=concealer, progress=bar, resume=options.resume)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sfumato.errors import InputError, RecipeError
 from sfumato.features.local import LocalParams, extract, order_by_position
 from sfumato.types.clear import Features
+from sfumato.types.extractor import Extractor
 
 SLOPES = (1.1, 1.5)
 """Amplitudes fall off as this power of the frequency; drawn for each picture."""
@@ -113,16 +114,21 @@ def choose_rows(
     return chosen
 
 
+def can_have_chaff(extractor: Extractor | None) -> bool:
+    """Tell whether this program can extract features of noise as others were extracted."""
+    settings = {} if extractor is None else extractor.settings
+    return settings.keys() == {entry.name for entry in fields(LocalParams)} and settings["weights"] is None
+
+
 def _settings_of(features: Features) -> LocalParams:
     """Return the settings that features were extracted with."""
-    settings = dict(features.extractor.settings)
-    if settings.keys() != {entry.name for entry in fields(LocalParams)} or settings["weights"] is not None:
+    if not can_have_chaff(features.extractor):
         raise RecipeError(
             f"chaff is found by the extractor of the photo, and these features ({features.extractor.name}) were made "
             f"by another program, another version or a network with weights of its own: choose a recipe without chaff, "
             f"such as sealed-512"
         )
-    return LocalParams(**settings)  # type: ignore[arg-type]
+    return LocalParams(**features.extractor.settings)  # type: ignore[arg-type]
 
 
 def _draw_features(size: tuple[int, int], params: LocalParams, count: int, stream: NoiseStream) -> Features:

@@ -172,7 +172,7 @@ def conceal_features(
         decoys=decoys.checksum if decoys is not None and lifting is not None and lifting.decoy_count else None,
     )
     concealed = ConcealedFeatures(features.keypoints, code, recipe, features.extractor, features.image_size)
-    keeps_frames = not chain.is_sealed if frames is None else frames
+    keeps_frames = chain.keeps_frames if frames is None else frames
     return concealed if keeps_frames else concealed.positions_only()
 
 

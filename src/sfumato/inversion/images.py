@@ -127,6 +127,10 @@ ARCHITECTURES = {
 }
 
 
+COUNTER = "num_batches_tracked"
+"""What torch counts beside the weights, and nothing reads."""
+
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ImageInverter:
     """A trained network. ``frame`` (n, n) is that of its canonical inputs; ``facts`` describe its training.
@@ -204,6 +208,7 @@ def load_image_inverter(path: str | os.PathLike[str]) -> ImageInverter:
     except (KeyError, TypeError, ValueError) as cause:
         raise FileError(f"{path}: not a usable image inverter: its facts are incomplete ({cause})") from cause
     own = {"mean": (dim,), "deviation": (dim,), "frame": (n, n)}
+    arrays = {name: value for name, value in arrays.items() if not name.endswith(COUNTER)}
     modules: Any
     if ARCHITECTURES[architecture].has_cells:
         modules = tensors = checked_arrays(arrays, {**cell_shapes(dim, width), **own}, path)
@@ -211,10 +216,11 @@ def load_image_inverter(path: str | os.PathLike[str]) -> ImageInverter:
     torch: Any = need("torch", extra="learn")
     with torch.random.fork_rng(devices=[]):
         modules = build_network(architecture, dim, width)
-    state = modules.state_dict()
+    state = {name: value for name, value in modules.state_dict().items() if not name.endswith(COUNTER)}
     shapes = {name: tuple(value.shape) for name, value in state.items()}
     tensors = checked_arrays(arrays, {**shapes, **own}, path)
-    modules.load_state_dict({name: torch.from_numpy(tensors[name]).to(state[name].dtype) for name in state})
+    weights = {name: torch.from_numpy(tensors[name]).to(state[name].dtype) for name in state}
+    modules.load_state_dict(weights, strict=False)
     modules.eval().requires_grad_(False)
     return ImageInverter(modules, architecture, tensors["mean"], tensors["deviation"], tensors["frame"], facts)
 

@@ -31,6 +31,7 @@ Concealer = Callable[[Features], ConcealedFeatures]
 """Conceals features, with new draws at every call."""
 
 BUNDLED = "keypoints-sift.safetensors"
+AT_POSITIONS = "cells-sift.safetensors"
 KEYPOINT_HIDDEN = 64
 """Units of the patch network of an inverter of keypoints alone: all it learns is a patch for each size."""
 
@@ -62,13 +63,18 @@ def without_descriptors(features: Features) -> ConcealedFeatures:
 # --- inverters of any kind
 
 
-def open_inverter(path: str | os.PathLike[str] | None = None) -> AnyInverter:
-    """Read a patch inverter, a UNet or a UResNet, whichever a file holds; without a path, the bundled one.
+def open_inverter(path: str | os.PathLike[str] | None = None, *, has_frames: bool = True) -> AnyInverter:
+    """Read an inverter of any architecture, whichever a file holds; without a path, a bundled one for clear SIFT.
+
+    ``has_frames``: whether the bundled one may use sizes and angles of keypoints, or has positions only.
 
     Raises FileError for a file that is missing, damaged, hostile, or something else.
     """
-    if path is None:
+    if path is None and has_frames:
         return load_inverter()
+    if path is None:
+        with resources.as_file(resources.files("sfumato.inversion") / "data" / AT_POSITIONS) as place:
+            return load_image_inverter(place)
     if load_checkpoint(path)[1].get("kind") == IMAGE_KIND:
         return load_image_inverter(path)
     return load_inverter(path)
@@ -110,7 +116,7 @@ def invert(
     if isinstance(features, Features):
         return run_inverter(opened, features.keypoints, inputs_of(opened, features), width_height)
     check_fits(opened, features.extractor.name)
-    if isinstance(opened, Inverter) and opened.is_blind:
+    if opened.is_blind:
         rows = empty_rows(len(features))
     elif opened.frame is None or Recipe.of(opened.recipe).kind != features.recipe.kind:
         raise InputError(f"this inverter is for {opened.recipe}, these features were made with {features.recipe}")
@@ -125,7 +131,7 @@ def inputs_of(inverter: AnyInverter, features: Features, concealer: Concealer | 
     Raises InputError if it is for another kind of descriptor, or for a recipe and no concealer is given.
     """
     check_fits(inverter, features.extractor.name)
-    if isinstance(inverter, Inverter) and inverter.is_blind:
+    if inverter.is_blind:
         return empty_rows(len(features))
     if Recipe.of(inverter.recipe).is_clear:
         return features.descriptors

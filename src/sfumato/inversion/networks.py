@@ -71,9 +71,9 @@ def _pair(nn: Any, channels: int, out: int) -> Any:
 
 
 CELL = 4
-CELL_LEVELS = (64, 96, 128, 160)
+CELL_LEVELS = (64, 96, 128, 160, 160)
 CELLS_MULTIPLE = CELL * 2 ** (len(CELL_LEVELS) - 1)
-"""Three halvings of cells."""
+"""Four halvings of cells."""
 
 Floats = NDArray[np.float32]
 

@@ -152,18 +152,26 @@ def warn_if_void(a: Side | Prepared, b: Side | Prepared) -> None:
 FALSE_ALARMS = 0.1
 """Unrelated features expected as near as a match, among all candidates. Their bits agree like throws of a coin."""
 
+CHAFF_ALARMS = 10
+"""So many times fewer are allowed with chaff, which is a little more alike than coins: a hundredth of the correct
+matches is lost, and as few are wrong as without chaff (twelve photos and generated views of them)."""
+
 
 def chance_limit(recipe: Recipe | None, count: int) -> float | None:
     """Return the number of different bits up to which sealed features match, one of ``count`` candidates.
 
-    None for other recipes.
+    With chaff the limit is narrower: its rows ask too, and are not to find more together than real ones alone. None for
+    other recipes.
 
     >>> chance_limit(Recipe.of("sealed-512"), 2000), chance_limit(Recipe.of("random-2"), 2000)
     (211.0, None)
+    >>> chance_limit(Recipe.of("sealed-512+chaff-2"), 6000)
+    200.0
     """
     if recipe is None or not recipe.is_sealed:
         return None
-    return float(chance_bits(int(recipe.links[-1].dim or 0), count))
+    alarms = CHAFF_ALARMS * (1 + recipe.chaff) if recipe.chaff else 1
+    return float(chance_bits(int(recipe.links[-1].dim or 0), count * alarms))
 
 
 # --- the ratio test: where several features look alike, neither is matched

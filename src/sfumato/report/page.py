@@ -10,15 +10,7 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 
 from sfumato.report.verdict import RecipeVerdict, verdicts_of
-from sfumato.report.words import (
-    LEVELS,
-    NOT_TESTED,
-    OPEN,
-    OUTLINES,
-    leak_words,
-    percent,
-    remains_words,
-)
+from sfumato.report.words import LEVELS, LIMIT, NOT_TESTED, OPEN, RECOVERED, SEALED, percent
 from sfumato.types.record import AttackFacts, Picture, Record, Value
 
 TEMPLATE = "page.html.jinja"
@@ -43,16 +35,17 @@ def make_page(records: Sequence[Record], pictures: Iterable[Picture] = (), when:
     from jinja2 import Environment, StrictUndefined
 
     verdicts = verdicts_of(records)
-    album = Album(pictures)
+    lead = next((one for one in verdicts if not one.is_clear), None)
     audit = next((one for one in records if one.task == "audit"), None)
     template = (resources.files("sfumato.report") / "data" / TEMPLATE).read_text(encoding="utf-8")
     engine = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    engine.filters |= {"percent": percent, "leak": leak_words, "figure": figure, "plain": plain_recipe, "leaks": leaks}
+    engine.filters |= {"percent": percent, "figure": figure, "plain": plain_recipe}
     return engine.from_string(template).render(
         verdicts=verdicts,
-        headline=headline(verdicts),
-        album=album,
-        hero=album.hero(verdicts),
+        lead=lead,
+        clear=next((one for one in verdicts if one.is_clear), None),
+        headline=headline(lead),
+        album=Album(pictures, [one for one in verdicts if one.is_clear or one is lead]),
         audit=audit,
         left_out=left_out(records),
         not_run=not_run(records),
@@ -64,9 +57,9 @@ def make_page(records: Sequence[Record], pictures: Iterable[Picture] = (), when:
         levels=LEVELS,
         open_level=OPEN,
         used_attacks=used_attacks(verdicts),
+        limit=LIMIT,
+        sealed=SEALED,
         not_tested=NOT_TESTED,
-        outlines=OUTLINES,
-        remains=remains_words(verdicts[0].bare),
     )
 
 
@@ -83,9 +76,10 @@ def used_attacks(verdicts: Sequence[RecipeVerdict]) -> dict[str, str]:
 
 
 class Album:
-    """Pictures by what they show, as data addresses."""
+    """Pictures by what they show, as data addresses; ``first`` are the recipes that stand in the first rows."""
 
-    def __init__(self, pictures: Iterable[Picture]) -> None:
+    def __init__(self, pictures: Iterable[Picture], first: Sequence[RecipeVerdict]) -> None:
+        self._first = first
         self._addresses: dict[tuple[str, str, str, str], str] = {}
         for one in pictures:
             text = base64.b64encode(one.content).decode("ascii")
@@ -93,8 +87,12 @@ class Album:
 
     @property
     def photos(self) -> list[str]:
-        """The names of the photos that are shown."""
-        return [photo for shows, photo, _, _ in self._addresses if shows == "photo"]
+        """The names of the photos that are shown, those with a picture under each of the first recipes before others.
+
+        Where an attack could not be run on a photo, there is no picture.
+        """
+        names = [photo for shows, photo, _, _ in self._addresses if shows == "photo"]
+        return sorted(names, key=lambda photo: not all(self.worst(photo, one) for one in self._first))
 
     @property
     def pairs(self) -> list[str]:
@@ -105,33 +103,27 @@ class Album:
         """Return the address of a picture; empty where there is none."""
         return self._addresses.get((shows, photo, recipe, attack), "")
 
-    def from_keypoints(self, photo: str, verdicts: Sequence[RecipeVerdict]) -> str:
-        """Return the address of what keypoints alone show of a photo, under any recipe; empty where there is none."""
-        bare = ((one.recipe, attack.name) for one in verdicts for attack in one.attacks if attack.is_bare)
-        return next((address for one in bare if (address := self.find("seen", photo, *one))), "")
-
-    def hero(self, verdicts: Sequence[RecipeVerdict]) -> str:
-        """Return the first photo of which there is a picture under every recipe; empty where there is none."""
-        for photo in self.photos:
-            if all(one.worst is None or self.find("seen", photo, one.recipe, one.worst.name) for one in verdicts):
-                return photo
-        return ""
+    def worst(self, photo: str, verdict: RecipeVerdict) -> str:
+        """Return the address of what the strongest attack on a recipe painted of a photo; empty where there is none."""
+        return "" if verdict.worst is None else self.find("seen", photo, verdict.recipe, verdict.worst.name)
 
 
-def headline(verdicts: Sequence[RecipeVerdict]) -> str:
+def headline(lead: RecipeVerdict | None) -> str:
     """Return the verdict in one sentence: about the default recipe, or the one that leaks least."""
-    first = next((one for one in verdicts if not one.is_clear), None)
-    if first is None:
-        return "Clear features show the photo to anyone who holds them."
-    name, word = "the default recipe" if first.is_default else plain_recipe(first.recipe), first.level.word
-    if first.leakage is None:
-        return f"What a server sees under {name} could not be measured on these photos. Verdict: {word}."
-    if first.is_of_keypoints:
-        return f"Under {name} no attack showed more than keypoints do. Verdict: {word}."
-    share = f"{percent(first.leakage)} of what clear features add to keypoints"
-    if first.level is OPEN:
-        return f"Under {name} attacks got {share}: no evidence yet. Verdict: {word}."
-    return f"Under {name} a server still sees {share}. Verdict: {word}."
+    if lead is None:
+        return "Clear features show the photos to anyone who holds them."
+    name = "the default recipe" if lead.is_default else plain_recipe(lead.recipe)
+    if lead.leakage is None:
+        return f"What a server sees under {name} could not be measured on these photos."
+    if lead.says == RECOVERED:
+        return f"Under {name} attackers recover the features themselves."
+    sentences = {
+        "strong": "a server sees vague shapes at most",
+        "outlines": "a server sees outlines: what the photos show may be recognised",
+        "open": "little is seen of the photos, but too little was tried to rely on it",
+    }
+    share = f"a server still sees {percent(lead.leakage)} of what clear features show"
+    return f"Under {name} {sentences.get(lead.level.word, share)}."
 
 
 def left_out(records: Sequence[Record]) -> list[str]:
@@ -181,16 +173,6 @@ def figure(value: Value) -> str:
     if isinstance(value, str) and re.fullmatch("[0-9a-f]{24,}", value):
         return f"{value[:12]}…"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def leaks(leakage: float | None, bare: float | None = None) -> str:
-    """Return what an attack showed, as said below its picture.
-
-    >>> leaks(0.718), leaks(-0.09), leaks(None)
-    ('leaks 72 %', 'no more than keypoints show', 'not measured')
-    """
-    words = leak_words(leakage, bare)
-    return f"leaks {words}" if words.endswith("%") else words
 
 
 def plain_recipe(recipe: str) -> str:

@@ -6,7 +6,6 @@ whether it counts, each record says itself (``AttackFacts``).
 """
 
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,29 +13,23 @@ from statistics import fmean
 
 from sfumato.errors import InputError
 from sfumato.report.words import (
-    FAILED,
-    LEVELS,
     NONE,
     NOTHING_RAN,
     OPEN,
     RECOVERED,
-    UNREAD,
+    SEALED_UNTESTED,
+    UNTRAINED,
     Level,
     codes_words,
-    leak_words,
     level_of,
+    percent,
     reference_words,
-    sealed_words,
     untested_words,
 )
 from sfumato.types.record import ENOUGH_CODES, AttackFacts, AttackRole, Record
 
 BOTH_CONCEALED = ("p-to-p", "s-to-s")
 """Distances with nothing clear on either side."""
-
-NEAR = 0.05
-"""Attacks this near to the strongest show about the same picture."""
-
 
 # --- attacks
 
@@ -46,7 +39,6 @@ class AttackResult:
     """What one attack got of one recipe: means over the photos and seeds, by the names of the scores."""
 
     attack: AttackFacts
-    label: str
     knows: tuple[str, ...]
     scores: Mapping[str, float] = field(hash=False)
     photos: int = 0
@@ -72,13 +64,8 @@ class AttackResult:
         return self.attack.role is AttackRole.SCALE
 
     @property
-    def is_bare(self) -> bool:
-        """Whether it sees keypoints alone, which are the same under every recipe."""
-        return self.attack.role is AttackRole.KEYPOINTS
-
-    @property
     def leakage(self) -> float | None:
-        """0 for what is painted of keypoints with one mean descriptor, 1 for what clear descriptors show."""
+        """0 for about a grey picture, 1 for what is painted of clear features."""
         return self.scores.get("leakage")
 
     @property
@@ -112,12 +99,6 @@ def reference_on(recipe: str, records: Iterable[Record]) -> AttackResult | None:
     return None
 
 
-def bare_leakage(records: Iterable[Record]) -> float | None:
-    """Return the most that keypoints alone show of the photos, under any recipe that was measured."""
-    bare = [one for one in records if one.task == "leakage" and AttackFacts.of(one.params).role is AttackRole.KEYPOINTS]
-    return max((score.value for one in bare for score in one.scores if score.name == "leakage"), default=None)
-
-
 def means_of(records: Sequence[Record]) -> dict[str, float]:
     """Return the mean of each score over records."""
     values: dict[str, list[float]] = {}
@@ -131,7 +112,7 @@ def _result(records: Sequence[Record]) -> AttackResult:
     params = records[0].params
     knows = tuple(word.strip() for word in str(params.get("knows") or "").split(",") if word.strip())
     photos = max((score.samples for record in records for score in record.scores), default=0)
-    return AttackResult(AttackFacts.of(params), str(params.get("attack")), knows, means_of(records), photos)
+    return AttackResult(AttackFacts.of(params), knows, means_of(records), photos)
 
 
 # --- matching
@@ -147,9 +128,9 @@ def matching_of(recipe: str, records: Iterable[Record]) -> dict[str, float]:
         and record.params.get("distance") in BOTH_CONCEALED
         and record.scores
     ]
-    names = ("accuracy 3 px", "correct 3 px", "matches")
-    means = means_of(group) if group else {}
-    return {name: means[f"{name}, overall"] for name in names if f"{name}, overall" in means}
+    means, names = means_of(group), ("accuracy 3 px", "correct 3 px", "matches")
+    is_whole = all(f"{name}, overall" in means for name in names)
+    return {name: means[f"{name}, overall"] for name in names} if is_whole else {}
 
 
 def with_shares(own: Mapping[str, float], raw: Mapping[str, float]) -> dict[str, float]:
@@ -165,8 +146,7 @@ def with_shares(own: Mapping[str, float], raw: Mapping[str, float]) -> dict[str,
 class RecipeVerdict:
     """Verdict on a recipe: its attacks, and what matching kept, in itself and as shares of raw.
 
-    ``reference``: what the authors measured of it with many photos under one key, for sealed recipes only. ``bare``:
-    what keypoints alone showed of these photos.
+    ``reference``: what the authors measured of it with many photos under one key, for sealed recipes only.
     """
 
     recipe: str
@@ -174,7 +154,6 @@ class RecipeVerdict:
     matching: Mapping[str, float] = field(hash=False)
     is_default: bool = False
     reference: AttackResult | None = None
-    bare: float | None = None
 
     @property
     def name(self) -> str:
@@ -189,23 +168,23 @@ class RecipeVerdict:
     @property
     def is_sealed(self) -> bool:
         """Whether concealing takes a key: nobody without it can train a network on single codes of that key."""
-        return self.recipe.split("+")[-1].startswith("sealed-")
+        return any(link.startswith("sealed-") for link in self.recipe.split("+"))
+
+    @property
+    def counted(self) -> list[AttackResult]:
+        """The attacks that count, and of raw the ends of the scale."""
+        return [one for one in self.attacks if one.counts]
+
+    @property
+    def uncounted(self) -> list[AttackResult]:
+        """The attacks that are shown beside them: attackers who know the answer, or had a holder of the key help."""
+        return [one for one in self.attacks if not one.counts]
 
     @property
     def worst(self) -> AttackResult | None:
-        """The attack on descriptors that counts and shows most of the picture; if equal, the one that needs least."""
-        counted = [one for one in self.attacks if one.counts and one.leakage is not None and not one.is_bare]
-        return max(counted, key=lambda one: (round(one.leakage or 0.0, 3), -one.needs), default=None)
-
-    @property
-    def knowing_less(self) -> AttackResult | None:
-        """Of the attacks that show about as much as the worst, the one that needs least; None if that is the worst."""
-        worst = self.worst
-        if worst is None or worst.leakage is None:
-            return None
-        near = [one for one in self.attacks if one.counts and (one.leakage or -9.0) >= worst.leakage - NEAR]
-        least = min(near, key=lambda one: one.needs)
-        return least if least.needs < worst.needs else None
+        """The attack that counts and shows most of the picture; if equal, the one that needs least."""
+        painted = [one for one in self.counted if one.leakage is not None]
+        return max(painted, key=lambda one: (round(one.leakage or 0.0, 3), -one.needs), default=None)
 
     @property
     def leakage_here(self) -> float | None:
@@ -214,27 +193,14 @@ class RecipeVerdict:
 
     @property
     def leakage(self) -> float | None:
-        """What the verdict rests on: the largest of this run, the reference and keypoints; None if nothing ran here."""
-        here, there = self.leakage_here, self._reference_leakage
-        return None if here is None else max(one for one in (here, there, self.bare) if one is not None)
+        """What the verdict rests on: the larger of this run and the reference; None if nothing ran here."""
+        return self.reference.leakage if self.reference and self.reference_is_larger else self.leakage_here
 
     @property
     def reference_is_larger(self) -> bool:
         """Whether the reference shows more than anything in this run."""
-        here = [one for one in (self.leakage_here, self.bare) if one is not None]
-        return self._reference_leakage is not None and self._reference_leakage > max(here, default=-math.inf)
-
-    @property
-    def is_of_keypoints(self) -> bool:
-        """Whether no attack on descriptors showed more than keypoints alone."""
-        if self.is_clear or self.leakage is None:
-            return False
-        by_authors = self.reference is not None and self.reference_is_larger and self.reference.is_bare
-        return by_authors or self.leakage <= max(0.0, self.bare or 0.0)
-
-    @property
-    def _reference_leakage(self) -> float | None:
-        return None if self.reference is None else self.reference.leakage
+        here, there = self.leakage_here, None if self.reference is None else self.reference.leakage
+        return here is not None and there is not None and there > here
 
     def recovered(self, within: str = "within 0.1") -> float | None:
         """Return the largest share of descriptors that an attack recovered within a distance; of raw all.
@@ -243,8 +209,7 @@ class RecipeVerdict:
         here: the encoder alone would release them as they are.
         """
         reference = [self.reference] if self.reference and self.worst else []
-        counted = [*(one for one in self.attacks if one.counts), *reference]
-        shares = [one.scores[within] for one in counted if within in one.scores]
+        shares = [one.scores[within] for one in (*self.counted, *reference) if within in one.scores]
         return 1.0 if self.is_clear else max(shares, default=None)
 
     @property
@@ -253,11 +218,10 @@ class RecipeVerdict:
 
         What the authors measured with enough stands in for that where anything at all was measured here.
         """
-        if not self.is_sealed:
-            return any(one.attack.trained for one in self.attacks)
-        if self.worst is None or self.reference is not None:
+        if self.is_sealed and self.reference is not None:
             return self.worst is not None
-        return self.codes >= ENOUGH_CODES and any(one.attack.trained for one in self.attacks if one.counts)
+        is_trained = any(one.attack.trained for one in self.counted)
+        return is_trained and (not self.is_sealed or self.codes >= ENOUGH_CODES)
 
     @property
     def codes(self) -> int:
@@ -268,64 +232,36 @@ class RecipeVerdict:
     @property
     def level(self) -> Level:
         """The verdict."""
-        return NONE if self.is_clear else level_of(self.leakage, self.recovered(), trained=self.has_enough)
+        return NONE if self.is_clear else level_of(self.leakage, self.recovered(), enough=self.has_enough)
 
     @property
     def says(self) -> str:
-        """The verdict in a sentence or two: about the picture, or about the descriptors where they decided it."""
-        level, leakage = self.level, self.leakage
-        if self.is_clear:
-            return level.says
-        if leakage is None:
-            return NOTHING_RAN
-        if level not in (OPEN, level_of(leakage, 0.0, trained=True)):
-            return RECOVERED
-        failed = self.is_of_keypoints
-        first = FAILED if failed else level.says
-        if level is not OPEN:
-            return first
-        if self.is_sealed:
-            why = codes_words(self.codes) if self.codes < ENOUGH_CODES else f"{UNREAD} This is no evidence."
-            return f"{first if failed else LEVELS[0].says} {why}"
-        return f"{FAILED} None of them was trained against this recipe: this is no evidence." if failed else first
+        """The verdict in a sentence: about the picture, or about the descriptors where they decided it."""
+        if self.is_clear or self.leakage is None:
+            return NONE.says if self.is_clear else NOTHING_RAN
+        if self.level is OPEN:
+            return codes_words(self.codes) if self.is_sealed and self.codes < ENOUGH_CODES else UNTRAINED
+        return self.level.says if self.level is level_of(self.leakage, 0.0, enough=True) else RECOVERED
 
     @property
     def rests_on(self) -> str:
-        """Which figure decided, this run's, the reference's or that of keypoints; empty where there is one only."""
-        worst, known = self.worst, self.reference
-        there = "" if known is None else reference_words(known.leakage, known.name, known.photos, known.codes)
-        beside = f" For comparison: {there}." if there else ""
-        if worst is None or self.is_clear:
-            return beside.strip()
-        by = f", by {worst.name}" if (worst.leakage or 0.0) > max(0.0, self.bare or 0.0) else ""
-        here = f"{worst.photos} photo{'s' * (worst.photos != 1)} alone gave {leak_words(worst.leakage, self.bare)}{by}"
-        if self.reference_is_larger:
-            return f"The verdict rests on {there}. Your {here}."
-        if self.is_of_keypoints and self.leakage == self.bare:
-            return f"The verdict rests on what keypoints alone show here, {leak_words(self.bare)}.{beside}"
-        return f"The verdict rests on this audit: your {here}.{beside}" if there else ""
-
-    @property
-    def reference_knows(self) -> str:
-        """What the attacker of the reference knew: as the same attack of this run, or in words."""
+        """Which figure decided, this run's or the reference's; empty where there is one only."""
         if self.reference is None:
             return ""
-        role = self.reference.attack.role
-        same = (one.knows for one in self.attacks if one.knows and role and one.attack.role is role)
-        return ", ".join(self.reference.knows or next(same, ())) or self.reference.about
+        there = reference_words(self.reference.leakage, self.reference.photos)
+        if self.worst is None:
+            return f"{there}."
+        photos = f"{self.worst.photos} photo{'s' * (self.worst.photos != 1)}"
+        if self.reference_is_larger:
+            return f"{there}: the verdict rests on that. The {photos} here gave {percent(self.leakage_here)}."
+        return f"The verdict rests on the {photos} here: {percent(self.leakage_here)}. {there}."
 
     @property
     def untested(self) -> str:
         """What might do better and was not tried."""
-        if not self.is_sealed:
-            return "" if self.is_clear else untested_words({one.attack.role for one in self.attacks})
-        pairs = [one for one in self.attacks if one.attack.role is AttackRole.KNOWN_PAIRS]
-        return sealed_words(
-            max((one.leakage for one in pairs if one.leakage is not None), default=None),
-            self.bare,
-            is_read=any(one.attack.trained for one in self.attacks),
-            is_aligned=any(one.attack.role is AttackRole.ALIGNMENT for one in self.attacks),
-        )
+        if self.is_clear:
+            return ""
+        return SEALED_UNTESTED if self.is_sealed else untested_words({one.attack.role for one in self.attacks})
 
 
 def verdicts_of(records: Sequence[Record]) -> list[RecipeVerdict]:
@@ -342,7 +278,7 @@ def verdicts_of(records: Sequence[Record]) -> list[RecipeVerdict]:
     refuse_mixed(measured)
     default = next((str(one.params.get("default")) for one in records if one.task == "audit"), "")
     recipes = list(dict.fromkeys(str(one.params.get("recipe")) for one in measured))
-    raw, bare = matching_of("raw", measured), bare_leakage(measured)
+    raw = matching_of("raw", measured)
     verdicts = [
         RecipeVerdict(
             recipe=recipe,
@@ -350,7 +286,6 @@ def verdicts_of(records: Sequence[Record]) -> list[RecipeVerdict]:
             matching=with_shares(matching_of(recipe, measured), raw),
             is_default=recipe == default,
             reference=reference_on(recipe, records),
-            bare=bare,
         )
         for recipe in recipes
     ]

@@ -35,8 +35,8 @@ KEYS, CODES = 3, 17_000
 """Number of the attacker's own keys, and of the features sealed under each: those of twenty photos."""
 
 
-RELEASES = 3
-"""Draws of the chaff of a photo: each takes as long as to extract its features twice."""
+RELEASES = 1
+"""Draws of the chaff of a photo: each takes as long as to extract its features twice or more."""
 
 
 def positions_of(recipe: str, seed: int) -> Concealer:
@@ -111,21 +111,24 @@ def _file_reader(recipe: Recipe, decoys: Path | None, seed: int) -> Concealer:
 def reader_of(recipe: Recipe, public: Floats, *, seed: int = 0) -> Concealer:
     """Return a function that seals features under keys of the attacker's own, in turn, and reads them back.
 
-    It returns points: the descriptors as read, under the recipe's name without a key. ``public`` (V, n) are descriptors
-    of other photos.
+    It returns points: the descriptors as read, with those of the recipe's chaff among them, under the recipe's name
+    without a key. ``public`` (V, n) are descriptors of other photos.
 
     Raises InputError for a recipe that is not sealed; the function raises it if there are too few descriptors.
     """
     if not recipe.is_sealed:
         raise InputError(f"recipe {recipe} is not sealed: there is nothing to read back")
     named, sample = without_key(recipe), thinned(public, LARGEST_PUBLIC)
-    readings = cycle([_reading(named, sample, seed * KEYS + number, number) for number in range(KEYS)])
+    alone = replace(named, chaff=0)
+    readings = cycle([_reading(alone, sample, seed * KEYS + number, number) for number in range(KEYS)])
+    draws = count(1_000_000 * seed)
 
     def read_back(features: Features) -> ConcealedFeatures:
-        points = Points(next(readings)(features))
-        return ConcealedFeatures(features.keypoints, points, named, features.extractor, features.image_size)
+        mixed, _ = mix_chaff(features, named.chaff, b"training %d" % next(draws))
+        points = Points(next(readings)(mixed))
+        return ConcealedFeatures(mixed.keypoints, points, named, mixed.extractor, mixed.image_size)
 
-    return read_back
+    return remembered(read_back) if named.chaff else read_back
 
 
 def _reading(recipe: Recipe, public: Floats, key: int, number: int) -> Callable[[Features], Floats]:

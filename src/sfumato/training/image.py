@@ -9,19 +9,20 @@ not.
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, need
 from sfumato.features.local import LocalParams
-from sfumato.files.tensors import save_checkpoint
+from sfumato.files.tensors import load_checkpoint, save_checkpoint
 from sfumato.inversion import networks
 from sfumato.inversion.canonical import frame_for, frame_of
-from sfumato.inversion.images import ARCHITECTURES, KIND, build_network, run_network
+from sfumato.inversion.images import ARCHITECTURES, COUNTER, KIND, build_network, run_network
 from sfumato.inversion.load import Concealer
 from sfumato.inversion.metrics import GREY, picture_scores
 from sfumato.training.loop import (
@@ -58,7 +59,8 @@ class ImageTrainParams:
     perceptual loss is taken on a window of ``perceptual_side`` pixels and counts ``perceptual_weight`` times (Eq. 5:
     once); without a file the loss is the mean absolute error alone, and ``similarity_weight`` times what lacks to a
     structural similarity of 1, by which inverters are judged. ``encoder`` is a file of ResNet50, for a UResNet of
-    width 1. ``device`` is torch's, cpu or cuda.
+    width 1. ``start`` is the file of an inverter of the same architecture, width and length of rows, which is trained
+    further. ``device`` is torch's, cpu or cuda.
     """
 
     architecture: str = "unet"
@@ -76,6 +78,7 @@ class ImageTrainParams:
     perceptual_weight: float = 1.0
     similarity_weight: float = 0.0
     encoder: str | os.PathLike[str] | None = None
+    start: str | os.PathLike[str] | None = None
     device: str = "cpu"
     save_minutes: float = 2.0
 
@@ -105,10 +108,16 @@ class ImageTrainParams:
 
     def facts(self) -> dict[str, Any]:
         """Return what a training with the same result has in common, as plain values; no places of files."""
-        files = {"perceptual": self.perceptual is not None, "encoder": self.encoder is not None}
+        files = {name: getattr(self, name) is not None for name in ("perceptual", "encoder", "start")}
         local = {**asdict(self.local), "weights": self.local.weights is not None}
         left_out = ("device", "save_minutes", "minutes", "steps")
         return {k: v for k, v in asdict(self).items() if k not in left_out} | files | {"local": local}
+
+
+CELLS: dict[str, Any] = {"side": 320, "batch": 3, "rate": 2e-3, "similarity_weight": 1.0}
+BLIND_CELLS: dict[str, Any] = {**CELLS, "similarity_weight": 0.1}
+"""Settings for cells, and for those that learn from positions alone. Windows are nearly as large as photos, because
+positions tell something only together; from them alone a large weight of similarity ends in a flat picture."""
 
 
 # --- the perceptual loss: distance of two pictures in the features of VGG16 (NinjaDesc, Eq. 4)
@@ -262,6 +271,8 @@ def begin(params: ImageTrainParams, training: list[Photo], concealer: Concealer 
         modules = build_network(params.architecture, inputs.shape[1], params.width)
     if params.encoder is not None:
         networks.load_encoder(modules["body"], params.encoder)
+    if params.start is not None:
+        go_on_from(modules, params.start)
     modules.to(params.device)
     optimizer = torch.optim.AdamW(modules.parameters(), lr=params.rate, weight_decay=1e-4)
     settings = {
@@ -270,7 +281,7 @@ def begin(params: ImageTrainParams, training: list[Photo], concealer: Concealer 
         "extractor": training[0].features.extractor.name,
         "input_dim": inputs.shape[1],
         "loss": "mean absolute error and perceptual loss" if params.perceptual else "mean absolute error",
-        "start": "scratch" if params.encoder is None else "a ResNet50 file",
+        "start": "an inverter" if params.start else "a ResNet50 file" if params.encoder else "scratch",
         "photos": len(training),
     }
     return TrainingState(
@@ -283,6 +294,18 @@ def begin(params: ImageTrainParams, training: list[Photo], concealer: Concealer 
         constants=constants,
         best={"step": -1, "scores": {"ssim": -2.0}},
     )
+
+
+def go_on_from(modules: Any, path: str | os.PathLike[str]) -> None:
+    """Give a network the weights of an inverter in a file; FileError if that is another network."""
+    torch: Any = need("torch", extra="learn")
+    arrays, own = load_checkpoint(path, KIND)[0], modules.state_dict()
+    others = [name for name in own if name not in arrays or arrays[name].shape != tuple(own[name].shape)]
+    others = [name for name in others if not name.endswith(COUNTER)]
+    if others:
+        raise FileError(f"{path}: the inverter to go on from is another network: {others[0]} is missing or differs")
+    weights = {name: torch.from_numpy(arrays[name].astype(np.float32)) for name in own if not name.endswith(COUNTER)}
+    modules.load_state_dict(weights, strict=False)
 
 
 def loss_of(
@@ -305,20 +328,21 @@ def loss_of(
 
 
 def grey_similarity(pictures: Any, truth: Any) -> Any:
-    """Return the mean structural similarity in grey of pictures (B, 3, H, W), as ``picture_scores`` has it."""
+    """Return the mean structural similarity in grey of pictures (B, 3, H, W), at every second pixel each way.
+
+    The same as that of ``picture_scores``, for less: a window for rows, then one for columns.
+    """
     torch: Any = need("torch", extra="learn")
     reach = np.arange(-WINDOW_REACH, WINDOW_REACH + 1)
     row = np.exp(-np.square(reach / WINDOW_DEVIATION) / 2)
-    window = torch.from_numpy(np.outer(row, row) / row.sum() ** 2).float().to(pictures.device)[None, None]
+    window = torch.from_numpy(row / row.sum()).float().to(pictures.device)
     red, green, blue = GREY
-
-    def smooth(values: Any) -> Any:
-        return torch.nn.functional.conv2d(values, window)
-
-    a, b = ((red * one[:, :1] + green * one[:, 1:2] + blue * one[:, 2:]) for one in (pictures, truth))
-    mean_a, mean_b = smooth(a), smooth(b)
-    spread_a, spread_b = smooth(a * a) - mean_a**2, smooth(b * b) - mean_b**2
-    common = smooth(a * b) - mean_a * mean_b
+    a, b = ((red * one[:, 0] + green * one[:, 1] + blue * one[:, 2]) for one in (pictures, truth))  # (B, H, W)
+    maps = torch.cat([a, b, a * a, b * b, a * b])[:, None]
+    across = torch.nn.functional.conv2d(maps, window.view(1, 1, 1, -1), stride=(1, 2))
+    smooth = torch.nn.functional.conv2d(across, window.view(1, 1, -1, 1), stride=(2, 1))
+    mean_a, mean_b, square_a, square_b, product = smooth.chunk(5)
+    spread_a, spread_b, common = square_a - mean_a**2, square_b - mean_b**2, product - mean_a * mean_b
     light = (2 * mean_a * mean_b + 1e-4) / (mean_a**2 + mean_b**2 + 1e-4)
     return (light * (2 * common + 9e-4) / (spread_a + spread_b + 9e-4)).mean()
 
@@ -354,7 +378,13 @@ def validate(
     if means["ssim"] > state.best["scores"]["ssim"]:
         state.best = {"step": state.pace.steps, "scores": means}
         facts = state.settings | {"kind": KIND, "best": state.best}
-        save_checkpoint(output, network_arrays(network) | state.constants, facts)
+        save_checkpoint(output, slim(network_arrays(network)) | state.constants, facts)
+
+
+def slim(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return arrays of a network for its file: weights in half the bytes, and without torch's counters."""
+    kept = {name: value for name, value in arrays.items() if not name.endswith(COUNTER)}
+    return {name: value.astype(np.float16) if value.ndim > 1 else value for name, value in kept.items()}
 
 
 def centre(photo: Photo, side: int) -> tuple[int, int]:

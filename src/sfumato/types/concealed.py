@@ -235,6 +235,11 @@ class ConcealedFeatures:
             raise InputError(f"expected subspaces or points, and recipe {self.recipe} made bits")
         return self.code
 
+    @property
+    def has_frames(self) -> bool:
+        """Whether keypoints have sizes and angles: without, all have a size of 1 and an angle of 0."""
+        return bool((self.keypoints[:, 2:] != (1, 0)).any())
+
     def positions_only(self) -> "ConcealedFeatures":
         """Return the features with sizes of 1 and angles of 0: matching and maps need neither, inverters use both."""
         keypoints = self.keypoints.copy()

@@ -71,8 +71,8 @@ KINDS: dict[str, RecipeKind] = {
     ),
 }
 
-DEFAULT_RECIPE = "sealed-512"
-"""The recipe that is used by default; docs/threats.md says why, and what it does not protect."""
+DEFAULT, DEFAULT_RECIPE = "default", "sealed-512+chaff-2"
+"""The recipe that is used by default, by name and in full; docs/threats.md says why, and what it does not protect."""
 
 SIFT_BANDWIDTH = 0.235
 """Bandwidth of a seal that names its key and no bandwidth."""
@@ -249,7 +249,7 @@ class Recipe:
             return recipe
         if not isinstance(recipe, str):
             raise RecipeError(f"expected a recipe or its short form, got {type(recipe).__name__}")
-        chain = DEFAULT_RECIPE if recipe.strip() == "default" else recipe
+        chain = DEFAULT_RECIPE if recipe.strip() == DEFAULT else recipe
         *before, last = (part.strip() for part in chain.split("+"))
         chaff = re.fullmatch(r"chaff-(\d{1,9})", last, re.ASCII)
         if chaff is None:
@@ -282,6 +282,11 @@ class Recipe:
     def is_sealed(self) -> bool:
         """Whether concealing needs a key; comparing does not."""
         return self.links[-1].kind == "sealed"
+
+    @property
+    def keeps_frames(self) -> bool:
+        """Whether archives hold the sizes and angles of keypoints, unless asked otherwise; of seals positions only."""
+        return not self.is_sealed
 
     @property
     def encoders_are_public(self) -> bool:

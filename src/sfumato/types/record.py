@@ -115,7 +115,7 @@ class AttackRole(StrEnum):
 
     ORDINARY = ""
     SCALE = "scale"  # the two ends that leakage is measured between
-    KEYPOINTS = "keypoints"  # sees no descriptor: what every recipe shows
+    KEYPOINTS = "keypoints"  # sees where keypoints are, and no descriptor
     INVERTER = "inverter"  # an inverter trained on what the recipe releases
     DECODER = "decoder"  # a decoder trained to undo the recipe
     ALIGNMENT = "alignment"  # of all sealed codes, without the key

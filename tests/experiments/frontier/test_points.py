@@ -82,8 +82,8 @@ def test_missing_attackers_look_missing():
     assert not points[2].trained
     assert not points[2].is_private
     assert verdict(points[2]) == "no", "it fails already by those at hand"
-    assert verdict(replace(points[2], recovered_01=0.0)) == "not known"
-    assert verdict(replace(points[2], recovered_01=0.0, trained=True, missing=())) == "privacy"
+    assert verdict(replace(points[2], recovered_01=0.0, leakage=0.05)) == "not known"
+    assert verdict(replace(points[2], recovered_01=0.0, leakage=0.05, trained=True, missing=())) == "privacy"
     networks = locate(replace(MEASURED, missing={"sub-hybrid-2": ["public descriptors other than the decoys"]}))[1]
     assert networks.trained
     assert networks.missing

@@ -13,7 +13,7 @@ from sfumato.experiments.frontier import run
 from sfumato.experiments.frontier.points import locate
 from sfumato.experiments.frontier.run import FrontierJob, distinct, measure_frontier, missing_codes
 from sfumato.features.local import LocalParams
-from sfumato.types.recipe import Recipe
+from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
 from sfumato.types.record import ENOUGH_CODES, Record, Score
 
 LOCAL = LocalParams(max_features=40)
@@ -34,7 +34,7 @@ def order(small_photos, small_sequences):
 
 def test_every_recipe_once_and_raw_first():
     assert [str(one) for one in distinct(["random-2", "raw", "random-2"])] == ["raw", "random-2"]
-    names = [one.identity for one in distinct(["default", "sealed-512", "ninja-sift-2.5"])]
+    names = [one.identity for one in distinct(["default", DEFAULT_RECIPE, "ninja-sift-2.5"])]
     assert len(names) == 3
 
 

@@ -71,7 +71,7 @@ def test_an_interrupted_training_leaves_no_network(tmp_path, monkeypatch):
 def test_a_seal_is_attacked_by_an_inverter_of_what_is_read_back_under_other_keys(make_painter):
     (wanted,) = missing_for(settled("sealed-64"), "sift", Tools())
     assert str(wanted) == f"inverter of sealed-64:{BANDWIDTH:g}"
-    there = Tools(inverters=[make_painter(f"sealed-64:{BANDWIDTH:g}")])
+    there = Tools(inverters=[make_painter(f"sealed-64:{BANDWIDTH:g}", "cells")])
     assert not missing_for(settled("sealed-64"), "sift", there)
     assert missing_for(settled("sealed-64:0.3"), "sift", there), "another bandwidth has other errors"
 

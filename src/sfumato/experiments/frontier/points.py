@@ -107,12 +107,11 @@ def locate(records: FrontierRecords, *, keyed: bool = False) -> list[FrontierPoi
 
 
 def attacks_on(identity: str, records: FrontierRecords) -> list[AttackFigures]:
-    """Return all attacks on a recipe, by single photos and by matches; what keypoints show, every recipe does."""
+    """Return all attacks on a recipe, by single photos and by matches."""
     attacks = []
     for group in group_by_seed([*records.leakage, *records.matched]):
         attack = AttackId.of(group.params)
-        is_bare = attack.role is AttackRole.KEYPOINTS
-        if (_identity(group) != identity and not is_bare) or attack.role is AttackRole.SCALE or identity == "raw":
+        if _identity(group) != identity or attack.role is AttackRole.SCALE:
             continue
         clear, lifted = (_shares(group, space) for space in ("", "lifted "))
         encoded = Recipe.of(str(group.params.get("recipe"))).has_encoder

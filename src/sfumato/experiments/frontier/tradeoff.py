@@ -82,8 +82,6 @@ def weigh(use: Iterable[Record], leakage: Iterable[Record]) -> list[TradeoffPoin
         attack, value = AttackId.of(group.params), group.mean("leakage")
         if value is not None and attack.role is not AttackRole.SCALE:
             leaks.setdefault(_recipe(group), {})[attack] = value
-    bare = leaks.pop("raw", {})  # what keypoints alone show, under every recipe
-    leaks = {recipe: {**by_attack, **bare} for recipe, by_attack in leaks.items()}
     points = []
     for group in group_by_seed(matched):
         accuracy = group.mean(score_name("accuracy 3 px", "overall"))

@@ -3,7 +3,8 @@
 
 An attacker that was not trained looks like privacy. So every recipe gets a patch inverter and a decoder trained on what
 it releases, with the same number of steps on the same photos; a recipe that encodes and then lifts also those of its
-encoder alone. A network is trained beside the folder of models and moved there when it is finished.
+encoder alone; a seal, which releases positions only, an inverter of cells for what attacks read out of it. A network is
+trained beside the folder of models and moved there when it is finished.
 """
 
 import logging
@@ -21,10 +22,12 @@ from sfumato.auditing.two_stage import encoder_part
 from sfumato.concealment.seal import without_key
 from sfumato.errors import FileError, InputError
 from sfumato.features.local import LocalParams
-from sfumato.inversion.load import Concealer
+from sfumato.inversion.images import load_image_inverter
+from sfumato.inversion.load import AT_POSITIONS, Concealer
 from sfumato.inversion.patches import BUNDLED
 from sfumato.training.concealers import reader_of
 from sfumato.training.decoder import DecoderTrainParams, train_decoder
+from sfumato.training.image import CELLS, ImageTrainParams, train_image_inverter
 from sfumato.training.inverter import InverterTrainParams, train_patch_inverter
 from sfumato.training.loop import part_of
 from sfumato.types.clear import Features
@@ -96,6 +99,8 @@ def missing_for(recipe: Recipe, kind: str, tools: Tools) -> list[AttackNetwork]:
     def is_there(one: AttackNetwork) -> bool:
         if one.kind == DECODER:
             return tools.decoder(kind, str(one.recipe)) is not None
+        if one.recipe.is_sealed:
+            return bool(tools.inverters_of_readings(kind, str(one.recipe)))
         return bool(tools.inverters_for(kind, str(one.recipe)))
 
     return [one for one in networks_for(recipe) if not is_there(one)]
@@ -128,6 +133,8 @@ def train_missing(
         if one.kind == DECODER:
             form = "direct" if one.recipe.has_encoder else budget.decoder_form
             _train_decoder(photos, place, concealer, replace(budget, decoder_form=form))
+        elif one.recipe.is_sealed:
+            _train_cells(photos, place, concealer, budget)
         else:
             _train_inverter(photos, place, concealer, budget)
         try:
@@ -168,6 +175,23 @@ def _train_inverter(photos: Sequence[Path], output: Path, concealer: Concealer, 
             start=start if budget.local.descriptor == "sift" else None,
         )
         train_patch_inverter(params, photos, output, concealer=concealer, resume=True)
+
+
+def _train_cells(photos: Sequence[Path], output: Path, concealer: Concealer, budget: TrainingBudget) -> None:
+    """Train an inverter of positions and readings; for SIFT it goes on from the bundled one for clear descriptors."""
+    with resources.as_file(resources.files("sfumato.inversion") / "data" / AT_POSITIONS) as start:
+        is_sift = budget.local.descriptor == "sift"
+        params = ImageTrainParams(
+            architecture="cells",
+            width=float(load_image_inverter(start).facts["params"]["width"]),
+            steps=budget.patch_steps,
+            max_photos=budget.max_photos,
+            seed=budget.seed,
+            local=budget.local,
+            start=start if is_sift else None,
+            **CELLS,
+        )
+        train_image_inverter(params, photos, output, concealer=concealer, resume=True)
 
 
 def _train_decoder(photos: Sequence[Path], output: Path, concealer: Concealer, budget: TrainingBudget) -> None:

@@ -42,7 +42,7 @@ from sfumato.types.scene import Pose
 
 log = logging.getLogger(__name__)
 
-VERSION, SCORE_VERSION = 3, 2
+VERSION, SCORE_VERSION = 4, 2
 """Of predictions and scores: raise them with every change."""
 
 FALSE_DEG, FALSE_SHARE = 5.0, 0.1
@@ -88,7 +88,7 @@ class LeftOutMaps:
     def _make(self, query: str, owner: Subject) -> Map | str:
         scene = self._scene
         matches = scene.matches(owner, self._progress)
-        keypoints = {name: scene.clear(name).keypoints for name in scene.names if name != query}
+        keypoints = {name: scene.concealed(name, owner).keypoints for name in scene.names if name != query}
         poses = {name: self._poses[name] for name in keypoints}
         with tempfile.TemporaryDirectory(prefix="sfumato-map-") as place:
             outcome = map_keypoints(keypoints, self._cameras, matches, Path(place) / "model", poses=poses)

@@ -35,7 +35,7 @@ from sfumato.types.progress import StageProgress
 from sfumato.types.record import Record, Score, Value
 from sfumato.types.scene import Pose
 
-VERSION, SCORE_VERSION = 3, 2
+VERSION, SCORE_VERSION = 4, 2
 """Of predictions and scores: raise them with every change."""
 
 COLMAP = "colmap"
@@ -241,7 +241,7 @@ def make_map(
     """Match and map; return figures of the map and the errors of its cameras, never their positions."""
     photo_seconds = scene.photo_seconds(row.subject)
     matches = scene.matches(row.subject, progress, ratio=row.ratio)
-    keypoints = {name: scene.clear(name).keypoints for name in scene.names}
+    keypoints = {name: scene.concealed(name, row.subject).keypoints for name in scene.names}
     known = protocol.cameras == "known"
     params = MapParams(
         mapper=protocol.mapper,

@@ -48,7 +48,7 @@ from sfumato.types.scene import Camera, Matches, Pose
 log = logging.getLogger(__name__)
 
 
-VERSION = 2
+VERSION = 3
 """Of the stored matches: raise it with every change of matching."""
 CACHE_BYTES = 2 * 2**30
 READY_SHARE = 4

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Photos with people, as attackers paint them: is a person recognised? A sheet to look at, and what each leaks.
+
+    python benchmarks/people.py --sheet people.jpg --json out.json      # needs the photos below SFUMATO_DATA
+
+Twenty photos of bsds500/val with people in them. Columns: the photo; what clear features show; the positions that an
+archive of plain seals holds, as dots, and those of the default; what the inverters for positions paint of the default,
+without chaff in their training and with; and what a told alignment reads of the default, an oracle that nobody has, by
+the inverter trained on such readings. "leakage" is on the usual scale: 0 for a mean descriptor, 1 for clear features.
+The sheet holds photos: it stays out of the repository.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import arguments, data_folder, finish, note, pinned_threads
+
+from sfumato.auditing.toolbox import CELLS, PATCH, POSITIONS, TrainedInverter, bundled_inverters
+from sfumato.concealment.decoys import load_decoys
+from sfumato.concealment.lifting import with_chaff
+from sfumato.concealment.seal import with_usual_bandwidth
+from sfumato.experiments.frontier.sheets import Column, draw_sheet
+from sfumato.features.local import LocalParams, extract
+from sfumato.images.read import read_image
+from sfumato.images.samples import sample_paths
+from sfumato.inversion.canonical import canonical_input
+from sfumato.inversion.load import empty_rows
+from sfumato.inversion.metrics import picture_scores
+from sfumato.training.concealers import reader_of
+from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
+
+PEOPLE = (
+    "101087", "119082", "157055", "170057", "189080", "216081", "220075", "229036", "271035", "285079",
+    "299086", "300091", "302008", "361010", "376043", "385039", "62096", "65033", "85048", "89072",
+)  # fmt: skip
+"""Photos of bsds500/val in which people are the subject, or large."""
+
+
+def dots(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Return positions drawn as dots."""
+    import cv2
+
+    sheet = np.full((size[1], size[0]), 255, np.uint8)
+    for x, y in np.rint(points[:, :2]).astype(int):
+        cv2.circle(sheet, (int(x), int(y)), 2, 0, -1, cv2.LINE_AA)
+    return sheet
+
+
+def painters() -> dict[str, TrainedInverter]:
+    """Return the attackers of the default that come with the package, and the usual inverter of clear features."""
+    found = {(one.architecture, Recipe.of(one.recipe).chaff): one for one in bundled_inverters()}
+    chaff = Recipe.of(DEFAULT_RECIPE).chaff
+    return {
+        "clear": next(one for one in bundled_inverters() if (one.recipe, one.architecture) == ("raw", PATCH)),
+        "positions": found[POSITIONS, 0],
+        "positions, trained with chaff": found[POSITIONS, chaff],
+        "told alignment": found[CELLS, chaff],
+    }
+
+
+def main() -> int:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--sheet", type=Path, help="write the pictures to this file, .png or .jpg")
+    args = parser.parse_args()
+    folder = data_folder()
+    paths = list(sample_paths().values())[:1]
+    if folder is not None and not args.small:
+        paths = [folder / "photos/bsds500/val" / f"{name}.jpg" for name in PEOPLE]
+    recipe, local = Recipe.of(DEFAULT_RECIPE), LocalParams(max_features=100 if args.small else 1000)
+    inverters, columns = painters(), dict[str, list[Any]]()
+    read_back = reader_of(
+        with_usual_bandwidth(recipe, "sift"), load_decoys().descriptors[:: 16 if args.small else 1], seed=args.seed + 1
+    )
+    scores: dict[str, list[float]] = {}
+    with pinned_threads(1):
+        for path in paths:
+            note(path.stem)
+            image = read_image(path)
+            clear = extract(image, local)
+            mixed, _ = with_chaff(clear, recipe, evaluation_seed=args.seed)
+            readings = read_back(clear)
+            usual, reader = inverters["clear"], inverters["told alignment"]
+            assert reader.frame is not None
+            floor = np.broadcast_to(usual.floor, clear.descriptors.shape)
+            painted = {
+                "clear": usual.paint(clear.keypoints, clear.descriptors, image.size),
+                "floor": usual.paint(clear.keypoints, floor, image.size),
+                **{
+                    name: inverters[name].paint(mixed.keypoints, empty_rows(len(mixed)), image.size)
+                    for name in ("positions", "positions, trained with chaff")
+                },
+                "told alignment": reader.paint(
+                    readings.keypoints, canonical_input(readings.subspaces, reader.frame), image.size
+                ),
+            }
+            for name, picture in painted.items():
+                scores.setdefault(name, []).append(picture_scores(picture, image.pixels)["ssim"])
+            pictures = {
+                "photo": image.pixels,
+                "positions, no chaff": dots(clear.keypoints, image.size),
+                "positions, default": dots(mixed.keypoints, image.size),
+                **{name: np.rint(255 * one).astype(np.uint8) for name, one in painted.items() if name != "floor"},
+            }
+            for name, picture in pictures.items():
+                columns.setdefault(name, []).append(picture)
+    if args.sheet is not None:
+        draw_sheet(args.sheet, [Column(name, pictures) for name, pictures in columns.items()])
+    means = {name: float(np.mean(values)) for name, values in scores.items()}
+    scale = means["clear"] - means["floor"]
+    rows = [
+        {"attack": name, "ssim": value, "leakage": (value - means["floor"]) / scale if scale else None}
+        for name, value in means.items()
+    ]
+    finish("people", args, {"photos": len(paths), "features": local.max_features, "recipe": DEFAULT_RECIPE}, rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
