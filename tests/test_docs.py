@@ -119,7 +119,7 @@ def run_document(path: Path, run: Run) -> int:
     return count
 
 
-SLOW = ("audit.md", "evaluating.md", "localization.md", "decoys.md", "patches.md", "mapping.md")
+SLOW = ("audit.md", "evaluating.md", "localization.md", "decoys.md", "patches.md", "mapping.md", "tutorial.md")
 """Documents whose commands take five seconds and more, and are tested one by one elsewhere."""
 
 
