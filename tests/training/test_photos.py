@@ -71,3 +71,27 @@ def test_windows_are_drawn_from_the_generator(photos):
     assert all(np.array_equal(a.truth, b.truth) for a, b in zip(draw(1), draw(1), strict=True))
     assert not all(np.array_equal(a.truth, b.truth) for a, b in zip(draw(1), draw(2), strict=True))
     assert "features" in repr(draw(1)[0])
+
+
+def test_a_smaller_scale_keeps_the_features_of_the_photo():
+    (full, _), (small, _) = (
+        read_photos([sample_image("coffee"), sample_image("chelsea")], LOCAL, side, scale=scale)
+        for side, scale in ((128, 1.0), (64, 0.5))
+    )
+    assert np.array_equal(full.features.keypoints, small.features.keypoints)
+    assert small.pixels.shape[0] == round(full.pixels.shape[0] / 2)
+    large = cut(full, (40, 20), 128, None, np.eye(128), every=True)
+    window = cut(small, (20, 10), 64, None, np.eye(128), every=True)
+    assert len(set(large.placed.rows) & set(window.placed.rows)) > 0.9 * len(large.placed) > 20
+    rows = np.flatnonzero(np.isin(window.placed.rows, large.placed.rows))
+    x = window.placed.pixels[rows] % 64 + window.placed.offsets[rows, 0] + 20
+    assert np.allclose(x, (full.features.keypoints[window.placed.rows[rows], 0] + 0.5) / 2 - 0.5, atol=1e-3)
+
+
+def test_a_mirror_turns_positions_and_pixels_alike(photos):
+    plain, mirrored = (
+        cut(photos[0], (100, 50), 64, None, np.eye(128), every=True, mirror=one) for one in (False, True)
+    )
+    assert np.array_equal(plain.truth[:, ::-1], mirrored.truth)
+    assert np.array_equal(plain.placed.rows, mirrored.placed.rows)
+    assert np.array_equal(63 - plain.placed.pixels % 64, mirrored.placed.pixels % 64)

@@ -101,7 +101,7 @@ def pool(vectors: Any, placed: list[FeaturePlaces]) -> Any:
     flat = np.concatenate([in_cells(places)[0] + number * width * height for number, places in enumerate(placed)])
     empty = vectors.new_zeros((len(placed) * width * height, vectors.shape[1]))
     filled = empty.index_add(0, torch.from_numpy(flat).to(vectors.device), vectors)
-    return filled.view(len(placed), height, width, -1).permute(0, 3, 1, 2).contiguous()
+    return filled.view(len(placed), height, width, -1).permute(0, 3, 1, 2)  # channels last, which is faster here
 
 
 # --- the inverter
@@ -157,6 +157,11 @@ class ImageInverter:
         return self.input_dim == 1
 
     @property
+    def scale(self) -> float:
+        """Pictures are made at this part of their size, then enlarged; photos are reduced to LONGEST before."""
+        return float(self.facts["params"].get("scale", 1.0))
+
+    @property
     def extractor_name(self) -> str:
         """The kind of descriptor that was released."""
         return str(self.facts["extractor"])
@@ -201,8 +206,10 @@ def load_image_inverter(path: str | os.PathLike[str]) -> ImageInverter:
     arrays, facts = load_checkpoint(path, KIND)
     try:
         architecture, width, dim = facts["params"]["architecture"], float(facts["params"]["width"]), facts["input_dim"]
-        n = len(arrays["frame"])
-        if architecture not in ARCHITECTURES or not 0 < width <= 4 or not isinstance(dim, int) or not 0 < dim < 2**20:
+        n, scale = len(arrays["frame"]), float(facts["params"].get("scale", 1.0))
+        if architecture not in ARCHITECTURES or not 0 < width <= 4 or not 0 < scale <= 1:
+            raise ValueError("settings that no training has")
+        if not isinstance(dim, int) or not 0 < dim < 2**20:
             raise ValueError("settings that no training has")
         str(facts["recipe"]), str(facts["extractor"])
     except (KeyError, TypeError, ValueError) as cause:
@@ -251,7 +258,7 @@ def invert_image(
     """Return the picture (H, W, 3) float32, 0 to 1, of ``size`` (w, h) that released vectors (N, C) at keypoints show.
 
     ``inputs`` are clear descriptors, or ``canonical_input(subspaces, inverter.frame)``. The map has a pixel for each
-    pixel of the picture. A picture longer than the training photos is made at their size, from keypoints scaled with
+    pixel of the picture. A picture larger than those of the training is made at their size, from keypoints scaled with
     it, and enlarged. Features beyond the first at a pixel do not show.
     """
     import cv2
@@ -261,14 +268,20 @@ def invert_image(
     width, height = size
     if width < 1 or height < 1:
         raise InputError(f"size: expected a positive width and height, got ({width}, {height})")
-    scale = min(1.0, LONGEST / max(size))
+    scale = min(1.0, LONGEST / max(size)) * inverter.scale
     small = max(1, round(width * scale)), max(1, round(height * scale))
-    if scale < 1:  # pixel centres: the first lies at (0, 0), the corner of the picture at (-0.5, -0.5)
-        points = np.concatenate([(points[:, :2] + 0.5) * scale - 0.5, points[:, 2:] * scale], axis=1)
-    picture = _run(inverter, points, vectors, small)
+    picture = _run(inverter, scaled(points, scale), vectors, small)
     if small != (width, height):
         picture = np.clip(cv2.resize(picture, (width, height), interpolation=cv2.INTER_CUBIC), 0, 1)
     return picture
+
+
+def scaled(keypoints: NDArray[np.float32], scale: float) -> NDArray[np.float32]:
+    """Return keypoints (N, 4) as they lie in a picture of ``scale`` times the size, its first pixel's centre (0, 0)."""
+    if scale == 1:
+        return keypoints
+    places = (keypoints[:, :2] + 0.5) * scale - 0.5
+    return np.concatenate([places, keypoints[:, 2:3] * scale, keypoints[:, 3:]], axis=1, dtype=np.float32)
 
 
 def _run(

@@ -9,6 +9,7 @@ pixels of public photos stay in memory: nothing here is written.
 
 import hashlib
 import logging
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from sfumato.errors import ImageError, InputError
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.read import read_image, to_grey
 from sfumato.inversion.canonical import canonical_input
-from sfumato.inversion.images import LONGEST, FeaturePlaces, place
+from sfumato.inversion.images import LONGEST, FeaturePlaces, place, scaled
 from sfumato.inversion.load import Concealer
 from sfumato.inversion.paint import PATCH_SIDE, REACH
 from sfumato.types.clear import Features, Image
@@ -37,10 +38,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Photo:
-    """A photo of others: ``pixels`` (H, W, 3) uint8 and the clear ``features`` found in it."""
+    """A photo of others: ``pixels`` (H, W, 3) uint8, and its clear ``features``, found at 1 / ``scale`` times the size."""
 
     pixels: NDArray[np.uint8]
     features: Features
+    scale: float = 1.0
 
     def __repr__(self) -> str:
         return f"Photo({self.pixels.shape[1]} x {self.pixels.shape[0]}, {self.features!r})"
@@ -58,47 +60,57 @@ class Window:
         return f"Window({self.truth.shape[1]} x {self.truth.shape[0]}, {len(self.inputs)} features)"
 
 
-def read_photos(pictures: Sequence[Picture], local: LocalParams, side: int, progress: Progress = iter) -> list[Photo]:
+def read_photos(
+    pictures: Sequence[Picture], local: LocalParams, side: int, progress: Progress = iter, *, scale: float = 1.0
+) -> list[Photo]:
     """Read photos and extract their features; each is reduced to LONGEST, or enlarged until a window fits in.
 
-    Photos that cannot be read, or show no feature, are named in the log and left out.
+    After that, with a ``scale`` below 1, pixels are reduced to learn from, features are not. Photos that cannot be
+    read, or show no feature, are named in the log and left out.
 
     Raises InputError if fewer than two are left: one is needed to learn from, one to see what was learned.
     """
-    photos = list(_read(pictures, local, side, progress))
+    photos = list(_read(pictures, local, side, progress, scale))
     if len(photos) < 2:
         raise InputError(f"{len(photos)} of {len(pictures)} photos are of use: a training needs two at least")
     return photos
 
 
-def _read(pictures: Sequence[Picture], local: LocalParams, side: int, progress: Progress) -> Iterator[Photo]:
+def _read(
+    pictures: Sequence[Picture], local: LocalParams, side: int, progress: Progress, scale: float
+) -> Iterator[Photo]:
     for picture in progress(pictures):
         try:
             image = picture if isinstance(picture, Image) else read_image(picture)
         except ImageError as problem:
             log.warning("left out of the training: %s", problem)
             continue
-        pixels = fitted(image.pixels, side)
+        pixels = fitted(image.pixels, math.ceil(side / scale))
         features = extract(pixels, local)
         if len(features):
-            yield Photo(pixels, features)
+            yield Photo(resized(pixels, scale, side), features, scale)
         else:
             log.warning("left out of the training, no features: %s", image.name)
 
 
 def fitted(pixels: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     """Return a picture in colours, its longer side at most LONGEST and its shorter side at least ``side``."""
-    import cv2
-
     coloured = pixels if pixels.ndim == 3 else np.repeat(pixels[:, :, None], 3, axis=2)
     height, width = coloured.shape[:2]
     scale = max(min(1.0, LONGEST / max(height, width)), side / min(height, width))
+    return resized(coloured, scale, side)
+
+
+def resized(pixels: NDArray[np.uint8], scale: float, side: int) -> NDArray[np.uint8]:
+    """Return a picture at ``scale`` times its size, its shorter side at least ``side``."""
+    import cv2
+
     if scale == 1:
-        return coloured
+        return pixels
+    height, width = pixels.shape[:2]
     size = max(side, round(width * scale)), max(side, round(height * scale))
-    method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-    scaled: NDArray[np.uint8] = cv2.resize(coloured, size, interpolation=method)
-    return scaled
+    result: NDArray[np.uint8] = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC)
+    return result
 
 
 def cut(
@@ -109,19 +121,26 @@ def cut(
     frame: ArrayLike,
     *,
     every: bool = False,
+    mirror: bool = False,
 ) -> Window:
     """Conceal a photo and cut the square of ``side`` pixels whose first pixel is ``corner`` (x, y) out of it.
 
-    ``every``: keep several features at one pixel (``place``).
+    ``every``: keep several features at one pixel (``place``). ``mirror``: what lies left comes to lie right, for
+    positions without descriptors.
     """
     x, y = corner
     released = photo.features if concealer is None else concealer(photo.features)
-    placed = place(released.keypoints, (side, side), corner=corner, every=every)
+    keypoints = scaled(released.keypoints, photo.scale)
+    truth = photo.pixels[y : y + side, x : x + side]
+    if mirror:
+        keypoints = np.concatenate([2 * x + side - 1 - keypoints[:, :1], keypoints[:, 1:]], axis=1)
+        truth = truth[:, ::-1]
+    placed = place(keypoints, (side, side), corner=corner, every=every)
     if isinstance(released, Features):
         inputs = released.descriptors[placed.rows]
     else:
         inputs = canonical_input(released.subspaces[placed.rows], frame)
-    return Window(photo.pixels[y : y + side, x : x + side], inputs, placed)
+    return Window(truth, inputs, placed)
 
 
 def random_windows(
@@ -133,14 +152,19 @@ def random_windows(
     frame: ArrayLike,
     *,
     every: bool = False,
+    mirror: bool = False,
 ) -> list[Window]:
-    """Cut windows at random places of random photos; at least one of them has a feature."""
+    """Cut windows at random places of random photos; at least one of them has a feature.
+
+    ``mirror``: half of them are mirrored, where there is no descriptor that a mirror would change.
+    """
     while True:
         windows = []
         for number in rng.integers(len(photos), size=count):
             height, width = photos[number].pixels.shape[:2]
             corner = int(rng.integers(width - side + 1)), int(rng.integers(height - side + 1))
-            windows.append(cut(photos[number], corner, side, concealer, frame, every=every))
+            is_mirrored = mirror and bool(rng.integers(2))
+            windows.append(cut(photos[number], corner, side, concealer, frame, every=every, mirror=is_mirrored))
         if any(len(window.inputs) for window in windows):
             return windows
 
