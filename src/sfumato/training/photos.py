@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Photo:
-    """A photo of others: ``pixels`` (H, W, 3) uint8, and its clear ``features``, found at 1 / ``scale`` times the size."""
+    """A photo of others: ``pixels`` (H, W, 3) uint8, and clear ``features``, found at 1 / ``scale`` times the size."""
 
     pixels: NDArray[np.uint8]
     features: Features
