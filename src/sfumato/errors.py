@@ -5,11 +5,13 @@
     ├── InputError (ValueError)         an argument, array or setting is not valid
     │   ├── RecipeError                 a recipe is misspelt or impossible
     │   ├── DecoyError                  decoys are missing, too few, or of another extractor
+    │   ├── FrameError                  bytes are no frame of concealed features, or features cannot be sent as one
     │   └── RankError                   basis rows are linearly dependent
     ├── FileError (OSError)             a file is missing, damaged, hostile or of another version; a disk is full
     │   ├── ImageError                  an image cannot be read
     │   ├── ArchiveError                an archive of concealed features
     │   └── SourceError                 features from another program: hloc, COLMAP
+    ├── ServerError (RuntimeError)      a server refused a request, cannot be reached, or failed
     ├── WorkerError (RuntimeError)      a process or machine that does part of the work died, or failed
     └── MissingDependency (ImportError) an optional library is not installed
 
@@ -51,6 +53,17 @@ class DecoyError(InputError):
     """Decoys are missing, too few, or of another extractor."""
 
 
+class FrameError(InputError):
+    """Bytes are no frame of concealed features, or features cannot be sent as one; see docs/wire.md.
+
+    ``code``: ``not_a_frame``, ``other_version``, ``too_large``, ``clear_features`` or ``bad_frame``.
+    """
+
+    def __init__(self, message: str, code: str = "bad_frame") -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class RankError(InputError):
     """Basis rows are linearly dependent."""
 
@@ -69,6 +82,18 @@ class ArchiveError(FileError):
 
 class SourceError(FileError):
     """A file of features from another program cannot be read."""
+
+
+class ServerError(SfumatoError, RuntimeError):
+    """A server refused a request, cannot be reached, or a job of it failed.
+
+    ``status`` is that of HTTP, 0 where there was no answer; ``code`` a word for programs, such as ``no_map``; ``retry``
+    whether the server says that the same request may succeed later.
+    """
+
+    def __init__(self, message: str, *, status: int = 0, code: str = "", retry: bool = False) -> None:
+        super().__init__(message)
+        self.status, self.code, self.retry = status, code, retry
 
 
 class WorkerError(SfumatoError, RuntimeError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the store share: generated features, exact comparison, and archives made by a forger."""
+"""What the tests of the store share: generated features, exact comparison, changed bytes, and a forger's archives."""
 
 import sqlite3
 from collections.abc import Callable
@@ -16,6 +16,8 @@ from sfumato.types.concealed import Bits, ConcealedFeatures, Points, Subspaces
 from sfumato.types.extractor import Extractor
 
 SIFT = Extractor("sift", {"max_features": 8000, "contrast_threshold": 0.04, "precise_upscale": True})
+HUGE = (0, 1, -1, 2**7, 2**15, 2**31 - 1, 2**31, 2**63 - 1)
+"""Numbers at the edges of their types."""
 COLUMNS = (
     *("name", "count", "dim", "ambient_dim", "dtype", "recipe", "extractor", "width", "height", "focal_px"),
     *("data", "checksum", "keypoints", "code"),
@@ -77,6 +79,47 @@ def forge_archive(path: Path, features: ConcealedFeatures, **changes: Any) -> No
     run_sql(path, (INSERT, forge_row(features, **changes)))
 
 
+def mutate(raw: bytes, rng: np.random.Generator) -> bytes:
+    """Return the bytes with one to three changes; half of them at the start of a page, where its structure is."""
+    data = bytearray(raw)
+    for _ in range(int(rng.integers(1, 4))):
+        if len(data) < 2:
+            break
+        size = len(data)
+        kind = rng.integers(9)
+        at, other = (int(rng.integers(size)) for _ in range(2))
+        if rng.random() < 0.5:
+            at = min(size - 1, at // 16384 * 16384 + int(rng.integers(120)))
+        length = int(rng.integers(1, 1 + min(64 if rng.random() < 0.7 else 4096, size)))
+        if kind <= 1:  # bits
+            data[at] ^= 1 << int(rng.integers(8))
+        elif kind == 2:  # a burst of noise
+            data[at : at + length] = rng.bytes(len(data[at : at + length]))
+        elif kind == 3:  # zeros or ones
+            data[at : at + length] = bytes([int(rng.choice([0, 255]))]) * len(data[at : at + length])
+        elif kind == 4:  # an interesting number
+            width = int(rng.choice([1, 2, 4, 8]))
+            number = [*(abs(one) for one in HUGE), size, at, size // 16384][rng.integers(len(HUGE) + 3)]
+            data[at : at + width] = (number % 2 ** (8 * width)).to_bytes(width, "big")
+        elif kind == 5:  # cut
+            del data[at:]
+        elif kind == 6:  # a block in the place of another, or a page
+            start, to, length = (other, at, length) if rng.random() < 0.5 else (other & ~16383, at & ~16383, 16384)
+            block = data[start : start + length]
+            data[to : to + len(block)] = block
+        elif kind == 7:  # two blocks swapped
+            low, high = sorted((at, other))
+            length = min(length, high - low, len(data) - high)
+            data[low : low + length], data[high : high + length] = (
+                data[high : high + length], data[low : low + length],
+            )  # fmt: skip
+        elif rng.random() < 0.5:  # something inserted
+            data[at:at] = rng.bytes(length)
+        else:  # something left out
+            del data[at : at + length]
+    return bytes(data)
+
+
 @pytest.fixture
 def features() -> Callable[..., ConcealedFeatures]:
     return make_features
@@ -100,3 +143,8 @@ def forge() -> Callable[..., None]:
 @pytest.fixture
 def sql() -> Callable[..., None]:
     return run_sql
+
+
+@pytest.fixture(name="mutate")
+def mutate_fixture() -> Callable[[bytes, np.random.Generator], bytes]:
+    return mutate

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The archive of concealed features: a file that cannot hold a clear descriptor; see docs/format.md."""
+"""Concealed features in archives and as frames on the wire, which cannot hold a clear descriptor.
+
+See docs/format.md and docs/wire.md.
+"""
 
 from sfumato.lazy import lazy_names
 
@@ -11,6 +14,8 @@ __getattr__, __dir__, __all__ = lazy_names(
         "ArchiveWriter": "writer",
         "ImageHeader": "layout",
         "PublicPointsFile": "public_points",
+        "decode_frame": "frames",
+        "encode_frame": "frames",
         "load": "archive",
         "load_public": "public_points",
         "open_archive": "archive",

@@ -2,16 +2,18 @@
 """Rows of archived images: names, headers, digests, blobs, and the rule that nothing clear goes in.
 
 Opens no file. A row may come from a hostile one: every type and size is checked before a blob is believed, and problems
-are an InputError that the caller completes with file and image. docs/format.md is the text that rows follow.
+are an InputError that the caller completes with file and image. docs/format.md is the text that rows follow. What does
+not depend on rows, the form of a code and its arrays, serves ``store.frames`` too.
 """
 
 import hashlib
+import math
 import struct
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +63,8 @@ TOLERANCES = {"float32": 1.5 * CANONICAL, "float16": 2e-3}
 LONGEST_NAME = 1024
 LONGEST_TEXT = 32_768
 LARGEST_COUNT = 2**31 - 1
+NUMBERS_AT_ONCE = 2**16
+"""Of subspaces that are checked at once."""
 NO_FRAME = np.array([1, 0], "<f4").view("<u4")
 """Size and angle of a keypoint of which only the position was released, to the bit."""
 
@@ -91,26 +95,14 @@ class ImageHeader:
 
     def __post_init__(self) -> None:
         checked_name(self.name)
-        if self.dtype not in DTYPES:
-            raise InputError(f"dtype: expected one of {', '.join(DTYPES)}, got {self.dtype!r:.80}")
-        if not (0 <= self.count <= LARGEST_COUNT and 1 <= self.ambient_dim <= LARGEST_DIM):
-            raise InputError(
-                f"{self.count} features of {self.ambient_dim} dimensions are outside what an archive holds"
-            )
-        if not 0 <= self.dim <= self.ambient_dim:
-            raise InputError(f"{self.dim} directions cannot be independent in {self.ambient_dim} dimensions")
-        _refuse_clear(self.recipe, self.dim)
-        _refuse_other_form(self)
+        check_form(self)
         if self.nbytes > LARGEST_VALUE - 2**18:
             raise InputError(f"{self.count} features are more than an archive holds for one image: divide them")
 
     @property
     def sizes(self) -> tuple[int, int]:
         """Bytes of keypoints and code."""
-        if self.dtype == BITS:
-            code = self.count * (self.ambient_dim // 8)
-        else:
-            code = np.dtype(DTYPES[self.dtype]).itemsize * self.count * self.ambient_dim * (1 + self.dim)
+        code = sum(map(math.prod, code_shapes(self))) * np.dtype(DTYPES[self.dtype]).itemsize
         return 4 * self.count * (4 if self.frames else 2), code
 
     @property
@@ -122,12 +114,8 @@ class ImageHeader:
     def values(self) -> tuple[Any, ...]:
         """The columns of the row in front of the checksum."""
         size = self.image_size or (None, None)
-        texts = self.recipe.to_json(), self.extractor.to_json()
-        for text, what in zip(texts, ("recipe", "extractor"), strict=True):
-            if len(text) > LONGEST_TEXT:
-                raise InputError(f"{what}: {len(text)} bytes, an archive holds {LONGEST_TEXT}; shorten its settings")
         numbers = self.count, self.dim, self.ambient_dim, self.dtype
-        return self.name, *numbers, *texts, *size, self.focal_px, self.data
+        return self.name, *numbers, *texts_of(self), *size, self.focal_px, self.data
 
     @property
     def checksum(self) -> str:
@@ -135,27 +123,119 @@ class ImageHeader:
         return digest_lines(self.values)
 
 
-def _refuse_clear(recipe: Recipe, dim: int) -> None:
+# --- the form of a code
+
+
+class CodeHeader(Protocol):
+    """What headers of archived images and of frames have in common."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def ambient_dim(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def recipe(self) -> Recipe: ...
+    @property
+    def extractor(self) -> Extractor: ...
+
+
+def check_form(header: CodeHeader) -> None:
+    """Raise InputError for numbers out of range, for what is clear, and for a code that the recipe does not make."""
+    count, dim, ambient_dim, recipe = header.count, header.dim, header.ambient_dim, header.recipe
+    if header.dtype not in DTYPES:
+        raise InputError(f"dtype: expected one of {', '.join(DTYPES)}, got {header.dtype!r:.80}")
+    if not (0 <= count <= LARGEST_COUNT and 1 <= ambient_dim <= LARGEST_DIM):
+        raise InputError(f"{count} features of {ambient_dim} dimensions are outside what can be stored")
+    if not 0 <= dim <= ambient_dim:
+        raise InputError(f"{dim} directions cannot be independent in {ambient_dim} dimensions")
+    refuse_clear(recipe, dim)
+    if recipe.dim != dim:
+        raise InputError(f"recipe {recipe} makes subspaces of dimension {recipe.dim}, these have {dim}")
+    if (header.dtype == BITS) != recipe.is_sealed:
+        raise InputError(f"recipe {recipe} makes {'bits' if recipe.is_sealed else 'no bits'}, this is {header.dtype}")
+    if recipe.is_sealed and (recipe.links[-1].dim != ambient_dim or ambient_dim % 8):
+        raise InputError(f"recipe {recipe} does not make {ambient_dim} bits, eight to a byte")
+    last = recipe.links[-1 if dim == 0 else -2] if len(recipe.links) > (dim > 0) else None
+    if last is not None and last.kind == "compress" and last.dim != ambient_dim:
+        raise InputError(f"recipe {recipe} makes points of {last.dim} dimensions, these have {ambient_dim}")
+
+
+def refuse_clear(recipe: Recipe, dim: int) -> None:
     """Raise InputError for what would be, or would count as, a clear descriptor."""
     if recipe.is_clear or (dim == 0 and not recipe.has_encoder):
         raise InputError(
-            f"recipe {recipe} with subspaces of dimension {dim} leaves descriptors in the clear, and an "
-            "archive holds none; conceal them with a lifting, for example 'sub-hybrid-2'"
+            f"recipe {recipe} with subspaces of dimension {dim} leaves descriptors in the clear, and those stay on the "
+            f"device; conceal them there, for example with: sfumato conceal photos/ -o private.sfm"
         )
-    if recipe.dim != dim:
-        raise InputError(f"recipe {recipe} makes subspaces of dimension {recipe.dim}, these have {dim}")
 
 
-def _refuse_other_form(header: ImageHeader) -> None:
-    """Raise InputError for bits of what is no seal, a seal that is no bits, and numbers that a recipe does not make."""
-    recipe = header.recipe
-    if (header.dtype == BITS) != recipe.is_sealed:
-        raise InputError(f"recipe {recipe} makes {'bits' if recipe.is_sealed else 'no bits'}, this is {header.dtype}")
-    if recipe.is_sealed and (recipe.links[-1].dim != header.ambient_dim or header.ambient_dim % 8):
-        raise InputError(f"recipe {recipe} does not make {header.ambient_dim} bits, eight to a byte")
-    last = recipe.links[-1 if header.dim == 0 else -2] if len(recipe.links) > (header.dim > 0) else None
-    if last is not None and last.kind == "compress" and last.dim != header.ambient_dim:
-        raise InputError(f"recipe {recipe} makes points of {last.dim} dimensions, these have {header.ambient_dim}")
+def stored_dtype(code: Code, dtype: str) -> str:
+    """Return what a code is stored as: bits whatever ``dtype`` is; raise InputError for other codes as bits."""
+    if dtype == BITS and not isinstance(code, Bits):
+        raise InputError("this is not the bits of a seal; use dtype='float32'")
+    return BITS if isinstance(code, Bits) else dtype
+
+
+def code_shapes(header: CodeHeader) -> list[tuple[int, ...]]:
+    """Return the shapes of the arrays of a code as they are stored: bits; or origin and, but for points, basis."""
+    if header.dtype == BITS:
+        return [(header.count, header.ambient_dim // 8)]
+    origin, basis = (header.count, header.ambient_dim), (header.count, header.dim, header.ambient_dim)
+    return [origin, basis] if header.dim else [origin]
+
+
+def code_arrays(code: Code, dtype: str) -> list[NDArray[Any]]:
+    """Return the arrays of a code as they are stored; raise InputError for values that float16 cannot hold."""
+    if isinstance(code, Bits):
+        return [code.packed]
+    arrays = []
+    for array in (code.origin, code.basis) if code.dim else (code.origin,):
+        with np.errstate(over="ignore"):
+            arrays.append(np.ascontiguousarray(array, DTYPES[dtype]))
+        if not np.isfinite(arrays[-1]).all():
+            raise InputError("some values are too large for float16; use dtype='float32'")
+    return arrays
+
+
+def code_of(header: CodeHeader, arrays: Sequence[NDArray[Any]]) -> Code:
+    """Return the code of the arrays that were stored; raise InputError for values that none has.
+
+    float32 and bits come back bit for bit; float16 is converted and made canonical again.
+    """
+    if header.dtype == BITS:
+        return Bits(arrays[0])
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise InputError("some of its values are not finite")
+    numbers = [array.astype(np.float32, copy=False) for array in arrays]
+    if header.dim:
+        _settle_canonical(header.dtype, *numbers)
+    for array in numbers:
+        array.setflags(write=False)
+    return Subspaces(*numbers) if header.dim else Points(numbers[0])
+
+
+def _settle_canonical(dtype: str, origin: NDArray[np.float32], basis: NDArray[np.float32]) -> None:
+    """Make subspaces of float16 canonical again, in place; raise InputError for what never was.
+
+    A few rows at a time: float64 of all would take many times the memory of the file.
+    """
+    step = max(1, NUMBERS_AT_ONCE // (basis.shape[1] * basis.shape[2]))
+    for start in range(0, len(basis), step):
+        rows = slice(start, start + step)
+        if not is_canonical(origin[rows], basis[rows], TOLERANCES[dtype]):
+            raise InputError("some of its bases are not orthonormal, or origins not orthogonal to them")
+        if dtype == "float16":
+            exact = Subspaces(origin[rows], basis[rows])
+            origin[rows], basis[rows] = exact.origin, exact.basis
+
+
+def without_frames(positions: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return keypoints (N, 4) of which only positions (N, 2) were released."""
+    return np.concatenate((positions, np.tile(NO_FRAME.view("<f4"), (len(positions), 1))), axis=1)
 
 
 # --- names, digests and texts
@@ -208,6 +288,15 @@ def digest_lines(values: Iterable[str | int | float | None]) -> str:
         for value in values
     )  # fmt: skip
     return digest(f"{text}\n".encode() for text in texts)
+
+
+def texts_of(header: CodeHeader) -> tuple[str, str]:
+    """Return the texts of recipe and extractor; raise InputError if one is too long."""
+    texts = header.recipe.to_json(), header.extractor.to_json()
+    for text, what in zip(texts, ("recipe", "extractor"), strict=True):
+        if len(text) > LONGEST_TEXT:
+            raise InputError(f"{what}: {len(text)} bytes, at most {LONGEST_TEXT} are stored; shorten its settings")
+    return texts
 
 
 @lru_cache(maxsize=64)
@@ -281,38 +370,21 @@ def header_of(row: Sequence[Any], name: str) -> ImageHeader:
 
 
 def image_of(header: ImageHeader, keypoints: bytes, code: bytes) -> ConcealedFeatures:
-    """Return the features in the blobs of an image; their digest is verified.
-
-    float32 and bits come back bit for bit; float16 is converted and made canonical again.
-    """
+    """Return the features in the blobs of an image; their digest is verified."""
     if digest((keypoints, code)) != header.data:
         raise InputError("the checksum of its blobs is wrong: they were damaged or changed")
     rows: NDArray[np.float32] = np.frombuffer(keypoints, "<f4").reshape(header.count, 4 if header.frames else 2)
     if not header.frames:
-        rows = np.concatenate((rows, np.tile(NO_FRAME.view("<f4"), (header.count, 1))), axis=1)
+        rows = without_frames(rows)
     elif _has_no_frames(rows):
         raise InputError("it stores sizes and angles that say nothing")
+    numbers = np.frombuffer(code, DTYPES[header.dtype])
+    shapes = code_shapes(header)
+    parts = np.split(numbers, [math.prod(shapes[0])])
+    arrays = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=False)]
     return ConcealedFeatures(
-        rows, _code_of(header, code), header.recipe, header.extractor, header.image_size, header.focal_px
+        rows, code_of(header, arrays), header.recipe, header.extractor, header.image_size, header.focal_px
     )
-
-
-def _code_of(header: ImageHeader, blob: bytes) -> Code:
-    count, dim, ambient_dim = header.count, header.dim, header.ambient_dim
-    if header.dtype == BITS:
-        return Bits(np.frombuffer(blob, np.uint8).reshape(count, ambient_dim // 8))
-    numbers: NDArray[Any] = np.frombuffer(blob, DTYPES[header.dtype])
-    if not np.isfinite(numbers).all():
-        raise InputError("some of its values are not finite")
-    numbers = numbers.astype(np.float32, copy=False)
-    numbers.setflags(write=False)
-    origin = numbers[: count * ambient_dim].reshape(count, ambient_dim)
-    if dim == 0:
-        return Points(origin)
-    basis = numbers[count * ambient_dim :].reshape(count, dim, ambient_dim)
-    if not is_canonical(origin, basis, TOLERANCES[header.dtype]):
-        raise InputError("some of its bases are not orthonormal, or origins not orthogonal to them")
-    return Subspaces(origin, basis)
 
 
 def encode_image(name: str, features: ConcealedFeatures, dtype: str) -> tuple[ImageHeader, Blob, Blob]:
@@ -320,12 +392,14 @@ def encode_image(name: str, features: ConcealedFeatures, dtype: str) -> tuple[Im
 
     Raises InputError for values that float16 cannot hold, and for what is not bits where ``dtype`` asks for them.
     """
-    kind = BITS if isinstance(features.code, Bits) else dtype
-    if kind == BITS and not isinstance(features.code, Bits):
-        raise InputError(f"image {name!r:.80} is not the bits of a seal; use dtype='float32'")
+    try:
+        kind = stored_dtype(features.code, dtype)
+        arrays = code_arrays(features.code, kind)
+    except InputError as cause:
+        raise InputError(f"image {name!r:.80}: {cause}") from cause
     frames = not _has_no_frames(features.keypoints)
     keypoints = np.ascontiguousarray(features.keypoints if frames else features.keypoints[:, :2], "<f4").tobytes()
-    code = _blob_of(name, features.code, kind)
+    code = b"".join(array.data for array in arrays)
     header = ImageHeader(
         name=name,
         count=len(features),
@@ -340,18 +414,6 @@ def encode_image(name: str, features: ConcealedFeatures, dtype: str) -> tuple[Im
         frames=frames,
     )
     return header, keypoints, code
-
-
-def _blob_of(name: str, code: Code, dtype: str) -> bytes:
-    if isinstance(code, Bits):
-        return code.packed.tobytes()
-    arrays = []
-    for array in (code.origin, code.basis):
-        with np.errstate(over="ignore"):
-            arrays.append(np.ascontiguousarray(array, DTYPES[dtype]))
-        if not np.isfinite(arrays[-1]).all():
-            raise InputError(f"image {name!r:.80} has values too large for float16; use dtype='float32'")
-    return b"".join(array.data for array in arrays)
 
 
 def _has_no_frames(keypoints: NDArray[np.float32]) -> bool:

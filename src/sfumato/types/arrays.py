@@ -70,7 +70,7 @@ def checked_size(size: Any) -> tuple[int, int] | None:
     if size is None:
         return None
     try:
-        width, height = (operator.index(length) for length in size)
+        width, height = (int(operator.index(length)) for length in size)  # of truth values too
     except (TypeError, ValueError) as cause:
         raise InputError("image_size: expected two integers, width and height, or None") from cause
     if not (0 < width < 2**31 and 0 < height < 2**31):
