@@ -17,11 +17,9 @@ all of these; "layouts", which looks the layouts of the bank up. "two releases":
 device key or without. "matches": what matches another photo of the same place is real. The design accepts that: the
 stationary scene becomes the map.
 
-"painted": what positions alone show, by the bundled inverters of positions, of all rows and of the third that
-"together" takes for real. Leakage is on the usual scale: 0 is the bundled patch inverter with keypoints alone, 1 with
-clear descriptors; both have sizes and angles. Three controls show whether an inverter paints from positions at all: a
-flat picture of the photo's mean, places at random, and a single feature. Where real rows do no better than these, the
-figures are about the inverter and say nothing about chaff.
+"painted": the outlines that positions alone show, by the bundled inverters of outlines, of all rows and of the third
+that "together" takes for real: the correlation with the outlines of the photo. Two controls show what an inverter
+paints without any help: places at random, and a single feature.
 
 "cost": an archive, seconds of the processor, matches on planes and a map, with 0 to 4 features of chaff to a real one.
 """

@@ -4,10 +4,11 @@
     python benchmarks/people.py --sheet people.jpg --json out.json      # needs the photos below SFUMATO_DATA
 
 Twenty photos of bsds500/val with people in them. Columns: the photo; what clear features show; the positions that an
-archive of plain seals holds, as dots, and those of the default; what the inverters for positions paint of the default,
-without chaff in their training and with; and what a told alignment reads of the default, an oracle that nobody has, by
-the inverter trained on such readings. "leakage" is on the usual scale: 0 for a mean descriptor, 1 for clear features.
-The sheet holds photos: it stays out of the repository.
+archive of plain seals holds, as dots, and those of the default; the outlines that the inverters for outlines paint of
+plain seals and of the default, each trained on just that; what the inverter for positions paints of the default; and
+what a told alignment reads of the default, an oracle that nobody has, by the inverter trained on such readings.
+"leakage" is on the usual scale: 0 for a mean descriptor, 1 for clear features. "outlines" is the correlation of what is
+painted with the outlines of the photo. The sheet holds photos: it stays out of the repository.
 """
 
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from common import arguments, data_folder, finish, note, pinned_threads
 
-from sfumato.auditing.toolbox import CELLS, PATCH, POSITIONS, TrainedInverter, bundled_inverters
+from sfumato.auditing.toolbox import CELLS, OUTLINES, PATCH, POSITIONS, TrainedInverter, bundled_inverters
 from sfumato.concealment.decoys import load_decoys
 from sfumato.concealment.lifting import with_chaff
 from sfumato.concealment.seal import with_usual_bandwidth
@@ -27,7 +28,7 @@ from sfumato.images.read import read_image
 from sfumato.images.samples import sample_paths
 from sfumato.inversion.canonical import canonical_input
 from sfumato.inversion.load import empty_rows
-from sfumato.inversion.metrics import picture_scores
+from sfumato.inversion.metrics import outline_score, outlines, picture_scores
 from sfumato.training.concealers import reader_of
 from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
 
@@ -54,7 +55,8 @@ def painters() -> dict[str, TrainedInverter]:
     chaff = Recipe.of(DEFAULT_RECIPE).chaff
     return {
         "clear": next(one for one in bundled_inverters() if (one.recipe, one.architecture) == ("raw", PATCH)),
-        "positions": found[POSITIONS, 0],
+        "outlines, no chaff": found[OUTLINES, 0],
+        "outlines, default": found[OUTLINES, chaff],
         "positions, trained with chaff": found[POSITIONS, chaff],
         "told alignment": found[CELLS, chaff],
     }
@@ -73,7 +75,7 @@ def main() -> int:
     read_back = reader_of(
         with_usual_bandwidth(recipe, "sift"), load_decoys().descriptors[:: 16 if args.small else 1], seed=args.seed + 1
     )
-    scores: dict[str, list[float]] = {}
+    scores, drawn = dict[str, list[float]](), dict[str, list[float]]()
     with pinned_threads(1):
         for path in paths:
             note(path.stem)
@@ -88,15 +90,22 @@ def main() -> int:
                 "clear": usual.paint(clear.keypoints, clear.descriptors, image.size),
                 "floor": usual.paint(clear.keypoints, floor, image.size),
                 **{
-                    name: inverters[name].paint(mixed.keypoints, empty_rows(len(mixed)), image.size)
-                    for name in ("positions", "positions, trained with chaff")
+                    name: inverters[name].paint(rows.keypoints, empty_rows(len(rows)), image.size)
+                    for name, rows in (
+                        ("outlines, no chaff", clear),
+                        ("outlines, default", mixed),
+                        ("positions, trained with chaff", mixed),
+                    )
                 },
                 "told alignment": reader.paint(
                     readings.keypoints, canonical_input(readings.subspaces, reader.frame), image.size
                 ),
             }
             for name, picture in painted.items():
-                scores.setdefault(name, []).append(picture_scores(picture, image.pixels)["ssim"])
+                if not inverters.get(name, usual).paints_outlines:
+                    scores.setdefault(name, []).append(picture_scores(picture, image.pixels)["ssim"])
+                    picture = outlines(np.clip(picture, 0, 1))
+                drawn.setdefault(name, []).append(outline_score(picture, image.pixels))
             pictures = {
                 "photo": image.pixels,
                 "positions, no chaff": dots(clear.keypoints, image.size),
@@ -110,8 +119,13 @@ def main() -> int:
     means = {name: float(np.mean(values)) for name, values in scores.items()}
     scale = means["clear"] - means["floor"]
     rows = [
-        {"attack": name, "ssim": value, "leakage": (value - means["floor"]) / scale if scale else None}
-        for name, value in means.items()
+        {
+            "attack": name,
+            "ssim": means.get(name),
+            "leakage": (means[name] - means["floor"]) / scale if scale and name in means else None,
+            "outlines": float(np.mean(values)),
+        }
+        for name, values in drawn.items()
     ]
     finish("people", args, {"photos": len(paths), "features": local.max_features, "recipe": DEFAULT_RECIPE}, rows)
     return 0

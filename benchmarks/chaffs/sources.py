@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from chaffs.photos import Photo, Size
-from sfumato.concealment.chaff import FEATURES_PER_PIXEL, SPARE, NoiseStream, choose_rows, draw_picture
+from sfumato.concealment.chaff import FEATURES_PER_PIXEL, SPARE, NoiseStream, choose_rows, draw_picture, usual_count
 from sfumato.concealment.lifting import with_chaff
 from sfumato.concealment.seal import BANDWIDTH, make_seal
 from sfumato.features.local import LocalParams, extract
@@ -51,7 +51,7 @@ class Stock:
 def draw_noise(photo: Photo, rng: np.random.Generator) -> Features:
     """Return features of as many pictures of noise as the package draws for a photo."""
     width, height = photo.size
-    enough, stream = int(np.ceil(SPARE * PER_REAL * len(photo.features))), NoiseStream(rng.bytes(32))
+    enough, stream = int(np.ceil(SPARE * chaff_count(photo))), NoiseStream(rng.bytes(32))
     detail = float(np.sqrt(enough / (FEATURES_PER_PIXEL * width * height)))
     local, found = LocalParams(max_features=enough), list[Features]()
     while sum(map(len, found)) < enough:
@@ -67,7 +67,13 @@ Source = Callable[[Photo, Stock, np.random.Generator], Chaff]
 
 def chaff_count(photo: Photo) -> int:
     """Return how much chaff a photo gets."""
-    return PER_REAL * len(photo.features)
+    return (1 + PER_REAL) * usual_of(photo) - len(photo.features)
+
+
+def usual_of(photo: Photo) -> int:
+    """Return how many features an ordinary photo of this size has."""
+    most = int(photo.features.extractor.settings["max_features"])  # type: ignore[arg-type]
+    return usual_count(len(photo.features), photo.size, most)
 
 
 def draw_sites(places: Floats, count: int, rng: np.random.Generator) -> Floats:
@@ -183,7 +189,7 @@ def from_chaff(photo: Photo, stock: Stock, rng: np.random.Generator) -> Chaff:
         return mixed.keypoints[~is_real, :2].astype(np.float64), mixed.descriptors[~is_real]
     keypoints, described = stock.noise_for(photo, rng)
     stream = NoiseStream(rng.bytes(32))
-    rows = choose_rows(photo.features.keypoints, keypoints, photo.size, chaff_count(photo), stream)
+    rows = choose_rows(photo.features.keypoints, keypoints, photo.size, chaff_count(photo), stream, usual_of(photo))
     return keypoints[rows, :2].astype(np.float64), described[rows]
 
 

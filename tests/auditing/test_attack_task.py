@@ -43,6 +43,13 @@ def test_nothing_kept_is_a_descriptor(intrude):
     assert decode_picture(kept["picture"]).shape == (120, 160, 3)
 
 
+def test_outlines_are_compared_with_those_of_the_photo(intrude, make_painter):
+    task = intrude("sub-hybrid-2", "keypoints", make_painter(architecture="outlines", dim=1))
+    figures = task.score(SAMPLE, task.predict(SAMPLE))
+    assert set(figures) == {"outlines", "features"}
+    assert -1 <= figures["outlines"] <= 1
+
+
 def test_the_attacker_gets_what_the_attack_needs_and_nothing_else(intrude, monkeypatch):
     from sfumato.auditing import attack_task as module
 

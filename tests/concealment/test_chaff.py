@@ -40,6 +40,16 @@ def test_together_they_cover_the_picture_more_evenly_than_real_ones(coffee):
     assert unevenness(mixed.keypoints) < 0.5 * unevenness(coffee.keypoints)
 
 
+def test_a_photo_of_little_detail_has_as_many_rows_as_others():
+    pixels = np.full((240, 320), 90, np.uint8)
+    pixels[100:140, 150:200] = sample_image("coffee").pixels[100:140, 150:200].mean(axis=2)
+    few = sfumato.extract(pixels, max_features=2000)
+    mixed, real = mix_chaff(few, 2, b"seed")
+    assert 5 < len(few) < 240 * 320 // 150 == 512
+    assert (len(mixed), real.sum()) == (3 * 512, len(few))
+    assert len(mix_chaff(sfumato.extract(pixels, max_features=len(few)), 2, b"seed")[0]) == 3 * len(few)
+
+
 def test_a_photo_released_twice_under_one_key_has_the_same_chaff(coffee):
     first, again = (sfumato.conceal(coffee, RECIPE, secret=KEY) for _ in range(2))
     assert np.array_equal(first.code.packed, again.code.packed)
@@ -91,7 +101,7 @@ def test_features_at_one_place_are_taken_together():
     rng = np.random.default_rng(0)
     places = np.repeat(rng.uniform(0, 100, (500, 2)), 2, axis=0)
     drawn = np.column_stack([places, np.ones(1000), rng.uniform(0, 360, 1000)]).astype(np.float32)
-    rows = choose_rows(drawn[:40], drawn, (100, 100), 300, NoiseStream(b"c"))
+    rows = choose_rows(drawn[:40], drawn, (100, 100), 300, NoiseStream(b"c"), 40)
     assert len(set(rows.tolist())) == 300
     assert set((rows // 2).tolist()) == set((rows[rows % 2 == 0] // 2).tolist())
 

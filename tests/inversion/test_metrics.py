@@ -4,7 +4,7 @@ import pytest
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from sfumato.errors import InputError
-from sfumato.inversion.metrics import as_grey, leakage, picture_scores, summary
+from sfumato.inversion.metrics import as_grey, leakage, outline_score, outlines, picture_scores, summary
 
 
 @pytest.fixture
@@ -55,3 +55,18 @@ def test_summary_and_leakage():
     assert summary([]) == {"photos": 0}
     assert leakage(0.5, 0.4, 0.6) == pytest.approx(0.5)
     assert np.isnan(leakage(0.5, 0.4, 0.4))
+
+
+def test_outlines_do_not_depend_on_what_is_bright():
+    photo = np.zeros((60, 80))
+    photo[20:40, 30:60] = 0.8
+    assert np.allclose(outlines(photo), outlines(1 - photo), atol=1e-6)
+    assert outlines(photo)[5, 5] > 0.95
+    assert outlines(photo)[20, 45] < 0.1
+    assert outline_score(outlines(photo), 1 - photo) == pytest.approx(1)
+    assert abs(outline_score(np.random.default_rng(0).random((60, 80)), photo)) < 0.1
+
+
+def test_outlines_of_other_sizes_are_refused():
+    with pytest.raises(InputError, match="size"):
+        outline_score(np.zeros((40, 40)), np.zeros((60, 40)))

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from sfumato.attacks.registry import TRAINED_INVERTER
 from sfumato.errors import InputError
 from sfumato.report.verdict import verdicts_of
 from sfumato.report.words import LEVELS, NOTHING_RAN, RECOVERED, SEALED_UNTESTED, UNTRAINED, codes_words
+from sfumato.types.record import Score
 
 
 def test_the_default_comes_first_then_the_least_leaking_and_raw_last(records, make_attack):
@@ -54,6 +56,17 @@ def test_seeds_are_averaged_and_other_inverters_named(make_attack):
         "direct, unet": pytest.approx(0.05),
     }
     assert (verdict.level.word, verdict.matching) == ("strong", {})
+
+
+def test_outlines_decide_the_word_and_the_picture_where_the_photo_is_hidden(make_attack):
+    hidden = make_attack("sealed-512", "alignment", 0.05, 0.0, features=9_000, inverter=TRAINED_INVERTER)
+    sketch = make_attack("sealed-512", "outlines", 0.0)
+    sketch = replace(sketch, scores=(Score("outlines", 0.5, samples=3),))
+    (verdict,) = verdicts_of([hidden, sketch])
+    assert (verdict.worst.attack.title, verdict.telling.name) == ("alignment, inverter trained on it", "outlines")
+    assert (verdict.outlines, verdict.level.word, verdict.says) == (0.5, "outlines", LEVELS[1].says)
+    (painted,) = verdicts_of([replace(hidden, scores=(Score("leakage", 0.7, samples=3),)), sketch])
+    assert painted.telling is painted.worst
 
 
 def test_without_a_trained_network_little_leakage_is_no_evidence(make_attack):

@@ -41,6 +41,12 @@ def test_the_worse_of_two_figures_decides(leakage, recovered, word):
     assert level_of(leakage, recovered, enough=True).word == word
 
 
+def test_outlines_that_can_be_painted_are_not_strong():
+    assert level_of(0.0, 0.0, enough=True, outlines=0.2).word == "strong"
+    assert level_of(0.0, 0.0, enough=True, outlines=0.5).word == "outlines"
+    assert level_of(0.5, 0.0, enough=True, outlines=0.5).word == "weak"
+
+
 def test_without_evidence_nothing_is_called_strong():
     assert level_of(0.0, 0.0, enough=False) is OPEN
     assert level_of(None, None, enough=True) is OPEN

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sfumato.auditing.toolbox import OUTLINES, load_models
 from sfumato.concealment.lifting import conceal
 from sfumato.errors import EvaluationOnlyWarning, FileError, InputError, MissingDependency
 from sfumato.features.local import LocalParams
 from sfumato.files.tensors import load_checkpoint
 from sfumato.images.samples import sample_image
 from sfumato.inversion.images import load_image_inverter
-from sfumato.inversion.load import Concealer
+from sfumato.inversion.load import Concealer, empty_rows, without_descriptors
 from sfumato.training import image
 from sfumato.training.image import ImageTrainParams, train_image_inverter
 from sfumato.training.loop import part_of
@@ -82,6 +83,20 @@ def test_cells_go_on_from_an_inverter_and_are_painted_without_torch(photos: list
     wide = ImageTrainParams(architecture="cells", start=first, **{**small, "width": 0.5})
     with pytest.raises(FileError, match=first.name):
         train_image_inverter(wide, photos, second)
+
+
+def test_outlines_are_learned_from_positions_alone(photos: list[Image], tmp_path: Path):
+    settings = {**SMALL, "side": 64, "steps": 2, "scale": 0.5, "target": "outlines", "bfloat16": True}
+    path = tmp_path / "outlines.safetensors"
+    train_image_inverter(
+        ImageTrainParams(architecture="cells", **settings), photos, path, concealer=without_descriptors
+    )
+    inverter = load_image_inverter(path)
+    assert (inverter.target, inverter.scale, inverter.is_blind) == ("outlines", 0.5, True)
+    (known,) = load_models(tmp_path)[0]
+    assert (known.architecture, known.paints_outlines) == (OUTLINES, True)
+    keypoints = np.array([[3, 4, 1, 0], [50, 40, 1, 0]], np.float32)
+    assert known.paint(keypoints, empty_rows(2), (90, 70)).shape == (70, 90, 3)
 
 
 def test_the_loss_goes_down(photos: list[Image], tmp_path: Path):

@@ -335,13 +335,18 @@ PICTURE_ATTACKS: dict[str, Attack] = {
             role=AttackRole.KEYPOINTS,
         ),
         Attack(
+            "outlines", (), "positions of keypoints alone", None,
+            about="an inverter trained to paint the outlines of a photo from positions alone",
+            role=AttackRole.KEYPOINTS,
+        ),
+        Attack(
             "direct", (), "an inverter trained on what this very recipe releases", None,
             about="an inverter trained on what this very recipe releases, on other people's photos",
             role=AttackRole.INVERTER,
         ),
     )
 }  # fmt: skip
-"""What evaluations paint without recovering a descriptor: the two ends of the scale, and three attacks."""
+"""What evaluations paint without recovering a descriptor: the two ends of the scale, and four attacks."""
 
 
 @dataclass(frozen=True, slots=True)

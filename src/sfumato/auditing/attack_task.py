@@ -26,7 +26,7 @@ from sfumato.concealment.resolve import before_seal, resolve
 from sfumato.errors import ImageError
 from sfumato.images.read import read_image
 from sfumato.inversion.canonical import canonical_input
-from sfumato.inversion.metrics import picture_scores
+from sfumato.inversion.metrics import outline_score, picture_scores
 from sfumato.types.clear import Features
 from sfumato.types.concealed import Code, ConcealedFeatures, Points
 from sfumato.types.extractor import Extractor
@@ -233,7 +233,11 @@ class AttackTask:
 
     def score(self, sample: Sample, prediction: Prediction) -> Figures:
         """Return how near the descriptors and the picture came to the clear ones."""
-        figures = picture_figures(self.data.photos[sample.key], prediction["picture"])
+        photo, picture = self.data.photos[sample.key], prediction["picture"]
+        if self.inverter.paints_outlines:
+            figures = {"outlines": outline_score(decode_picture(picture), read_image(photo).pixels)}
+        else:
+            figures = picture_figures(photo, picture)
         return {**figures, **distance_scores(prediction["distances"]), "features": float(prediction["features"][0])}
 
     def summarise(self, figures: Mapping[str, Figures], scale: Scale) -> list[Score]:

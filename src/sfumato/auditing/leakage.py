@@ -46,7 +46,7 @@ the recipe releases."""
 SHOWN = {"median distance": "median", "within 0.02": "within 0.02", "within 0.1": "within 0.1",
          "within 0.3": "within 0.3", "lifted within 0.1": "lifted within 0.1",
          "SSIM": "ssim", "PSNR": "psnr", "MAE": "mae", "SSIM colour": "ssim_rgb",
-         "leakage": "leakage", "from": "leakage low", "to": "leakage high"}  # fmt: skip
+         "outlines": "outlines", "leakage": "leakage", "from": "leakage low", "to": "leakage high"}  # fmt: skip
 """Titles of the table, and the scores behind them."""
 
 PLAIN_BYTES, COPIES = 500 << 20, 4

@@ -38,8 +38,9 @@ Decode = Callable[[Subspaces], Floats]
 Made = TypeVar("Made")
 
 CELLS = "cells"
-KEYPOINTS, POSITIONS = "keypoints", "positions"
-"""Architectures that take no descriptor: patches at places, sizes and angles; cells at positions alone."""
+KEYPOINTS, POSITIONS, OUTLINES = "keypoints", "positions", "outlines"
+"""Architectures that take no descriptor: patches at places, sizes and angles; cells at positions alone, which paint the
+photo or its outlines."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
@@ -76,7 +77,12 @@ class TrainedInverter:
     @property
     def is_blind(self) -> bool:
         """Whether it takes no descriptor."""
-        return self.architecture in (KEYPOINTS, POSITIONS)
+        return self.architecture in (KEYPOINTS, POSITIONS, OUTLINES)
+
+    @property
+    def paints_outlines(self) -> bool:
+        """Whether it paints outlines, which are compared with those of the photo."""
+        return self.architecture == OUTLINES
 
     def can_paint(self, recipe: Recipe) -> bool:
         """Tell whether an archive of a recipe has all that it takes: sizes and angles for patches."""
@@ -117,8 +123,9 @@ def read_patch_inverter(path: Path) -> TrainedInverter:
 
 def _read_image_inverter(path: Path) -> TrainedInverter:
     inverter = load_image_inverter(path)
+    blind = OUTLINES if inverter.target == "outlines" else POSITIONS
     return TrainedInverter(
-        architecture=POSITIONS if inverter.is_blind and inverter.architecture == CELLS else inverter.architecture,
+        architecture=blind if inverter.is_blind and inverter.architecture == CELLS else inverter.architecture,
         extractor_name=inverter.extractor_name,
         recipe=inverter.recipe,
         digest=digest_data(path),

@@ -86,6 +86,10 @@ def inverter(
             "--recipe.",
         ),
     ] = False,
+    outlines: Annotated[
+        bool,
+        typer.Option("--outlines", help="For cells with --keypoints-only: paint where the photo has contrast."),
+    ] = False,
     decoys: Annotated[
         Path | None, typer.Option(help="For a recipe: the decoys, a public file. Default: the bundled ones, for SIFT.")
     ] = None,
@@ -139,6 +143,8 @@ def inverter(
             "--keypoints-only is for --architecture patch, without --recipe, and for cells, where a recipe gives its "
             "chaff: no descriptor is used"
         )
+    if outlines and not (keypoints_only and architecture == "cells"):
+        raise InputError("--outlines is for --architecture cells with --keypoints-only")
     is_begun = any(part.is_file() for part in (*parts_of(output), part_of(output)))
     check_output(output, overwrite=options.overwrite or (options.resume and is_begun))
     local_params = replace(local, max_features=local.max_features or (2000 if is_patch else 1000)).params
@@ -183,6 +189,7 @@ def inverter(
             width=width,
             start=start,
             bfloat16=bfloat16,
+            target="outlines" if outlines else "picture",
             **(cells if architecture == "cells" else {}),
         )
         bar = options.bar("training")

@@ -30,7 +30,9 @@ FEATURES_PER_PIXEL = 0.02
 SPARE = 1.6
 """So many times as many features are drawn as are taken: they can be had where they are needed."""
 SMOOTHING = 1.7
-"""Standard deviation of the window in which features are counted, in mean distances of the real ones."""
+"""Standard deviation of the window in which features are counted, in mean distances of those of an ordinary photo."""
+PIXELS_PER_FEATURE = 150
+"""A photo that has fewer features than one to so many pixels gets as much chaff as one that has these."""
 LEAST_SIDE = 32
 MOST_PICTURES = 64
 
@@ -57,24 +59,33 @@ class NoiseStream:
 def mix_chaff(features: Features, per_real: int, seed: bytes) -> tuple[Features, NDArray[np.bool_]]:
     """Return features with ``per_real`` times as many of chaff among them, and which of the rows are real.
 
-    Rows go from the top of the picture to its bottom, as those of ``extract`` do. ``seed``: as secret as a key.
+    A photo of little detail has few features, which would lie open among little chaff: it gets more, up to what others
+    have. So the number of rows tells little of what a photo shows, too. Rows go from the top of the picture to its
+    bottom, as those of ``extract`` do. ``seed``: as secret as a key.
 
     Raises InputError for features whose picture has no size, or whose extractor this version does not have.
     """
-    count, size = per_real * len(features), features.image_size
-    if not count:
+    size = features.image_size
+    if not per_real or not len(features):
         return features, np.ones(len(features), bool)
     params = _settings_of(features)
     if size is None:
         raise InputError("chaff covers a picture, and these features do not know the size of theirs: give image_size")
+    usual = usual_count(len(features), size, params.max_features)
+    count = (1 + per_real) * usual - len(features)
     stream = NoiseStream(seed)
     drawn = _draw_features(size, params, count, stream)
-    chosen = choose_rows(features.keypoints, drawn.keypoints, size, count, stream)
+    chosen = choose_rows(features.keypoints, drawn.keypoints, size, count, stream, usual)
     keypoints = np.concatenate([features.keypoints, drawn.keypoints[chosen]])
     order = order_by_position(keypoints)
     descriptors = np.concatenate([features.descriptors, drawn.descriptors[chosen]])
     mixed = replace(features, keypoints=keypoints[order], descriptors=descriptors[order])
     return mixed, order < len(features)
+
+
+def usual_count(count: int, size: tuple[int, int], most: int) -> int:
+    """Return how many features an ordinary photo of this size has, of at most ``most``; no fewer than ``count``."""
+    return max(count, min(most, size[0] * size[1] // PIXELS_PER_FEATURE))
 
 
 def draw_picture(size: tuple[int, int], detail: float, stream: NoiseStream) -> NDArray[np.uint8]:
@@ -96,14 +107,20 @@ def draw_picture(size: tuple[int, int], detail: float, stream: NoiseStream) -> N
 
 
 def choose_rows(
-    real: NDArray[np.float32], drawn: NDArray[np.float32], size: tuple[int, int], count: int, stream: NoiseStream
+    real: NDArray[np.float32],
+    drawn: NDArray[np.float32],
+    size: tuple[int, int],
+    count: int,
+    stream: NoiseStream,
+    usual: int,
 ) -> NDArray[np.intp]:
     """Return ``count`` rows of drawn keypoints (M, 4) that, with the real ones (N, 4), cover a picture evenly.
 
     Chaff is to have the density max(0, level - density of the real ones), where the level gives the count number. A
     place is taken with the probability that thins the drawn ones to that; features at one place are taken together.
+    ``usual``: the number of real ones that an ordinary photo of this size would have, at least the number it has.
     """
-    window = SMOOTHING * np.sqrt(size[0] * size[1] / len(real))
+    window = SMOOTHING * np.sqrt(size[0] * size[1] / usual)
     has, offers = (_density(points, size, window) for points in (real, drawn))
     target = np.maximum(0, _level(has, count / has.size) - has)
     columns, rows = _pixels(drawn, has.shape, size)

@@ -26,6 +26,8 @@ ENTRY = 128
 """Channels of the map, times the width: the length of the vectors that are written into it."""
 LONGEST = 480
 """Larger photos are reduced to this longer side, in training and when a picture is made."""
+TARGETS = ("picture", "outlines")
+"""What networks learn to paint: the photo, or where it has contrast (``metrics.outlines``)."""
 
 
 # --- sparse maps
@@ -162,6 +164,11 @@ class ImageInverter:
         return float(self.facts["params"].get("scale", 1.0))
 
     @property
+    def target(self) -> str:
+        """What it paints: ``picture``, or ``outlines``."""
+        return str(self.facts["params"].get("target", TARGETS[0]))
+
+    @property
     def extractor_name(self) -> str:
         """The kind of descriptor that was released."""
         return str(self.facts["extractor"])
@@ -208,6 +215,8 @@ def load_image_inverter(path: str | os.PathLike[str]) -> ImageInverter:
         architecture, width, dim = facts["params"]["architecture"], float(facts["params"]["width"]), facts["input_dim"]
         n, scale = len(arrays["frame"]), float(facts["params"].get("scale", 1.0))
         if architecture not in ARCHITECTURES or not 0 < width <= 4 or not 0 < scale <= 1:
+            raise ValueError("settings that no training has")
+        if facts["params"].get("target", TARGETS[0]) not in TARGETS:
             raise ValueError("settings that no training has")
         if not isinstance(dim, int) or not 0 < dim < 2**20:
             raise ValueError("settings that no training has")

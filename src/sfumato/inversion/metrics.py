@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scores of a reconstructed picture: mean absolute error, structural similarity, signal to noise.
+"""Scores of a reconstructed picture: mean absolute error, structural similarity, signal to noise; and its outlines.
 
 Pictures are arrays with values from 0 to 1, grey or red-green-blue. Structural similarity is scikit-image's with
 the Gaussian window of Wang et al. (2004): sigma 1.5, no sample covariance, a range of 1.
@@ -41,6 +41,44 @@ def picture_scores(picture: ArrayLike, truth: ArrayLike) -> dict[str, float]:
 def as_grey(picture: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return a picture (H, W) or (H, W, 3) as grey (H, W)."""
     return picture if picture.ndim == 2 else picture @ np.asarray(GREY, picture.dtype)
+
+
+OUTLINE_WINDOW = 10 / 3
+"""Standard deviation of the window in which contrast is measured, in pixels of a photo of 480."""
+OUTLINE_BLACK = 0.2
+"""Contrast that is drawn black: the standard deviation of grey values, of 0 to 1."""
+
+
+def outlines(picture: ArrayLike, scale: float = 1.0) -> NDArray[np.float32]:
+    """Return the outlines of a picture (H, W) or (H, W, 3): white where it is even, black where it has contrast.
+
+    Keypoints lie where a picture has contrast, and say nothing of what is bright and what is dark: a dark spot on
+    bright ground gives the same ones as a bright spot on dark ground. So this is what positions alone can show.
+    ``scale``: the size of the picture, as a share of its photo's.
+    """
+    import cv2
+
+    grey, window = as_grey(_checked(picture, "picture")), OUTLINE_WINDOW * scale
+    mean, square = (cv2.GaussianBlur(one, (0, 0), window, borderType=cv2.BORDER_REPLICATE) for one in (grey, grey**2))
+    contrast = np.sqrt(np.maximum(square - mean**2, 0))
+    drawn: NDArray[np.float32] = (1 - np.minimum(contrast / OUTLINE_BLACK, 1)).astype(np.float32)
+    return drawn
+
+
+def outline_score(painted: ArrayLike, truth: ArrayLike) -> float:
+    """Return the correlation of painted outlines (H, W) or (H, W, 3) with those of the true picture; 0 for an even one.
+
+    >>> rng = np.random.default_rng(0)
+    >>> photo = np.kron(rng.random((4, 4)), np.ones((16, 16)))
+    >>> outline_score(outlines(photo), photo), outline_score(np.ones((64, 64)), photo)
+    (1.0, 0.0)
+    """
+    ours, theirs = (np.asarray(one, np.float64) for one in (as_grey(_checked(painted, "painted")), outlines(truth)))
+    if ours.shape != theirs.shape:
+        raise InputError(f"pictures to compare must have one size, got {ours.shape[::-1]} and {theirs.shape[::-1]}")
+    ours, theirs = ours - ours.mean(), theirs - theirs.mean()
+    norm = float(np.sqrt((ours**2).sum() * (theirs**2).sum()))
+    return round(float((ours * theirs).sum()) / norm, 12) if norm > 1e-9 else 0.0
 
 
 def summary(scores: list[dict[str, float]]) -> dict[str, float]:

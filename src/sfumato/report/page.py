@@ -104,8 +104,8 @@ class Album:
         return self._addresses.get((shows, photo, recipe, attack), "")
 
     def worst(self, photo: str, verdict: RecipeVerdict) -> str:
-        """Return the address of what the strongest attack on a recipe painted of a photo; empty where there is none."""
-        return "" if verdict.worst is None else self.find("seen", photo, verdict.recipe, verdict.worst.name)
+        """Return the address of what shows most of a photo under a recipe; empty where there is none."""
+        return "" if verdict.telling is None else self.find("seen", photo, verdict.recipe, verdict.telling.name)
 
 
 def headline(lead: RecipeVerdict | None) -> str:

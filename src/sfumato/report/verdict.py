@@ -13,6 +13,7 @@ from statistics import fmean
 
 from sfumato.errors import InputError
 from sfumato.report.words import (
+    LEVELS,
     NONE,
     NOTHING_RAN,
     OPEN,
@@ -187,6 +188,23 @@ class RecipeVerdict:
         return max(painted, key=lambda one: (round(one.leakage or 0.0, 3), -one.needs), default=None)
 
     @property
+    def outlines(self) -> float | None:
+        """How nearly the outlines of the photo were painted, as a correlation; of raw nobody asks."""
+        return None if self.outliner is None or self.is_clear else self.outliner.scores["outlines"]
+
+    @property
+    def outliner(self) -> AttackResult | None:
+        """The attack that painted outlines best."""
+        painted = [one for one in self.counted if "outlines" in one.scores]
+        return max(painted, key=lambda one: one.scores["outlines"], default=None)
+
+    @property
+    def telling(self) -> AttackResult | None:
+        """The attack whose picture shows a person most: outlines, where the photo itself cannot be painted."""
+        is_hidden = self.worst is not None and (self.worst.leakage or 0.0) <= LEVELS[0].leakage
+        return self.outliner if is_hidden and self.outliner is not None else self.worst
+
+    @property
     def leakage_here(self) -> float | None:
         """The most that an attack of this run showed of the picture; of raw all."""
         return 1.0 if self.is_clear else None if self.worst is None else self.worst.leakage
@@ -232,7 +250,9 @@ class RecipeVerdict:
     @property
     def level(self) -> Level:
         """The verdict."""
-        return NONE if self.is_clear else level_of(self.leakage, self.recovered(), enough=self.has_enough)
+        if self.is_clear:
+            return NONE
+        return level_of(self.leakage, self.recovered(), enough=self.has_enough, outlines=self.outlines)
 
     @property
     def says(self) -> str:
@@ -241,7 +261,8 @@ class RecipeVerdict:
             return NONE.says if self.is_clear else NOTHING_RAN
         if self.level is OPEN:
             return codes_words(self.codes) if self.is_sealed and self.codes < ENOUGH_CODES else UNTRAINED
-        return self.level.says if self.level is level_of(self.leakage, 0.0, enough=True) else RECOVERED
+        of_picture = level_of(self.leakage, 0.0, enough=True, outlines=self.outlines)
+        return self.level.says if self.level is of_picture else RECOVERED
 
     @property
     def rests_on(self) -> str:

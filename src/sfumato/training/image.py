@@ -10,7 +10,7 @@ not.
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,9 @@ from sfumato.features.local import LocalParams
 from sfumato.files.tensors import load_checkpoint, save_checkpoint
 from sfumato.inversion import networks
 from sfumato.inversion.canonical import frame_for, frame_of
-from sfumato.inversion.images import ARCHITECTURES, COUNTER, KIND, build_network, run_network
+from sfumato.inversion.images import ARCHITECTURES, COUNTER, KIND, TARGETS, build_network, run_network
 from sfumato.inversion.load import Concealer
-from sfumato.inversion.metrics import GREY, picture_scores
+from sfumato.inversion.metrics import GREY, outlines, picture_scores
 from sfumato.training.loop import (
     Pace,
     TrainingResult,
@@ -60,8 +60,9 @@ class ImageTrainParams:
     once); without a file the loss is the mean absolute error alone, and ``similarity_weight`` times what lacks to a
     structural similarity of 1, by which inverters are judged. ``encoder`` is a file of ResNet50, for a UResNet of
     width 1. ``start`` is the file of an inverter of the same architecture, width and length of rows, which is trained
-    further. ``device`` is torch's, cpu or cuda. Pictures are painted at ``scale`` times the size of photos. With
-    ``bfloat16`` the network multiplies in half the bits: about twice as fast on processors that can.
+    further. ``device`` is torch's, cpu or cuda. Pictures are painted at ``scale`` times the size of photos.
+    ``target``: picture, or outlines, which is all that positions without descriptors can tell. With ``bfloat16`` the
+    network multiplies in half the bits: about twice as fast on processors that can.
     """
 
     architecture: str = "unet"
@@ -82,6 +83,7 @@ class ImageTrainParams:
     start: str | os.PathLike[str] | None = None
     device: str = "cpu"
     scale: float = 1.0
+    target: str = TARGETS[0]
     bfloat16: bool = False
     save_minutes: float = 2.0
 
@@ -105,6 +107,8 @@ class ImageTrainParams:
             problems.append(f"architecture must be one of {', '.join(ARCHITECTURES)}, got {self.architecture!r:.80}")
         elif not problems and self.side % ARCHITECTURES[self.architecture].multiple:
             problems.append(f"side must be a multiple of {ARCHITECTURES[self.architecture].multiple}, got {self.side}")
+        if self.target not in TARGETS:
+            problems.append(f"target must be one of {', '.join(TARGETS)}, got {self.target!r:.80}")
         if self.encoder is not None and self.architecture != "uresnet":
             problems.append(f"encoder is for a uresnet, not for a {self.architecture!s:.80}")
         if problems:
@@ -235,6 +239,8 @@ def train_image_inverter(
         log.warning("no weights of VGG16: the loss is the mean absolute error, without the perceptual loss")
     subset = [photos[i] for i in rng.permutation(len(photos))[: params.max_photos]]
     material = read_photos(subset, params.local, params.side, progress, scale=params.scale)
+    if params.target == "outlines":
+        material = [replace(photo, pixels=outline_pixels(photo)) for photo in material]
     held_out = max(1, min(HELD_OUT, len(material) // 10))
     training, validation = material[held_out:], material[:held_out]
     state = begin(params, training, concealer, rng)
@@ -266,6 +272,12 @@ def train_image_inverter(
             save_state(state, part_of(output))
     # losses of batches differ too much to be judged
     return finish(state, output, KIND, judged="held_out", perceptual=params.perceptual is not None)
+
+
+def outline_pixels(photo: Photo) -> NDArray[np.uint8]:
+    """Return the outlines of a photo as its pixels, (H, W, 3)."""
+    drawn = np.rint(255 * outlines(photo.pixels, photo.scale)).astype(np.uint8)
+    return np.repeat(drawn[:, :, None], 3, axis=2)
 
 
 def begin(params: ImageTrainParams, training: list[Photo], concealer: Concealer | None, rng: Any) -> TrainingState:
