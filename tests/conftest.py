@@ -96,16 +96,55 @@ def make_encoder() -> Callable[..., Any]:
     return make
 
 
-@pytest.fixture(scope="session")
-def places() -> ModuleType:
-    """The module tests/geometry/places.py, which makes a place to map and pictures to localize in it."""
-    spec = importlib.util.spec_from_file_location("tests_places", ROOT / "tests" / "geometry" / "places.py")
+def load_module(name: str, path: Path) -> ModuleType:
+    """Load a module of tests that is no test."""
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def places() -> ModuleType:
+    """The module tests/geometry/places.py, which makes a place to map and pictures to localize in it."""
+    return load_module("tests_places", ROOT / "tests" / "geometry" / "places.py")
+
+
+@pytest.fixture(scope="session")
+def live() -> ModuleType:
+    """The module tests/server/live.py, whose ``start_server`` starts a real server in a folder."""
+    for library in ("fastapi", "httpx2", "sqlalchemy", "uvicorn"):
+        pytest.importorskip(library)
+    return load_module("tests_live", ROOT / "tests" / "server" / "live.py")
+
+
+@pytest.fixture(scope="session")
+def live_server(live: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One real server for a session, with generous rates; tests make places of their own in it."""
+    generous = {"localize_rate": 1000.0, "localize_burst": 1000, "upload_rate": 1000.0, "upload_burst": 1000}
+    with live.start_server(tmp_path_factory.mktemp("live") / "data", limits=generous) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def scene(live: ModuleType) -> Any:
+    """Concealed features of three pictures of a place, and of a query."""
+    return live.make_scene()
+
+
+@pytest.fixture(scope="session")
+def mapped_place(live_server: Any, scene: Any) -> str:
+    """The name of a place of the live server that has the scene's pictures and a map of them."""
+    from sfumato.client import Client
+
+    with Client(live_server.url, live_server.key) as client:
+        place = client.place("Dr Smith, bedroom")
+        place.push(scene.images, dict.fromkeys(scene.images, scene.camera))
+        place.build_map().wait()
+    return "Dr Smith, bedroom"
 
 
 @pytest.fixture(scope="session")

@@ -264,6 +264,24 @@ def test_the_server_side_never_reaches_the_clear_side(package: Package):
     assert not leaks(package)
 
 
+def test_the_guard_at_run_time_refuses_what_the_source_may_not_reach():
+    tree = ast.parse((SOURCE / "server" / "guard.py").read_text(encoding="utf-8"))
+    tables = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Tuple)
+    }
+    assert set(tables["FORBIDDEN"]) >= {*FORBIDDEN, "cli", "client"}
+    assert set(tables["LIBRARIES"]) >= {"torch", "onnxruntime", "dlib"}
+
+
+@pytest.mark.parametrize("entry", ["server.__main__", "server.localizer", "server.map_job"])
+def test_the_processes_of_the_server_never_reach_the_clear_side(package: Package, entry: str):
+    names = package.reached(f"sfumato.{entry}")
+    assert len(names) > 20
+    assert not [name for name in names if is_part(name, (*FORBIDDEN, "cli", "client"))]
+
+
 def test_only_the_device_and_the_shell_reach_what_publishes(package: Package):
     starts = {name for name in package.graph if "sfumato.publish" in package.reached(name)}
     assert starts >= {"sfumato.publish", "sfumato.cli.export"}

@@ -596,7 +596,7 @@ def localize_photos(
     with ExitStack() as stack:
         map_ = model if isinstance(model, Map) else stack.enter_context(load_map(model))
         made = _landmarks_of(map_)
-        recipe, local = made.recipe, _local_params(made.extractor)
+        recipe, local = made.recipe, local_params_of(made.extractor)
         key = _Key.choose(recipe, secret, recipe.evaluation_seed, place)
         _refuse_other_device(recipe, key)
         source = open_source(photos, params=local, workers=workers)
@@ -628,7 +628,7 @@ def _landmarks_of(map_: Map) -> ImageHeader | ConcealedFeatures:
     return made
 
 
-def _local_params(extractor: Extractor) -> LocalParams:
+def local_params_of(extractor: Extractor) -> LocalParams:
     """Return the settings of the features of a map, if this version can extract such features."""
     settings = dict(extractor.settings)
     if settings.keys() == {entry.name for entry in fields(LocalParams)} and settings["weights"] is None:
@@ -720,6 +720,7 @@ __all__ = [
     "conceal_photos",
     "holds_photos",
     "infer_cameras",
+    "local_params_of",
     "localize_photos",
     "open_source",
     "read_features",

@@ -57,7 +57,7 @@ def test_every_group_has_an_example_of_its_own():
     from sfumato.cli.app import app
 
     found = dict(groups(typer.main.get_command(app)))
-    assert {path[0] for path in found} == {"decoys", "evaluate", "export", "index", "train"}
+    assert {path[0] for path in found} == {"decoys", "evaluate", "export", "index", "server", "train"}
     for path, group in found.items():
         assert f"Example: sfumato {' '.join(path)} " in group.help
         assert "Example" not in group.get_short_help_str(200)

@@ -11,7 +11,7 @@ def test_every_command_is_there_once_and_has_its_place():
     words = [command.words for command in COMMANDS]
     assert len(set(words)) == len(words)
     named = {name for names in PANELS.values() for name in names}
-    assert {command.group or command.name for command in COMMANDS} == named
+    assert {command.words.split()[0] for command in COMMANDS} == named
     assert {command.group for command in COMMANDS if command.group} == set(GROUPS)
     assert all(callable(command.load()) for command in COMMANDS)
 
@@ -21,6 +21,7 @@ def test_every_command_is_there_once_and_has_its_place():
     [
         (["match", "x.h5", "--help"], ["match"]),
         (["-v", "train", "ninja"], ["train ninja"]),
+        (["server", "key", "list", "--json"], ["server key list"]),
         (["map", "evaluate"], ["map"]),
         (["--version"], []),
     ],
@@ -29,7 +30,9 @@ def test_only_the_named_command_is_loaded(arguments, wanted):
     assert [command.words for command in select_commands(arguments)] == wanted
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["train"], ["train", "--help"], ["mtch"], ["match-"], ["-x"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["--help"], ["train"], ["train", "--help"], ["server", "key"], ["mtch"], ["match-"], ["-x"]]
+)
 def test_help_and_misspelt_commands_know_all(arguments):
     assert select_commands(arguments) == COMMANDS
 

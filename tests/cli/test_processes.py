@@ -75,6 +75,21 @@ LINES = {
         train decoder room/images -o decoder.safetensors --recipe sub-hybrid-2 --steps 5 --hidden 16 --extractor opencv
         train ninja --patches pairs-sift.npz --steps 3 --adversary decoder -o ninja.safetensors
     """,
+    "service": f"""
+        serve --help
+        push room/images --place den {FEW}
+        map --place den --mapper incremental
+        jobs --follow
+        pull --place den -o pulled
+        localize room/images/view-0000.png --place den
+        server place create yard
+        server place list
+        server place delete yard --yes
+        server key create localize --place den
+        server key list
+        server key revoke KEY
+        server doctor
+    """,
 }  # fmt: skip
 """Command lines by folder; each may use what those before it wrote."""
 
@@ -111,18 +126,31 @@ def folder(small_room, tmp_path):
     return tmp_path
 
 
-SLOW = ("evaluate", "faces", "train", "local")
+@pytest.fixture
+def server_key(live_server, monkeypatch):
+    """A live server in the environment, and the id of a key of it that can be revoked."""
+    from sfumato.client import Client
+
+    monkeypatch.setenv("SFUMATO_SERVER", live_server.url)
+    monkeypatch.setenv("SFUMATO_API_KEY", live_server.key)
+    with Client(live_server.url, live_server.key) as client:
+        return client.make_key(["metrics"])[4:12]
+
+
+SLOW = ("evaluate", "faces", "train", "local", "service")
 """Chains that take ten seconds and more."""
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in LINES]
 )
-def test_commands_as_processes(run_sfumato, folder, small_sequences, name):
+def test_commands_as_processes(run_sfumato, folder, small_sequences, name, request):
     if name == "train":
         pytest.importorskip("torch")
+    key = request.getfixturevalue("server_key") if name == "service" else ""
     shutil.copytree(small_sequences, folder / "pairs")
-    for line in lines_of(name):
+    for words in lines_of(name):
+        line = [key if word == "KEY" else word for word in words]
         done = run_sfumato(*line, cwd=folder, real=True)
         assert done.stdout.strip(), line
         assert "Traceback" not in done.stderr, line

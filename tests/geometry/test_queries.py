@@ -11,7 +11,7 @@ from sfumato.geometry.cameras import pose_error, read_poses, write_cameras
 from sfumato.geometry.localization import LocalizeParams
 from sfumato.geometry.maps import Map, load_map
 from sfumato.geometry.model import read_model
-from sfumato.geometry.queries import NoPose, _check_output, _localize_queries, _save_outcome, summarise
+from sfumato.geometry.queries import NoPose, _localize_queries, check_poses_output, save_localizations, summarise
 from sfumato.geometry.shortlist import choose_candidates
 from sfumato.types.concealed import PublicPoints
 from sfumato.types.scene import Camera
@@ -76,7 +76,7 @@ def test_every_query_gets_a_pose_or_a_reason(queries, map_, place, places, tmp_p
     assert outcome.reasons["elsewhere.jpg"].startswith(("too few", "no pose"))
     facts = summarise(outcome)
     assert (facts["queries"], facts["localized"], facts["cameras guessed"]) == (5, 2, 1)
-    table = _save_outcome(tmp_path / "poses.txt", outcome, LocalizeParams(), {"map": "public points"})
+    table = save_localizations(tmp_path / "poses.txt", outcome, LocalizeParams(), {"map": "public points"})
     check_files(tmp_path, table, outcome)
 
 
@@ -132,13 +132,13 @@ def test_an_output_that_can_not_be_is_told_before_any_work(tmp_path):
     model = tmp_path / "model"
     model.mkdir()
     (model / "images.bin").write_bytes(b"x")
-    _check_output(tmp_path / "poses.txt", model, {})
+    check_poses_output(tmp_path / "poses.txt", model, {})
     for path, message in (
         ("poses.json", "beside it"), (".", "folder"), ("none/poses.txt", "folder is missing"),
         ("model/images.bin", "it is images.bin of the map"),
     ):  # fmt: skip
         with pytest.raises(FileError, match=message):
-            _check_output(tmp_path / path, model, {})
+            check_poses_output(tmp_path / path, model, {})
 
 
 def test_neither_list_nor_table_replaces_what_is_read_or_of_another_kind(tmp_path):
@@ -146,9 +146,9 @@ def test_neither_list_nor_table_replaces_what_is_read_or_of_another_kind(tmp_pat
         (tmp_path / name).write_text("mine")
     for overwrite, message in ((False, "exists"), (True, "is not a table of localized queries")):
         with pytest.raises(FileError, match=message):
-            _check_output(tmp_path / "poses.txt", tmp_path / "model", {}, overwrite=overwrite)
+            check_poses_output(tmp_path / "poses.txt", tmp_path / "model", {}, overwrite=overwrite)
     with pytest.raises(FileError, match="cameras"):
-        _check_output(
+        check_poses_output(
             tmp_path / "cameras.txt", tmp_path / "model", {"the list of cameras": tmp_path / "cameras.txt"},
             overwrite=True,
         )  # fmt: skip
@@ -174,7 +174,7 @@ def test_queries_that_no_list_holds_are_left_out_and_counted(places, place, map_
     assert "do not rename and conceal them again" in outcome.reasons["a b.jpg"]
     facts = summarise(outcome)
     assert (facts["queries"], facts["localized"], facts["not listed"]) == (2, 1, ["a b.jpg"])
-    table = _save_outcome(tmp_path / "poses.txt", outcome, LocalizeParams())
+    table = save_localizations(tmp_path / "poses.txt", outcome, LocalizeParams())
     assert list(json.loads(table.read_text())["unlisted"]) == ["a b.jpg"]
 
 
@@ -183,7 +183,7 @@ def test_a_camera_that_does_not_fit_is_doubted(queries, map_, places, tmp_path):
     outcome = _localize_queries(queries, wrong, map_, choose_candidates(map_))
     assert set(outcome.doubts) >= set(places.QUERIES)
     assert summarise(outcome)["cameras in doubt"] == outcome.doubts
-    table = json.loads(_save_outcome(tmp_path / "poses.txt", outcome, LocalizeParams()).read_text())
+    table = json.loads(save_localizations(tmp_path / "poses.txt", outcome, LocalizeParams()).read_text())
     assert "px instead of 250" in table["queries"]["query/0.jpg"]["doubt"]
 
 
@@ -196,7 +196,7 @@ def test_a_full_disk_leaves_what_was_there(queries, map_, tmp_path, monkeypatch)
 
     monkeypatch.setattr("os.replace", full)
     with pytest.raises(FileError, match="space left"):
-        _save_outcome(tmp_path / "poses.txt", outcome, LocalizeParams())
+        save_localizations(tmp_path / "poses.txt", outcome, LocalizeParams())
     assert (tmp_path / "poses.json").read_text() == "old"
     left = {path.name for path in tmp_path.iterdir()} - {"query.sfm-wal", "query.sfm-shm"}  # queries are open
     assert left == {"poses.json", "query.sfm"}

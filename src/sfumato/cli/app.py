@@ -31,6 +31,7 @@ MATCHED = (
 )
 MEASURED = "what was measured is kept in the output folder; run the same command again, without --overwrite, to go on"
 READ = "what was read is kept beside the output; run the same command again, without --overwrite, to go on"
+SENT = "what was concealed and sent is kept; run the same command again to go on"
 LEARNED = "what was learned is kept beside the output; run the same command again with --resume to go on"
 
 
@@ -127,6 +128,17 @@ COMMANDS = (
     Command("train compress", "train", "compress", NOTHING_WRITTEN),
     Command("train pairs", "train", "pairs", NOTHING_WRITTEN),
     Command("train ninja", "train_ninja", "ninja", LEARNED),
+    Command("serve", "service.serve", "serve", "no server was started"),
+    Command("push", "service.push", "push", SENT),
+    Command("pull", "service.push", "pull", "nothing was written; a map that was there is as it was"),
+    Command("jobs", "service.push", "jobs", "the jobs of the server go on"),
+    Command("server key create", "service.admin", "create_key", NOTHING_CHANGED),
+    Command("server key list", "service.admin", "list_keys", NOTHING_CHANGED),
+    Command("server key revoke", "service.admin", "revoke_key", NOTHING_CHANGED),
+    Command("server place create", "service.admin", "create_place", NOTHING_CHANGED),
+    Command("server place list", "service.admin", "list_places", NOTHING_CHANGED),
+    Command("server place delete", "service.admin", "delete_place", NOTHING_CHANGED),
+    Command("server doctor", "service.serve", "doctor", NOTHING_CHANGED),
 )
 
 GROUPS = {
@@ -149,6 +161,18 @@ GROUPS = {
         "sfumato index build private.sfm -o x.index",
         "sfumato index search x.index query.sfm -k 5 -o nearest.csv",
     ),
+    "server": (
+        "Run a server: its keys, its places and its health.",
+        "sfumato server doctor --data sfumato-data",
+    ),
+    "server key": (
+        "API keys of a server: who may do what at which place.",
+        "sfumato server key create localize --place kitchen --label phone",
+    ),
+    "server place": (
+        "Places of a server; it knows them by ids, your devices by their names.",
+        "sfumato server place list",
+    ),
     "train": (
         "Networks that attack and encoders, learned from other people's photos.",
         "sfumato train inverter photos/ -o inverter.safetensors --minutes 15",
@@ -161,6 +185,7 @@ PANELS = {
     "Start here": ("audit", "conceal", "inspect"),
     "On the device that owns the photos": ("cameras", "extract", "decoys", "invert"),
     "On a server, with concealed features": ("match", "map", "localize", "index", "export"),
+    "The service": ("serve", "push", "jobs", "pull", "server"),
     "Faces": ("enroll", "verify", "identify", "calibrate", "renew", "revoke"),
     "Attacking and measuring": ("attack", "evaluate", "report", "train"),
 }
@@ -172,13 +197,15 @@ def select_commands(arguments: Sequence[str]) -> tuple[Command, ...]:
 
     >>> [command.words for command in select_commands(["-v", "index", "add", "x.index"])]
     ['index add']
+    >>> [command.words for command in select_commands(["server", "key", "list"])]
+    ['server key list']
     >>> len(select_commands(["--help"])) == len(select_commands(["indx"])) == len(COMMANDS)
     True
     """
     if "--version" in arguments:
         return ()
-    words = [word for word in arguments if word not in ("-v", "--verbose")][:2]
-    for count in (1, 2):
+    words = [word for word in arguments if word not in ("-v", "--verbose")][:3]
+    for count in (1, 2, 3):
         selection = tuple(command for command in COMMANDS if command.words == " ".join(words[:count]))
         if selection and len(words) >= count:
             return selection
@@ -256,18 +283,25 @@ def make_app(commands: Iterable[Command] = COMMANDS) -> typer.Typer:
     order = {name: (place, title) for place, (title, name) in enumerate(
         (title, name) for title, names in PANELS.items() for name in names
     )}  # fmt: skip
-    groups: dict[str, typer.Typer] = {}
+    groups = {"": application}
     for command in sorted(commands, key=lambda command: order.get(command.words, (len(order), ""))[0]):
-        panel = order.get(command.group or command.words, (0, "Others"))[1]
-        if command.group and command.group not in groups:
-            groups[command.group] = make_group(*GROUPS[command.group])
-            application.add_typer(groups[command.group], name=command.group, rich_help_panel=panel)
-        if command.group:
-            add = groups[command.group].command(command.name, cls=PlainCommand, help=command.help)
-        else:
-            add = application.command(command.name, cls=PlainCommand, help=command.help, rich_help_panel=panel)
+        panel = order.get(command.words.split()[0], (0, "Others"))[1]
+        add_groups(groups, command.group, panel)
+        add = groups[command.group].command(
+            command.name, cls=PlainCommand, help=command.help, rich_help_panel=None if command.group else panel
+        )
         add(explain_errors(expand_groups(command.load()), command.on_interrupt))
     return application
+
+
+def add_groups(groups: dict[str, typer.Typer], words: str, panel: str) -> None:
+    """Make the group of some words, and the groups it is in, where they are missing."""
+    if words in groups:
+        return
+    parent, _, name = words.rpartition(" ")
+    add_groups(groups, parent, panel)
+    groups[words] = make_group(*GROUPS[words])
+    groups[parent].add_typer(groups[words], name=name, rich_help_panel=None if parent else panel)
 
 
 def make_group(summary: str, *examples: str) -> typer.Typer:

@@ -4,15 +4,15 @@
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from math import isnan
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from sfumato.cli.options import AsJson, Quiet, printable, quantity, stage_bars, tell
+from sfumato.cli.service.connect import MapServerOptions, QueryServerOptions
 from sfumato.codebooks import codebook_for
 from sfumato.concealment.keys import read_key
 from sfumato.device import holds_photos, localize_photos
@@ -20,12 +20,11 @@ from sfumato.errors import InputError, suggest
 from sfumato.geometry.cameras import SHOWN, pose_numbers, read_marked_cameras
 from sfumato.geometry.localization import LocalizeParams
 from sfumato.geometry.mappers import MapParams
-from sfumato.geometry.mapping import MapOutcome, build_map
+from sfumato.geometry.mapping import MapOutcome, build_map, outcome_facts
 from sfumato.geometry.maps import Map, draw_map, load_map, picture_kind
 from sfumato.geometry.outputs import PICTURE, refuse_existing
 from sfumato.geometry.queries import Localizations, localize, refuse_strange_cameras, summarise
 from sfumato.geometry.shortlist import CandidatesLike
-from sfumato.geometry.statistics import MapRun
 from sfumato.images.read import list_images, read_focal_lengths
 from sfumato.matching.codebook import Codebook
 from sfumato.store.archive import load
@@ -69,8 +68,15 @@ class MapOptions:
 
 
 def map_(
-    archive: Annotated[Path, typer.Argument(help="The archive, e.g. private.sfm.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder of the model to write, e.g. model/.")],
+    archive: Annotated[
+        Path | None, typer.Argument(help="The archive, e.g. private.sfm. With --server none: push it first.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="The folder of the model to write, e.g. model/. With --server it may be left out."
+        ),
+    ] = None,
     cameras: Annotated[
         Path | None,
         typer.Option(
@@ -88,6 +94,7 @@ def map_(
         Path | None, typer.Option(help="Also draw the map, points and cameras: a .png, .svg or .pdf file.")
     ] = None,
     options: MapOptions = MapOptions(),
+    remote: MapServerOptions = MapServerOptions(),
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -96,8 +103,22 @@ def map_(
     The folder is a COLMAP model (colmap gui --import_path model/ opens it) with landmarks.sfm, the concealed
     features of its points. No descriptor goes to COLMAP. See docs/mapping.md.
 
+    With --server and --place a server makes the map, of the images that 'sfumato push' sent. This shows how far it is,
+    and says the same in the end; with -o the map is fetched too.
+
     Example: sfumato map private.sfm --cameras cameras.txt -o model/
+    Example: sfumato map --server http://127.0.0.1:8765 --place kitchen
     """
+    if remote.is_meant(archive is None):
+        from sfumato.cli.service.maps import map_at_server
+
+        local = {"ARCHIVE": archive, "--cameras": cameras, "--photos": photos, "--matches": matches,
+                 "--picture": picture}  # fmt: skip
+        map_at_server(remote, output, options, local, as_json=as_json, quiet=quiet)
+        return
+    remote.refuse()
+    if archive is None or output is None:
+        raise typer.BadParameter("give an archive and the folder to write: sfumato map private.sfm -o model/")
     if cameras is not None and photos is not None:
         raise InputError("--cameras says what --photos would guess: give one of the two")
     if picture is not None:
@@ -114,7 +135,8 @@ def map_(
     _warn_of_guesses(outcome, cameras)
     report(outcome, output, as_json=as_json)
     if picture is not None and outcome.folder is not None:
-        draw_map(outcome.folder, picture, f"{_headline(outcome)}{_remarks(outcome)}")
+        facts = outcome_facts(outcome)
+        draw_map(outcome.folder, picture, f"{_headline(facts)}{_remarks(facts)}")
     if outcome.folder is None or outcome.unreadable:
         raise typer.Exit(1)
 
@@ -155,81 +177,61 @@ def _warn_of_guesses(outcome: MapOutcome, cameras: Path | None) -> None:
 
 def report(outcome: MapOutcome, output: Path, *, as_json: bool) -> None:
     """Name what is not in the map on standard error, and say what is."""
-    for name, reason in outcome.unreadable.items():
+    facts = {**outcome_facts(outcome), "output": None if outcome.folder is None else str(output)}
+    report_facts(facts, str(output), as_json=as_json)
+
+
+def report_facts(facts: dict[str, Any], where: str, *, as_json: bool) -> None:
+    """Report a map by its facts: those of ``outcome_facts``, and ``output``, None where there is no map."""
+    has_map = not facts["reason"]
+    for name, reason in facts["unreadable"].items():
         print(printable(f"skipped {name}: {reason}"), file=sys.stderr)
-    statistics = outcome.statistics
-    if outcome.folder is not None and outcome.unregistered:
-        names = ", ".join(outcome.unregistered[:SHOWN])
-        more = f" and {len(outcome.unregistered) - SHOWN} more" if len(outcome.unregistered) > SHOWN else ""
+    if has_map and facts["unregistered"]:
+        names = ", ".join(facts["unregistered"][:SHOWN])
+        more = f" and {len(facts['unregistered']) - SHOWN} more" if len(facts["unregistered"]) > SHOWN else ""
         print(printable(f"not in the map: {names}{more}"), file=sys.stderr)
-    doubtful = list(outcome.doubtful_images.items())
+    doubtful = list(facts["images in doubt"].items())
     for name, reason in doubtful[:SHOWN]:
         print(printable(f"{name} in doubt: {reason}"), file=sys.stderr)
     if len(doubtful) > SHOWN:
         print(f"{len(doubtful) - SHOWN} more images in doubt; --json names all", file=sys.stderr)
-    for reason in outcome.doubt:
+    for reason in facts["doubt"]:
         print(printable(f"map in doubt: {reason}"), file=sys.stderr)
-    for other in outcome.other_models:
+    for other in facts["other models"]:
         print(
-            printable(f"a separate map of {other.images} images, {other.points} points: {other.folder}"),
+            printable(f"a separate map of {other['images']} images, {other['points']} points: {other['folder']}"),
             file=sys.stderr,
         )
-        for reason in other.doubt:
-            print(printable(f"separate map {other.folder.name} in doubt: {reason}"), file=sys.stderr)
-    facts: dict[str, Any] = {
-        **{key.replace("_", " "): value for key, value in asdict(statistics).items()},
-        "pairs": len(outcome.verified.pairs),
-        "verified pairs": outcome.verified.verified,
-        "matches": outcome.verified.matches,
-        "inliers": outcome.verified.inliers,
-        "unregistered": list(outcome.unregistered),
-        "other models": [{**asdict(other), "folder": str(other.folder)} for other in outcome.other_models],
-        "runs": [_run_facts(run) for run in outcome.runs],
-        "unreadable": dict(outcome.unreadable),
-        "guessed cameras": len(outcome.guessed),
-        "doubt": list(outcome.doubt),
-        "images in doubt": dict(outcome.doubtful_images),
-        "reason": outcome.reason,
-        "seconds": round(outcome.seconds, 2),
-        "output": None if outcome.folder is None else str(output),
-    }
-    if outcome.folder is None:
-        tell(printable(f"no map: {outcome.reason}"), facts, as_json=as_json)
+        for reason in other["doubt"]:
+            print(printable(f"separate map {Path(other['folder']).name} in doubt: {reason}"), file=sys.stderr)
+    if not has_map:
+        tell(printable(f"no map: {facts['reason']}"), facts, as_json=as_json)
         return
     tell(
-        f"{_headline(outcome)} (track length {statistics.track_length:.2f}, reprojection error "
-        f"{statistics.reprojection_error_px:.2f} px, {outcome.seconds:.1f} s){_remarks(outcome)}: {output}",
+        f"{_headline(facts)} (track length {facts['track length']:.2f}, reprojection error "
+        f"{facts['reprojection error px']:.2f} px, {facts['seconds']:.1f} s){_remarks(facts)}: {where}",
         facts,
         as_json=as_json,
     )
 
 
-def _run_facts(run: MapRun) -> dict[str, Any]:
-    """Return a run as plain values; what cannot be compared is None."""
-    facts = {**asdict(run), "explained_share": run.explained_share}
-    if isnan(run.difference_deg):
-        facts["difference_deg"] = None
-    return {key.replace("_", " "): value for key, value in facts.items()}
-
-
-def _headline(outcome: MapOutcome) -> str:
+def _headline(facts: Mapping[str, Any]) -> str:
     """Return what a map holds, in a few words."""
-    statistics = outcome.statistics
-    return f"{statistics.registered} of {quantity(statistics.images, 'image')} registered, {statistics.points} points"
+    return f"{facts['registered']} of {quantity(facts['images'], 'image')} registered, {facts['points']} points"
 
 
-def _remarks(outcome: MapOutcome) -> str:
+def _remarks(facts: Mapping[str, Any]) -> str:
     """Return what the last line says beyond figures."""
-    remarks = ""
-    if outcome.other_models:
-        sizes = ", ".join(str(other.images) for other in outcome.other_models)
-        remarks += f"; {quantity(len(outcome.other_models), 'separate map')} of {sizes} images beside it"
-        doubtful = sum(bool(other.doubt) for other in outcome.other_models)
+    remarks, others = "", facts["other models"]
+    if others:
+        sizes = ", ".join(str(other["images"]) for other in others)
+        remarks += f"; {quantity(len(others), 'separate map')} of {sizes} images beside it"
+        doubtful = sum(bool(other["doubt"]) for other in others)
         remarks += f", {doubtful} of them in doubt" if doubtful else ""
-    if outcome.doubt:
+    if facts["doubt"]:
         remarks += "; the map is in doubt"
-    elif outcome.doubtful_images:
-        remarks += f"; {quantity(len(outcome.doubtful_images), 'image')} in doubt"
+    elif facts["images in doubt"]:
+        remarks += f"; {quantity(len(facts['images in doubt']), 'image')} in doubt"
     return remarks
 
 
@@ -311,7 +313,10 @@ class DeviceKeyOptions:
     secret_file: Annotated[
         Path | None, typer.Option(help="For photos: the device key that the map was made with. Default: yours.")
     ] = None
-    place: Annotated[str | None, typer.Option(help="For photos: the place that the map was sealed for.")] = None
+    place: Annotated[
+        str | None,
+        typer.Option(help="For photos: the place that the map was sealed for. With --server: the place of the map."),
+    ] = None
 
     def read(self, queries: Path, public: Path | None) -> dict[str, Any]:
         """Return the key and the place for photos; for an archive None of them may be given."""
@@ -350,6 +355,7 @@ def localize_(
     choice: CandidateOptions = CandidateOptions(),
     options: LocalizeOptions = LocalizeOptions(),
     device: DeviceKeyOptions = DeviceKeyOptions(),
+    remote: QueryServerOptions = QueryServerOptions(),
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a list of poses that is there.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -365,14 +371,29 @@ def localize_(
     Photos are concealed as the map's were, with your device key and the same settings, and stay here: use this on a
     device that has the key.
 
+    With --server and --place a server compares, and keeps nothing of the query. Photos are concealed here, as
+    'sfumato push' concealed those of the place, and never leave the device.
+
     Example: sfumato localize query.sfm model/ --cameras cameras.txt -o poses.txt
     Example: sfumato localize photo.jpg model/
+    Example: sfumato localize photo.jpg --server http://127.0.0.1:8765 --place kitchen
     """
+    if remote.is_meant(model is None and map_folder is None):
+        from sfumato.cli.service.maps import localize_at_server
+
+        local = {"MAP": model, "--map": map_folder, "--public": public, "--pairs": choice.pairs,
+                 "--codebook": choice.codebook, "--encoder": choice.encoder}  # fmt: skip
+        localize_at_server(
+            queries, remote, device, local, cameras=cameras, candidates=choice.retrieval, params=options.params,
+            output=output, overwrite=overwrite, as_json=as_json, quiet=quiet,
+        )  # fmt: skip
+        return
+    remote.refuse()
     if (model is None) == (map_folder is None):
-        raise InputError("give one map: sfumato localize QUERIES MAP, or --map MAP")
+        raise InputError("give one map: sfumato localize QUERIES MAP, or --map MAP; or --server URL --place NAME")
     params, pairs, keys = options.params, choice.choose(), device.read(queries, public)
     run: Callable[..., Localizations] = partial(localize_photos, **keys) if keys else localize
-    listed, marked = ({}, frozenset()) if cameras is None else _read_query_cameras(cameras, queries)
+    listed, marked = ({}, frozenset()) if cameras is None else read_query_cameras(cameras, queries)
     camera_of = {name: camera for name, camera in listed.items() if name not in marked}
     with load_map(model or map_folder or "", public=public) as map_:
         outcome = run(
@@ -397,7 +418,7 @@ def localize_(
         raise typer.Exit(1)
 
 
-def _read_query_cameras(cameras: Path, queries: Path) -> tuple[dict[str, Camera], frozenset[str]]:
+def read_query_cameras(cameras: Path, queries: Path) -> tuple[dict[str, Camera], frozenset[str]]:
     """Return the cameras of a list, and those marked as guesses; raise InputError if none is of a query."""
     names = _query_names(queries)
     listed, marked = read_marked_cameras(cameras, names)

@@ -10,7 +10,8 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,34 @@ class MapOutcome:
     runs: tuple[MapRun, ...] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     guessed: frozenset[str] = frozenset()
+
+
+def outcome_facts(outcome: MapOutcome) -> dict[str, Any]:
+    """Return an outcome as plain values, for --json and for answers of a server; no folder of the map itself."""
+    return {
+        **{key.replace("_", " "): value for key, value in asdict(outcome.statistics).items()},
+        "pairs": len(outcome.verified.pairs),
+        "verified pairs": outcome.verified.verified,
+        "matches": outcome.verified.matches,
+        "inliers": outcome.verified.inliers,
+        "unregistered": list(outcome.unregistered),
+        "other models": [{**asdict(other), "folder": str(other.folder)} for other in outcome.other_models],
+        "runs": [_run_facts(run) for run in outcome.runs],
+        "unreadable": dict(outcome.unreadable),
+        "guessed cameras": len(outcome.guessed),
+        "doubt": list(outcome.doubt),
+        "images in doubt": dict(outcome.doubtful_images),
+        "reason": outcome.reason,
+        "seconds": round(outcome.seconds, 2),
+    }
+
+
+def _run_facts(run: MapRun) -> dict[str, Any]:
+    """Return a run as plain values; what cannot be compared is None."""
+    facts = {**asdict(run), "explained_share": run.explained_share}
+    if isnan(run.difference_deg):
+        facts["difference_deg"] = None
+    return {key.replace("_", " "): value for key, value in facts.items()}
 
 
 @dataclass(slots=True)

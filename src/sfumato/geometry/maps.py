@@ -297,7 +297,7 @@ def save_landmarks(
     missing = [name for name in model.names if name not in archive]
     if missing:
         raise FileError(f"{folder} was not mapped from {archive.path}, which lacks {name_list(missing)}")
-    kinds, packed = {archive.header(name).dtype for name in model.names}, list[NDArray[np.uint8]]()
+    kinds = {archive.header(name).dtype for name in model.names}
     with ArchiveWriter(path, dtype=kinds.pop() if len(kinds) == 1 else "float32") as writer:
         for name in progress(model.names):
             features, rows = archive[name], model.sight(name).keypoints
@@ -305,17 +305,37 @@ def save_landmarks(
                 refuse_other_keypoints(name, model, features.keypoints)
             except InputError as cause:
                 raise FileError(f"{folder} was not mapped from {archive.path}: {cause}") from cause
-            landmarks = select_rows(features, rows)
-            writer.add(name, landmarks)
-            if isinstance(landmarks.code, Bits):
-                packed.append(landmarks.code.packed)
+            writer.add(name, select_rows(features, rows))
             total += len(rows)
-    if packed and len({part.shape[1] for part in packed}) == 1:
-        starts = np.concatenate([[0], np.cumsum([len(part) for part in packed])]).astype(np.int64)
-        with Archive(path) as landmarks_file:
-            texts = {"of": _digest_of(landmarks_file, model.names)}
-        save_tensors(path.with_name(CODES), {"packed": np.concatenate(packed), "starts": starts}, texts)
+    _save_codes(Path(folder), model.names)
     return total
+
+
+def rename_landmarks(folder: str | os.PathLike[str], names: Mapping[str, str]) -> None:
+    """Give the landmarks of a map other names, those that its model has already; the others keep theirs.
+
+    Raises ArchiveError if a file cannot be read or written.
+    """
+    path = Path(folder) / LANDMARKS
+    with Archive(path) as old:
+        kinds = {old.header(name).dtype for name in old}
+        with ArchiveWriter(path, dtype=kinds.pop() if len(kinds) == 1 else "float32") as writer:
+            for name in old:
+                writer.add(names.get(name, name), old[name])
+    _save_codes(Path(folder), read_model(folder).names)
+
+
+def _save_codes(folder: Path, names: Sequence[str]) -> None:
+    """Write the bits of the landmarks of a sealed map beside them; of another map there are none."""
+    with Archive(folder / LANDMARKS) as landmarks:
+        codes = [landmarks[name].code for name in names if name in landmarks]
+        packed = [code.packed for code in codes if isinstance(code, Bits)]
+        (folder / CODES).unlink(missing_ok=True)
+        if not packed or len(packed) < len(codes) or len({part.shape[1] for part in packed}) > 1:
+            return
+        starts = np.concatenate([[0], np.cumsum([len(part) for part in packed])]).astype(np.int64)
+        texts = {"of": _digest_of(landmarks, [name for name in names if name in landmarks])}
+    save_tensors(folder / CODES, {"packed": np.concatenate(packed), "starts": starts}, texts)
 
 
 def _digest_of(landmarks: Archive, names: Sequence[str]) -> str:

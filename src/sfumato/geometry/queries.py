@@ -35,6 +35,8 @@ from sfumato.store.archive import Archive, open_archive
 from sfumato.types.progress import Progress, StageProgress
 from sfumato.types.scene import Camera, Pose
 
+UNLISTABLE = f"left out, a list of poses holds no spaces and no # in front; {NAME_EARLIER}"
+
 
 @dataclass(frozen=True, slots=True)
 class NoPose:
@@ -144,7 +146,7 @@ def localize(
         if output is not None:
             read = {"the archive of queries": archive.path, "the list of cameras": _path_of(cameras),
                     "the file of public points": public, "the list of pairs": _path_of(pairs)}  # fmt: skip
-            _check_output(
+            check_poses_output(
                 output,
                 model.folder if isinstance(model, Map) else model,
                 {**read, **(inputs or {})},
@@ -160,7 +162,7 @@ def localize(
             listable=output is not None, progress=lambda names: progress("localizing", names, len(archive)),
         )  # fmt: skip
         if output is not None:
-            _save_outcome(output, outcome, params, {"map": "public points" if map_.is_public else "concealed"})
+            save_localizations(output, outcome, params, {"map": "public points" if map_.is_public else "concealed"})
     return outcome
 
 
@@ -190,7 +192,7 @@ def _localize_queries(
     refuse_strange_cameras(cameras, queries)
     for name in queries:
         if listable and not is_listable(name):
-            outcome.unlisted[name] = f"left out, a list of poses holds no spaces and no # in front; {NAME_EARLIER}"
+            outcome.unlisted[name] = UNLISTABLE
             continue
         try:
             sizes[name] = queries.header(name).image_size
@@ -240,7 +242,7 @@ def refuse_strange_cameras(cameras: Mapping[str, Camera], queries: Iterable[str]
         )
 
 
-def _check_output(
+def check_poses_output(
     path: str | os.PathLike[str],
     map_folder: str | os.PathLike[str] | None,
     inputs: Inputs,
@@ -264,7 +266,7 @@ def _check_output(
         refuse_existing(place, kind, {**parts, **inputs}, overwrite=overwrite)
 
 
-def _save_outcome(
+def save_localizations(
     path: str | os.PathLike[str],
     outcome: Localizations,
     params: LocalizeParams,

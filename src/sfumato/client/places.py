@@ -1,0 +1,553 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server and its places, as a device uses them: push concealed features, build maps, localize, pull maps.
+
+Sends frames that it encodes itself from ConcealedFeatures, and nothing else of what is on the device; ids take the
+place of names (``names``).
+"""
+
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sfumato.client.bundle import LARGEST_BUNDLE, name_images, unpack
+from sfumato.client.jobs import MapJob, read_state
+from sfumato.client.names import PLACE_ID, NameTable, translate
+from sfumato.client.settings import refuse_device_key
+from sfumato.client.transport import RetryParams, Transport, strange
+from sfumato.errors import ArchiveError, FileError, FrameError, InputError, ServerError, SfumatoError
+from sfumato.geometry.cameras import check_camera, is_listable, read_known_cameras, refuse_other_sizes
+from sfumato.geometry.localization import Localization, LocalizeParams
+from sfumato.geometry.model_folder import new_model_folder
+from sfumato.geometry.queries import UNLISTABLE, Localizations, refuse_strange_cameras
+from sfumato.store.archive import Archive, load
+from sfumato.store.frames import MEDIA_TYPE, encode_frame, frame_digest
+from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.progress import Progress, identity
+from sfumato.types.scene import Camera, Pose, unit_rotation
+
+KEY_ID = re.compile(r"[a-z2-7]{8}\Z")
+NAMES_AT_ONCE = 1000
+SHOWN = 3
+
+Source = str | os.PathLike[str] | Archive | Mapping[str, ConcealedFeatures]
+"""Concealed features of images: an archive, its path, or a mapping by names."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceSummary:
+    """A place of a server. ``name`` is None where this device does not know what people call it.
+
+    ``space`` is what all its features have in common, None before the first image.
+    """
+
+    id: str
+    name: str | None
+    images: int
+    bytes: int
+    space: str | None
+    has_map: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MapSummary:
+    """A map of a place: its number, its figures, the digest of its bundle, and whether queries meet it."""
+
+    number: int
+    figures: Mapping[str, Any]
+    digest: str
+    is_current: bool
+
+
+@dataclass(slots=True)
+class PushOutcome:
+    """Images that were sent and those that the server had; bytes that were sent; and images that cannot be read."""
+
+    sent: list[str] = field(default_factory=list)
+    present: list[str] = field(default_factory=list)
+    bytes: int = 0
+    unreadable: dict[str, str] = field(default_factory=dict)
+    is_new_place: bool = False
+
+
+class Client:
+    """A server, by its address and an API key; use it in a ``with`` statement.
+
+    ``secret``: the device key from which ids of names are made, by default this user's; ``names``: the file of the
+    table of names. ``allow_http`` sends the key to another machine without TLS; ``ca_file`` names the certificates to
+    trust, where the usual ones are not meant. Nothing is sent before something is asked for.
+
+    Raises InputError for an address or a key that is none, MissingDependency without the extra ``client``.
+
+    >>> from sfumato.client import Client
+    >>> Client("http://127.0.0.1:8765", f"sfm_{'a' * 8}_{'b' * 43}_{'c' * 6}")
+    Client('http://127.0.0.1:8765')
+    """
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str,
+        *,
+        secret: bytes | None = None,
+        names: str | os.PathLike[str] | None = None,
+        allow_http: bool = False,
+        ca_file: str | os.PathLike[str] | None = None,
+        timeout_seconds: float = 60.0,
+        retries: RetryParams | None = None,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.names = NameTable(secret, names)
+        self.transport = Transport(
+            url, api_key, allow_http=allow_http, ca_file=ca_file, timeout_seconds=timeout_seconds, retries=retries,
+            sleep=sleep, reveal=self.names.reveal,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"Client({self.transport.url!r})"
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.transport.close()
+
+    def about(self) -> dict[str, Any]:
+        """Return what the server is: its version, its limits, and a sentence about what it sees; raises ServerError."""
+        return _mapping(self.transport.ask("GET", "/v1/about"))
+
+    def problems(self) -> list[str]:
+        """Return why the server is not ready; empty if it is. Raises ServerError if it does not answer."""
+        reasons = _mapping(self.transport.ask("GET", "/readyz", answers=frozenset({503}))).get("problems", [])
+        if not isinstance(reasons, list):
+            raise strange("its health")
+        return [str(reason) for reason in reasons]
+
+    def place(self, name: str | None = None, *, id: str | None = None) -> "Place":
+        """Return a place by the name that people gave it, or by the id that the server knows; nothing is asked yet."""
+        if (name is None) == (id is None):
+            raise InputError("give the name of a place, or its id")
+        if id is None:
+            key = self.names.place_id(name or "")
+            return Place(self.transport, self.names, key, (name or "").strip())
+        if not PLACE_ID.match(id):
+            raise InputError(f"an id of a place is 8 to 64 hexadecimal digits, got {id!r:.80}")
+        return Place(self.transport, self.names, id, self.names.place_name(id))
+
+    def places(self) -> list[PlaceSummary]:
+        """Return the places that the key may see; raises ServerError."""
+        return [_place_of(facts, self.names) for facts in _items(self.transport.ask("GET", "/v1/places"))]
+
+    def jobs(self, place: "Place | None" = None, *, limit: int = 100) -> list[MapJob]:
+        """Return jobs that the key may see, of all places or one, the newest first; raises ServerError."""
+        words = {"limit": limit, "place": None if place is None else place.id}
+        found = _items(self.transport.ask("GET", "/v1/jobs", params=words))
+        return [MapJob(self.transport, self.names, read_state(facts, self.names)) for facts in found]
+
+    # --- for administrators
+
+    def make_key(self, scopes: Iterable[str], *, label: str = "", seconds: float | None = None) -> str:
+        """Make an API key with scopes and return it, the only copy; needs the scope admin. Raises ServerError."""
+        facts = self.transport.ask(
+            "POST", "/v1/keys", body={"scopes": list(scopes), "label": label, "seconds": seconds}
+        )
+        return str(_mapping(facts).get("key"))
+
+    def list_keys(self) -> list[dict[str, Any]]:
+        """Return all API keys of the server without their secrets, the newest first; raises ServerError."""
+        return _items(self.transport.ask("GET", "/v1/keys"))
+
+    def revoke_key(self, id: str) -> None:
+        """Revoke an API key by the eight characters of its id; raises ServerError."""
+        if not KEY_ID.match(id):
+            raise InputError("the id of a key is the eight characters after sfm_, as sfumato server key list shows it")
+        self.transport.ask("DELETE", f"/v1/keys/{id}")
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A place of a server. ``name`` is what people call it, None if this device does not know."""
+
+    transport: Transport = field(repr=False)
+    names: NameTable = field(repr=False)
+    id: str
+    name: str | None = None
+
+    @property
+    def title(self) -> str:
+        """The name, or the id where there is none."""
+        return self.name or self.id
+
+    @property
+    def _path(self) -> str:
+        return f"/v1/places/{self.id}"
+
+    def create(self) -> PlaceSummary:
+        """Make the place; once more is no change. Needs the scope admin. Raises ServerError."""
+        facts = self.transport.ask("PUT", self._path)
+        self._remember()
+        return _place_of(facts, self.names)
+
+    def read(self) -> PlaceSummary:
+        """Return what there is at the place; raises ServerError."""
+        return _place_of(self.transport.ask("GET", self._path), self.names)
+
+    def delete(self) -> None:
+        """Remove the place with its images and maps from the server; raises ServerError."""
+        self.transport.ask("DELETE", self._path)
+        self.names.forget(self.id)
+
+    # --- uploads
+
+    def push(
+        self,
+        source: Source,
+        cameras: Mapping[str, Camera] | str | os.PathLike[str] | None = None,
+        *,
+        progress: Progress = identity,
+    ) -> PushOutcome:
+        """Send the images that the server does not have; run again after a break, it goes on.
+
+        ``source``: an archive, its path, or ConcealedFeatures by name. ``cameras`` go along, those of a list that are
+        marked as guesses do not; without one the focal length goes along where the archive has it. Sizes and angles of
+        keypoints never do. The camera of an image that the server has stays as it is. The place is made if it is
+        missing and the key may.
+
+        Raises TypeError for features that are not concealed and FrameError for features that protect nobody, before
+        anything is sent; ServerError with the code ``already_released`` for an image that the server has with other
+        content, named as people know it.
+        """
+        with ExitStack() as stack:
+            images = stack.enter_context(_open(source))
+            known = read_known_cameras(cameras, images) if isinstance(cameras, str | os.PathLike) else cameras or {}
+            outcome, ids, digests = PushOutcome(), dict[str, str](), dict[str, str]()
+            for name in images:
+                try:
+                    frame = _frame_of(name, images[name])
+                except ArchiveError as problem:
+                    outcome.unreadable[name] = str(problem)
+                    continue
+                ids[name], digests[name] = self.names.image_id(self.id, name), frame_digest(frame)
+            self._remember({key: name for name, key in ids.items()})
+            missing = self._missing(ids, digests, outcome)
+            outcome.present = [name for name in ids if name not in missing]
+            for name in progress(sorted(missing)):
+                outcome.bytes += self._put(name, ids[name], images[name], known.get(name))
+                outcome.sent.append(name)
+        return outcome
+
+    def _remember(self, images: Mapping[str, str] | None = None) -> None:
+        if self.name is not None:
+            self.names.remember({self.id: self.name})
+        if images:
+            self.names.remember(images, self.id)
+
+    def _missing(self, ids: Mapping[str, str], digests: Mapping[str, str], outcome: PushOutcome) -> set[str]:
+        """Return the names of the images that the server does not have; raises ServerError for a conflict."""
+        missing: set[str] = set()
+        conflicts: list[str] = []
+        listed, by_id = list(ids), {key: name for name, key in ids.items()}
+        for start in range(0, max(len(listed), 1), NAMES_AT_ONCE):
+            body = [{"name": ids[name], "digest": digests[name]} for name in listed[start : start + NAMES_AT_ONCE]]
+            facts = self._ask_missing(body, outcome)
+            missing |= {by_id[key] for key in facts.get("missing", ()) if key in by_id}
+            conflicts += [by_id[key] for key in facts.get("conflicting", ()) if key in by_id]
+        if conflicts:
+            some = ", ".join(repr(name) for name in conflicts[:SHOWN])
+            more = f" and {len(conflicts) - SHOWN} more" if len(conflicts) > SHOWN else ""
+            raise ServerError(
+                f"{some}{more}: released to {self.title!r} before, with other content; a second release of a photo "
+                f"tells more than one: push the archive of the first, or give the photos other names; nothing was sent",
+                status=409,
+                code="already_released",
+            )
+        return missing
+
+    def _ask_missing(self, body: list[dict[str, str]], outcome: PushOutcome) -> dict[str, Any]:
+        path = f"{self._path}/images:missing"
+        try:
+            return _mapping(self.transport.ask("POST", path, body=body))
+        except ServerError as problem:
+            if problem.status != 404:
+                raise
+            try:
+                self.create()
+            except ServerError as refusal:
+                raise ServerError(
+                    f"there is no place {self.title!r} at {self.transport.url}, and this key may not make it: ask an "
+                    f"administrator for it (sfumato server place create --id {self.id})",
+                    status=404,
+                    code="not_found",
+                ) from refusal
+            outcome.is_new_place = True
+            return _mapping(self.transport.ask("POST", path, body=body))
+
+    def _put(self, name: str, key: str, features: ConcealedFeatures, camera: Camera | None) -> int:
+        frame = _frame_of(name, features)
+        words = {
+            "camera": None if camera is None else camera_text(camera),
+            "focal_px": None if features.focal_px is None or camera is not None else repr(float(features.focal_px)),
+        }
+        try:
+            self.transport.ask(
+                "PUT", f"{self._path}/images/{key}", content=frame, params=words, headers={"Content-Type": MEDIA_TYPE}
+            )
+        except ServerError as problem:
+            raise ServerError(
+                f"image {name!r:.80}: {problem}", status=problem.status, code=problem.code, retry=problem.retry
+            ) from problem
+        return len(frame)
+
+    # --- maps
+
+    def build_map(
+        self,
+        *,
+        pairs: str = "auto",
+        mapper: str = "auto",
+        tries: int = 4,
+        seed: int = 0,
+        refine_intrinsics: bool = False,
+        shared_camera: bool = False,
+        make_current: bool = True,
+        request_key: str | None = None,
+    ) -> MapJob:
+        """Let the server make a map of all images of the place, and return the job; ``MapJob.wait`` waits for it.
+
+        ``pairs``: ``auto``, ``exhaustive``, ``sequential:10`` or ``votes:20``; the others as in ``MapParams``. The same
+        ``request_key`` again gives the same job. Raises ServerError.
+        """
+        body = {
+            "pairs": pairs, "mapper": mapper, "tries": tries, "seed": seed, "refine_intrinsics": refine_intrinsics,
+            "shared_camera": shared_camera, "make_current": make_current,
+        }  # fmt: skip
+        headers = {"Idempotency-Key": request_key or secrets.token_hex(16)}
+        facts = self.transport.ask("POST", f"{self._path}/maps", body=body, headers=headers)
+        return MapJob(self.transport, self.names, read_state(facts, self.names))
+
+    def maps(self) -> list[MapSummary]:
+        """Return the maps of the place, the newest first; raises ServerError."""
+        return [self._map_of(facts) for facts in _items(self.transport.ask("GET", f"{self._path}/maps"))]
+
+    def choose_map(self, number: int) -> None:
+        """Let queries meet another map of the place; raises ServerError."""
+        self.transport.ask("PATCH", self._path, body={"current_map": number})
+
+    def _map_of(self, facts: Any) -> MapSummary:
+        try:
+            figures: Any = translate(facts["facts"], self.names.reveal)
+            return MapSummary(int(facts["number"]), dict(figures), str(facts["digest"]), bool(facts["is_current"]))
+        except (KeyError, TypeError, ValueError) as cause:
+            raise strange("a map") from cause
+
+    def pull(
+        self, folder: str | os.PathLike[str], number: int | None = None, *, overwrite: bool = False,
+        most_bytes: int = LARGEST_BUNDLE,
+    ) -> MapSummary:  # fmt: skip
+        """Fetch a map into a folder, by default the one that queries meet, to localize without the server.
+
+        The folder is a map as ``build_map`` of the library writes it, and its images have people's names, as far as
+        this device knows them. It appears whole or not at all; with ``overwrite`` it takes the place of another map.
+
+        Raises ServerError, and FileError for a bundle that is damaged or hostile and a folder that is taken.
+        """
+        found = self.maps()
+        match = [one for one in found if (one.is_current if number is None else one.number == number)]
+        if not match:
+            some = (
+                "no map yet: make one with build_map (sfumato map --server)" if number is None else f"no map {number}"
+            )
+            raise ServerError(f"{self.title!r} has {some}", status=404, code="no_map")
+        with new_model_folder(folder, overwrite=overwrite) as (work, model):
+            path = work / "bundle.tar"
+            with open(path, "xb") as file:
+                self.transport.download(f"{self._path}/maps/{match[0].number}/bundle", file, most_bytes)
+            with open(path, "rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != match[0].digest:
+                    raise FileError("the bundle of the map was damaged on the way: pull it again")
+                file.seek(0)
+                unpack(file, model, most_bytes)
+            name_images(model, self.names.image_names(self.id))
+        return match[0]
+
+    # --- queries
+
+    def localize(
+        self,
+        features: ConcealedFeatures,
+        camera: Camera | None = None,
+        params: LocalizeParams | None = None,
+        *,
+        candidates: int | None = None,
+    ) -> Localization:
+        """Find where a picture was taken, against the current map of the place; the server keeps nothing of it.
+
+        Without a ``camera`` the focal length goes along if the features have one, and is estimated if not. Of
+        ``params`` a server takes ``max_error_px``, ``min_inliers`` and ``seed``. ``candidates``: compare with this many
+        images of the map. The server tells how many images it compared, not which: ``candidates`` of the answer has
+        empty texts in their place.
+
+        Raises TypeError for features that are not concealed, before anything is sent, and ServerError.
+        """
+        frame = _frame_of("the query", features)
+        params = params or LocalizeParams()
+        _refuse_local_params(params)
+        words = {
+            "camera": None if camera is None else camera_text(camera),
+            "focal_px": None if features.focal_px is None or camera is not None else repr(float(features.focal_px)),
+            "candidates": candidates,
+            "max_error_px": params.max_error_px,
+            "min_inliers": params.min_inliers,
+            "seed": params.seed,
+        }
+        headers = {"Content-Type": MEDIA_TYPE}
+        facts = self.transport.ask("POST", f"{self._path}/localize", content=frame, params=words, headers=headers)
+        return self._localization_of(facts)
+
+    def _localization_of(self, facts: Any) -> Localization:
+        try:
+            numbers = facts["pose"]
+            pose = None
+            if numbers is not None:
+                values = [float(value) for value in numbers]
+                pose = Pose(unit_rotation(values[:4]), values[4:])  # type: ignore[arg-type]
+            count = min(max(int(facts["candidates"]), 0), 100_000)
+            return Localization(
+                pose, int(facts["inliers"]), int(facts["matches"]), ("",) * count,
+                self.names.reveal(str(facts["reason"])), str(facts["doubt"]),
+            )  # fmt: skip
+        except (KeyError, TypeError, ValueError) as cause:
+            raise strange("a query") from cause
+
+    def localize_archive(
+        self,
+        queries: Source,
+        cameras: Mapping[str, Camera] | None = None,
+        params: LocalizeParams | None = None,
+        *,
+        candidates: int | None = None,
+        listable: bool = False,
+        progress: Progress = identity,
+    ) -> Localizations:
+        """Localize the images of an archive one after the other, as ``sfumato.localize`` does with a map on disk.
+
+        ``listable`` leaves out, and names, the queries that no list of poses can hold. A query that is damaged does not
+        stop the others.
+
+        Raises InputError for cameras of none of the queries or of other sizes, TypeError and ServerError as
+        ``localize`` does.
+        """
+        outcome, known = Localizations(), cameras or {}
+        with _open(queries) as images:
+            refuse_strange_cameras(known, images)
+            for name in progress(list(images)):
+                if listable and not is_listable(name):
+                    outcome.unlisted[name] = UNLISTABLE
+                    continue
+                try:
+                    query = images[name]
+                except ArchiveError as problem:
+                    outcome.unreadable[name] = str(problem)
+                    continue
+                camera = known.get(name)
+                if camera is not None:
+                    refuse_other_sizes({name: camera}, {name: query.image_size})
+                elif query.focal_px is not None and query.image_size is not None:
+                    outcome.from_archive.append(name)
+                elif query.image_size is not None:
+                    outcome.guessed.append(name)
+                outcome.results[name] = self.localize(query, camera, params, candidates=candidates)
+        return outcome
+
+
+def camera_text(camera: Camera) -> str:
+    """Return a camera as the server reads it: model, width, height and parameters with commas."""
+    check_camera(camera)
+    return ",".join([camera.model, str(camera.width), str(camera.height), *(repr(float(one)) for one in camera.params)])
+
+
+def _refuse_local_params(params: LocalizeParams) -> None:
+    """Raise InputError for settings that a server does not take."""
+    usual = LocalizeParams()
+    names = [name for name in ("max_false_alarms", "ratio", "max_distance", "threads")
+             if getattr(params, name) != getattr(usual, name)]  # fmt: skip
+    if names:
+        raise InputError(f"{', '.join(names)}: a server has its own; leave it out, or pull the map and localize here")
+
+
+@contextmanager
+def _open(source: Source) -> Iterator[Mapping[str, ConcealedFeatures]]:
+    """Give concealed features by name; a path is opened for the block."""
+    if isinstance(source, str | os.PathLike):
+        try:
+            archive = load(source)
+        except SfumatoError:
+            if Path(source).is_file():
+                refuse_device_key(source)
+            raise
+        with archive:
+            yield archive
+    elif isinstance(source, Mapping):
+        if not isinstance(source, Archive):
+            for name, features in source.items():
+                _need_concealed(name, features)
+        yield source
+    else:
+        raise TypeError(f"expected an archive or ConcealedFeatures by name, got {type(source).__name__}")
+
+
+def _need_concealed(name: str, features: object) -> None:
+    if not isinstance(features, ConcealedFeatures):
+        raise TypeError(
+            f"{name}: a server gets ConcealedFeatures only, got {type(features).__name__}; conceal first: "
+            f"sfumato.conceal(features, secret=sfumato.device_key())"
+        )
+
+
+def _frame_of(name: str, features: ConcealedFeatures) -> bytes:
+    """Return the frame of an image; raises TypeError for what is not concealed, FrameError for what protects nobody."""
+    _need_concealed(name, features)
+    try:
+        return encode_frame(replace(features, focal_px=None))
+    except FrameError as problem:
+        raise FrameError(f"{name!r:.80}: {problem}", problem.code) from problem
+
+
+# --- answers, which may come from anything that listens there
+
+
+def _mapping(facts: Any) -> dict[str, Any]:
+    if not isinstance(facts, dict):
+        raise strange("this request")
+    return facts
+
+
+def _items(facts: Any) -> list[dict[str, Any]]:
+    found = _mapping(facts).get("items")
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise strange("this request")
+    return found
+
+
+def _place_of(facts: Any, names: NameTable) -> PlaceSummary:
+    try:
+        key, space = str(facts["id"]), facts["space"]
+        return PlaceSummary(
+            key, names.place_name(key), int(facts["images"]), int(facts["bytes"]),
+            None if space is None else str(space), facts["current_map"] is not None,
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError) as cause:
+        raise strange("a place") from cause

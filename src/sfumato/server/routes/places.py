@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Routes of places and their images: what a device uploads, and what the server says of it."""
+
+import asyncio
+from dataclasses import asdict, replace
+from pathlib import Path as FilePath
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import FileResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from sfumato.server import blobs, places
+from sfumato.server.access import ADMIN
+from sfumato.server.problems import ON_THE_DEVICE, Refusal, too_large
+from sfumato.server.service import ANY, Service, grant_for, limit_rate, scope, service_of
+from sfumato.store.frames import MEDIA_TYPE, decode_frame, frame_digest
+from sfumato.types.arrays import checked_focal
+from sfumato.types.scene import Camera
+
+router = APIRouter(prefix="/v1/places", tags=["places"])
+
+PlaceId = Annotated[str, Path(pattern=places.PLACE.pattern.removesuffix(r"\Z") + "$", description="An opaque id.")]
+ImageName = Annotated[str, Path(pattern=places.IMAGE.pattern.removesuffix(r"\Z") + "$", description="An opaque name.")]
+
+
+class PlaceAnswer(BaseModel):
+    """A place as the server knows it."""
+
+    id: str
+    space: str | None = Field(description="What all features of the place have in common; null before the first.")
+    images: int
+    bytes: int
+    made: float
+    current_map: str | None
+
+
+class PlaceList(BaseModel):
+    """Places that a key may see."""
+
+    items: list[PlaceAnswer]
+
+
+class StoredImage(BaseModel):
+    """An image as the server knows it: numbers, no arrays."""
+
+    name: str
+    digest: str
+    count: int
+    bytes: int
+    size: tuple[int, int] | None
+    recipe: str
+    extractor: str
+    camera: str | None
+    focal_px: float | None
+    made: float
+
+
+class ImageList(BaseModel):
+    """Images by name, and where the next list begins."""
+
+    items: list[StoredImage]
+    next: str | None
+
+
+class ImageDigest(BaseModel):
+    """The name of an image and the digest of its frame."""
+
+    model_config = ConfigDict(extra="forbid")
+    name: str = Field(pattern=places.IMAGE.pattern.removesuffix(r"\Z") + "$")
+    digest: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class MissingList(BaseModel):
+    """Names that the server does not have, and those it has with other content."""
+
+    missing: list[str]
+    conflicting: list[str]
+
+
+class MapChoice(BaseModel):
+    """The map that queries meet from now on."""
+
+    model_config = ConfigDict(extra="forbid")
+    current_map: int = Field(ge=1, description="The number of a map of this place.")
+
+
+@router.get("", **scope(ANY))
+async def list_places(request: Request) -> PlaceList:
+    """List the places that this key may see."""
+    grant = await grant_for(request)
+    rows = await asyncio.to_thread(places.list_places, service_of(request).store)
+    return PlaceList(items=[PlaceAnswer(**asdict(row)) for row in rows if grant.sees(row.id)])
+
+
+@router.put("/{place}", status_code=201, responses={200: {"model": PlaceAnswer}}, **scope(ADMIN))
+async def make_place(request: Request, response: Response, place: PlaceId) -> PlaceAnswer:
+    """Make a place; once more is no change."""
+    service = service_of(request)
+    is_new = await asyncio.to_thread(places.make_place, service.store, place, service.limits.places)
+    response.status_code = 201 if is_new else 200
+    return PlaceAnswer(**asdict(await asyncio.to_thread(places.read_place, service.store, place)))
+
+
+@router.get("/{place}", **scope("read"))
+async def read_place(request: Request, place: PlaceId) -> PlaceAnswer:
+    """Say what there is at a place."""
+    return PlaceAnswer(**asdict(await asyncio.to_thread(places.read_place, service_of(request).store, place)))
+
+
+@router.patch("/{place}", **scope("map"))
+async def choose_map(request: Request, place: PlaceId, choice: MapChoice) -> PlaceAnswer:
+    """Let queries meet another map of the place."""
+    store = service_of(request).store
+    await asyncio.to_thread(places.choose_map, store, place, choice.current_map)
+    return PlaceAnswer(**asdict(await asyncio.to_thread(places.read_place, store, place)))
+
+
+@router.delete("/{place}", status_code=204, **scope(ADMIN))
+async def delete_place(request: Request, place: PlaceId) -> Response:
+    """Remove a place with its images and maps. Copies in backups of the disk are not reached."""
+    service = service_of(request)
+    await asyncio.to_thread(places.delete_place, service.store, place)
+    await asyncio.to_thread(blobs.drop_place, service.data, place)
+    return Response(status_code=204)
+
+
+@router.post("/{place}/images:missing", **scope("upload"))
+async def missing_images(request: Request, place: PlaceId, images: list[ImageDigest]) -> MissingList:
+    """Tell a device which of its images the server does not have."""
+    service = service_of(request)
+    if len(images) > service.limits.names_at_once:
+        raise Refusal(413, "too_many", f"ask for {service.limits.names_at_once} names at once at most")
+    digests = {image.name: image.digest for image in images}
+    missing, conflicting = await asyncio.to_thread(places.missing_images, service.store, place, digests)
+    return MissingList(missing=missing, conflicting=conflicting)
+
+
+@router.put(
+    "/{place}/images/{name}",
+    status_code=201,
+    responses={200: {"model": StoredImage}},
+    openapi_extra={
+        "x-scope": "upload",
+        "requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}},
+    },
+    dependencies=scope("upload")["dependencies"],
+)
+async def put_image(
+    request: Request,
+    response: Response,
+    place: PlaceId,
+    name: ImageName,
+    camera: Annotated[str | None, Query(max_length=500, description="MODEL,width,height,parameters")] = None,
+    focal_px: Annotated[float | None, Query(gt=0, lt=1e7, description="Focal length in pixels.")] = None,
+) -> StoredImage:
+    """Take the frame of one image; the same frame again is no change, another one for a known name is refused."""
+    service, grant = service_of(request), await grant_for(request)
+    limit_rate(service.upload_rate, grant)
+    refuse_other_types(request)
+    service.need_space()
+    await asyncio.to_thread(places.read_place, service.store, place)
+    taken = None if camera is None else places.parse_camera(camera)
+    if service.uploads >= service.limits.uploads_at_once:
+        raise Refusal(429, "uploads", "too many uploads are under way: try again in a second", retry=True,
+                      headers={"Retry-After": "1"})  # fmt: skip
+    service.uploads += 1
+    upload = blobs.upload_path(service.data)
+    try:
+        try:
+            size = await blobs.receive(request.stream(), upload, service.limits.image_bytes)
+        except blobs.TooLarge as cause:
+            raise too_large("the frame of an image", service.limits.image_bytes) from cause
+        is_new = await asyncio.to_thread(_keep, service, place, name, upload, size, taken, focal_px)
+    finally:
+        service.uploads -= 1
+        upload.unlink(missing_ok=True)  # moved away if it was kept
+    response.status_code = 201 if is_new else 200
+    return StoredImage(**asdict(await asyncio.to_thread(places.read_image_row, service.store, place, name)))
+
+
+def _keep(
+    service: Service, place: str, name: str, upload: FilePath, size: int, camera: Camera | None, focal: float | None
+) -> bool:
+    data = upload.read_bytes()
+    features = decode_frame(data, limits=service.limits.frame)
+    if camera is not None and features.image_size not in (None, (camera.width, camera.height)):
+        raise Refusal(422, "not_valid", f"the camera is {camera.width} x {camera.height}, the image is not")
+    features, digest = replace(features, focal_px=checked_focal(focal)), frame_digest(data)
+    if not places.check_image(service.store, place, name, digest, features, service.limits.images):
+        return False
+    blobs.keep_frame(service.data, place, digest, upload)
+    return places.add_image(
+        service.store, place, name, digest, size, features, service.limits.images, camera, features.focal_px
+    )
+
+
+def refuse_other_types(request: Request) -> None:
+    """Refuse bodies that do not say that they are frames."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != MEDIA_TYPE:
+        sentence = f"the server takes {MEDIA_TYPE} alone, no pictures: {ON_THE_DEVICE}"
+        raise Refusal(415, "pictures_are_not_taken", sentence)
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise Refusal(415, "not_compressed", "send frames as they are: bits of a seal cannot be compressed")
+
+
+@router.get("/{place}/images", **scope("read"))
+async def list_images(
+    request: Request,
+    place: PlaceId,
+    after: Annotated[str, Query(max_length=64)] = "",
+    limit: Annotated[int, Query(ge=1, le=places.LISTED)] = 100,
+) -> ImageList:
+    """List images by name."""
+    rows = await asyncio.to_thread(places.list_images, service_of(request).store, place, after, limit)
+    items = [StoredImage(**asdict(row)) for row in rows]
+    return ImageList(items=items, next=items[-1].name if len(items) == limit else None)
+
+
+@router.get("/{place}/images/{name}", **scope("read"))
+async def read_image(request: Request, place: PlaceId, name: ImageName) -> StoredImage:
+    """Say what the server knows of an image."""
+    return StoredImage(**asdict(await asyncio.to_thread(places.read_image_row, service_of(request).store, place, name)))
+
+
+@router.get(
+    "/{place}/images/{name}/frame",
+    response_class=FileResponse,
+    responses={200: {"content": {MEDIA_TYPE: {}}}},
+    **scope("export"),
+)
+async def read_frame(request: Request, place: PlaceId, name: ImageName) -> FileResponse:
+    """Return the frame of an image, the bytes as they came."""
+    service = service_of(request)
+    row = await asyncio.to_thread(places.read_image_row, service.store, place, name)
+    path = blobs.frame_path(service.data, place, row.digest)
+    return FileResponse(path, media_type=MEDIA_TYPE, headers={"ETag": f'"{row.digest}"'})

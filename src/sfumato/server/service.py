@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service behind the routes: store, engines, foreman, limits and rates; and who may do what.
+
+Handlers get it from the application. Every route names the scope it needs in the OpenAPI document, ``x-scope``, by the
+same call that checks it.
+"""
+
+import asyncio
+import hmac
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fastapi import Depends, Request
+
+from sfumato.server import blobs, jobs, places
+from sfumato.server.access import Grant, RequestRate, grant_of, session_of
+from sfumato.server.database import Store
+from sfumato.server.engines import Engines
+from sfumato.server.foreman import Foreman
+from sfumato.server.limits import Limits
+from sfumato.server.problems import Refusal
+
+COOKIE = "sfumato_session"
+FORM_TOKEN = "X-Form-Token"
+ANY, OPEN = "any", "none"
+"""Scopes of routes that every key may use, and of those that need none."""
+
+
+@dataclass(slots=True, eq=False)
+class Service:
+    """All that handlers share. ``is_secure``: with TLS. ``uploads`` and ``queries`` count those that are under way."""
+
+    store: Store
+    limits: Limits
+    engines: Engines
+    foreman: Foreman
+    is_secure: bool = False
+    localize_rate: RequestRate = field(init=False)
+    upload_rate: RequestRate = field(init=False)
+    uploads: int = 0
+    queries: int = 0
+    is_stopping: bool = False
+    tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.localize_rate = RequestRate(self.limits.localize_rate, self.limits.localize_burst)
+        self.upload_rate = RequestRate(self.limits.upload_rate, self.limits.upload_burst)
+
+    @property
+    def data(self) -> Path:
+        """The folder of the server's data."""
+        return self.store.folder
+
+    def problems(self) -> list[str]:
+        """Return why the server is not ready; empty if it is."""
+        reasons = ["stopping"] if self.is_stopping else []
+        if not self.engines.is_warm:
+            reasons.append(f"warming up: {self.engines.ready} of {self.engines.count} engines are ready")
+        if any(task.done() for task in self.tasks):
+            reasons.append("a part of the server has ended: start it again")
+        free = blobs.free_bytes(self.data)
+        if free < self.limits.least_free_bytes:
+            least = self.limits.least_free_bytes // 2**20
+            reasons.append(f"{free // 2**20} MiB are left on the disk, {least} are needed")
+        try:
+            with self.store.write():
+                pass
+        except Exception:
+            reasons.append("the database cannot be written")
+        return reasons
+
+    def need_space(self) -> None:
+        """Refuse what would be written when the disk is nearly full."""
+        if blobs.free_bytes(self.data) < self.limits.least_free_bytes:
+            raise Refusal(507, "disk_full", "the disk of the server is nearly full: reading goes on, nothing is taken")
+
+
+def service_of(request: Request) -> Service:
+    """Return the service of an application."""
+    service: Service = request.app.state.service
+    return service
+
+
+async def grant_for(request: Request) -> Grant:
+    """Return what the sender of a request may do: by the key in its header, or the cookie of the page.
+
+    With a cookie, requests that change something carry the token of the page's forms too. Raises a refusal, 401.
+    """
+    service = service_of(request)
+    scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+    grant: Grant | None = None
+    if key:
+        if scheme.lower() == "bearer":
+            grant = await asyncio.to_thread(grant_of, service.store, key.strip())
+    elif COOKIE in request.cookies:
+        session = await asyncio.to_thread(session_of, service.store, request.cookies[COOKIE])
+        token = request.headers.get(FORM_TOKEN, "").encode()
+        if session is not None and (
+            request.method in ("GET", "HEAD") or hmac.compare_digest(token, session.form.encode())
+        ):
+            grant = session.grant
+    if grant is None:
+        sentence = "give a valid key: Authorization: Bearer sfm_...; an administrator makes one (sfumato server key)"
+        raise Refusal(401, "no_key", sentence, headers={"WWW-Authenticate": "Bearer"})
+    return grant
+
+
+def check(grant: Grant, verb: str, place: str | None = None) -> None:
+    """Refuse what a grant does not allow: 404 at a place it may not see, else 403."""
+    if verb == ANY or grant.allows(verb, place):
+        return
+    if place is not None and not grant.sees(place):
+        raise places.Missing(f"no place {place:.64}")
+    where = "" if place is None else f":{place:.64}"
+    raise Refusal(403, "no_scope", f"this key may not do that: it needs the scope {verb}{where}")
+
+
+def scope(verb: str) -> dict[str, Any]:
+    """Return the words of a route that needs a scope, at the place that its path names."""
+
+    async def allow(request: Request) -> Grant:
+        grant = await grant_for(request)
+        check(grant, verb, request.path_params.get("place"))
+        return grant
+
+    return {"dependencies": [Depends(allow)], "openapi_extra": {"x-scope": verb}}
+
+
+def job_scope(verb: str) -> dict[str, Any]:
+    """Return the words of a route about a job, which needs a scope at the place of the job."""
+
+    async def allow(request: Request) -> Grant:
+        grant = await grant_for(request)
+        job = await asyncio.to_thread(jobs.read_job, service_of(request).store, request.path_params["job"])
+        if not grant.sees(job.place):
+            raise places.Missing(f"no job {job.id}")
+        check(grant, verb, job.place)
+        return grant
+
+    return {"dependencies": [Depends(allow)], "openapi_extra": {"x-scope": verb}}
+
+
+def limit_rate(rate: RequestRate, grant: Grant) -> None:
+    """Refuse a key that comes too often, 429."""
+    seconds = rate.wait_seconds(grant.key)
+    if seconds:
+        wait = max(1, round(seconds + 0.5))
+        raise Refusal(429, "rate", f"too many requests of this key: try again in {wait} s", retry=True,
+                      headers={"Retry-After": str(wait)})  # fmt: skip
+
+
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float, pause: float = 0.25) -> bool:
+    """Wait until a condition holds, or time is over; return whether it does."""
+    end = time.monotonic() + seconds
+    while not await condition():
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(pause)
+    return True

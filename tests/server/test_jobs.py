@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs: order, leases, fences, attempts, cancelling, request keys; and a process that lost its lease."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("sqlalchemy")
+
+from sfumato.server import jobs, map_job, places
+from sfumato.server.app import sweep
+from sfumato.server.blobs import keep_frame, upload_path
+from sfumato.server.database import Store
+from sfumato.server.foreman import end_orphans, is_map_job
+from sfumato.server.limits import Limits
+from sfumato.server.places import Conflict, Missing
+from sfumato.store.frames import encode_frame, frame_digest
+from sfumato.types.scene import Camera
+
+PLACE = "0123456789abcdef"
+LEASE, ATTEMPTS = 30.0, 3
+CAMERA = Camera("PINHOLE", 640, 480, (500, 500, 320, 240))
+
+
+@pytest.fixture
+def queue(store: Store) -> Callable[..., jobs.Job]:
+    places.make_place(store, PLACE, 10)
+
+    def submit(key: str, most: int = 10, **request: Any) -> jobs.Job:
+        return jobs.submit(store, PLACE, request or {"images": []}, key, most)[0]
+
+    return submit
+
+
+def claim(store: Store) -> jobs.Job | None:
+    return jobs.claim(store, LEASE, ATTEMPTS)
+
+
+def test_jobs_are_claimed_in_their_order_and_once(store: Store, queue: Callable[..., jobs.Job]):
+    names = [queue(key).id for key in ("first", "second", "third")]
+    taken = [claim(store) for _ in range(4)]
+    assert [job.id for job in taken if job] == names
+    assert taken[3] is None
+    assert all(job.fence == 1 and job.attempt == 1 and job.state == jobs.RUNNING for job in taken if job)
+
+
+def test_the_same_request_key_gives_the_same_job(store: Store, queue: Callable[..., jobs.Job]):
+    first = queue("key", images=["a"], seed=1)
+    again, is_new = jobs.submit(store, PLACE, {"images": ["a"], "seed": 1}, "key", 10)
+    assert (again.id, is_new) == (first.id, False)
+    with pytest.raises(Conflict) as problem:
+        queue("key", images=["a"], seed=2)
+    assert problem.value.code == "other_request"
+
+
+def test_a_request_for_all_images_is_the_same_with_more_of_them(queue: Callable[..., jobs.Job]):
+    first = queue("key", images=["a"], every_image=True)
+    assert queue("key", images=["a", "b"], every_image=True).id == first.id
+    with pytest.raises(Conflict):
+        queue("key", images=["a", "b"], every_image=False)
+
+
+def test_a_full_queue_refuses(store: Store, queue: Callable[..., jobs.Job]):
+    queue("first", 1)
+    with pytest.raises(Conflict) as problem:
+        queue("second", 1)
+    assert problem.value.code == "queue_full"
+    claim(store)
+    queue("second", 1)
+
+
+def test_a_place_that_is_not_there_has_no_jobs(store: Store):
+    with pytest.raises(Missing):
+        jobs.submit(store, "ffffffff", {}, "key", 10)
+
+
+def test_a_lease_that_ran_out_is_claimed_again_and_the_first_can_change_nothing(
+    store: Store, queue: Callable[..., jobs.Job]
+):
+    queue("key")
+    first = claim(store)
+    assert first is not None
+    assert claim(store) is None
+    jobs.expire(store, first.id, first.fence)
+    second = claim(store)
+    assert second is not None
+    assert (second.id, second.fence, second.attempt) == (first.id, 2, 2)
+    for change in (
+        lambda: jobs.renew(store, first.id, first.fence, LEASE),
+        lambda: jobs.report(store, first.id, first.fence, "match", 1, 2),
+        lambda: jobs.finish(store, first.id, first.fence, jobs.DONE, ""),
+        lambda: jobs.finish(store, first.id, first.fence, jobs.FAILED, "late"),
+    ):
+        with pytest.raises(jobs.LostLease):
+            change()
+    jobs.expire(store, first.id, first.fence)  # of no effect
+    jobs.release(store, first.id, first.fence)
+    assert claim(store) is None
+    jobs.finish(store, second.id, second.fence, jobs.DONE, "")
+    assert jobs.read_job(store, first.id).state == jobs.DONE
+
+
+def test_a_process_that_dies_again_and_again_fails_its_job(store: Store, queue: Callable[..., jobs.Job]):
+    queue("key")
+    for attempt in range(ATTEMPTS):
+        job = claim(store)
+        assert job is not None
+        assert job.attempt == attempt + 1
+        jobs.expire(store, job.id, job.fence)
+    assert claim(store) is None
+    assert jobs.list_jobs(store)[0].state == jobs.FAILED
+
+
+def test_a_server_that_stops_costs_no_attempt(store: Store, queue: Callable[..., jobs.Job]):
+    queue("key")
+    for _ in range(2 * ATTEMPTS):
+        job = claim(store)
+        assert job is not None
+        assert job.attempt == 1
+        jobs.release(store, job.id, job.fence)
+
+
+def test_cancelling(store: Store, queue: Callable[..., jobs.Job]):
+    waiting, running = queue("waiting"), queue("running")
+    assert jobs.cancel(store, waiting.id).state == jobs.CANCELLED
+    job = claim(store)
+    assert job is not None
+    assert job.id == running.id
+    assert jobs.cancel(store, running.id).state == jobs.RUNNING  # until its process has ended
+    with pytest.raises(jobs.LostLease):
+        jobs.finish(store, job.id, job.fence, jobs.DONE, "")
+    jobs.end_cancelled(store, job.id, job.fence)
+    assert jobs.read_job(store, running.id).state == jobs.CANCELLED
+    with pytest.raises(Conflict):
+        jobs.cancel(store, running.id)
+    assert claim(store) is None
+
+
+def test_a_cancelled_job_whose_process_died_is_not_taken_up(store: Store, queue: Callable[..., jobs.Job]):
+    queue("key")
+    job = claim(store)
+    assert job is not None
+    jobs.cancel(store, job.id)
+    jobs.expire(store, job.id, job.fence)
+    assert claim(store) is None
+    assert jobs.read_job(store, job.id).state == jobs.CANCELLED
+
+
+def test_events_have_numbers_and_a_limit_but_the_last(store: Store, queue: Callable[..., jobs.Job]):
+    queue("key")
+    job = claim(store)
+    assert job is not None
+    for done in range(20):
+        jobs.report(store, job.id, job.fence, "match", done, 20, most=10)
+    jobs.finish(store, job.id, job.fence, jobs.DONE, "")
+    events = jobs.events_after(store, job.id)
+    assert [event.number for event in events] == list(range(1, 12))
+    assert events[-1].kind == jobs.DONE
+    assert jobs.events_after(store, job.id, 9) == events[9:]
+
+
+def test_what_is_published_with_a_failed_end_is_not_there(store: Store, queue: Callable[..., jobs.Job]):
+    queue("key")
+    job = claim(store)
+    assert job is not None
+
+    def publish(connection: Any) -> dict[str, Any]:
+        places.publish_map(connection, PLACE, "map", {}, "0" * 64, make_current=True)
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError):
+        jobs.finish(store, job.id, job.fence, jobs.DONE, "", publish)
+    assert not places.list_maps(store, PLACE)
+    assert jobs.read_job(store, job.id).state == jobs.RUNNING
+
+
+def test_a_place_goes_with_its_waiting_jobs_and_not_under_a_running_one(store: Store, queue: Callable[..., jobs.Job]):
+    job = queue("key")
+    claim(store)
+    with pytest.raises(Conflict) as problem:
+        places.delete_place(store, PLACE)
+    assert problem.value.code == "job_running"
+    jobs.release(store, job.id, 1)
+    places.delete_place(store, PLACE)
+    assert claim(store) is None
+    with pytest.raises(Missing):
+        jobs.read_job(store, job.id)
+
+
+def test_orphans_are_told_from_other_processes(store: Store, queue: Callable[..., jobs.Job]):
+    job = queue("key")
+    claim(store)
+    jobs.renew(store, job.id, 1, LEASE, os.getpid())
+    assert not is_map_job(os.getpid(), job.id)
+    end_orphans(store)  # and this process lives on
+    assert claim(store) is not None
+
+
+# --- the process of a job, in this process
+
+
+@pytest.fixture
+def leases(store: Store, scene: Any) -> Callable[[], map_job.Lease]:
+    """Claim a job with three images, again and again: each lease ends the one before."""
+    places.make_place(store, PLACE, 10)
+    for name, photo in scene.photos(3).items():
+        frame, upload = encode_frame(photo), upload_path(store.folder)
+        upload.write_bytes(frame)
+        keep_frame(store.folder, PLACE, frame_digest(frame), upload)
+        places.add_image(store, PLACE, name, frame_digest(frame), len(frame), photo, 10, CAMERA)
+    request = {
+        "images": sorted(scene.photos(3)), "pairs": "auto", "mapper": "incremental", "tries": 1, "seed": 0,
+        "refine_intrinsics": False, "shared_camera": False, "make_current": True,
+    }  # fmt: skip
+    job = jobs.submit(store, PLACE, request, "key", 10)[0]
+
+    def take() -> map_job.Lease:
+        now = jobs.read_job(store, job.id)
+        jobs.expire(store, job.id, now.fence)
+        claimed = claim(store)
+        assert claimed is not None
+        return map_job.Lease(store, claimed, Limits())
+
+    return take
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_process_that_lost_its_lease_cannot_publish(
+    store: Store, leases: Callable[[], map_job.Lease], monkeypatch: pytest.MonkeyPatch
+):
+    first = leases()
+    outcome = map_job.make_map(first)
+    second = leases()  # the first was stopped just here
+    map_job.publish(second, map_job.make_map(second))
+    maps = store.folder / "maps"
+    before = files_of(maps)
+    assert before
+    with pytest.raises(jobs.LostLease):
+        map_job.publish(first, outcome)
+    monkeypatch.setattr(map_job.Lease, "report", lambda *_: None)  # or it was stopped a moment later
+    with pytest.raises(jobs.LostLease):
+        map_job.publish(first, outcome)
+    assert files_of(maps) == before
+    assert len(places.list_maps(store, PLACE)) == 1
+    assert [event.kind for event in jobs.events_after(store, first.job.id)].count("done") == 1
+    assert sweep(store, time.time() + 7200) == 1  # the folder of the job
+    assert files_of(maps) == before
+
+
+def test_a_job_without_its_images_fails_and_says_why(store: Store, leases: Callable[[], map_job.Lease]):
+    lease = leases()
+    with store.write() as connection:
+        connection.execute(places.images.delete().where(places.images.c.name == lease.job.request["images"][0]))
+    map_job.work(store, lease.job.id, lease.job.fence, Limits())
+    job = jobs.read_job(store, lease.job.id)
+    assert (job.state, lease.job.request["images"][0] in job.reason) == (jobs.FAILED, True)
+
+
+def test_a_job_without_its_files_fails_without_naming_folders(store: Store, leases: Callable[[], map_job.Lease]):
+    lease = leases()
+    for path in (store.folder / "frames").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    map_job.work(store, lease.job.id, lease.job.fence, Limits())
+    job = jobs.read_job(store, lease.job.id)
+    assert job.state == jobs.FAILED
+    assert str(store.folder) not in job.reason
+
+
+def test_an_archive_that_a_kill_left_is_begun_anew(store: Store, leases: Callable[[], map_job.Lease]):
+    lease = leases()
+    lease.work.mkdir(parents=True)
+    (lease.work / map_job.ARCHIVE).write_bytes(b"SQLite format 3\0 and no more")
+    path, cameras, _ = map_job.collect(lease)
+    assert path.stat().st_size > 1000
+    assert cameras is not None
+    assert len(cameras) == 3
