@@ -4,18 +4,27 @@
 Blocks of one document run from top to bottom, in one namespace and one folder, which holds a photo desk.jpg and a
 folder photos/ of 24, so that a shortlist of 20 leaves pairs out. A block is left out only by ``<!-- not run: why -->``
 on the line before it.
+
+``$ sfumato serve`` is a real server on a free port, until a line ``^C`` or the end of the document. Its address and its
+key take the place of http://127.0.0.1:8765 and of ``sfm_...`` in the lines that follow. ``$ export`` and ``$ cp`` are
+run too.
 """
 
 import doctest
 import importlib
+import os
 import pkgutil
 import re
 import shlex
 import shutil
+import signal
+import subprocess
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -27,6 +36,8 @@ DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs
 MODULES = sorted(info.name for info in pkgutil.walk_packages(sfumato.__path__, "sfumato."))
 PYTHON, SHELL = {"python", "py", "python3", "pycon"}, {"console", "bash", "sh", "shell"}
 PHOTOS = 24
+ADDRESS, KEY = "http://127.0.0.1:8765", "sfm_..."
+"""A server and its key, as documents write them."""
 Run = Callable[..., object]
 
 
@@ -40,11 +51,11 @@ class Block:
     left_out: str | None
 
     def commands(self) -> list[list[str]]:
-        """The calls of sfumato in a shell block; only in a console block must each have its prompt."""
+        """The lines of a shell block that are run, as words; only in a console block must each have its prompt."""
         prompt = r"\$ " if self.language == "console" else r"(?:\$ )?"
         lines = self.text.replace("\\\n", " ").splitlines()
-        calls = [re.fullmatch(prompt + r"sfumato (.*)", line.strip()) for line in lines]
-        return [shlex.split(call[1], comments=True) for call in calls if call]
+        calls = [re.fullmatch(prompt + r"((?:sfumato|export|cp) .*)|(\^C)", line.strip()) for line in lines]
+        return [shlex.split(call[1] or call[2], comments=True) for call in calls if call]
 
 
 def blocks(text: str) -> Iterator[Block]:
@@ -88,6 +99,54 @@ def desk(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@dataclass
+class Shell:
+    """Commands of a document: sfumato in this process, a server beside it, variables, and copies of folders."""
+
+    run: Run
+    live: Callable[[], Any]
+    variables: pytest.MonkeyPatch
+    server: Any = None
+    key: str = ""
+
+    def __call__(self, program: str, *words: str) -> None:
+        if program == "^C":
+            self.stop()
+        elif program == "export":
+            name, _, value = words[0].partition("=")
+            self.variables.setenv(name, self.fill(value))
+        elif program == "cp":
+            subprocess.run([program, *words], check=True)
+        elif words[0] == "serve":
+            self.serve(*words[1:])
+        else:
+            self.run(*map(self.fill, words))
+
+    def fill(self, word: str) -> str:
+        """Put the address and the key of the server in the place of those that documents write."""
+        return word if self.server is None else word.replace(ADDRESS, self.server.url).replace(KEY, self.key)
+
+    def serve(self, option: str, folder: str, *words: str) -> None:
+        assert option == "--data", "name the folder first"
+        assert self.server is None, "stop the first server with ^C"
+        self.server = self.live().start_server(Path(folder), words=words, key=self.key, program=("sfumato", "serve"))
+        self.key = self.server.key
+        if "SFUMATO_SERVER" in os.environ:  # the port is another one
+            self.variables.setenv("SFUMATO_SERVER", self.server.url)
+
+    def stop(self) -> None:
+        if self.server is not None:
+            assert self.server.stop(signal.SIGINT) == 0
+            self.server = None
+
+
+@pytest.fixture
+def shell(run_sfumato: Run, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    shell = Shell(run_sfumato, lambda: request.getfixturevalue("live"), monkeypatch)
+    yield shell
+    shell.stop()
+
+
 def run_python(block: Block, name: str, namespace: dict[str, object]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EvaluationOnlyWarning)
@@ -102,7 +161,7 @@ def run_python(block: Block, name: str, namespace: dict[str, object]) -> None:
             exec(compile("\n" * (block.line - 1) + block.text, name, "exec"), namespace)  # noqa: S102
 
 
-def run_document(path: Path, run: Run) -> int:
+def run_document(path: Path, shell: Shell) -> int:
     """Run the blocks of one document in the current folder; return how many were run."""
     namespace: dict[str, object] = {"__name__": "__main__"}
     count = 0
@@ -113,13 +172,14 @@ def run_document(path: Path, run: Run) -> int:
             run_python(block, str(path), namespace)
             count += 1
         elif block.language in SHELL:
-            for arguments in block.commands():
-                run(*arguments)
+            for words in block.commands():
+                shell(*words)
                 count += 1
     return count
 
 
-SLOW = ("audit.md", "evaluating.md", "localization.md", "decoys.md", "patches.md", "mapping.md", "tutorial.md")
+SLOW = ("audit.md", "evaluating.md", "localization.md", "decoys.md", "patches.md", "mapping.md", "service.md",
+        "deployment.md", "tutorial.md")  # fmt: skip
 """Documents whose commands take five seconds and more, and are tested one by one elsewhere."""
 
 
@@ -128,8 +188,8 @@ SLOW = ("audit.md", "evaluating.md", "localization.md", "decoys.md", "patches.md
     [pytest.param(path, marks=pytest.mark.slow) if path.name in SLOW else path for path in DOCUMENTS],
     ids=lambda path: path.relative_to(ROOT).as_posix(),
 )
-def test_documents_run(path: Path, desk: Path, run_sfumato: Run):
-    run_document(path, run_sfumato)
+def test_documents_run(path: Path, desk: Path, shell: Shell):
+    run_document(path, shell)
 
 
 def test_the_readme_shows_something_that_runs():
@@ -193,10 +253,10 @@ not python at all
 """
 
 
-def test_blocks_run_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_sfumato: Run):
+def test_blocks_run_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "page.md").write_text(DOCUMENT, encoding="utf-8")
-    assert run_document(tmp_path / "page.md", run_sfumato) == 2
+    assert run_document(tmp_path / "page.md", shell) == 2
     assert (tmp_path / "made.txt").read_text(encoding="utf-8") == "42"
 
 
@@ -212,10 +272,10 @@ def test_blocks_run_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.Monke
         ("```python\n1", AssertionError),
     ],
 )
-def test_a_wrong_block_is_seen(text: str, error: type[Exception], tmp_path: Path, run_sfumato: Run):
+def test_a_wrong_block_is_seen(text: str, error: type[Exception], tmp_path: Path, shell: Shell):
     (tmp_path / "page.md").write_text(text, encoding="utf-8")
     with pytest.raises(error):
-        run_document(tmp_path / "page.md", run_sfumato)
+        run_document(tmp_path / "page.md", shell)
 
 
 def test_a_deep_import_is_seen():
@@ -231,9 +291,32 @@ def test_a_deep_import_is_seen():
 
 def test_commands_are_read_as_a_shell_would():
     text = "$ sfumato conceal 'my photos' \\\n    -o a.h5  # a note\n$ ls\nit's there\nsfumato inspect a.h5"
-    first, second = ["conceal", "my photos", "-o", "a.h5"], ["inspect", "a.h5"]
+    first, second = ["sfumato", "conceal", "my photos", "-o", "a.h5"], ["sfumato", "inspect", "a.h5"]
     assert Block("console", text, 1, None).commands() == [first]
     assert Block("bash", text, 1, None).commands() == [first, second]
+    session = "$ sfumato serve --data a\n^C\n$ cp -a a b\n$ export NAME=value\nexport it\n$ ls"
+    commands = [["sfumato", "serve", "--data", "a"], ["^C"], ["cp", "-a", "a", "b"], ["export", "NAME=value"]]
+    assert Block("console", session, 1, None).commands() == commands
+
+
+def test_a_shell_knows_variables_and_copies(desk: Path, shell: Shell):
+    shell("export", "SFUMATO_SERVER=somewhere")
+    shell("cp", "desk.jpg", "copy.jpg")
+    assert os.environ["SFUMATO_SERVER"] == "somewhere"
+    assert (desk / "copy.jpg").read_bytes() == (desk / "desk.jpg").read_bytes()
+
+
+def test_a_shell_fills_in_address_and_key(monkeypatch: pytest.MonkeyPatch):
+    calls: list[tuple[str, ...]] = []
+    shell = Shell(lambda *words: calls.append(words), object, monkeypatch)
+    shell("sfumato", "jobs", "--server", ADDRESS)
+    shell.server, shell.key = SimpleNamespace(url="http://127.0.0.1:1", stop=lambda _: 1), "sfm_key"
+    shell("sfumato", "jobs", "--server", ADDRESS)
+    shell("export", f"SFUMATO_API_KEY={KEY}")
+    assert calls == [("jobs", "--server", ADDRESS), ("jobs", "--server", "http://127.0.0.1:1")]
+    assert os.environ["SFUMATO_API_KEY"] == "sfm_key"
+    with pytest.raises(AssertionError):
+        shell("^C")  # the server ended with an error
 
 
 def test_no_figure_is_left_to_fill_in():
@@ -242,4 +325,5 @@ def test_no_figure_is_left_to_fill_in():
         assert not left, f"{document.name}: {left}"
 
 
-KNOWN_NAMES = {"NUMBA_CACHE_DIR", "SIMPLE_RADIAL", "SFUMATO_DATA", "SFUMATO_KEY", "ABOUT_THE_WHOLE", "H_1_2", "W_S"}
+KNOWN_NAMES = {"NUMBA_CACHE_DIR", "SIMPLE_RADIAL", "SFUMATO_DATA", "SFUMATO_KEY", "SFUMATO_SERVER",
+               "SFUMATO_API_KEY", "ABOUT_THE_WHOLE", "H_1_2", "W_S"}  # fmt: skip

@@ -51,6 +51,14 @@ COMMANDS = (
     "invert gone.png -o x.png",
     "invert photos/ -o x.png --inverter notes.txt",
     "report empty/ -o x.html",
+    "push photos/ --place kitchen",
+    "push device.key --place kitchen --server http://127.0.0.1:1",
+    "push sealed.sfm --place kitchen --server http://maps.example",
+    "map sealed.sfm --server http://127.0.0.1:1 --place kitchen",
+    "map sealed.sfm -o model --place kitchen",
+    "localize sealed.sfm --public x --server http://127.0.0.1:1 --place kitchen",
+    "server key create localize --data empty/",
+    "server doctor --data empty/",
 )
 
 
@@ -108,6 +116,7 @@ def collect(folder: Path) -> str:
     make_folder(folder)
     before, key = Path.cwd(), os.environ.get("SFUMATO_KEY")
     os.environ["SFUMATO_KEY"] = str(folder / "device.key")
+    os.environ.pop("SFUMATO_SERVER", None)
     os.chdir(folder)
     try:
         texts = {f"sfumato {line}": CliRunner().invoke(app, line.split()).stderr for line in COMMANDS}

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from sfumato.auditing.run import page_path
-from sfumato.types.recipe import DEFAULT_RECIPE
 
 
 @pytest.fixture(scope="module")
@@ -91,12 +90,12 @@ def test_what_could_not_be_run_is_told(run_sfumato, tmp_path):
     picture = np.full((120, 120), 200, np.uint8)
     picture[40:80, 40:80] = 20
     cv2.imwrite(str(tmp_path / "square.png"), picture)
-    call = ("audit", tmp_path / "square.png", "--recipes", "default,raw", "--workers", "1", "--json")
+    call = ("audit", tmp_path / "square.png", "--recipes", "sealed-512,raw", "--workers", "1", "--json")
     done = run_sfumato(*call, "-o", tmp_path / "page.html")
     told = json.loads(done.stdout)
     assert told["left_out"] == []
-    assert [f"{DEFAULT_RECIPE}, alignment", "square.png"] in [line.split(": ")[:2] for line in told["not_run"]]
-    assert f"could not be run: {DEFAULT_RECIPE}, alignment: square.png" in done.stderr
+    assert ["sealed-512, alignment", "square.png"] in [line.split(": ")[:2] for line in told["not_run"]]
+    assert "could not be run: sealed-512, alignment: square.png" in done.stderr
 
 
 def test_help_teaches(run_sfumato):

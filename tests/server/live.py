@@ -63,11 +63,13 @@ def start_server(
     is_ready: bool = True,
     words: tuple[str, ...] = (),
     environment: dict[str, str] | None = None,
+    program: tuple[str, ...] = ("sfumato.server",),
 ) -> LiveServer:
     """Start a server with its data in ``folder``, and wait until it is ready, or until it lives (``is_ready`` False).
 
     ``limits`` replace the usual ones. ``key`` is kept where the folder has an administrator already, whose key is not
     printed again. The log lies beside the folder, ``<folder>.log``, and so do the limits, ``<folder>.toml``.
+    ``program``: what Python runs, the server itself or ``("sfumato", "serve")``, which becomes it.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     log = folder.with_name(f"{folder.name}.log")
@@ -76,17 +78,18 @@ def start_server(
         config.write_text("[limits]\n" + "".join(f"{name} = {value}\n" for name, value in limits.items()))
         words = (*words, "--config", str(config))
     for _ in range(TRIES):
-        server = _start(folder, log, [*words, "--engines", str(engines)], key, environment or {})
+        command = [*program, "--data", str(folder), "--engines", str(engines), *words]
+        server = _start(folder, log, command, key, environment or {})
         if server is not None and _wait(server, "/readyz" if is_ready else "/livez"):
             return server
     raise RuntimeError(f"no server started: {log.read_text()[-4000:]}")
 
 
-def _start(folder: Path, log: Path, words: list[str], key: str, environment: dict[str, str]) -> LiveServer | None:
+def _start(folder: Path, log: Path, command: list[str], key: str, environment: dict[str, str]) -> LiveServer | None:
     port = free_port()
     with log.open("a") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "sfumato.server", "--data", str(folder), "--port", str(port), *words],
+            [sys.executable, "-m", *command, "--port", str(port)],
             stdout=subprocess.PIPE, stderr=errors, text=True, env={"NUMBA_CACHE_DIR": "", **os.environ, **environment},
         )  # fmt: skip
     assert process.stdout is not None

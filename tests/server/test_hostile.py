@@ -342,3 +342,8 @@ def test_a_full_disk_loses_nothing_and_reading_goes_on(
         assert api.put_frame(place, "ff" * 16, frame(100)).status_code == 201  # it recovers
     with closing(sqlite3.connect(folder / "server.sqlite")) as database:
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+@pytest.mark.parametrize("name", ["Dr%20Smith%200123456789abcdef", "0123456789ABCDEF", "0123456789abcdef%0A", "short"])
+def test_names_that_people_can_read_are_refused(strict: Any, scene: Any, name: str):
+    assert strict.put_frame(strict.place, name, scene.frame(0.0)).status_code == 422

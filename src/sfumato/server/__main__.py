@@ -17,7 +17,8 @@ from typing import Any
 
 from sfumato.server.guard import guard_imports, log_as_json
 
-guard_imports()
+if __name__ == "__main__":
+    guard_imports()
 
 import h11  # noqa: E402
 import uvicorn  # noqa: E402

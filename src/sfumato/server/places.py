@@ -30,6 +30,15 @@ IMAGE = re.compile(r"[0-9a-f]{16,64}\Z")
 LISTED = 500
 
 
+def pattern_of(name: re.Pattern[str]) -> str:
+    """Return a pattern as OpenAPI has it, where an entire name must fit.
+
+    >>> pattern_of(IMAGE)
+    '^[0-9a-f]{16,64}$'
+    """
+    return f"^{name.pattern.removesuffix(chr(92) + 'Z')}$"
+
+
 class Conflict(Exception):
     """A change that contradicts what is there; ``code`` says which way."""
 

@@ -29,7 +29,7 @@ class MapRequest(BaseModel):
     """How a map is to be made; ``images`` names some of a place, null means all."""
 
     model_config = ConfigDict(extra="forbid")
-    images: list[Annotated[str, Field(pattern=places.IMAGE.pattern.removesuffix(r"\Z") + "$")]] | None = None
+    images: list[Annotated[str, Field(pattern=places.pattern_of(places.IMAGE))]] | None = None
     pairs: Annotated[str, Field(pattern=PAIRS)] = "auto"
     mapper: Literal["auto", "incremental", "global"] = "auto"
     tries: Annotated[int, Field(ge=1, le=20)] = 4

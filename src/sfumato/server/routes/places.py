@@ -20,8 +20,8 @@ from sfumato.types.scene import Camera
 
 router = APIRouter(prefix="/v1/places", tags=["places"])
 
-PlaceId = Annotated[str, Path(pattern=places.PLACE.pattern.removesuffix(r"\Z") + "$", description="An opaque id.")]
-ImageName = Annotated[str, Path(pattern=places.IMAGE.pattern.removesuffix(r"\Z") + "$", description="An opaque name.")]
+PlaceId = Annotated[str, Path(pattern=places.pattern_of(places.PLACE), description="An opaque id.")]
+ImageName = Annotated[str, Path(pattern=places.pattern_of(places.IMAGE), description="An opaque name.")]
 
 
 class PlaceAnswer(BaseModel):
@@ -67,7 +67,7 @@ class ImageDigest(BaseModel):
     """The name of an image and the digest of its frame."""
 
     model_config = ConfigDict(extra="forbid")
-    name: str = Field(pattern=places.IMAGE.pattern.removesuffix(r"\Z") + "$")
+    name: str = Field(pattern=places.pattern_of(places.IMAGE))
     digest: str = Field(pattern="^[0-9a-f]{64}$")
 
 
