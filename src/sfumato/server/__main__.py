@@ -20,19 +20,19 @@ from sfumato.server.guard import guard_imports, log_as_json
 if __name__ == "__main__":
     guard_imports()
 
-import h11  # noqa: E402
-import uvicorn  # noqa: E402
-from uvicorn.protocols.http.h11_impl import H11Protocol  # noqa: E402
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from sfumato.errors import ArchiveError, FileError, InputError, SfumatoError  # noqa: E402
-from sfumato.files.atomic import open_locked  # noqa: E402
-from sfumato.server.access import ADMIN, VERBS, has_admin, make_key  # noqa: E402
-from sfumato.server.app import make_app  # noqa: E402
-from sfumato.server.database import Store  # noqa: E402
-from sfumato.server.engines import Engines  # noqa: E402
-from sfumato.server.foreman import Foreman  # noqa: E402
-from sfumato.server.limits import Limits, read_limits  # noqa: E402
-from sfumato.server.service import Service  # noqa: E402
+from sfumato.errors import ArchiveError, FileError, InputError, SfumatoError
+from sfumato.files.atomic import open_locked
+from sfumato.server.access import ADMIN, VERBS, has_admin, make_key
+from sfumato.server.app import make_app
+from sfumato.server.database import Store
+from sfumato.server.engines import Engines
+from sfumato.server.foreman import Foreman
+from sfumato.server.limits import Limits, read_limits
+from sfumato.server.service import Service
 
 GRACE_SECONDS = 10
 LOCK = "lock"
