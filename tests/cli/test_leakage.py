@@ -17,6 +17,7 @@ def photos(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_from_photos_to_a_table_and_pictures(run_sfumato, photos, tmp_path):
     call = ("evaluate", "leakage", photos, "-o", tmp_path / "out", "--max-features", "80")
     done = run_sfumato(*call, "--recipes", "raw,sub-hybrid-2", "--attacks", "vertex,nearest")

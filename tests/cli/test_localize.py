@@ -246,6 +246,7 @@ def test_defaults_are_those_of_the_library(run_here, folder):
         CandidateOptions(pairs=folder / "pairs.txt", retrieval=5).choose()
 
 
+@pytest.mark.slow
 def test_photos_are_localized_on_the_device_of_the_map(run_sfumato, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     save_room(make_room(None, np.random.default_rng(0), views=4, width=320, height=240), "room")

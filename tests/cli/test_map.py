@@ -185,6 +185,7 @@ def test_a_wrong_focal_length_is_told(archive, tmp_path, capsys):
     assert "do not fit" in json.loads(capsys.readouterr().out)["doubt"][-1]
 
 
+@pytest.mark.slow
 def test_a_separate_map_is_told_and_kept(archive, cameras, tmp_path, capsys):
     """Two places in one archive: both can be opened, and queries localized against either."""
     elsewhere = make_archive(tmp_path / "other.sfm", images=3, points=100, seed=5)

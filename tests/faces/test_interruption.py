@@ -150,6 +150,7 @@ def check_random_kills(results):
         assert (result["releases"], result["files"]) == ([1], ["gallery.sqlite"])  # and perhaps an empty .part
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_one_lifting_of_a_face(results):
     check_random_kills(results["random"])
 

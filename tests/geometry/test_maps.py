@@ -193,6 +193,7 @@ def test_public_points_file_of_another_place(copy, tmp_path, mapped, place):
         load_map(copy, public=tmp_path / "p.h5")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "start"), [("map.png", b"\x89PNG"), ("map.svg", b"<?xml"), ("deep/map.PDF", b"%PDF")])
 def test_a_map_is_drawn_in_the_kind_its_name_says(mapped, tmp_path, name, start):
     draw_map(mapped[0], tmp_path / name)

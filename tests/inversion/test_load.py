@@ -91,6 +91,7 @@ def test_files_of_every_kind(tmp_path):
             open_inverter(tmp_path / "a.safetensors")
 
 
+@pytest.mark.slow
 def test_a_unet_is_opened_too(tmp_path):
     pytest.importorskip("torch")
     from sfumato.training.image import ImageTrainParams, train_image_inverter

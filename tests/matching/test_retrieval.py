@@ -227,6 +227,7 @@ def conceal_all(pictures, recipe, **more):
         }
 
 
+@pytest.mark.slow
 def test_photos_find_what_shows_the_same():
     pictures = {}
     for name in ("astronaut", "camera", "chelsea", "coffee", "coins", "motorcycle-left", "retina", "rocket"):

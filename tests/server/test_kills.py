@@ -190,6 +190,7 @@ def test_kills_lose_nothing(
     run(live, connect, {**generous, "attempts": 100, "lease_seconds": 5}, tmp_path, scene, kills, expected)
 
 
+@pytest.mark.slow
 def test_a_job_that_is_stopped_is_taken_over(
     live: ModuleType, connect: Any, generous: dict[str, Any], scene: Any, tmp_path: Path,
     list_processes: Callable[[Any], list[int]],

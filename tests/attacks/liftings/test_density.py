@@ -44,6 +44,7 @@ def compressed(samples):
     return tuple(unit((rows - mean) @ axes) for rows in (clear, public, decoys))
 
 
+@pytest.mark.slow
 def test_random_lifting_of_sift_is_broken(samples):
     clear, public = samples
     found = recover_density(conceal(clear, "random-2"), Knowledge(public=public))

@@ -134,6 +134,7 @@ def compared(small_room: Path, with_plain_map, tmp_path_factory: pytest.TempPath
     return folder, evaluate_map(read_scene_folder(small_room / "images"), folder, protocol, name="room")
 
 
+@pytest.mark.slow
 def test_photos_without_ground_truth_are_compared_with_plain_colmap(compared):
     results = compared[1]
     assert [result.record.params["row"] for result in results] == ["colmap", "raw, mutual", "raw, ratio 0.8", "default"]
