@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from sfumato.concealment.chaff import can_have_chaff
 from sfumato.concealment.decoys import Decoys, as_decoys, bundled_decoys
-from sfumato.concealment.keys import device_key, device_key_path, key_for_place, sealing_key
-from sfumato.concealment.lifting import conceal_features, resolve_for
+from sfumato.concealment.keys import device_key, device_key_path, sealing_key
+from sfumato.concealment.lifting import conceal_features, refuse_place, resolve_for
 from sfumato.concealment.resolve import ResolvedRecipe, before_seal, resolve_ahead
 from sfumato.concealment.seal import (
     FEWEST_ROWS,
@@ -215,40 +215,39 @@ def _warn_of_names(names: Iterable[str], *, is_drawn: bool) -> None:
 
 @dataclass(slots=True)
 class _Key:
-    """The key of a run: ``secret``, or a function to ``make`` it before the first image, or a public seed."""
+    """The key of a run: ``secret``, or a function to ``make`` it before the first image, or a public seed.
+
+    With a place, seals are made under the key of that place; chaff follows the device key, so that a photo has the same
+    chaff at every place.
+    """
 
     secret: bytes | None = field(default=None, repr=False)
     make: Callable[[], bytes] | None = field(default=None, repr=False)
     evaluation_seed: int | None = None
+    place: str | None = field(default=None, repr=False)
 
     @classmethod
     def choose(cls, recipe: Recipe, secret: bytes | None, evaluation_seed: int | None, place: str | None) -> "_Key":
-        """Return the given key or, for seals and chaff, this user's; for a place the key of that place.
-
-        A photo that is released twice must have the same chaff.
-        """
+        """Return the given key or, for seals and chaff, this user's: chaff must be the same at a second release."""
         make = None
         if secret is None and evaluation_seed is None and (recipe.is_sealed or recipe.chaff):
             if device_key_path().exists():
                 secret = device_key()
             else:
                 make = device_key
-        if place is None:
-            return cls(secret, make, evaluation_seed)
-        if not recipe.is_sealed or (secret is None and make is None):
-            raise InputError(
-                f"a place (--place) belongs to recipes that are sealed under a device key; here {recipe} is not"
-            )
-        key_for_place(b"", place)  # checks the name
-        if secret is not None:
-            checked_key(recipe, secret)
-            return cls(key_for_place(secret, place), None, evaluation_seed)
-        return cls(None, lambda: key_for_place(device_key(), place), evaluation_seed)
+        if place is not None:
+            refuse_place(recipe, place)
+            sealing_key(b"" if make else secret, None, place)  # checks the name
+            if secret is not None:
+                checked_key(recipe, secret)
+        return cls(secret, make, evaluation_seed, place)
 
     @property
     def sealing(self) -> bytes | None:
         """The key for a seal, if there is one yet."""
-        return sealing_key(self.secret, self.evaluation_seed)
+        if self.secret is None and self.make is not None:
+            return None
+        return sealing_key(self.secret, self.evaluation_seed, self.place)
 
     def prepare(self) -> None:
         """Make the key if there is none yet."""
@@ -349,7 +348,9 @@ class _Run:
         secret, seed = self.key.secret, self.key.evaluation_seed
         kind = features.extractor.name, features.descriptors.shape[1]
         if kind not in self._resolved:
-            self._resolved[kind] = resolve_for(self.recipe, features, secret=secret, evaluation_seed=seed)
+            self._resolved[kind] = resolve_for(
+                self.recipe, features, secret=secret, place=self.key.place, evaluation_seed=seed
+            )
         labels = None if self.labels is None else [self.labels[name]] * len(features)
         return conceal_features(
             features,

@@ -59,6 +59,16 @@ def test_a_photo_released_twice_under_one_key_has_the_same_chaff(coffee):
     assert np.array_equal(first.code.packed[real], alone.code.packed)
 
 
+def test_a_photo_released_for_two_places_has_the_same_chaff_under_other_seals(coffee):
+    kitchen, hall = (sfumato.conceal(coffee, RECIPE, secret=KEY, place=place) for place in ("kitchen", "hall"))
+    assert np.array_equal(kitchen.keypoints, hall.keypoints)
+    assert abs(np.unpackbits(kitchen.code.packed ^ hall.code.packed).mean() - 0.5) < 0.01
+    real = with_chaff(coffee, RECIPE, secret=KEY)[1]
+    assert np.array_equal(
+        kitchen.code.packed[real], sfumato.conceal(coffee, "sealed-512", secret=KEY, place="kitchen").code.packed
+    )
+
+
 @pytest.mark.parametrize("change", ["key", "photo"])
 def test_another_key_or_photo_has_other_chaff(coffee, change):
     other = replace(coffee, descriptors=coffee.descriptors[:, ::-1].copy()) if change == "photo" else coffee

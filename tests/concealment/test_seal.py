@@ -236,6 +236,20 @@ def test_a_place_has_a_key_of_its_own():
             key_for_place(KEY, wrong)
 
 
+def test_features_are_sealed_for_a_place():
+    features = some()
+    kitchen = conceal(features, "sealed-64", secret=KEY, place="kitchen")
+    other = conceal(features, "sealed-64", secret=key_for_place(KEY, "kitchen"))
+    assert kitchen.recipe == other.recipe != conceal(features, "sealed-64", secret=KEY).recipe
+    assert np.array_equal(kitchen.code.packed, other.code.packed)
+    with pytest.raises(InputError, match="--place"):
+        conceal(features, "random-2", secret=KEY, place="kitchen")
+    with pytest.raises(InputError, match="--place"):
+        conceal(features, "sealed-64", evaluation_seed=1, place="kitchen")
+    with pytest.raises(RecipeError, match="guessed"):
+        conceal(features, "sealed-64", secret=b"kitchen", place="kitchen")
+
+
 @pytest.mark.parametrize(("recipe", "kind", "says"), [
     ("sealed-512:0.235", "rootsift", "a bandwidth of 0.19"), ("sealed-512:0.235", "hardtfeat-1f0c9a27", "of 0.18"),
     ("sealed-512:0.2", "superpoint", "superpoint"), ("sealed-512:0.2", "rootsift", None), ("sealed-512", "sift", None),

@@ -145,8 +145,15 @@ def key_for_place(key: bytes, place: str) -> bytes:
     return hashlib.blake2b(place.strip().encode(), key=hashed, person=b"sfumato place", digest_size=32).digest()
 
 
-def sealing_key(secret: bytes | None, evaluation_seed: int | None) -> bytes | None:
-    """Return the key for a seal: the secret, or a public one made from an evaluation seed; None for neither."""
+def sealing_key(secret: bytes | None, evaluation_seed: int | None, place: str | None = None) -> bytes | None:
+    """Return the key for a seal: the secret, for a place its own; one made from an evaluation seed; None for neither.
+
+    Raises InputError for a place without a secret.
+    """
+    if place is not None:
+        if secret is None:
+            raise InputError("a place (--place, place=) needs a device key: give one (--secret-file, secret=)")
+        return key_for_place(secret, place)
     if secret is not None or evaluation_seed is None:
         return secret
     return SEEDED + b"%d" % evaluation_seed

@@ -50,6 +50,7 @@ def conceal(
     labels: ArrayLike | None = None,
     frames: bool | None = None,
     secret: bytes | None = None,
+    place: str | None = None,
     evaluation_seed: int | None = None,
 ) -> ConcealedFeatures: ...
 @overload
@@ -60,6 +61,7 @@ def conceal(
     *,
     labels: ArrayLike | None = None,
     secret: bytes | None = None,
+    place: str | None = None,
     evaluation_seed: int | None = None,
 ) -> Code: ...
 def conceal(
@@ -70,6 +72,7 @@ def conceal(
     labels: ArrayLike | None = None,
     frames: bool | None = None,
     secret: bytes | None = None,
+    place: str | None = None,
     evaluation_seed: int | None = None,
 ) -> ConcealedFeatures | Code:
     """Conceal the features of one image, or points (N, n); row i of the result stands for row i of what came in.
@@ -84,6 +87,7 @@ def conceal(
     clear ones, go through the same encoders. A recipe that ends with ``sealed-512`` needs ``secret``: features match if
     they were sealed under the same one, with the same bandwidth. Without one in the recipe it is that of the kind of
     descriptor; for kinds that nobody measured it is estimated from these features, with a warning that names it.
+    ``place`` seals under the key of that place. Chaff follows the device key alone: a photo has the same at all places.
 
     ``decoys`` are needed by every lifting but random. ``labels`` (N,) belong to hybrid-labels. With ``secret`` (a
     device key of at least 16 unguessable bytes) the same descriptor always gives the same subspace, so that a second
@@ -100,7 +104,7 @@ def conceal(
     if evaluation_seed is not None:
         evaluation_seed = whole_number(evaluation_seed, "evaluation_seed")
     if isinstance(features_or_points, Features):
-        resolved = resolve_for(recipe, features_or_points, secret=secret, evaluation_seed=evaluation_seed)
+        resolved = resolve_for(recipe, features_or_points, secret=secret, place=place, evaluation_seed=evaluation_seed)
         return conceal_features(
             features_or_points,
             resolved,
@@ -113,7 +117,7 @@ def conceal(
     points = frozen_array(features_or_points, "points", (None, None))
     if Recipe.of(recipe).chaff:
         raise InputError(f"recipe {recipe}: chaff goes among the features of a photo, and an array has no positions")
-    resolved = resolve_for(recipe, points, secret=secret, evaluation_seed=evaluation_seed)
+    resolved = resolve_for(recipe, points, secret=secret, place=place, evaluation_seed=evaluation_seed)
     return _apply(resolved, points, decoys, labels, _choose_draws(resolved.recipe, points, secret, evaluation_seed))
 
 
@@ -122,9 +126,12 @@ def resolve_for(
     features: Features | NDArray[np.float32],
     *,
     secret: bytes | None = None,
+    place: str | None = None,
     evaluation_seed: int | None = None,
 ) -> ResolvedRecipe:
     """Find the encoders of a recipe for the features of one image, or points; to seal, pass a key or a seed.
+
+    ``place`` is as in ``conceal``.
 
     The result serves for all features of the same extractor and width. A seal in it holds what was drawn from the key:
     keep it no longer than the key. A seal whose recipe names no bandwidth takes that of the extractor's descriptors, or
@@ -135,11 +142,21 @@ def resolve_for(
     width = rows.shape[1]
     if width == 0:
         raise InputError("points: need at least one dimension")
-    key = sealing_key(secret, evaluation_seed)
+    refuse_place(recipe, place)
     if recipe.is_sealed:
-        checked_key(recipe, key)
+        checked_key(recipe, sealing_key(secret, evaluation_seed))
+    key = sealing_key(secret, evaluation_seed, place)
+    if recipe.is_sealed:
         recipe = choose_bandwidth(recipe, name or UNNAMED, rows, warns=secret is not None)
     return resolve(recipe, key, width)
+
+
+def refuse_place(recipe: Recipe, place: str | None) -> None:
+    """Raise InputError for a place of a recipe that is not sealed: nothing of it follows a key of a place."""
+    if place is not None and not recipe.is_sealed:
+        raise InputError(
+            f"a place (--place, place=) belongs to recipes that are sealed under a device key; here {recipe} is not"
+        )
 
 
 def conceal_features(
@@ -154,7 +171,8 @@ def conceal_features(
 ) -> ConcealedFeatures:
     """Conceal the features of one image with a recipe that was resolved for them, once for many images.
 
-    The other arguments are those of ``conceal``. The one place that says what a recipe releases of keypoints.
+    The other arguments are those of ``conceal``; ``secret`` is the device key, also where the recipe was resolved for
+    a place. Only here it is said what a recipe releases of keypoints.
     """
     _refuse_other_kind(features, resolved, decoys)
     chain, lifting = resolved.recipe, resolved.recipe.lifting
