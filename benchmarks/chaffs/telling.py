@@ -83,9 +83,13 @@ def tell_releases(photos: Photos, args: Any) -> list[Row]:
     """Tell by two releases of one photo: rows that return are taken for real."""
     key, found = sfumato.new_key(), dict[str, list[float]]()
     for photo in photos.attacked[: args.lookups]:
-        for name, secret in (("with a device key", key), ("without a key", None)):
-            (one, is_real), (other, _) = (with_chaff(photo.features, RECIPE, secret=secret) for _ in range(2))
-            known = {place.tobytes() for place in other.keypoints[:, :2]}
+        for name, secret in (("with a device key", key), ("for two places", key), ("without a key", None)):
+            one, is_real = with_chaff(photo.features, RECIPE, secret=secret)
+            if name == "for two places":
+                other = sfumato.conceal(photo.features, RECIPE, secret=key, place="another").keypoints
+            else:
+                other = with_chaff(photo.features, RECIPE, secret=secret)[0].keypoints
+            known = {place.tobytes() for place in other[:, :2]}
             returns = np.array([float(place.tobytes() in known) for place in one.keypoints[:, :2]])
             found.setdefault(f"two releases, {name}", []).append(area_under_curve(returns, is_real))
     return [row("telling", "chaff", name, areas) for name, areas in found.items()]
