@@ -11,13 +11,13 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "Client": "places",
-        "JobState": "jobs",
+        "JobState": "answers",
         "MapJob": "jobs",
-        "MapSummary": "places",
+        "MapSummary": "answers",
         "NameTable": "names",
         "Place": "places",
-        "PlaceSummary": "places",
-        "PushOutcome": "places",
+        "PlaceSummary": "answers",
+        "PushOutcome": "uploads",
         "read_api_key": "settings",
     },
 )

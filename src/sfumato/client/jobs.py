@@ -2,19 +2,16 @@
 """Jobs of a server, as a device follows them: events as they come, reconnected where they stop, or asked for."""
 
 import json
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfumato.client.names import NameTable, translate
+from sfumato.client.answers import CANCELLED, ENDED, FAILED, JobState, read_state
+from sfumato.client.names import NameTable
 from sfumato.client.transport import STRANGE, UNREACHABLE, Transport
 from sfumato.errors import ServerError
 
-DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
-ENDED = (DONE, FAILED, CANCELLED)
-JOB_ID = re.compile(r"[0-9a-f]{32}\Z")
 BEAT_SECONDS = 45.0
 """The server sends a sign of life every 15 seconds; a stream without one for so long is broken."""
 POLL_SECONDS = 20
@@ -22,36 +19,6 @@ STREAM_FAILURES = 3
 """Streams that break one after the other without news; then the server is asked instead."""
 PATIENCE_SECONDS = 120.0
 """How long a server may be out of reach, as when it is started anew, before waiting for a job ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobState:
-    """How far a job is. ``map`` and ``figures`` are there once it is done; ``map`` is None where there is no map.
-
-    ``place`` is the id of its place, ``place_name`` what people call it, if this device knows.
-    """
-
-    id: str
-    number: int
-    place: str
-    state: str
-    stage: str = ""
-    done: int = 0
-    total: int = 0
-    reason: str = ""
-    map: int | None = None
-    figures: Mapping[str, Any] | None = None
-    place_name: str | None = None
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether nothing will change any more."""
-        return self.state in ENDED
-
-    def __str__(self) -> str:
-        if self.state == "running" and self.stage:
-            return f"job {self.number}: {self.stage} {self.done} of {self.total}"
-        return f"job {self.number}: {self.state}{f', {self.reason}' if self.reason else ''}"
 
 
 @dataclass(slots=True, eq=False)
@@ -155,31 +122,6 @@ def read_events(lines: Iterator[str]) -> Iterator[tuple[int, str, dict[str, Any]
             except (ValueError, TypeError, RecursionError) as cause:
                 raise ServerError("the server sends events that cannot be read", code=STRANGE) from cause
             fields = {}
-
-
-def read_state(facts: Any, names: NameTable) -> JobState:
-    """Return the state of a job from the server's answer, with people's names; raises ServerError for another."""
-    try:
-        figures = facts.get("figures")
-        if not JOB_ID.match(facts["id"]):
-            raise ValueError("no id of a job")
-        return JobState(
-            str(facts["id"]),
-            int(facts["number"]),
-            str(facts["place"]),
-            str(facts["state"]),
-            str(facts["stage"]),
-            int(facts["done"]),
-            int(facts["total"]),
-            names.reveal(str(facts["reason"])),
-            None if facts.get("map") is None else int(facts["map"]),
-            None if figures is None else dict(translate(figures, names.reveal)),  # type: ignore[call-overload]
-            names.place_name(str(facts["place"])),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as cause:
-        raise ServerError(
-            "the server's answer about a job cannot be read: update the older program", code=STRANGE
-        ) from cause
 
 
 def _number(value: object) -> int:

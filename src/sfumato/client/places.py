@@ -10,71 +10,41 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
+from sfumato.client.answers import (
+    MapSummary,
+    PlaceSummary,
+    read_items,
+    read_localization,
+    read_map,
+    read_mapping,
+    read_place,
+    read_state,
+    strange,
+)
 from sfumato.client.bundle import LARGEST_BUNDLE, name_images, unpack
-from sfumato.client.jobs import MapJob, read_state
-from sfumato.client.names import PLACE_ID, NameTable, translate
-from sfumato.client.settings import refuse_device_key
-from sfumato.client.transport import RetryParams, Transport, strange
-from sfumato.errors import ArchiveError, FileError, FrameError, InputError, ServerError, SfumatoError
-from sfumato.geometry.cameras import check_camera, is_listable, read_known_cameras, refuse_other_sizes
+from sfumato.client.jobs import MapJob
+from sfumato.client.names import PLACE_ID, NameTable
+from sfumato.client.transport import RetryParams, Transport
+from sfumato.client.uploads import PushOutcome, Source, camera_words, frame_of, open_images
+from sfumato.errors import ArchiveError, FileError, InputError, ServerError
+from sfumato.geometry.cameras import is_listable, read_known_cameras, refuse_other_sizes
 from sfumato.geometry.localization import Localization, LocalizeParams
 from sfumato.geometry.model_folder import new_model_folder
 from sfumato.geometry.queries import UNLISTABLE, Localizations, refuse_strange_cameras
-from sfumato.store.archive import Archive, load
-from sfumato.store.frames import MEDIA_TYPE, encode_frame, frame_digest
+from sfumato.store.frames import MEDIA_TYPE, frame_digest
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.progress import Progress, identity
-from sfumato.types.scene import Camera, Pose, unit_rotation
+from sfumato.types.scene import Camera
 
 KEY_ID = re.compile(r"[a-z2-7]{8}\Z")
 NAMES_AT_ONCE = 1000
 SHOWN = 3
-
-Source = str | os.PathLike[str] | Archive | Mapping[str, ConcealedFeatures]
-"""Concealed features of images: an archive, its path, or a mapping by names."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlaceSummary:
-    """A place of a server. ``name`` is None where this device does not know what people call it.
-
-    ``space`` is what all its features have in common, None before the first image.
-    """
-
-    id: str
-    name: str | None
-    images: int
-    bytes: int
-    space: str | None
-    has_map: bool
-
-
-@dataclass(frozen=True, slots=True)
-class MapSummary:
-    """A map of a place: its number, its figures, the digest of its bundle, and whether queries meet it."""
-
-    number: int
-    figures: Mapping[str, Any]
-    digest: str
-    is_current: bool
-
-
-@dataclass(slots=True)
-class PushOutcome:
-    """Images that were sent and those that the server had; bytes that were sent; and images that cannot be read."""
-
-    sent: list[str] = field(default_factory=list)
-    present: list[str] = field(default_factory=list)
-    bytes: int = 0
-    unreadable: dict[str, str] = field(default_factory=dict)
-    is_new_place: bool = False
 
 
 class Client:
@@ -127,11 +97,11 @@ class Client:
 
     def about(self) -> dict[str, Any]:
         """Return what the server is: its version, its limits, and a sentence about what it sees; raises ServerError."""
-        return _mapping(self.transport.ask("GET", "/v1/about"))
+        return read_mapping(self.transport.ask("GET", "/v1/about"))
 
     def problems(self) -> list[str]:
         """Return why the server is not ready; empty if it is. Raises ServerError if it does not answer."""
-        reasons = _mapping(self.transport.ask("GET", "/readyz", answers=frozenset({503}))).get("problems", [])
+        reasons = read_mapping(self.transport.ask("GET", "/readyz", answers=frozenset({503}))).get("problems", [])
         if not isinstance(reasons, list):
             raise strange("its health")
         return [str(reason) for reason in reasons]
@@ -149,12 +119,12 @@ class Client:
 
     def places(self) -> list[PlaceSummary]:
         """Return the places that the key may see; raises ServerError."""
-        return [_place_of(facts, self.names) for facts in _items(self.transport.ask("GET", "/v1/places"))]
+        return [read_place(facts, self.names) for facts in read_items(self.transport.ask("GET", "/v1/places"))]
 
     def jobs(self, place: "Place | None" = None, *, limit: int = 100) -> list[MapJob]:
         """Return jobs that the key may see, of all places or one, the newest first; raises ServerError."""
         words = {"limit": limit, "place": None if place is None else place.id}
-        found = _items(self.transport.ask("GET", "/v1/jobs", params=words))
+        found = read_items(self.transport.ask("GET", "/v1/jobs", params=words))
         return [MapJob(self.transport, self.names, read_state(facts, self.names)) for facts in found]
 
     # --- for administrators
@@ -164,11 +134,11 @@ class Client:
         facts = self.transport.ask(
             "POST", "/v1/keys", body={"scopes": list(scopes), "label": label, "seconds": seconds}
         )
-        return str(_mapping(facts).get("key"))
+        return str(read_mapping(facts).get("key"))
 
     def list_keys(self) -> list[dict[str, Any]]:
         """Return all API keys of the server without their secrets, the newest first; raises ServerError."""
-        return _items(self.transport.ask("GET", "/v1/keys"))
+        return read_items(self.transport.ask("GET", "/v1/keys"))
 
     def revoke_key(self, id: str) -> None:
         """Revoke an API key by the eight characters of its id; raises ServerError."""
@@ -199,11 +169,11 @@ class Place:
         """Make the place; once more is no change. Needs the scope admin. Raises ServerError."""
         facts = self.transport.ask("PUT", self._path)
         self._remember()
-        return _place_of(facts, self.names)
+        return read_place(facts, self.names)
 
     def read(self) -> PlaceSummary:
         """Return what there is at the place; raises ServerError."""
-        return _place_of(self.transport.ask("GET", self._path), self.names)
+        return read_place(self.transport.ask("GET", self._path), self.names)
 
     def delete(self) -> None:
         """Remove the place with its images and maps from the server; raises ServerError."""
@@ -231,12 +201,12 @@ class Place:
         content, named as people know it.
         """
         with ExitStack() as stack:
-            images = stack.enter_context(_open(source))
+            images = stack.enter_context(open_images(source))
             known = read_known_cameras(cameras, images) if isinstance(cameras, str | os.PathLike) else cameras or {}
             outcome, ids, digests = PushOutcome(), dict[str, str](), dict[str, str]()
             for name in images:
                 try:
-                    frame = _frame_of(name, images[name])
+                    frame = frame_of(name, images[name])
                 except ArchiveError as problem:
                     outcome.unreadable[name] = str(problem)
                     continue
@@ -279,7 +249,7 @@ class Place:
     def _ask_missing(self, body: list[dict[str, str]], outcome: PushOutcome) -> dict[str, Any]:
         path = f"{self._path}/images:missing"
         try:
-            return _mapping(self.transport.ask("POST", path, body=body))
+            return read_mapping(self.transport.ask("POST", path, body=body))
         except ServerError as problem:
             if problem.status != 404:
                 raise
@@ -293,14 +263,11 @@ class Place:
                     code="not_found",
                 ) from refusal
             outcome.is_new_place = True
-            return _mapping(self.transport.ask("POST", path, body=body))
+            return read_mapping(self.transport.ask("POST", path, body=body))
 
     def _put(self, name: str, key: str, features: ConcealedFeatures, camera: Camera | None) -> int:
-        frame = _frame_of(name, features)
-        words = {
-            "camera": None if camera is None else camera_text(camera),
-            "focal_px": None if features.focal_px is None or camera is not None else repr(float(features.focal_px)),
-        }
+        frame = frame_of(name, features)
+        words = camera_words(features, camera)
         try:
             self.transport.ask(
                 "PUT", f"{self._path}/images/{key}", content=frame, params=words, headers={"Content-Type": MEDIA_TYPE}
@@ -340,18 +307,11 @@ class Place:
 
     def maps(self) -> list[MapSummary]:
         """Return the maps of the place, the newest first; raises ServerError."""
-        return [self._map_of(facts) for facts in _items(self.transport.ask("GET", f"{self._path}/maps"))]
+        return [read_map(facts, self.names) for facts in read_items(self.transport.ask("GET", f"{self._path}/maps"))]
 
     def choose_map(self, number: int) -> None:
         """Let queries meet another map of the place; raises ServerError."""
         self.transport.ask("PATCH", self._path, body={"current_map": number})
-
-    def _map_of(self, facts: Any) -> MapSummary:
-        try:
-            figures: Any = translate(facts["facts"], self.names.reveal)
-            return MapSummary(int(facts["number"]), dict(figures), str(facts["digest"]), bool(facts["is_current"]))
-        except (KeyError, TypeError, ValueError) as cause:
-            raise strange("a map") from cause
 
     def pull(
         self, folder: str | os.PathLike[str], number: int | None = None, *, overwrite: bool = False,
@@ -402,12 +362,11 @@ class Place:
 
         Raises TypeError for features that are not concealed, before anything is sent, and ServerError.
         """
-        frame = _frame_of("the query", features)
+        frame = frame_of("the query", features)
         params = params or LocalizeParams()
         _refuse_local_params(params)
-        words = {
-            "camera": None if camera is None else camera_text(camera),
-            "focal_px": None if features.focal_px is None or camera is not None else repr(float(features.focal_px)),
+        words: dict[str, Any] = {
+            **camera_words(features, camera),
             "candidates": candidates,
             "max_error_px": params.max_error_px,
             "min_inliers": params.min_inliers,
@@ -415,22 +374,7 @@ class Place:
         }
         headers = {"Content-Type": MEDIA_TYPE}
         facts = self.transport.ask("POST", f"{self._path}/localize", content=frame, params=words, headers=headers)
-        return self._localization_of(facts)
-
-    def _localization_of(self, facts: Any) -> Localization:
-        try:
-            numbers = facts["pose"]
-            pose = None
-            if numbers is not None:
-                values = [float(value) for value in numbers]
-                pose = Pose(unit_rotation(values[:4]), values[4:])  # type: ignore[arg-type]
-            count = min(max(int(facts["candidates"]), 0), 100_000)
-            return Localization(
-                pose, int(facts["inliers"]), int(facts["matches"]), ("",) * count,
-                self.names.reveal(str(facts["reason"])), str(facts["doubt"]),
-            )  # fmt: skip
-        except (KeyError, TypeError, ValueError) as cause:
-            raise strange("a query") from cause
+        return read_localization(facts, self.names)
 
     def localize_archive(
         self,
@@ -451,7 +395,7 @@ class Place:
         ``localize`` does.
         """
         outcome, known = Localizations(), cameras or {}
-        with _open(queries) as images:
+        with open_images(queries) as images:
             refuse_strange_cameras(known, images)
             for name in progress(list(images)):
                 if listable and not is_listable(name):
@@ -473,12 +417,6 @@ class Place:
         return outcome
 
 
-def camera_text(camera: Camera) -> str:
-    """Return a camera as the server reads it: model, width, height and parameters with commas."""
-    check_camera(camera)
-    return ",".join([camera.model, str(camera.width), str(camera.height), *(repr(float(one)) for one in camera.params)])
-
-
 def _refuse_local_params(params: LocalizeParams) -> None:
     """Raise InputError for settings that a server does not take."""
     usual = LocalizeParams()
@@ -486,68 +424,3 @@ def _refuse_local_params(params: LocalizeParams) -> None:
              if getattr(params, name) != getattr(usual, name)]  # fmt: skip
     if names:
         raise InputError(f"{', '.join(names)}: a server has its own; leave it out, or pull the map and localize here")
-
-
-@contextmanager
-def _open(source: Source) -> Iterator[Mapping[str, ConcealedFeatures]]:
-    """Give concealed features by name; a path is opened for the block."""
-    if isinstance(source, str | os.PathLike):
-        try:
-            archive = load(source)
-        except SfumatoError:
-            if Path(source).is_file():
-                refuse_device_key(source)
-            raise
-        with archive:
-            yield archive
-    elif isinstance(source, Mapping):
-        if not isinstance(source, Archive):
-            for name, features in source.items():
-                _need_concealed(name, features)
-        yield source
-    else:
-        raise TypeError(f"expected an archive or ConcealedFeatures by name, got {type(source).__name__}")
-
-
-def _need_concealed(name: str, features: object) -> None:
-    if not isinstance(features, ConcealedFeatures):
-        raise TypeError(
-            f"{name}: a server gets ConcealedFeatures only, got {type(features).__name__}; conceal first: "
-            f"sfumato.conceal(features, secret=sfumato.device_key())"
-        )
-
-
-def _frame_of(name: str, features: ConcealedFeatures) -> bytes:
-    """Return the frame of an image; raises TypeError for what is not concealed, FrameError for what protects nobody."""
-    _need_concealed(name, features)
-    try:
-        return encode_frame(replace(features, focal_px=None))
-    except FrameError as problem:
-        raise FrameError(f"{name!r:.80}: {problem}", problem.code) from problem
-
-
-# --- answers, which may come from anything that listens there
-
-
-def _mapping(facts: Any) -> dict[str, Any]:
-    if not isinstance(facts, dict):
-        raise strange("this request")
-    return facts
-
-
-def _items(facts: Any) -> list[dict[str, Any]]:
-    found = _mapping(facts).get("items")
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise strange("this request")
-    return found
-
-
-def _place_of(facts: Any, names: NameTable) -> PlaceSummary:
-    try:
-        key, space = str(facts["id"]), facts["space"]
-        return PlaceSummary(
-            key, names.place_name(key), int(facts["images"]), int(facts["bytes"]),
-            None if space is None else str(space), facts["current_map"] is not None,
-        )  # fmt: skip
-    except (KeyError, TypeError, ValueError) as cause:
-        raise strange("a place") from cause

@@ -240,8 +240,3 @@ def _word_of(cause: BaseException) -> str:
     """Return in a few words why a server was not reached."""
     text = str(cause).strip() or type(cause).__name__
     return re.sub(r"\[(Errno -?\d+|SSL: \w+)\] ", "", text)[:200]
-
-
-def strange(what: str) -> ServerError:
-    """Return the error for an answer that a server of this version would not give."""
-    return ServerError(f"the server's answer about {what} cannot be read: update the older program", code=STRANGE)

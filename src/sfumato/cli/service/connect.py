@@ -18,7 +18,7 @@ from sfumato.errors import InputError
 from sfumato.types.recipe import DEFAULT
 
 if TYPE_CHECKING:
-    from sfumato.client.jobs import JobState
+    from sfumato.client.answers import JobState
     from sfumato.client.places import Client, Place
 
 ID = "id:"

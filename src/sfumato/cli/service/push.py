@@ -31,7 +31,8 @@ from sfumato.cli.service.connect import (
     pushed_path,
 )
 from sfumato.cli.service.maps import sealing_place
-from sfumato.client.jobs import JobState, MapJob
+from sfumato.client.answers import JobState
+from sfumato.client.jobs import MapJob
 from sfumato.client.places import Place
 from sfumato.client.settings import refuse_device_key
 from sfumato.concealment.keys import read_key

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Uploads: concealed features as frames, and cameras, which is all that a device sends."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sfumato.client.settings import refuse_device_key
+from sfumato.errors import FrameError, SfumatoError
+from sfumato.geometry.cameras import check_camera
+from sfumato.store.archive import Archive, load
+from sfumato.store.frames import encode_frame
+from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.scene import Camera
+
+Source = str | os.PathLike[str] | Archive | Mapping[str, ConcealedFeatures]
+"""Concealed features of images: an archive, its path, or a mapping by names."""
+
+
+@dataclass(slots=True)
+class PushOutcome:
+    """Images that were sent and those that the server had; bytes that were sent; and images that cannot be read."""
+
+    sent: list[str] = field(default_factory=list)
+    present: list[str] = field(default_factory=list)
+    bytes: int = 0
+    unreadable: dict[str, str] = field(default_factory=dict)
+    is_new_place: bool = False
+
+
+@contextmanager
+def open_images(source: Source) -> Iterator[Mapping[str, ConcealedFeatures]]:
+    """Give concealed features by name; a path is opened for the block."""
+    if isinstance(source, str | os.PathLike):
+        try:
+            archive = load(source)
+        except SfumatoError:
+            if Path(source).is_file():
+                refuse_device_key(source)
+            raise
+        with archive:
+            yield archive
+    elif isinstance(source, Mapping):
+        if not isinstance(source, Archive):
+            for name, features in source.items():
+                need_concealed(name, features)
+        yield source
+    else:
+        raise TypeError(f"expected an archive or ConcealedFeatures by name, got {type(source).__name__}")
+
+
+def need_concealed(name: str, features: object) -> None:
+    """Raise TypeError for what is not concealed."""
+    if not isinstance(features, ConcealedFeatures):
+        raise TypeError(
+            f"{name}: a server gets ConcealedFeatures only, got {type(features).__name__}; conceal first: "
+            f"sfumato.conceal(features, 'default', secret=sfumato.device_key(), place='its name')"
+        )
+
+
+def frame_of(name: str, features: ConcealedFeatures) -> bytes:
+    """Return the frame of an image; raises TypeError for what is not concealed, FrameError for what protects nobody."""
+    need_concealed(name, features)
+    try:
+        return encode_frame(replace(features, focal_px=None))
+    except FrameError as problem:
+        raise FrameError(f"{name!r:.80}: {problem}", problem.code) from problem
+
+
+def camera_words(features: ConcealedFeatures, camera: Camera | None) -> dict[str, str | None]:
+    """Return what is said of a camera beside a frame: the camera, or else the focal length if features have one."""
+    return {
+        "camera": None if camera is None else camera_text(camera),
+        "focal_px": None if features.focal_px is None or camera is not None else repr(float(features.focal_px)),
+    }
+
+
+def camera_text(camera: Camera) -> str:
+    """Return a camera as the server reads it: model, width, height and parameters with commas."""
+    check_camera(camera)
+    return ",".join([camera.model, str(camera.width), str(camera.height), *(repr(float(one)) for one in camera.params)])
