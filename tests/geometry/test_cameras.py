@@ -100,6 +100,11 @@ def test_a_map_adjusts_the_cameras_that_a_list_marks_as_guesses(places, tmp_path
         made = pycolmap.Reconstruction(str(folder))
         focal = np.median([camera.focal_length for camera in made.cameras.values()])
         assert (abs(focal / true - 1) < 0.03) == bool(guessed)
+    params = sfumato.geometry.MapParams(guessed=[views[0], "another.jpg"], mapper="incremental")
+    cameras = dict.fromkeys(views, default_camera((width, height), true))
+    assert sfumato.build_map(tmp_path / "private.sfm", None, folder, cameras, params, overwrite=True).guessed == {
+        views[0]
+    }
 
 
 def test_hlocs_own_line(tmp_path):

@@ -192,17 +192,18 @@ def build_map(
         if cameras is None and params.refine_intrinsics is None:
             params = replace(params, refine_intrinsics=True)
         pairs = _match_all(images, scene, progress) if file is None else _select_matches(file, images, scene)
+        guessed = scene.guessed | (frozenset(params.guessed) & scene.keypoints.keys())
         outcome = map_keypoints(
             scene.keypoints,
             scene.cameras,
             pairs,
             folder,
-            replace(params, guessed=scene.guessed | frozenset(params.guessed)),
+            replace(params, guessed=guessed),
             progress=progress,
             complete=lambda model: save_landmarks(model, images),
         )
     seconds = time.perf_counter() - started
-    return replace(outcome, unreadable=scene.unreadable, guessed=scene.guessed, seconds=seconds)
+    return replace(outcome, unreadable=scene.unreadable, guessed=guessed, seconds=seconds)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from sfumato import __version__
 from sfumato.server import blobs, metrics, places, problems
 from sfumato.server.database import Store
 from sfumato.server.jobs import open_jobs
-from sfumato.server.routes import admin_pages, jobs, maps, operations, pages
+from sfumato.server.routes import admin_pages, html, jobs, maps, operations, pages
 from sfumato.server.routes import places as place_routes
 from sfumato.server.service import OPEN, Service
 from sfumato.store.frames import MEDIA_TYPE
@@ -66,6 +66,7 @@ def make_app(service: Service) -> FastAPI:
     app.state.service = service
     app.openapi = lambda: document(app)  # type: ignore[method-assign]
     problems.install(app)
+    app.add_exception_handler(404, html.answer_unknown)
     for router in (operations.router, place_routes.router, maps.router, jobs.router, pages.router, admin_pages.router):
         app.include_router(router)
     app.add_middleware(Envelope, service=service)

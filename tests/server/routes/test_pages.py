@@ -207,7 +207,8 @@ def test_pages_keep_to_the_policy(visitor: TestClient, service: Service, token: 
 
 def test_forms_need_their_token(visitor: TestClient, service: Service, token: str):
     job = new_job(service)
-    for path in ("/keys", "/keys/aaaaaaaa/revoke", f"/places/{PLACE}/maps", f"/jobs/{job.id}/cancel", "/logout"):
+    for path in ("/keys", "/keys/aaaaaaaa/revoke", f"/places/{PLACE}/maps", f"/places/{PLACE}/maps/1/current",
+                 f"/jobs/{job.id}/cancel", "/logout"):  # fmt: skip
         for data in ({"x": "1"}, {"token": ""}, {"token": token[:-1]}, {"token": token + "é"}):
             assert visitor.post(path, data=data).status_code == 403, path
         assert visitor.post(path, json={"token": token}).status_code == 415
@@ -256,11 +257,19 @@ def test_a_key_that_cannot_read_is_told_so(visitor: TestClient, service: Service
 
 
 @pytest.mark.parametrize(
-    "path", ["/places/nothex", f"/places/{PLACE}/images/../x", "/jobs/1", f"/places/{PLACE}?map=9"]
+    "path", ["/places/nothex", f"/places/{PLACE}/images/../x", "/jobs/1", f"/places/{PLACE}?map=9", "/nothing", "/jobs"]
 )
 def test_an_address_that_is_not_there_is_a_page(visitor: TestClient, token: str, path: str):
-    answer = visitor.get(path)
+    answer = visitor.get(path, headers={"Accept": "text/html,*/*"})
     assert answer.status_code == 404
+    assert answer.headers["content-type"].startswith("text/html")
+
+
+def test_a_program_gets_a_problem_for_an_address_that_is_not_there(visitor: TestClient):
+    for path, accept in (("/nothing", "*/*"), ("/v1/nothing", "text/html")):
+        answer = visitor.get(path, headers={"Accept": accept})
+        assert answer.status_code == 404
+        assert answer.json()["code"] == "http_404"
 
 
 def test_dots_need_the_scope_of_the_frame(visitor: TestClient, service: Service, token: str):
@@ -316,6 +325,20 @@ def test_a_map_form_that_is_sent_twice_makes_one_job(visitor: TestClient, servic
     nothing = visitor.post(f"/places/{OTHER}/maps", data=data)
     assert nothing.status_code == 409
     assert nothing.headers["content-type"].startswith("text/html")
+
+
+def test_another_map_can_be_made_current(visitor: TestClient, service: Service, token: str):
+    with service.store.write() as connection:
+        places.publish_map(connection, PLACE, "ef" * 16, FIGURES, "00" * 32, make_current=True)
+    action = f"/places/{PLACE}/maps/1/current"
+    assert action not in visitor.get(f"/places/{PLACE}?map=2").text
+    assert action in visitor.get(f"/places/{PLACE}?map=1").text
+    assert visitor.post(action, data={"token": token}).headers["location"] == f"/places/{PLACE}"
+    assert [one.number for one in places.list_maps(service.store, PLACE) if one.is_current] == [1]
+    assert visitor.post(action.replace("/1/", "/7/"), data={"token": token}).status_code == 404
+    form = sign_in(visitor, service, [f"read:{PLACE}"])
+    assert action.replace("/1/", "/2/") not in visitor.get(f"/places/{PLACE}?map=2").text
+    assert visitor.post(action, data={"token": form}).status_code == 403
 
 
 def test_a_job_shows_its_stages(visitor: TestClient, service: Service, token: str):

@@ -25,7 +25,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from sfumato import __version__
 from sfumato.server.access import ADMIN, Grant, Session, session_of
-from sfumato.server.problems import TITLES, Refusal, log, refusal_of
+from sfumato.server.problems import TITLES, Refusal, log, refusal_of, respond
 from sfumato.server.service import COOKIE, check, service_of
 
 FOLDER = Path(__file__).resolve().parent.parent
@@ -37,6 +37,7 @@ POLICY = (
 API_POLICY = POLICY.replace("img-src 'self'", "img-src 'self' data:")
 """The page of the API draws its icons from addresses of data in its own style sheet."""
 FIELDS, FORM_BYTES = 200, 65_536
+NOTHING = "There is nothing at this address."
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -71,12 +72,18 @@ def error_page(request: Request, error: Exception) -> Response:
     """Return a small page about an error, with the sentence of the API's answer."""
     refusal = refusal_of(error)
     if isinstance(error, RequestValidationError):  # an id of another form is an address that is not there
-        refusal = Refusal(404, "not_found", "There is nothing at this address.")
+        refusal = Refusal(404, "not_found", NOTHING)
     if refusal.status_code == 500:
         log.error("internal error", exc_info=error)
     title, sentence = TITLES.get(refusal.status_code, "refused"), str(refusal.detail).rstrip(".")
     facts = {"title": title.capitalize(), "sentence": f"{sentence[:1].upper()}{sentence[1:]}.", "visit": None}
     return render("error.html", facts, refusal.status_code, headers=refusal.headers)
+
+
+async def answer_unknown(request: Request, error: Exception) -> Response:
+    """Answer for an address that is not there: a page to a browser, a problem to a program."""
+    is_page = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/v1")
+    return error_page(request, Refusal(404, "not_found", NOTHING)) if is_page else respond(request, error)
 
 
 # --- who is there

@@ -9,7 +9,7 @@ import secrets
 import shutil
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import FileResponse, RedirectResponse, Response
 
 from sfumato.server import access, blobs, jobs, places
@@ -199,6 +199,14 @@ async def make_map(request: Request, place: PlaceId) -> Response:
     key = key if 8 <= len(key) <= 128 else secrets.token_urlsafe(18)
     job, _ = await asyncio.to_thread(submit_map, service, place, MapRequest(), key)
     return RedirectResponse(f"/jobs/{job.id}", 303)
+
+
+@router.post("/places/{place}/maps/{number}/current")
+async def choose_map(request: Request, place: PlaceId, number: Annotated[int, Path(ge=1, le=2**31)]) -> Response:
+    """Let queries meet another map."""
+    await post_of(request, "map", place)
+    await asyncio.to_thread(places.choose_map, service_of(request).store, place, number)
+    return RedirectResponse(f"/places/{place}", 303)
 
 
 @router.get("/places/{place}/images/{name}")
