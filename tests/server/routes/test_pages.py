@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from html.parser import HTMLParser
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from sfumato.server.foreman import Foreman
 from sfumato.server.limits import Limits
 from sfumato.server.map_job import POINT
 from sfumato.server.routes import admin_pages, drawing, html, pages
+from sfumato.server.routes import jobs as job_routes
 from sfumato.server.service import COOKIE, Service
 from sfumato.store.frames import decode_frame, encode_frame
 from sfumato.types.concealed import Bits, ConcealedFeatures
@@ -325,6 +327,18 @@ def test_a_map_form_that_is_sent_twice_makes_one_job(visitor: TestClient, servic
     nothing = visitor.post(f"/places/{OTHER}/maps", data=data)
     assert nothing.status_code == 409
     assert nothing.headers["content-type"].startswith("text/html")
+
+
+def test_a_stream_of_events_ends_with_its_key(visitor: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(job_routes, "KEY_SECONDS", 0)
+    key = access.make_key(service.store, [f"read:{PLACE}"])
+    stop = Timer(20, lambda: setattr(service, "is_stopping", True))  # the job itself never ends
+    for timer in (stop, Timer(0.5, lambda: access.revoke_key(service.store, key.split("_")[1]))):
+        timer.start()
+    answer = visitor.get(f"/v1/jobs/{new_job(service).id}/events", headers={"Authorization": f"Bearer {key}"})
+    stop.cancel()
+    assert answer.status_code == 200
+    assert not service.is_stopping
 
 
 def test_another_map_can_be_made_current(visitor: TestClient, service: Service, token: str):

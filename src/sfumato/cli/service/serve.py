@@ -91,7 +91,7 @@ def doctor(
         print(printable(remark), file=sys.stderr)
     for problem in diagnosis.problems:
         print(printable(f"problem: {problem}"), file=sys.stderr)
-    checks = ", ".join(f"{count} {what}" for what, count in diagnosis.checks.items())
+    checks = ", ".join(quantity(count, what.removesuffix("s")) for what, count in diagnosis.checks.items())
     state = quantity(len(diagnosis.problems), "problem") if diagnosis.problems else "all is well"
     facts = {"checks": diagnosis.checks, "problems": diagnosis.problems, "remarks": diagnosis.remarks}
     tell(f"{checks}: {state}", facts, as_json=as_json)

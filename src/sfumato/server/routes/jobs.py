@@ -13,12 +13,15 @@ from pydantic import BaseModel
 
 from sfumato.server import jobs
 from sfumato.server.places import Missing
+from sfumato.server.problems import Refusal
 from sfumato.server.service import ANY, Service, grant_for, job_scope, scope, service_of, until
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 POLL_SECONDS, HEARTBEAT_SECONDS = 0.3, 15.0
+KEY_SECONDS = 5.0
+"""A stream ends so long after its key was revoked, at most."""
 
 
 class JobAnswer(BaseModel):
@@ -105,15 +108,18 @@ async def stream_events(
 ) -> StreamingResponse:
     """Stream the events of a job until it ends; after a break, from the one that follows ``Last-Event-ID``."""
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_events(service_of(request), job, last), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(_events(request, job, last), media_type="text/event-stream", headers=headers)
 
 
-async def _events(service: Service, name: str, last: int) -> AsyncIterator[str]:
-    beat = time.monotonic()
+async def _events(request: Request, name: str, last: int) -> AsyncIterator[str]:
+    service, beat, checked = service_of(request), time.monotonic(), time.monotonic()
     while not service.is_stopping:
         try:
             job = await asyncio.to_thread(jobs.read_job, service.store, name)
-        except Missing:  # its place was removed
+            if time.monotonic() - checked > KEY_SECONDS:
+                await grant_for(request)
+                checked = time.monotonic()
+        except (Missing, Refusal):  # its place was removed, or the key revoked
             return
         for event in await asyncio.to_thread(jobs.events_after, service.store, name, last):
             last, beat = event.number, time.monotonic()
