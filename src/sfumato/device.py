@@ -421,9 +421,7 @@ def _rows_by_position(features: Features) -> _Rows:
 
 
 def _take(features: Features, rows: _Rows) -> Features:
-    if rows is None:
-        return features
-    return replace(features, keypoints=features.keypoints[rows], descriptors=features.descriptors[rows])
+    return features if rows is None else features.take(rows)
 
 
 def _repeat(twin: ConcealedFeatures, twin_rows: _Rows, features: Features, rows: _Rows) -> ConcealedFeatures:

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.concealment.chaff import NoiseStream, choose_rows, draw_picture, mix_chaff
+from sfumato.concealment.chaff import choose_rows, draw_picture, mix_chaff
 from sfumato.concealment.lifting import with_chaff
+from sfumato.concealment.randomness import NoiseStream
 from sfumato.errors import InputError, RecipeError
 from sfumato.images.samples import sample_image
 from sfumato.types.extractor import Extractor

@@ -10,12 +10,13 @@ Noise whose spectrum falls off as that of photos gives an extractor what photos 
 distances, twins at one place, similar codes. Drawn afresh it is in no database that an attacker could look it up in.
 """
 
-import hashlib
 from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.concealment.randomness import NoiseStream
+from sfumato.concealment.repeats import drop_repeats, echo_groups
 from sfumato.errors import InputError, RecipeError
 from sfumato.features.local import LocalParams, extract, order_by_position
 from sfumato.types.clear import Features
@@ -33,35 +34,19 @@ SMOOTHING = 1.7
 """Standard deviation of the window in which features are counted, in mean distances of those of an ordinary photo."""
 PIXELS_PER_FEATURE = 150
 """A photo that has fewer features than one to so many pixels gets as much chaff as one that has these."""
+CROWD = 1.0
+"""Real features are nowhere denser than this share of all rows would be, spread evenly."""
 LEAST_SIDE = 32
 MOST_PICTURES = 64
-
-
-class NoiseStream:
-    """Bytes of SHAKE-256 from one seed, in the order in which they are asked for."""
-
-    def __init__(self, seed: bytes) -> None:
-        self._seed, self._asked = seed, 0
-
-    def uniform(self, count: int) -> NDArray[np.float64]:
-        """Return ``count`` numbers, uniform from 0 to 1, 0 left out."""
-        self._asked += 1
-        drawn = hashlib.shake_256(self._seed + self._asked.to_bytes(8, "little")).digest(4 * count)
-        return (np.frombuffer(drawn, "<u4") + 1.0) * 2.0**-32
-
-    def normal(self, count: int) -> NDArray[np.float64]:
-        """Return ``count`` standard normal numbers (Box and Muller)."""
-        half = -(-count // 2)
-        radius, angle = np.sqrt(-2 * np.log(self.uniform(half))), 2 * np.pi * self.uniform(half)
-        return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
 
 
 def mix_chaff(features: Features, per_real: int, seed: bytes) -> tuple[Features, NDArray[np.bool_]]:
     """Return features with ``per_real`` times as many of chaff among them, and which of the rows are real.
 
-    A photo of little detail has few features, which would lie open among little chaff: it gets more, up to what others
-    have. So the number of rows tells little of what a photo shows, too. Rows go from the top of the picture to its
-    bottom, as those of ``extract`` do. ``seed``: as secret as a key.
+    Features that repeat each other often, and those of crowds too dense to be covered, are left out. A photo of little
+    detail has few features, which would lie open among little chaff: it gets more, up to what others have. So the
+    number of rows tells little of what a photo shows, too. Rows go from the top of the picture to its bottom, as those
+    of ``extract`` do. ``seed``: as secret as a key.
 
     Raises InputError for features whose picture has no size, or whose extractor this version does not have.
     """
@@ -71,21 +56,37 @@ def mix_chaff(features: Features, per_real: int, seed: bytes) -> tuple[Features,
     params = _settings_of(features)
     if size is None:
         raise InputError("chaff covers a picture, and these features do not know the size of theirs: give image_size")
+    stream = NoiseStream(seed)
+    features = features.take(thin_crowds(features.keypoints, size, per_real, stream))
+    features, pairs = drop_repeats(features)
     usual = usual_count(len(features), size, params.max_features)
     count = (1 + per_real) * usual - len(features)
-    stream = NoiseStream(seed)
     drawn = _draw_features(size, params, count, stream)
-    chosen = choose_rows(features.keypoints, drawn.keypoints, size, count, stream, usual)
-    keypoints = np.concatenate([features.keypoints, drawn.keypoints[chosen]])
+    echoes = echo_groups(features, pairs, drawn, count // max(1, len(features)), stream)
+    has = np.concatenate([features.keypoints, echoes.keypoints])
+    chosen = choose_rows(has, drawn.keypoints, size, count - len(echoes.keypoints), stream, usual)
+    keypoints = np.concatenate([has, drawn.keypoints[chosen]])
     order = order_by_position(keypoints)
-    descriptors = np.concatenate([features.descriptors, drawn.descriptors[chosen]])
+    descriptors = np.concatenate([features.descriptors, echoes.descriptors, drawn.descriptors[chosen]])
     mixed = replace(features, keypoints=keypoints[order], descriptors=descriptors[order])
     return mixed, order < len(features)
 
 
+def thin_crowds(
+    real: NDArray[np.float32], size: tuple[int, int], per_real: int, stream: NoiseStream
+) -> NDArray[np.bool_]:
+    """Tell which rows stay so that nowhere real ones are denser than all rows together are to be."""
+    window = SMOOTHING * np.sqrt(size[0] * size[1] / len(real))
+    has = _density(real, size, window)
+    columns, rows = _pixels(real, has.shape, size)
+    most = CROWD * (1 + per_real) * has.mean()
+    stays: NDArray[np.bool_] = stream.uniform(len(real)) <= most / np.maximum(has[rows, columns], 1e-12)
+    return stays
+
+
 def usual_count(count: int, size: tuple[int, int], most: int) -> int:
     """Return how many features an ordinary photo of this size has, of at most ``most``; no fewer than ``count``."""
-    return max(count, min(most, size[0] * size[1] // PIXELS_PER_FEATURE))
+    return max(1, count, min(most, size[0] * size[1] // PIXELS_PER_FEATURE))
 
 
 def draw_picture(size: tuple[int, int], detail: float, stream: NoiseStream) -> NDArray[np.uint8]:

@@ -152,9 +152,9 @@ def warn_if_void(a: Side | Prepared, b: Side | Prepared) -> None:
 FALSE_ALARMS = 0.1
 """Unrelated features expected as near as a match, among all candidates. Their bits agree like throws of a coin."""
 
-CHAFF_ALARMS = 10
-"""So many times fewer are allowed with chaff, which is a little more alike than coins: a hundredth of the correct
-matches is lost, and as few are wrong as without chaff (twelve photos and generated views of them)."""
+CHAFF_ALARMS = 5
+"""So many times fewer are allowed with chaff, which is a little more alike than coins: as few matches are wrong as
+without chaff (twelve photos and generated views of them)."""
 
 
 def chance_limit(recipe: Recipe | None, count: int) -> float | None:
@@ -166,7 +166,7 @@ def chance_limit(recipe: Recipe | None, count: int) -> float | None:
     >>> chance_limit(Recipe.of("sealed-512"), 2000), chance_limit(Recipe.of("random-2"), 2000)
     (211.0, None)
     >>> chance_limit(Recipe.of("sealed-512+chaff-2"), 6000)
-    200.0
+    202.0
     """
     if recipe is None or not recipe.is_sealed:
         return None
@@ -180,6 +180,8 @@ def chance_limit(recipe: Recipe | None, count: int) -> float | None:
 SEALED_RATIO, LIFTED_RATIO, ENCODED_RATIO = 0.94, 0.95, 0.9
 """Of sealed and of lifted features, and of those that an encoder alone changed: more pairs of hard photos are verified
 than with every mutual nearest (benchmarks/front_end.py), and maps of few photos are right (benchmarks/mapping.py)."""
+CHAFF_RATIO = 0.96
+"""Of sealed features with chaff: those that look alike most were left out when it was mixed in."""
 
 
 def default_ratio(recipe: Recipe | None) -> float:
@@ -191,7 +193,7 @@ def default_ratio(recipe: Recipe | None) -> float:
     if recipe is None or recipe.is_clear:
         return 1.0
     if recipe.is_sealed:
-        return SEALED_RATIO
+        return CHAFF_RATIO if recipe.chaff else SEALED_RATIO
     return ENCODED_RATIO if recipe.lifting is None else LIFTED_RATIO
 
 

@@ -12,7 +12,7 @@ add 0.5.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,10 @@ class Features:
 
     def __len__(self) -> int:
         return len(self.keypoints)
+
+    def take(self, rows: NDArray[np.integer] | NDArray[np.bool_]) -> "Features":
+        """Return the features of some rows: their numbers, or whether each is one of them."""
+        return replace(self, keypoints=self.keypoints[rows], descriptors=self.descriptors[rows])
 
     def __repr__(self) -> str:
         return f"Features({len(self)} x {self.descriptors.shape[1]} {self.extractor.name}, clear)"
