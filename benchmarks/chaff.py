@@ -34,7 +34,7 @@ from chaffs.network import network_file
 from chaffs.painting import paint
 from chaffs.photos import load_photos
 from chaffs.sources import RECIPE, SOURCES
-from chaffs.telling import tell_matches, tell_plain_layouts, tell_releases, tell_source
+from chaffs.telling import tell_matches, tell_plain_layouts, tell_releases, tell_repeats, tell_source
 from common import arguments, data_folder, finish, pinned_threads
 
 from sfumato.types.clear import Features
@@ -75,7 +75,8 @@ def main() -> int:
                 rows += found if "telling" in args.only else []
                 of_chaff = answers if name == "chaff" else of_chaff
             if "telling" in args.only:
-                rows += tell_plain_layouts(photos, args) + tell_releases(photos, args) + tell_matches(args, folder)
+                rows += tell_plain_layouts(photos, args) + tell_releases(photos, args)
+                rows += tell_repeats(args, folder) + tell_matches(args, folder)
             if "painted" in args.only and of_chaff is not None:
                 rows += paint(of_chaff, args)
         if "cost" in args.only:

@@ -93,6 +93,23 @@ def load_photos(args: argparse.Namespace, folder: Path | None, learns: bool) -> 
     })  # fmt: skip
 
 
+def repeating_photos(args: Any, folder: Path | None) -> list[tuple[str, Photo]]:
+    """Return photos that repeat themselves: a page of text and bricks and, with the data, buildings."""
+    import cv2
+
+    local = LocalParams(max_features=2 * args.features)
+    page = np.full((600, 800), 255, np.uint8)
+    for line in range(15):
+        cv2.putText(page, "the quick brown fox jumps over the lazy dog", (20, 40 + 36 * line), 0, 0.9, 0, 2)
+    bricks = np.asarray(sample_image("brick").pixels)
+    photos = [("text", Photo(extract(page, local), lambda: page)),
+              ("bricks", Photo(extract(bricks, local), lambda: bricks))]  # fmt: skip
+    if folder is not None:
+        paths = sorted((folder / "unordered" / "internet").rglob("*.jpg"))[: args.lookups]
+        photos += [("buildings", photo_at(path, local)) for path in paths]
+    return photos
+
+
 def plane_pictures(args: Any, folder: Path | None) -> list[list[Features]]:
     """Return the features of pictures of a plane, plane by plane."""
     local = LocalParams(max_features=args.features)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from chaffs.photos import Photo, Size
-from sfumato.concealment.chaff import FEATURES_PER_PIXEL, SPARE, NoiseStream, choose_rows, draw_picture, usual_count
+from sfumato.concealment.chaff import FEATURES_PER_PIXEL, SPARE, draw_picture, usual_count
 from sfumato.concealment.lifting import with_chaff
+from sfumato.concealment.randomness import NoiseStream
 from sfumato.concealment.seal import BANDWIDTH, make_seal
 from sfumato.features.local import LocalParams, extract
 from sfumato.types.clear import Features
@@ -182,21 +183,11 @@ def from_noise(photo: Photo, stock: Stock, rng: np.random.Generator) -> Chaff:
     return keypoints[rows, :2].astype(np.float64), described[rows]
 
 
-def from_chaff(photo: Photo, stock: Stock, rng: np.random.Generator) -> Chaff:
-    """Return what the package draws; who learns chooses as the package does, of noise of his own."""
-    if stock.noise is None:
-        mixed, is_real = with_chaff(photo.features, RECIPE, secret=rng.bytes(32))
-        return mixed.keypoints[~is_real, :2].astype(np.float64), mixed.descriptors[~is_real]
-    keypoints, described = stock.noise_for(photo, rng)
-    stream = NoiseStream(rng.bytes(32))
-    rows = choose_rows(photo.features.keypoints, keypoints, photo.size, chaff_count(photo), stream, usual_of(photo))
-    return keypoints[rows, :2].astype(np.float64), described[rows]
-
-
-SOURCES: dict[str, Source] = {
-    "chaff": from_chaff, "own photos": from_own_photos, "noise": from_noise, "bank": from_bank,
+SOURCES: dict[str, Source | None] = {
+    "chaff": None, "own photos": from_own_photos, "noise": from_noise, "bank": from_bank,
     "patchwork": from_patchwork, "process": from_process, "uniform": from_uniform,
 }  # fmt: skip
+"""None: what the package does, which leaves some real features out."""
 
 
 @dataclass(frozen=True)
@@ -214,14 +205,18 @@ class Mixture:
         return self.photo.size
 
 
-def mix(photo: Photo, source: Source, stock: Stock, rng: np.random.Generator, with_codes: bool) -> Mixture:
+def mix(photo: Photo, source: Source | None, stock: Stock, rng: np.random.Generator, with_codes: bool) -> Mixture:
     """Return a photo with chaff; codes under a key of its own."""
+    seal = make_seal(rng.bytes(32), photo.features.descriptors.shape[1], 512, BANDWIDTH)
+    if source is None:
+        mixed, is_real = with_chaff(photo.features, RECIPE, secret=rng.bytes(32))
+        return Mixture(photo, mixed.keypoints[:, :2].astype(np.float64), is_real,
+                       seal(mixed.descriptors) if with_codes else None)  # fmt: skip
     places, described = source(photo, stock, rng)
     together = np.concatenate([photo.places, places])
     is_real = np.arange(len(together)) < len(photo.features)
     if not with_codes:
         return Mixture(photo, together, is_real)
-    seal = make_seal(rng.bytes(32), photo.features.descriptors.shape[1], 512, BANDWIDTH)
     coins = rng.integers(0, 256, (len(places), 64), np.uint8)
     packed = coins if described is None else seal(described).packed
     return Mixture(photo, together, is_real, Bits(np.concatenate([seal(photo.features.descriptors).packed, packed])))

@@ -12,7 +12,7 @@ import sfumato
 from chaffs.figures import Row, row
 from chaffs.lookup import SCALES, look_up
 from chaffs.network import learn_network, network_answers
-from chaffs.photos import Photo, Photos, plane_pictures, reserve_of
+from chaffs.photos import Photo, Photos, plane_pictures, repeating_photos, reserve_of
 from chaffs.separators import area_under_curve, code_statistics, learn_trees, statistics_of
 from chaffs.sources import RECIPE, SOURCES, Mixture, Stock, from_plain_bank, mix
 from sfumato.concealment.lifting import with_chaff
@@ -93,6 +93,31 @@ def tell_releases(photos: Photos, args: Any) -> list[Row]:
             returns = np.array([float(place.tobytes() in known) for place in one.keypoints[:, :2]])
             found.setdefault(f"two releases, {name}", []).append(area_under_curve(returns, is_real))
     return [row("telling", "chaff", name, areas) for name, areas in found.items()]
+
+
+APART = 3.0
+"""Pixels between two rows of which one tells of the other."""
+
+
+def tell_repeats(args: Any, folder: Path | None) -> list[Row]:
+    """Tell by codes that are alike, in photos that repeat themselves: whatever has a repeat is taken for real."""
+    photos, rng = repeating_photos(args, folder), np.random.default_rng(args.seed + 2)
+    rows = list[Row]()
+    for name in ("chaff", "noise"):
+        areas = dict[str, list[float]]()
+        for case, photo in photos:
+            mixture = mix(photo, SOURCES[name], Stock([], []), rng, with_codes=True)
+            assert mixture.codes is not None
+            bits = 2 * np.unpackbits(mixture.codes.packed, axis=1).astype(np.float32) - 1
+            alike = np.empty(len(bits))
+            for start in range(0, len(bits), 1000):
+                stop = start + 1000
+                near = bits[start:stop] @ bits.T
+                away = np.square(mixture.places[start:stop, None] - mixture.places).sum(axis=2)
+                alike[start:stop] = np.where(away < APART**2, -np.inf, near).max(axis=1)
+            areas.setdefault(case, []).append(area_under_curve(alike, mixture.is_real))
+        rows += [row("telling", name, f"repeats, {case}", values) for case, values in areas.items()]
+    return rows
 
 
 def tell_matches(args: Any, folder: Path | None) -> list[Row]:
