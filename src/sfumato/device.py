@@ -160,9 +160,8 @@ def conceal_photos(
     if recipe.strip() == DEFAULT and settled.chaff and not can_have_chaff(source.extractor):
         settled = replace(settled, chaff=0)
         warnings.warn(
-            f"only what extracts features can make chaff of them, and {source.path} holds features of another program "
-            f"or of a network with weights of its own: they are concealed with {settled}, so that their positions "
-            f"outline the scene",
+            f"{source.path} holds features of another program, or of a network with weights of its own, and chaff for "
+            f"them cannot be made here: they are concealed with {settled}, so that their positions outline the scene",
             NoChaffWarning,
             stacklevel=2,
         )
@@ -380,7 +379,7 @@ class _Run:
             self.recipe = with_bandwidth(recipe, bandwidth)
         name = "" if key is None else _fingerprint(self.recipe, key)
         under = "a new device key" if key is None else f"the given device key, fingerprint {name}"
-        advice = "give the key it was begun with (--secret-file, or secret=), choose another file"
+        advice = "give the recipe and the key it was begun with (--recipe, --secret-file), choose another file"
         _refuse_mixture(output, others, f"{recipe} under {under}", advice)
         if headers and key is None:
             raise ArchiveError(

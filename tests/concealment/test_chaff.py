@@ -10,7 +10,7 @@ import sfumato
 from sfumato.concealment.chaff import choose_rows, draw_picture, mix_chaff
 from sfumato.concealment.lifting import with_chaff
 from sfumato.concealment.randomness import NoiseStream
-from sfumato.errors import InputError, RecipeError
+from sfumato.errors import EvaluationOnlyWarning, InputError, RecipeError
 from sfumato.images.samples import sample_image
 from sfumato.types.extractor import Extractor
 
@@ -99,6 +99,18 @@ def test_liftings_take_chaff_too(coffee):
     concealed = sfumato.conceal(coffee, "random-2+chaff-1", secret=KEY)
     assert len(concealed) == 2 * len(coffee)
     assert not (concealed.keypoints[:, 2:] == [1, 0]).all()
+
+
+def test_an_encoder_with_chaff_draws_and_says_so(coffee):
+    assert sfumato.conceal(coffee, "compress-48+chaff-1", secret=KEY).recipe.keyed
+    with pytest.warns(EvaluationOnlyWarning, match="chaff"):
+        assert sfumato.conceal(coffee, "compress-48+chaff-1", evaluation_seed=3).recipe.evaluation_seed == 3
+
+
+@pytest.mark.parametrize("secret", [b"", b"abc", "a text of more than thirty-two letters", bytes(32)])
+def test_chaff_needs_a_key_that_nobody_guesses(coffee, secret):
+    with pytest.raises(RecipeError, match="key"):
+        with_chaff(coffee, RECIPE, secret=secret)
 
 
 def test_a_picture_of_noise_is_drawn_from_its_seed():

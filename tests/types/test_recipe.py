@@ -312,7 +312,19 @@ def test_chaff_is_part_of_a_recipe_and_of_no_space():
 
 @pytest.mark.parametrize(
     "text",
-    ["chaff-2", "raw+chaff-2", "sealed-512+chaff-0", "sealed-512+chaff-17", "chaff-2+sealed-512", "random-2+chaff"],
+    [
+        "chaff-2",
+        "raw+chaff-2",
+        "sealed-512+chaff-0",
+        "sealed-512+chaff-17",
+        "chaff-2+sealed-512",
+        "random-2+chaff",
+        "hybrid-labels-2+chaff-1",
+        "subset-4:eps=10+chaff-2",
+        "sealed-512+chaff-1+chaff-2",
+        "default+chaff-3",
+        "sealed-512+chaf-2",
+    ],
 )
 def test_chaff_where_it_cannot_be(text):
     with pytest.raises(RecipeError):

@@ -281,9 +281,9 @@ def _seals(entries: Iterable[ImageHeader]) -> dict[str, str]:
 
 def _chaff(entries: Collection[ImageHeader]) -> dict[str, str]:
     """Return how many features never were, in words; nothing where there are none. Which ones, no archive says."""
-    texts = [f"{entry.recipe.chaff} for each real feature" for entry in entries if entry.recipe.chaff]
+    texts = [f"at least {entry.recipe.chaff} for each real feature" for entry in entries if entry.recipe.chaff]
     real = sum(entry.count // (1 + entry.recipe.chaff) for entry in entries)
-    return {"chaff": f"{_tally(texts)}: {real} features are real"} if texts else {}
+    return {"chaff": f"{_tally(texts)}: {real} features at most are real"} if texts else {}
 
 
 def _cameras(entries: Collection[ImageHeader]) -> str:

@@ -77,16 +77,18 @@ def conceal(
 ) -> ConcealedFeatures | Code:
     """Conceal the features of one image, or points (N, n); row i of the result stands for row i of what came in.
 
-    With ``+chaff-2`` at the end of the recipe two features that never were are mixed in for each of the image, and rows
-    go from the top of the picture to its bottom; ``with_chaff`` tells the holder of the key which are real. ``frames``:
+    With ``+chaff-2`` at the end of the recipe two features that never were are mixed in for each of the image, those
+    that repeat each other often are left out, and rows go from the top of the picture to its bottom; ``with_chaff``
+    tells the holder of the key which are real. ``frames``:
     whether sizes and angles of keypoints are released, which serve inverters alone; None: unless it is sealed.
 
     ``recipe`` may begin with encoders (``ninja-sift-2.5``, ``ninja:FILE``); without a lifting after them the result is
     points of the encoder's space, subspaces of dimension 0. An encoder draws nothing: the same descriptor gives the
-    same point on every device, and ``secret`` and ``evaluation_seed`` have no effect. With a lifting, the decoys,
-    clear ones, go through the same encoders. A recipe that ends with ``sealed-512`` needs ``secret``: features match if
-    they were sealed under the same one, with the same bandwidth. Without one in the recipe it is that of the kind of
-    descriptor; for kinds that nobody measured it is estimated from these features, with a warning that names it.
+    same point on every device, and ``secret`` and ``evaluation_seed`` have no effect but on chaff. With a lifting, the
+    decoys, clear ones, go through the same encoders. A recipe that ends with ``sealed-512`` needs ``secret``: features
+    match if they were sealed under the same one, with the same bandwidth. Without one in the recipe it is that of the
+    kind of descriptor; for kinds that nobody measured it is estimated from these features, with a warning that names
+    it.
     ``place`` seals under the key of that place. Chaff follows the device key alone: a photo has the same at all places.
 
     ``decoys`` are needed by every lifting but random. ``labels`` (N,) belong to hybrid-labels. With ``secret`` (a
@@ -181,7 +183,7 @@ def conceal_features(
         features, _ = with_chaff(features, chain, secret=secret, evaluation_seed=evaluation_seed)
     draws = _choose_draws(chain, features.descriptors, secret, evaluation_seed)
     code = _apply(resolved, features.descriptors, decoys, labels, draws)
-    draws_nothing = chain.has_encoder and lifting is None and not chain.is_sealed
+    draws_nothing = chain.has_encoder and lifting is None and not chain.is_sealed and not chain.chaff
     recipe = Recipe(
         links=chain.links,
         chaff=chain.chaff,
@@ -218,7 +220,10 @@ def with_chaff(
     >>> with_chaff(coffee, "sealed-512+chaff-2", secret=sfumato.new_key())[1].sum()
     np.int64(50)
     """
-    return mix_chaff(features, Recipe.of(recipe).chaff, _chaff_seed(features, secret, evaluation_seed))
+    recipe = Recipe.of(recipe)
+    if secret is not None and recipe.chaff:
+        checked_key(recipe, secret)
+    return mix_chaff(features, recipe.chaff, _chaff_seed(features, secret, evaluation_seed))
 
 
 def _chaff_seed(features: Features, secret: bytes | None, seed: int | None) -> bytes:
@@ -241,10 +246,10 @@ def _choose_draws(chain: Recipe, points: NDArray[np.float32], secret: bytes | No
     if seed is None:
         return SystemDraws()
     Recipe("raw", evaluation_seed=seed)  # checks its range
-    if chain.lifting is not None or chain.is_clear or chain.is_sealed:
+    if chain.lifting is not None or chain.is_clear or chain.is_sealed or chain.chaff:
+        what = "seal" if chain.is_sealed else "chaff" if chain.chaff else "lifting"
         warnings.warn(
-            f"evaluation_seed makes this {'seal' if chain.is_sealed else 'lifting'} repeatable by anyone: it protects "
-            f"nobody",
+            f"evaluation_seed makes this {what} repeatable by anyone: it protects nobody",
             EvaluationOnlyWarning,
             stacklevel=3,
         )

@@ -30,7 +30,7 @@ LEVELS = (
     Level("broken", "A server paints nearly the same picture as from clear features."),
 )
 """From the best to the worst: the first whose limits all figures meet is the verdict. Outlines are correlations with
-those of the photo: about 0.5 without chaff, where a person recognises the subject of some photos, and 0.3 with."""
+those of the photo: about 0.5 without chaff, where a person recognises the subject of some photos, and 0.2 with."""
 
 NOTHING_RAN = "Nothing was measured: no attack could be run on these photos."
 RECOVERED = "Attackers recover the features themselves: better software would paint more than is seen here."
@@ -38,7 +38,7 @@ RECOVERED = "Attackers recover the features themselves: better software would pa
 
 UNTRAINED = "Little is seen here, but no network was trained on this very recipe: this is no evidence."
 
-LIMIT = "Whoever has the key, or a photo that was sealed, can read all photos under that key: use a key for each place."
+LIMIT = "Whoever has the key, a sealed photo, or another photo of the place can read much of it: use a key for each place."
 """Against whom sealed features do not hold."""
 
 SEALED = (

@@ -228,6 +228,9 @@ class Recipe:
             raise RecipeError(f"chaff is a whole number up to {MOST_CHAFF}, for example 'chaff-2', got {chaff!r:.80}")
         if chaff and chain[0].role == "clear":
             raise RecipeError("raw stands alone: chaff hides nothing among clear descriptors")
+        if chaff and chain[-1].kind in ("subset", "hybrid-labels"):
+            reason = "has no labels" if chain[-1].kind == "hybrid-labels" else "would spend of its privacy budget"
+            raise RecipeError(f"{chain[-1].kind} takes no chaff, which {reason}: leave '+chaff-{chaff}' out")
         if evaluation_seed is not None and (
             isinstance(evaluation_seed, bool)
             or not isinstance(evaluation_seed, int)
@@ -250,6 +253,7 @@ class Recipe:
         if not isinstance(recipe, str):
             raise RecipeError(f"expected a recipe or its short form, got {type(recipe).__name__}")
         chain = DEFAULT_RECIPE if recipe.strip() == DEFAULT else recipe
+        chain = re.sub(rf"^\s*{DEFAULT}\s*\+", f"{DEFAULT_RECIPE}+", chain)  # what follows is refused by its name
         *before, last = (part.strip() for part in chain.split("+"))
         chaff = re.fullmatch(r"chaff-(\d{1,9})", last, re.ASCII)
         if chaff is None:
@@ -380,6 +384,8 @@ def _parse_link(text: str, recipe: str) -> Link:
         if KINDS[name].role == "encoder":  # a file may be called like that
             return Link(name, int(parts[2]), variant=f"{parts[3] or ''}{parts[4] or ''}")
         return Link(name, int(parts[2]), forced=parts[4] is not None, variant=parts[3] or "")
+    if text.lower().startswith("chaf"):
+        raise RecipeError(f"recipe {recipe!r:.80}: chaff comes once, at the end, with a number: 'sealed-512+chaff-2'")
     dim = re.fullmatch(r".*?-(\d{1,5})(\D.*)?", text, re.ASCII | re.DOTALL)
     forms = {k: f"{k}-{dim[1] if dim else _usual(k)}" for k in KINDS if KINDS[k].argument == "dimension"}
     near = suggest(text.lower(), ["default", *(forms.get(k, k) for k in KINDS)])
