@@ -221,9 +221,9 @@ class AttackTask:
         picture = self.inverter.paint(released.keypoints, rows, features.image_size)
         distances = confidence = np.empty(0, np.float32)
         if recovery is not None:
-            real = self._mixed(features)[1]
-            distances = np.linalg.norm(recovery.descriptors[real] - features.descriptors, axis=1).astype(np.float32)
-            confidence = recovery.confidence[real]
+            mixed, real = self._mixed(features)
+            errors = recovery.descriptors[real] - mixed.descriptors[real]
+            distances, confidence = np.linalg.norm(errors, axis=1).astype(np.float32), recovery.confidence[real]
         return {
             "distances": distances,
             "confidence": confidence,
@@ -284,8 +284,8 @@ class AttackTask:
         return rows if self.inverter.frame is None else canonical_input(Points(rows), self.inverter.frame)
 
     def _concealed(self, features: Features, further: int) -> ConcealedFeatures:
-        tools, subject = self.data.tools, self.subject
-        return tools.concealed.conceal(features, subject.recipe, tools.decoys, (subject.seed or 0) + further)
+        tools, recipe, seed = self.data.tools, self.subject.recipe, self.subject.seed or 0
+        return tools.concealed.conceal(features, recipe, tools.decoys, seed + further, chaff_seed=seed)
 
     def _mixed(self, features: Features) -> tuple[Features, NDArray[np.bool_]]:
         """Return the clear features that stand behind the released rows, chaff among them, and which are real."""

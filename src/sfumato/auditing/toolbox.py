@@ -149,13 +149,15 @@ class ConcealedCache:
         self._features: Features | None = None
         self._made: dict[Hashable, Any] = {}
 
-    def conceal(self, features: Features, recipe: Recipe, decoys: Decoys | None, seed: int) -> ConcealedFeatures:
-        """Return the features concealed for an evaluation."""
+    def conceal(
+        self, features: Features, recipe: Recipe, decoys: Decoys | None, seed: int, *, chaff_seed: int | None = None
+    ) -> ConcealedFeatures:
+        """Return the features concealed for an evaluation; a second release has the chaff of the first."""
 
         def make() -> ConcealedFeatures:
             if not recipe.chaff:
                 return conceal_repeatably(features, recipe, decoys, seed=seed)
-            mixed, _ = self.mix(features, recipe, seed)
+            mixed, _ = self.mix(features, recipe, seed if chaff_seed is None else chaff_seed)
             alone = conceal_repeatably(mixed, replace(recipe, chaff=0), decoys, seed=seed)
             return replace(alone, recipe=replace(alone.recipe, chaff=recipe.chaff))
 

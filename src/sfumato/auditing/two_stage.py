@@ -105,10 +105,11 @@ class TwoStageTask(AttackTask):
         features = self.data.clear[self.data.photos[sample.key]]
         if features.image_size is None:
             raise ImageError(f"{sample.key}: the size of the photo is not known")
-        space, real = EncodedSpace(self.subject.recipe, self.data.tools), self._mixed(features)[1]
+        space, (mixed, real) = EncodedSpace(self.subject.recipe, self.data.tools), self._mixed(features)
+        own = mixed.take(real)
         recovery = self._undo_lifting_once(features, space)
         prediction: dict[str, NDArray[Any]] = {
-            "lifted": _distances(recovery.descriptors[real], space.encode(features)),
+            "lifted": _distances(recovery.descriptors[real], space.encode(own)),
             "distances": np.empty(0, np.float32),
             "confidence": recovery.confidence[real],
             "features": np.array([len(features)], np.int32),
@@ -120,7 +121,7 @@ class TwoStageTask(AttackTask):
             decoder = self._decoder()
             assert decoder is not None
             rows = decoder[1](Points(rows))
-            prediction["distances"] = _distances(rows[real], features.descriptors)
+            prediction["distances"] = _distances(rows[real], own.descriptors)
         else:
             frame = np.empty((0, 0)) if self.inverter.frame is None else self.inverter.frame
             rows = canonical_input(Points(rows), frame)
