@@ -276,7 +276,7 @@ def test_sealed_photos_of_one_key_match_and_of_another_do_not(run_sfumato, photo
     assert "was begun with" in told
     given = make_seal((tmp_path / "other.key").read_bytes(), 128, 128).checksum[:12]
     assert f"the given device key, fingerprint {given} for 128 numbers" in told
-    assert "give the key it was begun with" in told
+    assert "the key it was begun with" in told
     named = ("--recipe", "sealed-128@0123456789ab", "--secret-file", tmp_path / "other.key")
     told = run_sfumato("conceal", photos, *named, "-o", tmp_path / "new.sfm", code=1).stderr
     assert f"whose fingerprint is {given} for 128 numbers" in told

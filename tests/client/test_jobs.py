@@ -55,6 +55,11 @@ def finished(state="done", **more):
     return 200, {**FACTS, "state": state, "events": 9, **more}, {}
 
 
+def test_a_state_says_nothing_twice():
+    assert str(JobState(ID, 4, "ab" * 16, "cancelled", reason="cancelled")) == "job 4: cancelled"
+    assert str(JobState(ID, 4, "ab" * 16, "queued", reason="waits")) == "job 4: queued, waits"
+
+
 def test_a_job_is_followed_to_its_end(scripted, job):
     figures = {"registered": 3, "unregistered": ["cd" * 16]}
     scripted.answers = [stream(progress(1, 3), (2, "done", {})), finished(map=7, figures=figures)]

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Places of a live server: pushed, mapped, localized and pulled, with the library's own results."""
 
+import contextlib
 import dataclasses
 import sqlite3
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -12,6 +15,8 @@ pytest.importorskip("httpx2")
 import sfumato
 from sfumato.client import Client
 from sfumato.client.names import NameTable
+from sfumato.client.transport import RetryParams
+from sfumato.client.uploads import frame_of
 from sfumato.errors import EvaluationOnlyWarning, FileError, FrameError, InputError, ServerError
 from sfumato.geometry.localization import Localization, LocalizeParams
 from sfumato.geometry.maps import load_map
@@ -105,11 +110,51 @@ def test_a_place_is_made_only_by_those_who_may(client, scene, live_server):
         other.place("nobody made this").push(scene.images)
     assert (caught.value.status, caught.value.code) == (404, "not_found")
     assert "nobody made this" in str(caught.value)
+    assert f"place create id:{client.place('nobody made this').id}" in str(caught.value)
     client.revoke_key(key.split("_")[1])
     with Client(live_server.url, key) as other, pytest.raises(ServerError) as caught:
         other.about()
     assert caught.value.status == 401
     assert next(row for row in client.list_keys() if row["label"] == "uploads")["revoked"]
+
+
+def test_uploads_go_two_at_a_time_and_are_told_in_their_order(place, scene):
+    names, under_way, most = [f"{number}.jpg" for number in range(6)], set(), []
+    send, first = place.transport.ask, threading.Event()
+
+    def ask(method, path, **words):
+        if method != "PUT" or "/images/" not in path:
+            return send(method, path, **words)
+        under_way.add(path)
+        most.append(len(under_way))
+        if len(most) == 1:
+            assert first.wait(10), "the second upload goes while the first is under way"
+        first.set()
+        under_way.remove(path)
+        return {}
+
+    place.transport.ask = ask
+    outcome = place.push(dict.fromkeys(reversed(names), scene.query))
+    assert outcome.sent == names
+    assert max(most) == 2
+    assert outcome.bytes == 6 * len(frame_of("a", scene.query))
+
+
+def test_ctrl_c_waits_for_no_upload(place, scene):
+    end = threading.Event()
+
+    def stop(items):
+        yield from list(items)[:1]
+        raise KeyboardInterrupt
+
+    place.prepare()
+    send = place.transport.ask
+    place.transport.ask = lambda method, path, **words: end.wait(60) if method == "PUT" else send(method, path, **words)
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        place.push(scene.images, progress=stop)
+    assert time.monotonic() - started < 20
+    end.set()
 
 
 # --- what never leaves
@@ -256,6 +301,28 @@ def test_the_same_request_is_the_same_job_and_can_be_cancelled(place, scene):
     with pytest.raises(ServerError) as caught:
         place.read()
     assert caught.value.status == 404
+
+
+def test_jobs_of_one_place_that_wait_have_a_limit(place, scene, live_server):
+    waits, made = [], []
+    place.push(scene.images)
+    retries = RetryParams(attempts=2)
+    with Client(live_server.url, live_server.key, sleep=waits.append, retries=retries) as client:
+        most = int(client.about()["limits"]["jobs_of_place"])
+        eager = client.place(place.name)
+
+        def hurry():
+            for _ in range(most + 4):
+                made.append(eager.build_map(mapper="global"))
+
+        with pytest.raises(ServerError) as caught:
+            hurry()
+        for job in made:
+            with contextlib.suppress(ServerError):  # it has ended
+                job.cancel()
+    assert (caught.value.status, caught.value.code, caught.value.retry) == (429, "queue_full", True)
+    assert waits == [30.0]
+    assert len(made) >= most
 
 
 def test_a_place_has_a_name_or_an_id(client):

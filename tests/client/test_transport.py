@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import logging
+import socket
+import ssl
+import subprocess
+import threading
+from contextlib import suppress
 
 import pytest
 
@@ -100,6 +105,30 @@ def test_a_server_that_is_not_there(scripted, connect):
         connect(url="http://127.0.0.1:1").ask("GET", "/x")
     assert (caught.value.status, caught.value.code) == (0, "unreachable")
     assert scripted.key not in str(caught.value)
+
+
+def test_a_certificate_that_is_not_trusted_says_which_option_helps(tmp_path, connect):
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
+             "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"]  # fmt: skip
+    try:
+        subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("needs openssl to make a certificate")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def refuse():
+            connection = listener.accept()[0]
+            with connection, suppress(OSError):
+                context.wrap_socket(connection, server_side=True)
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        with pytest.raises(ServerError, match="--ca-file") as caught:
+            connect(url=f"https://127.0.0.1:{listener.getsockname()[1]}").ask("GET", "/x")
+        thread.join()
+    assert caught.value.code == "unreachable"
 
 
 def test_the_environment_sends_nothing_elsewhere(scripted, connect, monkeypatch):

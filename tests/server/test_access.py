@@ -11,7 +11,7 @@ pytest.importorskip("sqlalchemy")
 
 from sfumato.errors import InputError
 from sfumato.server import access
-from sfumato.server.access import Grant, RequestRate, grant_of, make_key
+from sfumato.server.access import Grant, RequestRate, Slots, grant_of, make_key
 from sfumato.server.database import Store
 
 PLACE = "0123456789abcdef"
@@ -117,6 +117,26 @@ def test_sign_ins_end_with_time_and_with_their_key(store: Store, clock: SimpleNa
     assert third is not None
     access.revoke_key(store, key.split("_")[1])
     assert access.session_of(store, third) is None
+
+
+def test_one_key_cannot_take_all_slots():
+    slots = Slots(3, 2)
+    with slots.take("a", KeyError()), slots.take("a", KeyError()):
+        with pytest.raises(KeyError), slots.take("a", KeyError()):
+            pass
+        with slots.take("b", KeyError()), pytest.raises(KeyError), slots.take("c", KeyError()):
+            pass
+    with pytest.raises(ValueError), slots.take("a", KeyError()):
+        raise ValueError
+    with slots.take("a", KeyError()), slots.take("a", KeyError()):
+        pass
+
+
+def test_places_of_a_verb():
+    grant = Grant("key", frozenset([f"read:{PLACE}", "localize:*", "admin"]))
+    assert grant.places_of("read") == {PLACE}
+    assert grant.places_of("localize") is None
+    assert grant.places_of("upload") == frozenset()
 
 
 def test_rates():

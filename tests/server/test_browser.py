@@ -137,7 +137,8 @@ def open_map(page: Any, server: Any) -> None:
     page.wait_for_selector("#map[data-drawn]")
 
 
-ADDRESSES = ("/", f"/places/{PLACE}", f"/places/{PLACE}/images/{NAMES[0]}", "/keys", "/limits")
+ADDRESSES = ("/", f"/places/{PLACE}", f"/places/{PLACE}/images/{NAMES[0]}", f"/places/{PLACE}/remove", "/jobs", "/keys",
+             "/limits")  # fmt: skip
 
 
 def test_a_person_signs_in_and_out(visit: Any, server: Any):

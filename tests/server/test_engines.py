@@ -31,7 +31,11 @@ while head := sys.stdin.buffer.read(12):
     time.sleep(request.get("seconds", 0))
     if request.get("dies"):
         os._exit(9)
-    answer = json.dumps({"kind": request["kind"], "process": os.getpid(), "open": opened}).encode()
+    facts = {"kind": request["kind"], "process": os.getpid()}
+    if os.path.exists(request.get("folder", "") + ".damaged") and request["kind"] in ("warm", "open", "localize"):
+        opened.pop(request["place"], None)
+        facts = {"kind": "DamagedMap", "error": "damaged"}
+    answer = json.dumps({**facts, "open": opened}).encode()
     sys.stdout.buffer.write(lengths.pack(len(answer), 0) + answer)
     sys.stdout.buffer.flush()
 """
@@ -178,6 +182,26 @@ def test_a_map_that_engines_die_of_does_not_keep_them_from_starting(act: Callabl
         await engines.localize(query(), b"", 10)
 
     act(play, 1, {"place": "map", "other": "deadly"})
+
+
+def test_a_map_that_cannot_be_opened_is_known_until_it_can_or_another_is_current(act: Callable[..., Any]):
+    async def play(engines: Engines) -> None:
+        mark = Path(engines.folder_of("other", "b") + ".damaged")
+        mark.parent.mkdir(parents=True)
+        mark.touch()
+        assert engines.damaged == frozenset()
+        await engines.follow({"place": "map", "other": "b"})
+        assert engines.damaged == {"b"}
+        assert (await engines.localize(query(place="other", map="b"), b"", 10))["kind"] == "DamagedMap"
+        await engines.follow({"place": "map", "other": "c"})
+        assert engines.damaged == frozenset()
+        await engines.follow({"place": "map", "other": "b"})
+        assert engines.damaged == {"b"}
+        mark.unlink()  # somebody put the files back
+        assert (await engines.localize(query(place="other", map="b"), b"", 10))["kind"] == "localize"
+        assert engines.damaged == frozenset()
+
+    act(play, 1, {"place": "map", "other": "a"})
 
 
 def test_of_a_large_sealed_map_votes_choose_the_candidates(monkeypatch: pytest.MonkeyPatch):

@@ -52,10 +52,22 @@ def test_a_folder_that_others_can_change_is_refused(tmp_path: Path):
     tmp_path.chmod(0o777)
     with pytest.raises(FileError):
         Store(tmp_path)
+
+
+def test_a_folder_with_other_things_in_it_is_refused(tmp_path: Path):
     tmp_path.chmod(0o755)
     (tmp_path / "letter.txt").touch()
+    with pytest.raises(FileError):
+        Store(tmp_path)
+    assert mode_of(tmp_path) == 0o755  # it is not ours to close
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+    (tmp_path / "letter.txt").unlink()
+    for name in ("lost+found", "cache", ".cache"):
+        (tmp_path / name).mkdir()
     Store(tmp_path).close()
-    assert mode_of(tmp_path) == 0o755  # with other things in it, it is not ours to close
+    assert mode_of(tmp_path) == 0o700
+    (tmp_path / "letter.txt").touch()  # beside a database it is no matter
+    Store(tmp_path).close()
 
 
 def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -115,14 +127,14 @@ async def broken() -> AsyncIterator[bytes]:
 
 
 def test_bodies_are_written_as_they_come(tmp_path: Path):
-    path = blobs.upload_path(tmp_path)
+    path = blobs.upload_path(tmp_path, PLACE)
     assert asyncio.run(blobs.receive(chunks(b"ab", b"", b"cd"), path, 4)) == 4
     assert path.read_bytes() == b"abcd"
     assert mode_of(path) == 0o600
 
 
 def test_a_body_that_is_too_large_or_breaks_off_leaves_nothing(tmp_path: Path):
-    path = blobs.upload_path(tmp_path)
+    path = blobs.upload_path(tmp_path, PLACE)
     with pytest.raises(blobs.TooLarge):
         asyncio.run(blobs.receive(chunks(b"abc", b"de"), path, 4))
     with pytest.raises(ConnectionError):
@@ -132,7 +144,7 @@ def test_a_body_that_is_too_large_or_breaks_off_leaves_nothing(tmp_path: Path):
 
 def test_frames_of_places_are_apart(tmp_path: Path):
     for place in (PLACE, "feedfeed"):
-        upload = blobs.upload_path(tmp_path)
+        upload = blobs.upload_path(tmp_path, place)
         upload.write_bytes(b"frame")
         blobs.keep_frame(tmp_path, place, "0" * 64, upload)
     assert blobs.read_frame(tmp_path, PLACE, "0" * 64) == b"frame"
@@ -233,8 +245,12 @@ def test_a_server_listens_to_this_machine_alone_without_tls():
 
 
 def test_a_server_that_cannot_start_says_so_in_a_line(tmp_path: Path):
+    (tmp_path / "bad.pem").write_text("no certificate")
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "1.jpg").touch()
     options = ["--host 0.0.0.0", "--tls-cert cert.pem", "--tls-cert gone.pem --tls-key gone.pem", "--engines 0",
-               "--config gone.toml", "--host 203.0.113.7 --behind-proxy"]  # fmt: skip
+               "--tls-cert bad.pem --tls-key bad.pem", "--data photos", "--config gone.toml",
+               "--host 203.0.113.7 --behind-proxy"]  # fmt: skip
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

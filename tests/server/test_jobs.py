@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs: order, leases, fences, attempts, cancelling, request keys; and a process that lost its lease."""
 
+import errno
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from sfumato.server import jobs, map_job, places
+from sfumato.errors import FileError
+from sfumato.server import blobs, foreman, jobs, map_job, places
 from sfumato.server.app import sweep
 from sfumato.server.blobs import keep_frame, upload_path
 from sfumato.server.database import Store
-from sfumato.server.foreman import end_orphans, is_map_job
+from sfumato.server.foreman import Foreman, end_orphans, is_map_job
 from sfumato.server.limits import Limits
 from sfumato.server.places import Conflict, Missing
 from sfumato.store.frames import encode_frame, frame_digest
@@ -30,8 +34,9 @@ CAMERA = Camera("PINHOLE", 640, 480, (500, 500, 320, 240))
 def queue(store: Store) -> Callable[..., jobs.Job]:
     places.make_place(store, PLACE, 10)
 
-    def submit(key: str, most: int = 10, **request: Any) -> jobs.Job:
-        return jobs.submit(store, PLACE, request or {"images": []}, key, most)[0]
+    def submit(key: str, most: int = 10, *, most_of_place: int = 10, place: str = PLACE, **request: Any) -> jobs.Job:
+        places.make_place(store, place, 10)
+        return jobs.submit(store, place, request or {"images": []}, key, most, most_of_place)[0]
 
     return submit
 
@@ -50,7 +55,7 @@ def test_jobs_are_claimed_in_their_order_and_once(store: Store, queue: Callable[
 
 def test_the_same_request_key_gives_the_same_job(store: Store, queue: Callable[..., jobs.Job]):
     first = queue("key", images=["a"], seed=1)
-    again, is_new = jobs.submit(store, PLACE, {"images": ["a"], "seed": 1}, "key", 10)
+    again, is_new = jobs.submit(store, PLACE, {"images": ["a"], "seed": 1}, "key", 10, 10)
     assert (again.id, is_new) == (first.id, False)
     with pytest.raises(Conflict) as problem:
         queue("key", images=["a"], seed=2)
@@ -73,9 +78,23 @@ def test_a_full_queue_refuses(store: Store, queue: Callable[..., jobs.Job]):
     queue("second", 1)
 
 
+def test_one_place_cannot_fill_the_queue_and_places_take_turns(store: Store, queue: Callable[..., jobs.Job]):
+    other = PLACE[::-1]
+    mine = [queue(key, most_of_place=2) for key in ("first", "second")]
+    with pytest.raises(Conflict) as problem:
+        queue("third", most_of_place=2)
+    assert problem.value.code == "queue_full"
+    theirs = queue("first", most_of_place=2, place=other)
+    order = []
+    while (job := claim(store)) is not None:
+        jobs.finish(store, job.id, job.fence, jobs.DONE, "")
+        order.append(job.id)
+    assert order == [mine[0].id, theirs.id, mine[1].id]
+
+
 def test_a_place_that_is_not_there_has_no_jobs(store: Store):
     with pytest.raises(Missing):
-        jobs.submit(store, "ffffffff", {}, "key", 10)
+        jobs.submit(store, "ffffffff", {}, "key", 10, 10)
 
 
 def test_a_lease_that_ran_out_is_claimed_again_and_the_first_can_change_nothing(
@@ -110,9 +129,11 @@ def test_a_process_that_dies_again_and_again_fails_its_job(store: Store, queue: 
         job = claim(store)
         assert job is not None
         assert job.attempt == attempt + 1
-        jobs.expire(store, job.id, job.fence)
+        jobs.expire(store, job.id, job.fence, foreman.reason_of(-9))
     assert claim(store) is None
-    assert jobs.list_jobs(store)[0].state == jobs.FAILED
+    ended = jobs.list_jobs(store)[0]
+    assert ended.state == jobs.FAILED
+    assert "memory" in ended.reason
 
 
 def test_a_server_that_stops_costs_no_attempt(store: Store, queue: Callable[..., jobs.Job]):
@@ -208,7 +229,7 @@ def leases(store: Store, scene: Any) -> Callable[[], map_job.Lease]:
     """Claim a job with three images, again and again: each lease ends the one before."""
     places.make_place(store, PLACE, 10)
     for name, photo in scene.photos(3).items():
-        frame, upload = encode_frame(photo), upload_path(store.folder)
+        frame, upload = encode_frame(photo), upload_path(store.folder, PLACE)
         upload.write_bytes(frame)
         keep_frame(store.folder, PLACE, frame_digest(frame), upload)
         places.add_image(store, PLACE, name, frame_digest(frame), len(frame), photo, 10, CAMERA)
@@ -216,7 +237,7 @@ def leases(store: Store, scene: Any) -> Callable[[], map_job.Lease]:
         "images": sorted(scene.photos(3)), "pairs": "auto", "mapper": "incremental", "tries": 1, "seed": 0,
         "refine_intrinsics": False, "shared_camera": False, "make_current": True,
     }  # fmt: skip
-    job = jobs.submit(store, PLACE, request, "key", 10)[0]
+    job = jobs.submit(store, PLACE, request, "key", 10, 10)[0]
 
     def take() -> map_job.Lease:
         now = jobs.read_job(store, job.id)
@@ -282,3 +303,96 @@ def test_an_archive_that_a_kill_left_is_begun_anew(store: Store, leases: Callabl
     assert path.stat().st_size > 1000
     assert cameras is not None
     assert len(cameras) == 3
+
+
+def test_a_process_that_takes_over_counts_the_pairs_of_the_first(
+    store: Store, leases: Callable[[], map_job.Lease], monkeypatch: pytest.MonkeyPatch
+):
+    def stop(*_: Any, **__: Any) -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(map_job, "build_map", stop)
+        with pytest.raises(RuntimeError):
+            map_job.make_map(leases())
+    second = leases()
+    map_job.make_map(second)
+    steps = [event.facts for event in jobs.events_after(store, second.job.id) if event.kind == "stage"]
+    assert [(step["done"], step["total"]) for step in steps if step["stage"] == "match"] == [(0, 3), (3, 3)]
+
+
+# --- a full disk
+
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A disk with as many free bytes as a test says."""
+    disk = SimpleNamespace(free=2**40)
+    monkeypatch.setattr(blobs, "free_bytes", lambda _: disk.free)
+    return disk
+
+
+def run_job(lease: map_job.Lease, monkeypatch: pytest.MonkeyPatch, problem: Exception) -> int:
+    """Run the program of a job that meets an error, in this process; return its code."""
+
+    def meet(*_: Any) -> None:
+        lease.work.mkdir(parents=True, exist_ok=True)
+        raise problem
+
+    words = ["--data", str(lease.store.folder), "--job", lease.job.id, "--fence", str(lease.job.fence)]
+    with monkeypatch.context() as patch:
+        patch.setattr(map_job, "make_map", meet)
+        patch.setattr(map_job, "log_quietly", lambda: None)
+        patch.setattr(sys, "argv", ["map_job", *words])
+        return map_job.main()
+
+
+@pytest.mark.parametrize("problem", [FULL, FileError("the model was not written whole: is the disk full?")])
+def test_a_job_on_a_full_disk_waits_for_space_and_costs_no_attempt(
+    store: Store, leases: Callable[[], map_job.Lease], disk: SimpleNamespace, monkeypatch: pytest.MonkeyPatch,
+    problem: Exception,
+):  # fmt: skip
+    lease, master = leases(), Foreman(store, Limits(least_free_bytes=1000, attempts=1))
+    code = run_job(lease, monkeypatch, problem)
+    assert code == foreman.DISK_FULL
+    disk.free = 0
+    for _ in range(3):  # a process that died, too
+        ended = master.give_back(lease.job, code, master.space())
+        assert (ended.state, ended.attempt, ended.reason) == (jobs.QUEUED, 0, jobs.NO_SPACE)
+        assert master.claim() is None
+    assert lease.work.is_dir(), "it goes on from there"
+    disk.free = jobs.frame_bytes(store, lease.job) + foreman.LITTLE_BYTES - 1
+    assert master.claim() is None
+    disk.free += 1
+    again = master.claim()
+    assert again is not None
+    assert (again.attempt, again.reason) == (1, "")
+    assert (
+        master.give_back(again, -9, master.space()).state == jobs.RUNNING
+    )  # no fault of the disk: this attempt counts
+    assert master.claim() is None
+    assert "memory" in jobs.read_job(store, again.id).reason
+
+
+def test_a_job_for_which_a_disk_is_never_large_enough_fails_for_that_reason(
+    store: Store, leases: Callable[[], map_job.Lease], disk: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+):
+    lease, master = leases(), Foreman(store, Limits(attempts=2))
+    assert run_job(lease, monkeypatch, RuntimeError("?")) == 1
+    assert master.give_back(lease.job, run_job(lease, monkeypatch, FULL), master.space()).attempt == 1
+    assert master.claim() is None, "it waits"
+    assert jobs.read_job(store, lease.job.id).state == jobs.QUEUED
+    disk.free += jobs.frame_bytes(store, lease.job)
+    job = master.claim()
+    assert job is not None
+    assert job.attempt == 2
+    master.give_back(job, run_job(map_job.Lease(store, job, Limits()), monkeypatch, FULL), master.space())
+    assert lease.work.is_dir()
+    assert master.claim() is None
+    ended = jobs.read_job(store, lease.job.id)
+    assert ended.state == jobs.FAILED
+    assert "disk" in ended.reason
+    assert not lease.work.exists()

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills at random moments of uploads, jobs and publishing: what was acknowledged is there, and work goes on.
 
-One place is filled and mapped while its server, its engine or its job is killed again and again.
+Places are filled, and one of them is mapped, while the server or its job is killed again and again. Counts of what the
+kills interrupted are kept: a test of kills that hit nothing proves nothing.
 """
 
+import logging
 import os
 import re
 import signal
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -25,6 +28,7 @@ from sfumato.server.database import Store
 from sfumato.store.frames import encode_frame, frame_digest
 
 CAMERA = "PINHOLE,640,480,500,500,320,240"
+log = logging.getLogger(__name__)
 ORDER = {stage: number for number, stage in enumerate(("", *jobs.STAGES))}
 
 
@@ -45,6 +49,7 @@ class Tormented:
         self.live, self.connect, self.folder = live, connect, folder
         self.limits, self.rng = limits, np.random.default_rng(seed)
         self.key, self.kills = "", 0
+        self.interrupted = Counter[str]()
         self.start()
         self.key = self.server.key
 
@@ -67,30 +72,42 @@ class Tormented:
             return False
 
 
-def kill_uploads(torment: Tormented, place: str, frames: dict[str, bytes], kills: int) -> None:
-    """Upload frames in several threads, kill the server in the middle, and look at what there is."""
+def kill_uploads(torment: Tormented, frames: dict[str, bytes], kills: int) -> None:
+    """Upload frames to a new place in several threads, kill the server in the middle, and look at what there is.
+
+    What it had is sent again after the kill, together with the rest.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
-    acknowledged: set[str] = set()
-    names = list(frames)
     for _ in range(kills):
-        chosen = [names[number] for number in torment.rng.permutation(len(names))[:6]]
+        place, names = torment.api.put_place(), list(frames)
+        torment.rng.shuffle(names)
         with ThreadPoolExecutor(3) as pool:
-            answers = [(name, pool.submit(torment.upload, place, name, frames[name])) for name in chosen]
-            time.sleep(float(torment.rng.uniform(0, 0.06)))
+            answers = [(name, pool.submit(torment.upload, place, name, frames[name])) for name in names]
+            time.sleep(float(torment.rng.uniform(0, 0.12)))
             torment.kill()
-        acknowledged |= {name for name, answer in answers if answer.result()}
-        check_images(torment.folder, place, frames, acknowledged)
+        acknowledged = {name for name, answer in answers if answer.result()}
+        kind = "no upload" if not acknowledged else "all uploads" if len(acknowledged) == len(names) else "some uploads"
+        torment.interrupted[f"after {kind}"] += 1
+        check_images(torment, place, frames, acknowledged)
         torment.start()
+        for name, frame in frames.items():
+            assert torment.api.put_frame(place, name, frame, camera=CAMERA).status_code in (200, 201)
 
 
-def check_images(folder: Path, place: str, frames: dict[str, bytes], acknowledged: set[str]) -> None:
-    store = Store(folder)
+def check_images(torment: Tormented, place: str, frames: dict[str, bytes], acknowledged: set[str]) -> None:
+    folder, store = torment.folder, Store(torment.folder)
     rows = {row.name: row for row in places.list_images(store, place)}
     assert acknowledged <= rows.keys()
     for name, row in rows.items():
         assert row.digest == frame_digest(frames[name])
         assert frame_path(folder, place, row.digest).read_bytes() == frames[name]
+    parts = list((folder / "uploads").glob("*"))
+    torment.interrupted["within an upload"] += bool(parts)
+    torment.interrupted["between frame and row"] += bool(
+        {path.name for path in (folder / "frames" / place).rglob("*") if path.is_file()}
+        - {row.digest for row in rows.values()}
+    )
     sweep(store, time.time() + 7200)
     assert not list((folder / "uploads").glob("*"))
     stored = {path.name for path in (folder / "frames" / place).rglob("*") if path.is_file()}
@@ -117,6 +134,7 @@ def kill_job(torment: Tormented, name: str, kills: int) -> None:
         if job.has_ended:
             break
         last = job.fence
+        torment.interrupted[job.stage or "start"] += 1
         if number % 2:
             torment.kill()
             torment.start()
@@ -127,24 +145,24 @@ def kill_job(torment: Tormented, name: str, kills: int) -> None:
     store.close()
 
 
-def matched_pairs(store: Store, name: str) -> list[int]:
-    """How many pairs were to be matched at each attempt."""
+def matched_pairs(store: Store, name: str) -> list[tuple[int, int]]:
+    """How many pairs were matched when each attempt began to match, and how many there are."""
     return [
-        event.facts["total"]
+        (event.facts["done"], event.facts["total"])
         for event in jobs.events_after(store, name)
         if event.kind == "stage" and event.facts["stage"] == "match"
     ]
 
 
 def run(live: ModuleType, connect: Any, limits: dict[str, Any], folder: Path, scene: Any, kills: int,
-        expected: dict[str, bytes]) -> None:  # fmt: skip
-    """Torment a server; its maps must be the expected one."""
+        expected: dict[str, bytes]) -> Counter[str]:  # fmt: skip
+    """Torment a server; its maps must be the expected one. Returns what the kills interrupted."""
     photos = scene.photos()
     frames = {name: encode_frame(photo) for name, photo in photos.items()}
     torment = Tormented(live, connect, folder / "data", limits, kills)
     place = torment.api.put_place()
     try:
-        kill_uploads(torment, place, frames, max(1, kills // 2))
+        kill_uploads(torment, frames, max(1, kills // 2))
         for name, frame in frames.items():
             assert torment.api.put_frame(place, name, frame, camera=CAMERA).status_code in (200, 201)
         store = Store(torment.folder)
@@ -159,14 +177,16 @@ def run(live: ModuleType, connect: Any, limits: dict[str, Any], folder: Path, sc
             check_map(torment, store, place, job, expected)
     finally:
         torment.server.stop()
+    return torment.interrupted
 
 
 def check_map(torment: Tormented, store: Store, place: str, job: str, expected: dict[str, bytes]) -> None:
     files = files_of(map_path(torment.folder, place, places.read_map(store, place).id, MODEL))
     assert files.keys() == expected.keys()
     assert all(files[name] == expected[name] for name in files if re.search(r"\.(bin|txt)$", name))
-    totals = matched_pairs(store, job)
-    assert totals == sorted(totals, reverse=True)  # no pair is matched twice
+    pairs = matched_pairs(store, job)
+    assert pairs == sorted(pairs)  # no pair is matched twice
+    assert len({total for _, total in pairs}) <= 1
     kinds = [event.kind for event in jobs.events_after(store, job)]
     assert kinds.count("done") == 1
     assert [event.number for event in jobs.events_after(store, job)] == list(range(1, len(kinds) + 1))
@@ -187,7 +207,13 @@ def test_kills_lose_nothing(
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     name = places.read_map(served.store(), served.place, 1).id
     expected = files_of(map_path(served.server.folder, served.place, name, MODEL))
-    run(live, connect, {**generous, "attempts": 100, "lease_seconds": 5}, tmp_path, scene, kills, expected)
+    limits = {**generous, "attempts": 100, "lease_seconds": 5, "uploads_of_key": 8}
+    interrupted = run(live, connect, limits, tmp_path, scene, kills, expected)
+    log.info("kills interrupted: %s", dict(interrupted))
+    if kills > 100:
+        assert interrupted["after some uploads"] > kills / 20
+        assert interrupted["within an upload"] + interrupted["between frame and row"] > kills / 20
+        assert all(interrupted[stage] for stage in ("collect", "match", "verify", "map", "publish"))
 
 
 @pytest.mark.slow

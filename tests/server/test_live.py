@@ -5,6 +5,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -453,7 +454,7 @@ def test_tls(live: ModuleType, generous: dict[str, Any], tmp_path: Path):
         try:
             line = process.stdout.readline()
             port = int(line.rstrip("/\n").rpartition(":")[2])
-            assert "https://" in line
+            assert f"https://{socket.gethostname()}:" in line
             trust = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
             assert ask(f"https://127.0.0.1:{port}/livez", trust) == b"ok"
             with pytest.raises(OSError):

@@ -69,7 +69,8 @@ class JobState:
     def __str__(self) -> str:
         if self.state == "running" and self.stage:
             return f"job {self.number}: {self.stage} {self.done} of {self.total}"
-        return f"job {self.number}: {self.state}{f', {self.reason}' if self.reason else ''}"
+        reason = f", {self.reason}" if self.reason not in ("", self.state) else ""
+        return f"job {self.number}: {self.state}{reason}"
 
 
 def strange(what: str) -> ServerError:

@@ -96,9 +96,9 @@ class MapJob:
                 if kind in ("stage", "progress"):
                     done, total = _number(facts.get("done")), _number(facts.get("total"))
                     stage = str(facts.get("stage", ""))[:40]
-                    self.state = self._with(state="running", stage=stage, done=done, total=total)
+                    self.state = self._with(state="running", stage=stage, done=done, total=total, reason="")
                 else:
-                    self.state = self._with(state=kind if kind in ENDED else self.state.state)
+                    self.state = self._with(state=kind if kind in ENDED else self.state.state, reason="")
                 tell(self.state)
 
     def _with(self, **changes: Any) -> JobState:

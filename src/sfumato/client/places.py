@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -31,7 +31,7 @@ from sfumato.client.bundle import LARGEST_BUNDLE, name_images, unpack
 from sfumato.client.jobs import MapJob
 from sfumato.client.names import PLACE_ID, NameTable
 from sfumato.client.transport import RetryParams, Transport
-from sfumato.client.uploads import PushOutcome, Source, camera_words, frame_of, open_images
+from sfumato.client.uploads import PushOutcome, Source, camera_words, frame_of, open_images, send_ahead
 from sfumato.errors import ArchiveError, FileError, InputError, ServerError
 from sfumato.geometry.cameras import is_listable, read_known_cameras, refuse_other_sizes
 from sfumato.geometry.localization import Localization, LocalizeParams
@@ -100,11 +100,15 @@ class Client:
         return read_mapping(self.transport.ask("GET", "/v1/about"))
 
     def problems(self) -> list[str]:
-        """Return why the server is not ready; empty if it is. Raises ServerError if it does not answer."""
-        reasons = read_mapping(self.transport.ask("GET", "/readyz", answers=frozenset({503}))).get("problems", [])
-        if not isinstance(reasons, list):
+        """Return why the server is not ready, and what is wrong with single places; empty if all is well.
+
+        Raises ServerError if it does not answer.
+        """
+        facts = read_mapping(self.transport.ask("GET", "/readyz", answers=frozenset({503})))
+        reasons, remarks = facts.get("problems", []), facts.get("remarks", [])
+        if not isinstance(reasons, list) or not isinstance(remarks, list):
             raise strange("its health")
-        return [str(reason) for reason in reasons]
+        return [str(reason) for reason in (*reasons, *remarks)]
 
     def place(self, name: str | None = None, *, id: str | None = None) -> "Place":
         """Return a place by the name that people gave it, or by the id that the server knows; nothing is asked yet."""
@@ -118,8 +122,15 @@ class Client:
         return Place(self.transport, self.names, id, self.names.place_name(id))
 
     def places(self) -> list[PlaceSummary]:
-        """Return the places that the key may see; raises ServerError."""
-        return [read_place(facts, self.names) for facts in read_items(self.transport.ask("GET", "/v1/places"))]
+        """Return the places that the key may read, by id; raises ServerError."""
+        result, after = list[PlaceSummary](), ""
+        while True:
+            facts = self.transport.ask("GET", "/v1/places", params={"after": after})
+            result += [read_place(one, self.names) for one in read_items(facts)]
+            following = facts.get("next")
+            if not isinstance(following, str) or following <= after:
+                return result
+            after = following
 
     def jobs(self, place: "Place | None" = None, *, limit: int = 100) -> list[MapJob]:
         """Return jobs that the key may see, of all places or one, the newest first; raises ServerError."""
@@ -212,11 +223,18 @@ class Place:
                     continue
                 ids[name], digests[name] = self.names.image_id(self.id, name), frame_digest(frame)
             self._remember({key: name for name, key in ids.items()})
-            missing = self._missing(ids, digests, outcome)
+            outcome.is_new_place = self.prepare()
+            missing = self._missing(ids, digests)
             outcome.present = [name for name in ids if name not in missing]
-            for name in progress(sorted(missing)):
-                outcome.bytes += self._put(name, ids[name], images[name], known.get(name))
+
+            def uploads() -> Iterator[tuple[str, str, bytes, dict[str, str | None]]]:
+                for name in progress(sorted(missing)):
+                    features = images[name]
+                    yield name, ids[name], frame_of(name, features), camera_words(features, known.get(name))
+
+            for name, size in send_ahead(self._put, uploads()):
                 outcome.sent.append(name)
+                outcome.bytes += size
         return outcome
 
     def _remember(self, images: Mapping[str, str] | None = None) -> None:
@@ -225,14 +243,14 @@ class Place:
         if images:
             self.names.remember(images, self.id)
 
-    def _missing(self, ids: Mapping[str, str], digests: Mapping[str, str], outcome: PushOutcome) -> set[str]:
+    def _missing(self, ids: Mapping[str, str], digests: Mapping[str, str]) -> set[str]:
         """Return the names of the images that the server does not have; raises ServerError for a conflict."""
         missing: set[str] = set()
         conflicts: list[str] = []
         listed, by_id = list(ids), {key: name for name, key in ids.items()}
-        for start in range(0, max(len(listed), 1), NAMES_AT_ONCE):
+        for start in range(0, len(listed), NAMES_AT_ONCE):
             body = [{"name": ids[name], "digest": digests[name]} for name in listed[start : start + NAMES_AT_ONCE]]
-            facts = self._ask_missing(body, outcome)
+            facts = self._ask_missing(body)
             missing |= {by_id[key] for key in facts.get("missing", ()) if key in by_id}
             conflicts += [by_id[key] for key in facts.get("conflicting", ()) if key in by_id]
         if conflicts:
@@ -246,10 +264,13 @@ class Place:
             )
         return missing
 
-    def _ask_missing(self, body: list[dict[str, str]], outcome: PushOutcome) -> dict[str, Any]:
-        path = f"{self._path}/images:missing"
+    def prepare(self) -> bool:
+        """Make the place if it is missing; return whether it is new.
+
+        Raises ServerError if the key may not make it, or may not upload to it: to be asked before long work.
+        """
         try:
-            return read_mapping(self.transport.ask("POST", path, body=body))
+            self._ask_missing([])
         except ServerError as problem:
             if problem.status != 404:
                 raise
@@ -258,16 +279,17 @@ class Place:
             except ServerError as refusal:
                 raise ServerError(
                     f"there is no place {self.title!r} at {self.transport.url}, and this key may not make it: ask an "
-                    f"administrator for it (sfumato server place create --id {self.id})",
+                    f"administrator for it (sfumato server place create id:{self.id})",
                     status=404,
                     code="not_found",
                 ) from refusal
-            outcome.is_new_place = True
-            return read_mapping(self.transport.ask("POST", path, body=body))
+            return True
+        return False
 
-    def _put(self, name: str, key: str, features: ConcealedFeatures, camera: Camera | None) -> int:
-        frame = frame_of(name, features)
-        words = camera_words(features, camera)
+    def _ask_missing(self, body: list[dict[str, str]]) -> dict[str, Any]:
+        return read_mapping(self.transport.ask("POST", f"{self._path}/images:missing", body=body))
+
+    def _put(self, name: str, key: str, frame: bytes, words: Mapping[str, str | None]) -> int:
         try:
             self.transport.ask(
                 "PUT", f"{self._path}/images/{key}", content=frame, params=words, headers={"Content-Type": MEDIA_TYPE}

@@ -159,6 +159,12 @@ class Transport:
             yield
         except (self._httpx.HTTPError, self._httpx.StreamError, self._httpx.InvalidURL) as cause:
             reason = _word_of(cause)
+            if "certificate verify failed" in reason:
+                raise ServerError(
+                    f"{self.url} cannot be trusted: {reason}; if the server has a certificate of its own, name it, or "
+                    f"that of its authority, with --ca-file (ca_file=)",
+                    code=UNREACHABLE,
+                ) from cause
             raise ServerError(
                 f"cannot reach {self.url}: {reason}; is the server running (sfumato serve), and the address right?",
                 code=UNREACHABLE,

@@ -2,10 +2,13 @@
 """Uploads: concealed features as frames, and cameras, which is all that a device sends."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from multiprocessing.pool import AsyncResult, ThreadPool
 from pathlib import Path
+from typing import Any
 
 from sfumato.client.settings import refuse_device_key
 from sfumato.errors import FrameError, SfumatoError
@@ -15,6 +18,8 @@ from sfumato.store.frames import encode_frame
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.scene import Camera
 
+AT_ONCE = 2
+"""Uploads under way; servers take as many of one key."""
 Source = str | os.PathLike[str] | Archive | Mapping[str, ConcealedFeatures]
 """Concealed features of images: an archive, its path, or a mapping by names."""
 
@@ -67,6 +72,23 @@ def frame_of(name: str, features: ConcealedFeatures) -> bytes:
         return encode_frame(replace(features, focal_px=None))
     except FrameError as problem:
         raise FrameError(f"{name!r:.80}: {problem}", problem.code) from problem
+
+
+def send_ahead(send: Callable[..., int], uploads: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, int]]:
+    """Send uploads, two at a time, and yield the name and the size of each in their order; raises what ``send`` does.
+
+    ``uploads``: the arguments of ``send``, a name first; they are made in this thread, one ahead of those under way.
+    What is under way when an error or Ctrl-C ends it is left to itself: an upload that breaks off leaves nothing.
+    """
+    waiting: deque[tuple[str, AsyncResult[int]]] = deque()
+    with ThreadPool(AT_ONCE) as threads:  # whose threads nobody waits for, unlike those of an executor
+        for words in uploads:
+            waiting.append((words[0], threads.apply_async(send, words)))
+            if len(waiting) == AT_ONCE:
+                name, result = waiting.popleft()
+                yield name, result.get()
+        for name, result in waiting:
+            yield name, result.get()
 
 
 def camera_words(features: ConcealedFeatures, camera: Camera | None) -> dict[str, str | None]:

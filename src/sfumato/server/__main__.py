@@ -10,6 +10,7 @@ import ipaddress
 import os
 import signal
 import socket
+import ssl
 import sys
 from pathlib import Path
 from types import FrameType
@@ -55,16 +56,30 @@ def parse() -> argparse.Namespace:
 
 
 def check_options(args: argparse.Namespace) -> bool:
-    """Return whether there is TLS; raises InputError for options that contradict each other."""
+    """Return whether there is TLS; raises InputError for options that contradict each other, and a bad certificate."""
     if (args.tls_cert is None) != (args.tls_key is None):
         raise InputError("give both --tls-cert and --tls-key, or neither")
     for path in (args.tls_cert, args.tls_key):
         if path is not None and not path.is_file():
             raise InputError(f"{path} is no file: give a certificate and its key in PEM form")
+    if args.tls_cert is not None:
+        check_certificate(args.tls_cert, args.tls_key)
     if not 1 <= args.engines <= 64:
         raise InputError(f"--engines: expected 1 to 64, got {args.engines}")
     check_address(args.host, has_tls=args.tls_cert is not None, behind_proxy=args.behind_proxy)
     return args.tls_cert is not None
+
+
+def check_certificate(certificate: Path, key: Path) -> None:
+    """Raise InputError for a certificate and a key that TLS cannot use."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
+    except OSError as cause:
+        reason = "" if isinstance(cause, ssl.SSLError) else f" ({cause.strerror})"
+        raise InputError(
+            f"{certificate} and {key} cannot be used for TLS{reason}: give a certificate and the key that belongs to "
+            f"it, in PEM form and without a password"
+        ) from cause
 
 
 def check_address(host: str, *, has_tls: bool, behind_proxy: bool) -> None:
@@ -100,6 +115,18 @@ def open_socket(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as cause:
         raise InputError(f"cannot listen at {host}, port {port}: {cause}; choose another --port") from cause
     return listener
+
+
+def public_url(host: str, port: int, *, has_tls: bool) -> str:
+    """Return an address to open; of a server that listens at all addresses of a machine, that with the machine's name.
+
+    >>> public_url("127.0.0.1", 8765, has_tls=False), public_url("::1", 8765, has_tls=True)
+    ('http://127.0.0.1:8765/', 'https://[::1]:8765/')
+    """
+    name = f"[{host}]" if ":" in host else host
+    if host in ("0.0.0.0", "::"):
+        name = socket.gethostname()
+    return f"{'https' if has_tls else 'http'}://{name}:{port}/"
 
 
 class PatientProtocol(H11Protocol):
@@ -166,12 +193,12 @@ def serve(service: Service, listener: socket.socket, args: argparse.Namespace) -
     config = uvicorn.Config(
         make_app(service), log_config=None, access_log=False, server_header=False, http=PatientProtocol, ws="none",
         ssl_certfile=args.tls_cert, ssl_keyfile=args.tls_key, proxy_headers=args.behind_proxy,
-        limit_concurrency=service.limits.connections, timeout_graceful_shutdown=GRACE_SECONDS, timeout_keep_alive=30,
-        h11_max_incomplete_event_size=MANY_HEADERS,
+        timeout_graceful_shutdown=GRACE_SECONDS, timeout_keep_alive=30, h11_max_incomplete_event_size=MANY_HEADERS,
     )  # fmt: skip
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn sends itself the signal again when it has stopped
         signal.signal(number, lambda *_: None)
     server = Listener(config, service)
+    service.connections = server.server_state.connections
     server.run(sockets=[listener])
     return 0 if server.started else 1
 
@@ -197,8 +224,7 @@ def main() -> int:
         return 2
     engines = Engines(store.folder, limits, args.engines)
     service = Service(store, limits, engines, Foreman(store, limits, args.config), has_tls or args.behind_proxy)
-    host, port = f"[{args.host}]" if ":" in args.host else args.host, listener.getsockname()[1]
-    print(f"Sfumato listens at {'https' if has_tls else 'http'}://{host}:{port}/", flush=True)
+    print(f"Sfumato listens at {public_url(args.host, listener.getsockname()[1], has_tls=has_tls)}", flush=True)
     if not has_admin(store):
         key = make_key(store, [ADMIN, "metrics", *(f"{verb}:*" for verb in VERBS)], label="first")
         print(f"The key of the administrator, shown this once: {key}", flush=True)

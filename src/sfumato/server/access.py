@@ -15,8 +15,9 @@ import secrets
 import threading
 import time
 import zlib
-from collections.abc import Iterable
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import sqlalchemy as sql
@@ -57,6 +58,11 @@ class Grant:
         """The places that the holder may know of; None for all."""
         names = frozenset(scope.partition(":")[2] for scope in self.scopes if scope not in SERVER_SCOPES)
         return None if ADMIN in self.scopes or EVERYWHERE in names else names
+
+    def places_of(self, verb: str) -> frozenset[str] | None:
+        """Return the places at which a verb is allowed; None for all."""
+        names = frozenset(scope.partition(":")[2] for scope in self.scopes if scope.startswith(f"{verb}:"))
+        return None if EVERYWHERE in names else names
 
 
 def check_scopes(scopes: Iterable[str]) -> frozenset[str]:
@@ -210,7 +216,7 @@ def sign_out(store: Store, token: str) -> None:
         connection.execute(sessions.delete().where(sessions.c.digest == _digest(token)))
 
 
-# --- rates
+# --- rates, and requests that are under way
 
 
 class RequestRate:
@@ -232,3 +238,24 @@ class RequestRate:
                 return (1 - tokens) / self.per_second if self.per_second else 3600.0
             self._tokens[key] = tokens - 1, now
             return 0.0
+
+
+class Slots:
+    """Requests that are under way: ``most`` of all keys, and ``most_of_key`` of one, which cannot take them all."""
+
+    def __init__(self, most: int, most_of_key: int) -> None:
+        self.most, self.most_of_key = most, most_of_key
+        self._counts: Counter[str] = Counter()
+
+    @contextmanager
+    def take(self, key: str, refusal: Exception) -> Iterator[None]:
+        """Count a request of a key until it ends; raises ``refusal`` if there is no room for it."""
+        if self._counts[key] >= self.most_of_key or self._counts.total() >= self.most:
+            raise refusal
+        self._counts[key] += 1
+        try:
+            yield
+        finally:
+            self._counts[key] -= 1
+            if not self._counts[key]:
+                del self._counts[key]

@@ -4,6 +4,7 @@
 import asyncio
 import contextlib
 import logging
+import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
@@ -16,10 +17,10 @@ from sfumato import __version__
 from sfumato.server import blobs, metrics, places, problems
 from sfumato.server.database import Store
 from sfumato.server.jobs import open_jobs
+from sfumato.server.limits import Limits
 from sfumato.server.routes import admin_pages, html, jobs, maps, operations, pages
 from sfumato.server.routes import places as place_routes
 from sfumato.server.service import OPEN, Service
-from sfumato.store.frames import MEDIA_TYPE
 
 SWEEP_SECONDS = 600.0
 FOLLOW_SECONDS = 0.5
@@ -30,6 +31,13 @@ HEADERS = (
     (b"x-frame-options", b"DENY"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+NOT_STORED = (b"cache-control", b"no-store")
+"""Of answers that say nothing else: what a browser stores can be read after the sign-out."""
+TLS_ONLY = (b"strict-transport-security", b"max-age=31536000")
+IMAGE_PATH, QUERY_PATH = re.compile(r"/v1/places/[^/]+/images/[^/]+\Z"), re.compile(r"/v1/places/[^/]+/localize\Z")
+"""Paths that take frames."""
+ALIVE = "/livez"
+"""It answers also when connections run out."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -116,10 +124,11 @@ class Envelope:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], *HEADERS, (b"x-request-id", request_id.encode())]
+                message["headers"] = [*message["headers"], *self._headers(message["headers"], request_id)]
             await send(message)
 
         try:
+            self._refuse_crowds(scope["path"])
             await self.app(scope, self._count(scope, receive), send_more)
         except Exception as error:
             if status:  # it is too late for another answer: the connection ends
@@ -136,12 +145,23 @@ class Envelope:
                      "request_id": request_id}  # fmt: skip
             log.info("request", extra={"facts": facts})
 
+    def _headers(self, headers: list[tuple[bytes, bytes]], request_id: str) -> list[tuple[bytes, bytes]]:
+        """Return the headers that an answer gets beside its own."""
+        result = [*HEADERS, (b"x-request-id", request_id.encode())]
+        if not any(name.lower() == b"cache-control" for name, _ in headers):
+            result.append(NOT_STORED)
+        return [*result, TLS_ONLY] if self.service.is_secure else result
+
+    def _refuse_crowds(self, path: str) -> None:
+        """Refuse a request when too many connections are open; monitoring may still ask whether the server lives."""
+        if len(self.service.connections) > self.service.limits.connections and path != ALIVE:
+            raise problems.Refusal(503, "busy", "too many connections are open: try again in a few seconds", retry=True,
+                                   headers={"Retry-After": "5", "Connection": "close"})  # fmt: skip
+
     def _count(self, scope: Message, receive: Receive) -> Receive:
         """Count the bytes of a body, and the time it takes: a sender may not pause for long, nor come drop by drop."""
-        limits, headers = self.service.limits, Request(scope).headers
-        is_frame = MEDIA_TYPE in headers.get("content-type", "").lower()
-        most = limits.image_bytes if is_frame else limits.json_bytes
-        length = headers.get("content-length", "")
+        limits, most = self.service.limits, largest_body(scope["method"], scope["path"], self.service.limits)
+        length = Request(scope).headers.get("content-length", "")
         is_long = length.isdecimal() and int(length[:20]) > most
         total, is_complete, start = 0, False, time.monotonic()
 
@@ -151,7 +171,8 @@ class Envelope:
                 raise problems.too_large("a request", most)
             if is_complete:
                 return await receive()
-            left = start + limits.upload_seconds + total / max(1, limits.slowest_upload) - time.monotonic()
+            allowed = min(limits.body_seconds, limits.upload_seconds + total / max(1, limits.slowest_upload))
+            left = start + allowed - time.monotonic()
             try:
                 async with asyncio.timeout(max(0.0, min(limits.upload_seconds, left))):
                     message = await receive()
@@ -164,6 +185,19 @@ class Envelope:
             return message
 
         return receive_part
+
+
+def largest_body(method: str, path: str, limits: Limits) -> int:
+    """Return how many bytes the body of a request may have, by its method and path alone.
+
+    >>> largest_body("PUT", "/v1/places/0123456789abcdef/images/00112233445566778899", Limits()) == 64 * 2**20
+    True
+    >>> largest_body("POST", "/v1/keys", Limits()) == 2 * 2**20
+    True
+    """
+    if method == "PUT" and IMAGE_PATH.match(path):
+        return limits.image_bytes
+    return limits.query_bytes if method == "POST" and QUERY_PATH.match(path) else limits.json_bytes
 
 
 def document(app: FastAPI) -> dict[str, Any]:

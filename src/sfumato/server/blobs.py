@@ -12,10 +12,12 @@ import hashlib
 import os
 import secrets
 import shutil
+import tarfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from sfumato.errors import FileError
 
@@ -31,11 +33,11 @@ class TooLarge(Exception):
     """A body is larger than its limit."""
 
 
-def upload_path(data: Path) -> Path:
-    """Return a new place for an upload that is under way."""
+def upload_path(data: Path, place: str) -> Path:
+    """Return a new file for an upload to a place that is under way."""
     folder = data / UPLOADS
     folder.mkdir(mode=0o700, exist_ok=True)
-    return folder / f"{secrets.token_hex(16)}.part"
+    return folder / f"{place}-{secrets.token_hex(16)}.part"
 
 
 async def receive(chunks: AsyncIterator[bytes], path: Path, most: int) -> int:
@@ -87,10 +89,23 @@ def map_path(data: Path, place: str, name: str, part: str) -> Path:
     return data / MAPS / place / name / part
 
 
-def drop_place(data: Path, place: str) -> None:
-    """Remove all frames and maps of a place."""
+def drop_place(data: Path, place: str, jobs: Iterable[str] = ()) -> None:
+    """Remove all frames and maps of a place, uploads to it that are under way, and the folders of its jobs."""
     for folder in (FOLDER, MAPS):
         shutil.rmtree(data / folder / place, ignore_errors=True)
+    for path in (data / UPLOADS).glob(f"{place}-*.part"):
+        path.unlink(missing_ok=True)
+    for job in jobs:
+        drop_work(data, job)
+
+
+def drop_frame(data: Path, place: str, digest: str) -> None:
+    """Remove a frame, and the folders that are empty then."""
+    path = frame_path(data, place, digest)
+    path.unlink(missing_ok=True)
+    with suppress(OSError):  # there is something in them
+        path.parent.rmdir()
+        path.parent.parent.rmdir()
 
 
 def sweep(
@@ -122,7 +137,7 @@ def sweep(
 
 
 def drop_work(data: Path, job: str) -> None:
-    """Remove the folder of a job that has ended."""
+    """Remove the folder of a job that has ended, or whose place was removed."""
     shutil.rmtree(data / WORK / job, ignore_errors=True)
 
 
@@ -140,6 +155,25 @@ def is_disk_full(error: BaseException | None) -> bool:
             return True
         error = error.__cause__
     return False
+
+
+def damaged_files(folder: Path) -> list[str]:
+    """Return the files of a map that are missing, or whose model differs from the bundle; empty if all is well."""
+    names = [name for name in (BUNDLE, POINTS, CAMERAS) if not (folder / name).is_file()]
+    try:
+        with tarfile.open(folder / BUNDLE) as bundle:
+            for member in bundle:
+                path, packed = folder / MODEL / member.name, bundle.extractfile(member)
+                if packed is None or not path.is_file() or not _are_same(path, packed):
+                    names.append(f"{MODEL}/{member.name}")
+    except (OSError, tarfile.TarError):
+        names.append(BUNDLE)
+    return sorted(set(names))
+
+
+def _are_same(path: Path, other: IO[bytes]) -> bool:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").digest() == hashlib.file_digest(other, "sha256").digest()  # type: ignore[arg-type]
 
 
 def digest_file(path: Path) -> str:

@@ -16,6 +16,8 @@ from sfumato.errors import FileError
 
 SCHEMA = 1
 FILE = "server.sqlite"
+OWN_FILES = frozenset((FILE, f"{FILE}-wal", f"{FILE}-shm", "lock", "cache", "lost+found"))
+"""What may lie in a data folder that has no database yet: the rest of a first start, and a disk of its own."""
 BUSY_SECONDS = 20
 
 metadata = sql.MetaData()
@@ -183,7 +185,7 @@ def prepare_folder(folder: Path) -> None:
     """Make the folder of a server's data, readable by its owner alone, and the empty database.
 
     Raises FileError for a folder of another user, or one that others can write to: whoever can put files there can
-    change maps, and the compiled code that engines load.
+    change maps, and the compiled code that engines load. Raises it too for a folder that holds something else.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts_of = folder.stat()
@@ -192,7 +194,11 @@ def prepare_folder(folder: Path) -> None:
     if facts_of.st_mode & 0o022:
         raise FileError(f"{folder} can be changed by other users of this machine: run chmod go-w on it")
     path = folder / FILE
-    if facts_of.st_mode & 0o077 and (path.exists() or not any(folder.iterdir())):  # ours, or empty
+    names = {entry.name for entry in folder.iterdir()} - OWN_FILES
+    others = sorted(name for name in names if not name.startswith("."))
+    if others and not path.exists():
+        raise FileError(f"{folder} holds {others[0]!r:.80} and no data of a server: name a new folder with --data")
+    if facts_of.st_mode & 0o077:
         folder.chmod(0o700)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
 

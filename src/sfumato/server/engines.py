@@ -30,6 +30,8 @@ PACE_SHARE = 0.2
 """Weight of the last query in what the next ones are expected to take."""
 MOST_MAPS = 16
 """Maps that an engine has open at once; the one that was not asked for longest is closed."""
+DAMAGED = "DamagedMap"
+"""The kind of an answer about a map that cannot be opened."""
 LENGTHS = struct.Struct("<IQ")
 """What a message begins with: bytes of its JSON text, and of what follows that."""
 
@@ -108,6 +110,7 @@ class Engines:
         self._waiters: deque[tuple[asyncio.Future[Engine], Engine | None]] = deque()
         self._maps: dict[str, str] = {}
         self._deadly: set[str] = set()
+        self._damaged: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._pace = 0.0
 
@@ -125,6 +128,11 @@ class Engines:
     def is_warm(self) -> bool:
         """Whether all engines are there, with the current maps that they were started with."""
         return self.ready == self.count
+
+    @property
+    def damaged(self) -> frozenset[str]:
+        """The current maps that an engine could not open, or died of; ids."""
+        return frozenset((self._damaged | self._deadly) & set(self._maps.values()))
 
     def start(self, maps: Mapping[str, str]) -> None:
         """Start the engines; each opens the maps, newest first by place, before it takes queries."""
@@ -172,7 +180,7 @@ class Engines:
 
     async def _start_engine(self) -> Engine:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "sfumato.server.localizer",
+            sys.executable, "-P", "-m", "sfumato.server.localizer",  # -P: nothing is loaded from the working folder
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=2**26,
         )  # fmt: skip
         engine = Engine(process)
@@ -198,9 +206,17 @@ class Engines:
             facts = await engine.ask(request, b"", WARM_SECONDS)
         except EngineLost:
             self._deadly.add(name)
+            log.exception("an engine died of a map", extra={"facts": {"map": name}})
             raise
-        if "error" in facts:
-            log.warning("a map cannot be opened", extra={"facts": {"kind": facts["kind"]}})
+        self._note(name, facts)
+
+    def _note(self, name: str, facts: Mapping[str, Any]) -> None:
+        """Remember whether a map could be opened; the engine has logged why not."""
+        if facts.get("kind") == DAMAGED:
+            self._damaged.add(name)
+        elif "error" not in facts:
+            self._damaged.discard(name)
+            self._deadly.discard(name)
 
     def folder_of(self, place: str, name: str) -> str:
         """Return the folder of a map."""
@@ -295,10 +311,13 @@ class Engines:
         place, name = request["place"], request["map"]
         try:
             if engine.opened.get(place) != name:  # which takes its time, and is no fault of the query
-                await engine.ask(
+                facts = await engine.ask(
                     {"kind": "open", "place": place, "map": name, "folder": self.folder_of(place, name)},
                     b"", WARM_SECONDS,
                 )  # fmt: skip
+                self._note(name, facts)
+                if "error" in facts:
+                    return facts
             if time.monotonic() > until:
                 raise Deadline
             full = {"kind": "localize", **request, "folder": self.folder_of(place, name)}

@@ -9,20 +9,22 @@ nothing any more, least of all publish a map.
 import json
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
-from sfumato.server.database import Store, events, jobs, places
+from sfumato.server.database import Store, events, images, jobs, places
 from sfumato.server.places import Conflict, Missing
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
 ENDED = (DONE, FAILED, CANCELLED)
 STAGES = ("collect", "match", "verify", "map", "landmarks", "publish")
 """Stages of a job that makes a map, in their order."""
+NO_SPACE = "there is too little space on the disk of the server"
+"""The reason of a job that waits for space, or broke off without it."""
 
 
 class LostLease(Exception):
@@ -65,10 +67,13 @@ class Event:
     facts: dict[str, Any]
 
 
-def submit(store: Store, place: str, request: Mapping[str, Any], request_key: str, most: int) -> tuple[Job, bool]:
+def submit(
+    store: Store, place: str, request: Mapping[str, Any], request_key: str, most: int, most_of_place: int
+) -> tuple[Job, bool]:
     """Queue a job, and return it with whether it is new: the same request key again gives the same job.
 
-    A request for all images of a place (``every_image``) is the same also if there are more by now.
+    A request for all images of a place (``every_image``) is the same also if there are more by now. ``most`` jobs may
+    wait in all, ``most_of_place`` of one place, so that nobody fills the queue of all.
 
     Raises Missing for a place that is not there; Conflict if the key came with another request, or the queue is full.
     """
@@ -84,8 +89,11 @@ def submit(store: Store, place: str, request: Mapping[str, Any], request_key: st
         if row is not None:
             return _job_of(row), False
         waiting = sql.select(sql.func.count()).select_from(jobs).where(jobs.c.state == QUEUED)
-        if connection.execute(waiting).scalar_one() >= most:
-            raise Conflict("queue_full", f"{most} jobs are waiting, and that is the limit: try again later")
+        for query, limit, where in ((waiting.where(jobs.c.place == place), most_of_place, " for this place"),
+                                    (waiting, most, "")):  # fmt: skip
+            if connection.execute(query).scalar_one() >= limit:
+                sentence = f"{limit} jobs are waiting{where}, and that is the limit: try again when one has started"
+                raise Conflict("queue_full", sentence)
         number = (connection.execute(sql.select(sql.func.max(jobs.c.number))).scalar() or 0) + 1
         name = secrets.token_hex(16)
         connection.execute(
@@ -103,28 +111,36 @@ def _sent(request: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in request.items() if name != "images" or not request.get("every_image")}
 
 
-def claim(store: Store, lease_seconds: float, attempts: int) -> Job | None:
-    """Take the next job that nobody works on, oldest first; None if there is none.
+def claim(
+    store: Store, lease_seconds: float, attempts: int, space: int | None = None, needs: Mapping[str, int] | None = None
+) -> Job | None:
+    """Take the next job that nobody works on; None if there is none.
 
-    One whose lease ran out is taken again, until it was tried ``attempts`` times.
+    Places take turns: the one whose last job ended longest ago is first, and its oldest job. A job whose lease ran out
+    is taken again, until it was tried ``attempts`` times. One waits if its frames have more bytes than there is
+    ``space``, or if ``needs`` says that it needs more, by its id.
     """
     now = time.time()
     with store.write() as connection:
-        stale = sql.and_(jobs.c.state == RUNNING, jobs.c.lease_until < now)
-        for row in connection.execute(
-            jobs.select().where(sql.or_(jobs.c.state == QUEUED, stale)).order_by(jobs.c.number)
-        ).all():
+        for row in _waiting(connection, now):
             if row.is_cancelled:
                 _end(connection, row.id, CANCELLED, "cancelled")
                 continue
             if row.attempt >= attempts:
-                _end(connection, row.id, FAILED, f"its process died {row.attempt} times")
+                reason = row.reason or "its process died"
+                _end(connection, row.id, FAILED, f"it was tried {row.attempt} times: {reason}")
+                continue
+            if space is not None and space < max(_frame_bytes(connection, _job_of(row)), (needs or {}).get(row.id, 0)):
+                values = {"state": QUEUED, "reason": NO_SPACE, "lease_until": 0.0, "process": None}
+                if (row.state, row.reason) != (QUEUED, NO_SPACE):
+                    connection.execute(jobs.update().where(jobs.c.id == row.id).values(values))
                 continue
             connection.execute(
                 jobs.update()
                 .where(jobs.c.id == row.id)
                 .values(
                     state=RUNNING,
+                    reason="",
                     attempt=row.attempt + 1,
                     fence=row.fence + 1,
                     lease_until=now + lease_seconds,
@@ -134,6 +150,28 @@ def claim(store: Store, lease_seconds: float, attempts: int) -> Job | None:
             _tell(connection, row.id, "started", {"attempt": row.attempt + 1})
             return _need(connection, row.id)
     return None
+
+
+def _waiting(connection: Connection, now: float) -> list[Any]:
+    """Return the rows of jobs that nobody works on, in the order in which they are taken."""
+    stale = sql.and_(jobs.c.state == RUNNING, jobs.c.lease_until < now)
+    rows = connection.execute(jobs.select().where(sql.or_(jobs.c.state == QUEUED, stale))).all()
+    names = {row.place for row in rows}
+    query = sql.select(jobs.c.place, sql.func.max(jobs.c.ended)).where(jobs.c.place.in_(names)).group_by(jobs.c.place)
+    ended: dict[str, float | None] = {row[0]: row[1] for row in connection.execute(query)} if names else {}
+    return sorted(rows, key=lambda row: (ended[row.place] or 0.0, row.number))
+
+
+def frame_bytes(store: Store, job: Job) -> int:
+    """Return the bytes of the frames of a job: what it needs on the disk, at least."""
+    with store.read() as connection:
+        return _frame_bytes(connection, job)
+
+
+def _frame_bytes(connection: Connection, job: Job) -> int:
+    names = frozenset(job.request["images"])
+    rows = connection.execute(sql.select(images.c.name, images.c.bytes).where(images.c.place == job.place))
+    return sum(row.bytes for row in rows if row.name in names)
 
 
 def renew(store: Store, name: str, fence: int, lease_seconds: float, process: int | None = None) -> None:
@@ -151,7 +189,7 @@ def report(store: Store, name: str, fence: int, stage: str, done: int, total: in
         before = _need(connection, name)
         _change(connection, name, fence, {"stage": stage, "done": done, "total": total})
         if before.stage != stage:
-            _tell(connection, name, "stage", {"stage": stage, "total": total}, most)
+            _tell(connection, name, "stage", {"stage": stage, "done": done, "total": total}, most)
         if done:
             _tell(connection, name, "progress", {"stage": stage, "done": done, "total": total}, most)
 
@@ -167,23 +205,26 @@ def finish(store: Store, name: str, fence: int, state: str, reason: str, publish
         _end(connection, name, state, reason, facts)
 
 
-def release(store: Store, name: str, fence: int) -> None:
-    """Give a job back to the queue, to be gone on with: the server stops. A lease that was lost is no matter."""
+def release(store: Store, name: str, fence: int, reason: str = "") -> None:
+    """Give a job back to the queue, to be gone on with, and count no attempt: the server stops, or the disk is full.
+
+    A lease that was lost is no matter.
+    """
     with store.write() as connection:
         connection.execute(
             jobs.update()
             .where(jobs.c.id == name, jobs.c.fence == fence, jobs.c.state == RUNNING)
-            .values(state=QUEUED, lease_until=0.0, process=None, attempt=jobs.c.attempt - 1)
+            .values(state=QUEUED, reason=reason, lease_until=0.0, process=None, attempt=jobs.c.attempt - 1)
         )
 
 
-def expire(store: Store, name: str, fence: int) -> None:
-    """Let a lease run out now: the process that had it is dead."""
+def expire(store: Store, name: str, fence: int, reason: str = "") -> None:
+    """Let a lease run out now: the process that had it is dead. ``reason`` is told if it was the last attempt."""
     with store.write() as connection:
         connection.execute(
             jobs.update()
             .where(jobs.c.id == name, jobs.c.fence == fence, jobs.c.state == RUNNING)
-            .values(lease_until=0.0, process=None)
+            .values(lease_until=0.0, reason=reason, process=None)
         )
 
 
@@ -219,8 +260,9 @@ def list_jobs(
     state: str | None = None,
     limit: int = 100,
     visible: frozenset[str] | None = None,
+    before: int | None = None,
 ) -> list[Job]:
-    """Return jobs, the newest first; with ``visible`` those at these places alone."""
+    """Return jobs, the newest first; with ``visible`` those at these places alone, with ``before`` earlier ones."""
     query = jobs.select().order_by(jobs.c.number.desc()).limit(limit)
     if place is not None:
         query = query.where(jobs.c.place == place)
@@ -228,6 +270,8 @@ def list_jobs(
         query = query.where(jobs.c.state == state)
     if visible is not None:
         query = query.where(jobs.c.place.in_(sorted(visible)))
+    if before is not None:
+        query = query.where(jobs.c.number < before)
     with store.read() as connection:
         return [_job_of(row) for row in connection.execute(query)]
 
@@ -250,6 +294,16 @@ def events_after(store: Store, name: str, number: int = 0) -> list[Event]:
             events.select().where(events.c.job == name, events.c.number > number).order_by(events.c.number)
         ).all()
     return [Event(row.number, row.kind, json.loads(row.facts)) for row in rows]
+
+
+def last_events(store: Store, names: Iterable[str]) -> dict[str, Event]:
+    """Return the last event of each of several jobs, by the id of the job."""
+    last = sql.select(events.c.job, sql.func.max(events.c.number).label("number")).where(events.c.job.in_(list(names)))
+    of_job = last.group_by(events.c.job).subquery()
+    is_last = sql.and_(events.c.job == of_job.c.job, events.c.number == of_job.c.number)
+    with store.read() as connection:
+        rows = connection.execute(sql.select(events).join(of_job, is_last)).all()
+    return {row.job: Event(row.number, row.kind, json.loads(row.facts)) for row in rows}
 
 
 # --- within a transaction

@@ -17,9 +17,11 @@ class Limits:
 
     Bytes of bodies, numbers of things, seconds. ``localize_rate`` and ``upload_rate`` are requests a second of one key,
     ``localize_burst`` and ``upload_burst`` how many may come at once. ``query_queue`` counts queries that wait or are
-    worked on; more are refused at once. ``connections`` counts those that are open. A body may pause for
-    ``upload_seconds``, and must come with ``slowest_upload`` bytes a second on average; the head of a request has
-    ``head_seconds``. ``least_free_bytes`` of the disk must be left, or uploads and jobs are refused.
+    worked on, ``queries_of_key`` those of one key; more are refused at once. ``uploads_at_once`` and ``uploads_of_key``
+    do the same for uploads. ``connections`` counts those that are open. A body may pause for ``upload_seconds``, must
+    come with ``slowest_upload`` bytes a second on average, and has ``body_seconds`` in all; the head of a request has
+    ``head_seconds``. ``job_queue`` counts jobs that wait, ``jobs_of_place`` those of one place. ``least_free_bytes`` of
+    the disk must be left, or uploads and jobs are refused.
     """
 
     image_bytes: int = 64 * MEBIBYTE
@@ -37,12 +39,16 @@ class Limits:
     upload_rate: float = 20.0
     upload_burst: int = 100
     uploads_at_once: int = 8
+    uploads_of_key: int = 2
     connections: int = 500
     query_queue: int = 64
+    queries_of_key: int = 32
     job_queue: int = 100
+    jobs_of_place: int = 2
     query_seconds: float = 5.0
-    upload_seconds: float = 60.0
-    slowest_upload: int = 1_024
+    upload_seconds: float = 30.0
+    slowest_upload: int = 16_384
+    body_seconds: float = 600.0
     head_seconds: float = 15.0
     job_seconds: float = 6 * 3600.0
     lease_seconds: float = 30.0

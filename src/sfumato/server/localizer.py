@@ -12,6 +12,7 @@ import sys
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from sfumato.server.guard import clear_modules, guard_imports, log_quietly
@@ -28,7 +29,8 @@ from sfumato.geometry.maps import Map, load_map
 from sfumato.geometry.model import Model
 from sfumato.geometry.shortlist import choose_candidates
 from sfumato.matching.retrieval import USUAL_COUNT, is_sealed
-from sfumato.server.engines import LENGTHS, MOST_MAPS, message_bytes
+from sfumato.server.blobs import damaged_files
+from sfumato.server.engines import DAMAGED, LENGTHS, MOST_MAPS, message_bytes
 from sfumato.server.places import parse_camera
 from sfumato.store.frames import decode_frame
 from sfumato.types.concealed import Bits, ConcealedFeatures
@@ -38,14 +40,22 @@ from sfumato.types.scene import Landmarks
 log = logging.getLogger(__name__)
 
 
+class DamagedMap(Exception):
+    """A map cannot be opened."""
+
+
 class Localizer:
     """Maps by the ids of their places, and what answers queries with them."""
 
     def __init__(self) -> None:
         self._maps: OrderedDict[str, tuple[str, Map]] = OrderedDict()
+        self._damaged: set[str] = set()
 
     def open_map(self, place: str, name: str, folder: str) -> Map:
-        """Return a map of a place, opened and read once; an older one of the same place is closed."""
+        """Return a map of a place, opened and read once; an older one of the same place is closed.
+
+        Raises DamagedMap; the log has the id of the map and its files that are not as they were made.
+        """
         known = self._maps.get(place)
         if known is not None and known[0] == name:
             self._maps.move_to_end(place)
@@ -53,9 +63,16 @@ class Localizer:
         if known is not None:
             known[1].close()
             del self._maps[place]
-        map_ = load_map(folder)
-        for image in map_.names:
-            map_.view(image)
+        try:
+            map_ = read_map(folder)
+        except MemoryError:
+            raise
+        except Exception as cause:
+            if name not in self._damaged:  # once: all its files are read
+                files = damaged_files(Path(folder).parent)
+                log.exception("a map cannot be opened", extra={"facts": {"map": name, "files": files}})
+            self._damaged.add(name)
+            raise DamagedMap(name) from cause
         self._maps[place] = name, map_
         while len(self._maps) > MOST_MAPS:
             self._maps.popitem(last=False)[1][1].close()
@@ -120,6 +137,18 @@ class Localizer:
         return _answer(result, stages)
 
 
+def read_map(folder: str) -> Map:
+    """Open a map and read all of its images; raises FileError, and what libraries raise for damaged files."""
+    map_ = load_map(folder)
+    try:
+        for image in map_.names:
+            map_.view(image)
+    except BaseException:
+        map_.close()
+        raise
+    return map_
+
+
 def rule_for(map_: Map, count: int | None) -> str:
     """Return the rule that chooses the images to compare a query with.
 
@@ -172,6 +201,8 @@ def answer_request(localizer: Localizer, request: Mapping[str, Any], body: bytes
             facts = localizer.answer(request, body)
     except InputError as problem:
         facts = {"error": str(problem), "kind": type(problem).__name__}
+    except DamagedMap:
+        facts = {"error": "the map of this place is damaged: make it again (sfumato map --server)", "kind": DAMAGED}
     except Exception as problem:
         log.exception("a request failed")
         facts = {"error": "", "kind": type(problem).__name__}

@@ -16,7 +16,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,14 +40,17 @@ from sfumato.matching.retrieval import USUAL_COUNT
 from sfumato.server import blobs, jobs, places
 from sfumato.server.blobs import BUNDLE, CAMERAS, MAPS, MODEL, POINTS, WORK
 from sfumato.server.database import Store
+from sfumato.server.foreman import DISK_FULL, LITTLE_BYTES
 from sfumato.server.limits import Limits, read_limits
 from sfumato.store.frames import decode_frame
 from sfumato.store.writer import ArchiveWriter
 from sfumato.types.scene import Camera
 
-ARCHIVE, MATCHES = "images.sfm", "matches.h5"
+ARCHIVE, MATCHES, PAIR_COUNT = "images.sfm", "matches.h5", "pairs"
 STAGE_OF = {"voting": "match", "matching": "match", "verifying": "verify", "mapping": "map"}
 REPORT_SECONDS = 0.5
+FULL_WORDS = ("No space left on device", "disk is full", "is the disk full", "free space")
+"""What errors of a full disk say where they have no number for it."""
 log = logging.getLogger(__name__)
 
 POINT = np.dtype([("position", "<f4", 3), ("track", "<u2"), ("error", "<u2")])
@@ -85,12 +88,22 @@ class Lease:
     def stages(self, title: str, items: Iterable[Any], total: int) -> Iterator[Any]:
         """Pass items on, and say how many are done."""
         stage, last = STAGE_OF.get(title, title), 0.0
-        self.report(stage, 0, total)
-        for number, item in enumerate(items):
+        before = self._pairs_before(total) if title == "matching" else 0
+        total += before
+        self.report(stage, before, total)
+        for number, item in enumerate(items, before):
             yield item
             if time.monotonic() - last > REPORT_SECONDS or number + 1 == total:
                 self.report(stage, number + 1, total)
                 last = time.monotonic()
+
+    def _pairs_before(self, left: int) -> int:
+        """Return how many pairs an earlier process has matched, where so many are left."""
+        path = self.work / PAIR_COUNT
+        with suppress(OSError, ValueError):  # the first process writes it, and a kill may leave it empty
+            return max(int(path.read_text(encoding="ascii")) - left, 0)
+        path.write_text(f"{left}", encoding="ascii")
+        return 0
 
 
 def collect(lease: Lease) -> tuple[Path, dict[str, Camera] | None, frozenset[str]]:
@@ -229,7 +242,10 @@ def _recipes(lease: Lease) -> list[str]:
 
 
 def main() -> int:
-    """Work on one job to its end; 0 also if it failed, which the database says, and 1 if it is to be tried again."""
+    """Work on one job to its end; 0 also if it failed, which the database says.
+
+    DISK_FULL or 1 if it is to be tried again, with or without space on the disk.
+    """
     parser = argparse.ArgumentParser(prog="sfumato.server.map_job")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--config", type=Path)
@@ -241,10 +257,23 @@ def main() -> int:
         work(Store(args.data), args.job, args.fence, read_limits(args.config))
     except jobs.LostLease:
         pass
-    except Exception:
+    except Exception as problem:
         log.exception("a job broke off")
-        return 1
+        return DISK_FULL if is_out_of_space(problem, args.data) else 1
     return 0
+
+
+def is_out_of_space(problem: BaseException, folder: Path) -> bool:
+    """Tell whether an error comes from a full disk: by its number, or else its words, or because nothing is left."""
+    if blobs.is_disk_full(problem) or blobs.free_bytes(folder) < LITTLE_BYTES:
+        return True
+    chain: list[BaseException] = []
+    cause: BaseException | None = problem
+    while cause is not None:
+        chain.append(cause)
+        cause = cause.__cause__
+    has_number = any(isinstance(one, OSError) and one.errno is not None for one in chain)
+    return not has_number and any(words in str(one) for one in chain for words in FULL_WORDS)
 
 
 def work(store: Store, name: str, fence: int, limits: Limits) -> None:
@@ -257,7 +286,7 @@ def work(store: Store, name: str, fence: int, limits: Limits) -> None:
     try:
         publish(lease, make_map(lease))
     except (SfumatoError, places.Missing) as problem:
-        if blobs.is_disk_full(problem):  # to be tried again, not failed
+        if is_out_of_space(problem, store.folder):  # to be tried again, not failed
             raise
         reason = str(problem).replace(f"{lease.work}{os.sep}", "")
         jobs.finish(store, name, fence, jobs.FAILED, reason)

@@ -18,6 +18,8 @@ import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
 from sfumato.errors import InputError
+from sfumato.geometry.cameras import check_camera
+from sfumato.server import blobs
 from sfumato.server.access import PLACE
 from sfumato.server.database import Store, images, jobs, maps, places
 from sfumato.store.frames import FrameHeader
@@ -28,6 +30,8 @@ from sfumato.types.scene import Camera
 IMAGE = re.compile(r"[0-9a-f]{16,64}\Z")
 """Names of images: what devices make of the names that people chose."""
 LISTED = 500
+LARGEST_PARAMETER = 1e7
+"""Of a camera: no focal length in pixels is longer."""
 
 
 def pattern_of(name: re.Pattern[str]) -> str:
@@ -110,31 +114,46 @@ def make_place(store: Store, place: str, most: int) -> bool:
     return True
 
 
-def list_places(store: Store) -> list[PlaceRow]:
-    """Return all places, the newest first."""
+def list_places(store: Store, visible: frozenset[str] | None = None, limit: int | None = None) -> list[PlaceRow]:
+    """Return places, the newest first; with ``visible`` these alone, with ``limit`` that many at most."""
+    return _read_places(store, _select_places(visible).order_by(places.c.made.desc(), places.c.id).limit(limit))
+
+
+def page_of_places(store: Store, visible: frozenset[str] | None, after: str, limit: int) -> list[PlaceRow]:
+    """Return places by id, those that follow ``after``; with ``visible`` these alone."""
+    query = _select_places(visible).where(places.c.id > after).order_by(places.c.id).limit(limit)
+    return _read_places(store, query)
+
+
+def count_places(store: Store, visible: frozenset[str] | None = None) -> int:
+    """Return how many places there are; with ``visible`` how many of these."""
+    query = sql.select(sql.func.count()).select_from(_select_places(visible).subquery())
     with store.read() as connection:
-        return [
-            _place_of(connection, row) for row in connection.execute(places.select().order_by(places.c.made.desc()))
-        ]
+        return int(connection.execute(query).scalar_one())
 
 
 def read_place(store: Store, place: str) -> PlaceRow:
     """Return one place; raises Missing."""
-    with store.read() as connection:
-        row = connection.execute(places.select().where(places.c.id == place)).one_or_none()
-        if row is None:
-            raise Missing(f"no place {place:.64}")
-        return _place_of(connection, row)
+    rows = _read_places(store, _select_places(frozenset([place])))
+    if not rows:
+        raise Missing(f"no place {place:.64}")
+    return rows[0]
 
 
 def delete_place(store: Store, place: str) -> None:
-    """Remove a place with its images, maps and jobs; raises Missing, and Conflict while a job is at work there."""
+    """Remove a place with its images, maps and jobs, and all their files.
+
+    Raises Missing, and Conflict while a job is at work there: its process would write files again. A job whose lease
+    ran out has no process that may write.
+    """
     with store.write() as connection:
         _need_place(connection, place)
-        busy = sql.select(jobs.c.id).where(jobs.c.place == place, jobs.c.state == "running")
-        if connection.execute(busy).first():
-            raise Conflict("job_running", "a job is at work at this place: cancel it first")
+        rows = connection.execute(sql.select(jobs.c.id, jobs.c.state, jobs.c.lease_until).where(jobs.c.place == place))
+        leases = {row.id: row.lease_until if row.state == "running" else 0.0 for row in rows}
+        if any(lease > time.time() for lease in leases.values()):
+            raise Conflict("job_running", "a job is at work at this place: cancel it, and try again when it has ended")
         connection.execute(places.delete().where(places.c.id == place))
+    blobs.drop_place(store.folder, place, leases)
     store.forget()
 
 
@@ -147,11 +166,19 @@ def _need_place(connection: Connection, place: str) -> None:
         raise Missing(f"no place {place:.64}")
 
 
-def _place_of(connection: Connection, row: sql.Row[Any]) -> PlaceRow:
-    count, size = connection.execute(
-        sql.select(sql.func.count(), sql.func.coalesce(sql.func.sum(images.c.bytes), 0)).where(images.c.place == row.id)
-    ).one()
-    return PlaceRow(row.id, row.space, count, size, row.made, row.current_map)
+def _select_places(visible: frozenset[str] | None) -> sql.Select[Any]:
+    """Return the query for all places; with ``visible`` for these alone."""
+    return places.select() if visible is None else places.select().where(places.c.id.in_(sorted(visible)))
+
+
+def _read_places(store: Store, query: sql.Select[Any]) -> list[PlaceRow]:
+    """Return the places of a query, in its order; the images of all of them are counted at once."""
+    sums = sql.select(images.c.place, sql.func.count(), sql.func.sum(images.c.bytes)).group_by(images.c.place)
+    with store.read() as connection:
+        rows = connection.execute(query).all()
+        of_these = images.c.place.in_(sql.select(query.subquery().c.id))
+        figures = {place: (count, size) for place, count, size in connection.execute(sums.where(of_these))}
+    return [PlaceRow(row.id, row.space, *figures.get(row.id, (0, 0)), row.made, row.current_map) for row in rows]
 
 
 # --- images
@@ -278,6 +305,14 @@ def add_image(
     return True
 
 
+def change_camera(store: Store, place: str, name: str, camera: Camera | None, focal_px: float | None) -> None:
+    """Let an image have another camera and focal length from now on; maps that were made stay as they are."""
+    text = None if camera is None else camera_text(camera)
+    with store.write() as connection:
+        row = sql.and_(images.c.place == place, images.c.name == name)
+        connection.execute(images.update().where(row).values(camera=text, focal_px=focal_px))
+
+
 def list_images(store: Store, place: str, after: str = "", limit: int = LISTED) -> list[ImageRow]:
     """Return images of a place by name, those that follow ``after``; raises Missing."""
     with store.read() as connection:
@@ -328,11 +363,14 @@ def camera_text(camera: Camera) -> str:
 
 
 def parse_camera(text: str) -> Camera:
-    """Read a camera; raises InputError."""
+    """Read a camera, and check that COLMAP can use it; raises InputError."""
     model, *numbers = text.split(",")
     try:
         width, height, *params = numbers
-        return Camera(model, int(width), int(height), tuple(float(one) for one in params))
+        camera = check_camera(Camera(model, int(width), int(height), tuple(float(one) for one in params)))
+        if max(abs(value) for value in camera.params) > LARGEST_PARAMETER:
+            raise InputError(f"expected parameters of at most {LARGEST_PARAMETER:.0f}")
+        return camera
     except ValueError as cause:
         reason = cause if isinstance(cause, InputError) else "expected numbers"
         raise InputError(

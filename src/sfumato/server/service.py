@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The service behind the routes: store, engines, foreman, limits and rates; and who may do what.
 
-Handlers get it from the application. Every route names the scope it needs in the OpenAPI document, ``x-scope``, by the
-same call that checks it.
+Handlers get it from the application. Every route names the scope it needs in the OpenAPI document, ``x-scope``, and
+``KeyedRoute`` checks that scope before a byte of the body is read.
 """
 
 import asyncio
 import hmac
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fastapi import Depends, Request
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
 
 from sfumato.server import blobs, jobs, places
-from sfumato.server.access import Grant, RequestRate, grant_of, session_of
+from sfumato.server.access import Grant, RequestRate, Slots, grant_of, session_of
 from sfumato.server.database import Store
 from sfumato.server.engines import Engines
 from sfumato.server.foreman import Foreman
@@ -31,7 +32,7 @@ ANY, OPEN = "any", "none"
 
 @dataclass(slots=True, eq=False)
 class Service:
-    """All that handlers share. ``is_secure``: with TLS. ``uploads`` and ``queries`` count those that are under way."""
+    """All that handlers share. ``is_secure``: with TLS. ``connections``: those that are open, of a live server."""
 
     store: Store
     limits: Limits
@@ -40,14 +41,17 @@ class Service:
     is_secure: bool = False
     localize_rate: RequestRate = field(init=False)
     upload_rate: RequestRate = field(init=False)
-    uploads: int = 0
-    queries: int = 0
+    uploads: Slots = field(init=False)
+    queries: Slots = field(init=False)
+    connections: Collection[Any] = ()
     is_stopping: bool = False
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.localize_rate = RequestRate(self.limits.localize_rate, self.limits.localize_burst)
         self.upload_rate = RequestRate(self.limits.upload_rate, self.limits.upload_burst)
+        self.uploads = Slots(self.limits.uploads_at_once, self.limits.uploads_of_key)
+        self.queries = Slots(self.limits.query_queue, self.limits.queries_of_key)
 
     @property
     def data(self) -> Path:
@@ -72,6 +76,11 @@ class Service:
             reasons.append("the database cannot be written")
         return reasons
 
+    def remarks(self) -> list[str]:
+        """Return what is wrong with single places, while the server is ready for all others."""
+        count = len(self.engines.damaged)
+        return [f"{count} of the current maps cannot be opened: make such maps again"] if count else []
+
     def need_space(self) -> None:
         """Refuse what would be written when the disk is nearly full."""
         if blobs.free_bytes(self.data) < self.limits.least_free_bytes:
@@ -85,7 +94,15 @@ def service_of(request: Request) -> Service:
 
 
 async def grant_for(request: Request) -> Grant:
-    """Return what the sender of a request may do: by the key in its header, or the cookie of the page.
+    """Return what the sender of a request may do; the key is looked up once. Raises a refusal, 401."""
+    if not hasattr(request.state, "grant"):
+        request.state.grant = await read_grant(request)
+    grant: Grant = request.state.grant
+    return grant
+
+
+async def read_grant(request: Request) -> Grant:
+    """Look up what the sender of a request may do: by the key in its header, or the cookie of the page.
 
     With a cookie, requests that change something carry the token of the page's forms too. Raises a refusal, 401.
     """
@@ -119,28 +136,34 @@ def check(grant: Grant, verb: str, place: str | None = None) -> None:
 
 
 def scope(verb: str) -> dict[str, Any]:
-    """Return the words of a route that needs a scope, at the place that its path names."""
-
-    async def allow(request: Request) -> Grant:
-        grant = await grant_for(request)
-        check(grant, verb, request.path_params.get("place"))
-        return grant
-
-    return {"dependencies": [Depends(allow)], "openapi_extra": {"x-scope": verb}}
+    """Return the words of a route that needs a scope, at the place or the job that its path names."""
+    return {"openapi_extra": {"x-scope": verb}}
 
 
-def job_scope(verb: str) -> dict[str, Any]:
-    """Return the words of a route about a job, which needs a scope at the place of the job."""
+class KeyedRoute(APIRoute):
+    """A route of the API. Its key and its scope are checked first: nobody without them makes the server read a body."""
 
-    async def allow(request: Request) -> Grant:
-        grant = await grant_for(request)
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler, behind the check."""
+        handle, verb = super().get_route_handler(), (self.openapi_extra or {})["x-scope"]
+
+        async def handle_allowed(request: Request) -> Response:
+            if verb != OPEN:
+                await allow(request, verb)
+            return await handle(request)
+
+        return handle_allowed
+
+
+async def allow(request: Request, verb: str) -> None:
+    """Refuse a request without a valid key, and one whose key may not do a thing at the place or job of its path."""
+    grant, place = await grant_for(request), request.path_params.get("place")
+    if "job" in request.path_params:
         job = await asyncio.to_thread(jobs.read_job, service_of(request).store, request.path_params["job"])
         if not grant.sees(job.place):
             raise places.Missing(f"no job {job.id}")
-        check(grant, verb, job.place)
-        return grant
-
-    return {"dependencies": [Depends(allow)], "openapi_extra": {"x-scope": verb}}
+        place = job.place
+    check(grant, verb, place)
 
 
 def limit_rate(rate: RequestRate, grant: Grant) -> None:

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,3 +43,15 @@ def no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], N
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
     return lambda: None
+
+
+@pytest.fixture
+def data(at_server: Any, mapped_place: str, tmp_path: Path) -> Path:
+    """A copy of the live server's data, which a test may damage."""
+    shutil.copytree(
+        at_server.folder, tmp_path / "data", ignore=shutil.ignore_patterns("cache", "*-wal", "*-shm", "work")
+    )
+    with sqlite3.connect(at_server.folder / "server.sqlite") as live, sqlite3.connect(tmp_path / "copy") as copy:
+        live.backup(copy)
+    (tmp_path / "copy").replace(tmp_path / "data" / "server.sqlite")
+    return tmp_path / "data"

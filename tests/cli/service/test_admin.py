@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
-import sqlite3
 
 import pytest
 
@@ -84,20 +83,6 @@ def test_places_are_made_listed_and_deleted_over_http(run_sfumato, at_server):
 # --- doctor
 
 
-@pytest.fixture
-def data(at_server, archive, run_sfumato, mapped_place, tmp_path):
-    """A copy of the live server's data, which a test may damage."""
-    import shutil
-
-    shutil.copytree(
-        at_server.folder, tmp_path / "data", ignore=shutil.ignore_patterns("cache", "*-wal", "*-shm", "work")
-    )
-    with sqlite3.connect(at_server.folder / "server.sqlite") as live, sqlite3.connect(tmp_path / "copy") as copy:
-        live.backup(copy)
-    (tmp_path / "copy").replace(tmp_path / "data" / "server.sqlite")
-    return tmp_path / "data"
-
-
 def test_a_server_that_is_well(run_sfumato, at_server, data):
     done = run_sfumato("server", "doctor", "--data", data)
     assert done.stdout.endswith(": all is well\n")
@@ -122,6 +107,26 @@ def test_damage_is_named(run_sfumato, data):
     assert [word for word in ("digest", "missing", "bundle") if word not in " ".join(facts["problems"])] == []
     assert len(facts["remarks"]) == 3
     assert frames[1].name not in done.stderr
+
+
+def test_damage_to_the_model_that_engines_read_is_named(run_sfumato, data):
+    bundle = next((data / "maps").glob("*/*/bundle.tar"))
+    points, landmarks = bundle.parent / "model" / "points3D.bin", bundle.parent / "model" / "landmarks.sfm"
+    points.write_bytes(points.read_bytes()[:-1] + b"\1")
+    landmarks.unlink()
+    (bundle.parent / "cameras.json").unlink()
+    facts = json.loads(run_sfumato("server", "doctor", "--data", data, "--json", code=1).stdout)
+    (problem,) = facts["problems"]
+    assert ": cameras.json, model/landmarks.sfm, model/points3D.bin: " in problem
+
+
+def test_a_key_for_a_place_that_is_not_there_is_made_with_a_warning(run_sfumato, at_server, mapped_place, data):
+    words = ("server", "key", "create", "read", "--place")
+    assert "nowhere" in run_sfumato(*words, "nowhere").stderr
+    assert run_sfumato(*words, mapped_place).stderr == ""
+    there, missing = NameTable().place_id(mapped_place), "0123abcd" * 4
+    assert missing in run_sfumato(*words, f"id:{missing}", "--data", data).stderr
+    assert run_sfumato(*words, f"id:{there}", "--data", data).stderr == ""
 
 
 def test_a_database_that_is_damaged(run_sfumato, no_server, tmp_path):

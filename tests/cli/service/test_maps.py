@@ -115,6 +115,14 @@ def test_options_of_servers_need_one(run_sfumato, no_server, archive, tmp_path):
     assert "--server" in run_sfumato("localize", archive, code=1).stderr
 
 
+def test_an_archive_and_a_place_are_one_too_many_where_the_environment_has_a_server(
+    run_sfumato, at_server, archive, tmp_path
+):
+    errors = run_sfumato("map", archive, "--place", "x", "-o", tmp_path / "m", code=1).stderr
+    assert errors.startswith("error: --place is for the server of $SFUMATO_SERVER")
+    assert "sfumato push" in errors
+
+
 def test_a_server_in_the_environment_changes_nothing_for_maps_on_disk(at_server):
     options = MapServerOptions()
     assert options.is_meant(has_no_other=True)

@@ -39,6 +39,29 @@ def test_photos_are_concealed_here_once_and_a_second_push_goes_on(run_sfumato, a
     assert mine["sent"] == [], "a seal gives the same code again"
 
 
+def test_other_options_than_those_of_the_first_push_are_refused_and_these_are_named(
+    run_sfumato, at_server, small_photos
+):
+    photo = small_photos["coffee.png"]
+    run_sfumato("push", photo, "--place", "shelf", *FEW)
+    for words in ((), (*FEW[2:],), ("--max-features", "60", "--extractor", "opencv")):
+        errors = run_sfumato("push", photo, "--place", "shelf", *words, code=1).stderr
+        assert "(--extractor opencv --max-features 60 --recipe sealed-512)" in errors
+        assert "--overwrite" not in errors
+    run_sfumato("push", photo, "--place", "shelf", "--extractor", "opencv", "--max-features", "60",
+                "--recipe", "sealed-512")  # fmt: skip
+
+
+def test_a_place_that_the_key_may_not_make_is_told_before_any_photo_is_read(
+    run_sfumato, at_server, small_photos, monkeypatch
+):
+    key = run_sfumato("server", "key", "create", "upload:*").stdout.strip()
+    monkeypatch.setenv("SFUMATO_API_KEY", key)
+    monkeypatch.setattr("sfumato.cli.service.push.conceal_photos", lambda *words, **more: pytest.fail("too early"))
+    errors = run_sfumato("push", small_photos["coffee.png"], "--place", "vault", code=1).stderr
+    assert f"place create id:{NameTable().place_id('vault')}" in errors
+
+
 def test_a_conflict_is_told_by_the_name(run_sfumato, at_server, archive, scene, tmp_path):
     import sfumato
 

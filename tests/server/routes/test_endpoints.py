@@ -26,15 +26,15 @@ server has the same document at `/openapi.json`, and a page to try it at `/docs`
 
 Every request carries `Authorization: Bearer sfm_...`, except those with the scope *none*. A scope is needed at the
 place that the path names; *any* means that every valid key will do. A *frame* is the body of an upload or a query
-([wire format](wire.md)). JSON bodies with unknown fields are refused. Every answer has an `X-Request-Id`. Times are
-seconds since 1970.
+([wire format](wire.md)). JSON bodies with unknown fields are refused. Every answer has an `X-Request-Id`, and is not to
+be stored (`Cache-Control: no-store`). Times are seconds since 1970.
 """
 
 REFUSALS = """## Refusals
 
 Every refusal is `application/problem+json` ([Problem](#problem)), as RFC 9457 says. Programs read `code` and `retry`.
-Other paths and methods are `http_404` and `http_405`. Any request may be refused with `internal`, and any that writes
-with `disk_full`.
+Other paths and methods are `http_404` and `http_405`. Any request may be refused with `internal` or `busy`, and any
+that writes with `disk_full`. The key and its scope are checked before the body is read.
 """
 
 SECTIONS = {
@@ -57,7 +57,7 @@ CODES: dict[str, tuple[str, str]] = {
     "no_images": ("409", "the place has no images to map"),
     "no_map": ("409", "the place has no map yet"),
     "other_request": ("409", "this Idempotency-Key came with another request before"),
-    "job_running": ("409", "a job is at work at this place"),
+    "job_running": ("409", "a job is at work at this place, and did not end in time when it was cancelled"),
     "ended": ("409", "the job has ended already"),
     "too_many": ("409, 413, 422", "a limit on numbers: of places, images, names, pairs or candidates"),
     "too_large": ("413", "the body, or the number of its features, is beyond a limit"),
@@ -68,14 +68,18 @@ CODES: dict[str, tuple[str, str]] = {
     "clear_features": ("422", "the features protect nobody: raw, or with an evaluation seed"),
     "not_valid": ("422", "a parameter or a field is wrong; the text says which"),
     "rate": ("429", "too many requests of this key; Retry-After says how long to wait"),
-    "uploads": ("429", "too many uploads at once"),
-    "queue_full": ("429", "too many queries or jobs wait"),
+    "uploads": ("429", "too many uploads at once, of all keys or of this one"),
+    "queue_full": ("429", "too many queries or jobs wait, or too many queries of this key"),
     "internal": ("500", "an error of the server; its log says which"),
+    "damaged_map": ("500", "the map of the place cannot be read; an administrator must make it again"),
+    "busy": ("503", "too many connections are open"),
     "worker": ("503", "the process that worked on the query ended"),
     "deadline": ("504", "the query was not answered in time"),
     "disk_full": ("507", "the disk is full, or nearly; nothing was kept, reading goes on"),
 }
-RETRY = {"aborted", "too_slow", "rate", "uploads", "queue_full", "internal", "worker", "deadline", "disk_full"}
+RETRY = {
+    "aborted", "too_slow", "rate", "uploads", "queue_full", "internal", "busy", "worker", "deadline", "disk_full"
+}  # fmt: skip
 """Codes with ``retry`` true, or true in some cases."""
 
 FRAME_CODES = ("too_large", "pictures_are_not_taken", "not_compressed", "bad_frame", "other_version", "clear_features",
@@ -88,7 +92,9 @@ OWN_CODES = {
         "already_released", "second_release", "409 too_many", "uploads", "disk_full"
     ),
     "post /v1/places/{place}/maps": ("no_images", "other_request", "422 too_many", "queue_full", "disk_full"),
-    "post /v1/places/{place}/localize": ("no_map", "422 too_many", "queue_full", "worker", "deadline"),
+    "post /v1/places/{place}/localize": (
+        "no_map", "422 too_many", "queue_full", "damaged_map", "worker", "deadline"
+    ),
     "post /v1/jobs/{job}:cancel": ("ended",),
     "post /v1/keys": ("disk_full",),
 }  # fmt: skip

@@ -96,10 +96,11 @@ def token(visitor: TestClient, service: Service) -> str:
 
 
 def new_job(service: Service, key: str = "12345678") -> jobs.Job:
-    return jobs.submit(service.store, PLACE, {"images": [IMAGE]}, key, 10)[0]
+    return jobs.submit(service.store, PLACE, {"images": [IMAGE]}, key, 100, 100)[0]
 
 
-ADDRESSES = ("/", f"/places/{PLACE}", f"/places/{PLACE}/images/{IMAGE}", "/keys", "/limits", "/docs")
+ADDRESSES = ("/", f"/places/{PLACE}", f"/places/{PLACE}/images/{IMAGE}", f"/places/{PLACE}/remove", "/jobs", "/keys",
+             "/limits", "/docs")  # fmt: skip
 
 
 class Reader(HTMLParser):
@@ -210,7 +211,7 @@ def test_pages_keep_to_the_policy(visitor: TestClient, service: Service, token: 
 def test_forms_need_their_token(visitor: TestClient, service: Service, token: str):
     job = new_job(service)
     for path in ("/keys", "/keys/aaaaaaaa/revoke", f"/places/{PLACE}/maps", f"/places/{PLACE}/maps/1/current",
-                 f"/jobs/{job.id}/cancel", "/logout"):  # fmt: skip
+                 f"/places/{PLACE}/remove", f"/jobs/{job.id}/cancel", "/logout"):  # fmt: skip
         for data in ({"x": "1"}, {"token": ""}, {"token": token[:-1]}, {"token": token + "é"}):
             assert visitor.post(path, data=data).status_code == 403, path
         assert visitor.post(path, json={"token": token}).status_code == 415
@@ -251,7 +252,7 @@ def test_a_place_of_others_is_not_there(visitor: TestClient, service: Service):
 
 def test_a_key_that_cannot_read_is_told_so(visitor: TestClient, service: Service):
     form = sign_in(visitor, service, [f"localize:{PLACE}"])
-    assert visitor.get("/").text.count(PLACE) >= 1
+    assert PLACE not in visitor.get("/").text
     assert visitor.get(f"/places/{PLACE}").status_code == 403
     assert visitor.post(f"/places/{PLACE}/maps", data={"token": form}).status_code == 403
     assert visitor.post(f"/jobs/{new_job(service).id}/cancel", data={"token": form}).status_code == 403
@@ -259,7 +260,7 @@ def test_a_key_that_cannot_read_is_told_so(visitor: TestClient, service: Service
 
 
 @pytest.mark.parametrize(
-    "path", ["/places/nothex", f"/places/{PLACE}/images/../x", "/jobs/1", f"/places/{PLACE}?map=9", "/nothing", "/jobs"]
+    "path", ["/places/nothex", f"/places/{PLACE}/images/../x", "/jobs/1", f"/places/{PLACE}?map=9", "/nothing"]
 )
 def test_an_address_that_is_not_there_is_a_page(visitor: TestClient, token: str, path: str):
     answer = visitor.get(path, headers={"Accept": "text/html,*/*"})
@@ -374,6 +375,64 @@ def test_a_job_shows_its_stages(visitor: TestClient, service: Service, token: st
     assert "data-events" not in text
     assert "/cancel" not in text
     assert visitor.post(f"{page}/cancel", data={"token": token}).status_code == 409
+
+
+def test_jobs_are_listed_with_earlier_ones(visitor: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pages, "LISTED_JOBS", 10)
+    for number in range(12):
+        new_job(service, f"request {number}")
+        jobs.submit(service.store, OTHER, {"images": []}, f"request {number}", 100, 100)
+    sign_in(visitor, service, [f"read:{PLACE}"])
+    assert 'href="/jobs"' in visitor.get("/").text
+    first = visitor.get("/jobs").text
+    numbers = [int(number) for number in re.findall(r">Job (\d+)<", first)]
+    assert numbers == list(range(23, 4, -2))
+    assert OTHER not in first
+    more = re.findall(r'"(/jobs\?before=\d+)"', first)
+    assert more == ["/jobs?before=5"]
+    second = visitor.get(more[0]).text
+    assert [int(number) for number in re.findall(r">Job (\d+)<", second)] == [3, 1]
+    assert "before=" not in second
+    sign_in(visitor, service, ["localize:*"])
+    assert PLACE not in visitor.get("/jobs").text
+
+
+def test_a_place_is_removed_after_a_question(visitor: TestClient, service: Service, token: str):
+    page, long = f"/places/{PLACE}", "ab" * 20
+    places.make_place(service.store, long, 10)
+    assert long in visitor.get(f"/places/{long}").text
+    assert f'href="{page}/remove"' in visitor.get(page).text
+    job = new_job(service)
+    assert PLACE in visitor.get(f"{page}/remove").text
+    assert places.read_place(service.store, PLACE).images == 1  # to look removes nothing
+    assert visitor.post(f"{page}/remove", data={"token": token}).headers["location"] == "/"
+    assert visitor.get(page).status_code == 404
+    assert not (service.data / blobs.FOLDER / PLACE).exists()
+    with pytest.raises(places.Missing):
+        jobs.read_job(service.store, job.id)
+    assert visitor.post(f"{page}/remove", data={"token": token}).status_code == 404
+    form = sign_in(visitor, service, [f"{verb}:*" for verb in access.VERBS])
+    assert "/remove" not in visitor.get(f"/places/{OTHER}").text
+    assert visitor.get(f"/places/{OTHER}/remove").status_code == 403
+    assert visitor.post(f"/places/{OTHER}/remove", data={"token": form}).status_code == 403
+    sign_in(visitor, service, ["admin"])
+    home = visitor.get("/").text
+    assert f'href="/places/{OTHER}/remove"' in home  # who may not read a place may remove it
+    assert f'href="/places/{OTHER}"' not in home
+
+
+def test_the_first_page_lists_the_newest_places(visitor: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pages, "LISTED_PLACES", 3)
+    for number in range(8):
+        places.make_place(service.store, f"{number:016x}", 100)
+    sign_in(visitor, service, ["read:*"])
+    text = visitor.get("/").text
+    assert re.findall(r'href="/places/([0-9a-f]+)"', text) == [f"{number:016x}" for number in (7, 6, 5)]
+    assert "7 more places" in text
+    sign_in(visitor, service, [f"read:{PLACE}"])
+    text = visitor.get("/").text
+    assert re.findall(r'href="/places/([0-9a-f]+)"', text) == [PLACE]
+    assert "more place" not in text
 
 
 def test_a_new_key_is_shown_once_and_has_its_scopes(visitor: TestClient, service: Service, token: str):

@@ -14,6 +14,7 @@ import pytest
 for library in ("fastapi", "httpx2", "sqlalchemy"):
     pytest.importorskip(library)
 
+import sqlalchemy  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 
 from sfumato.server import access, jobs, places  # noqa: E402
@@ -33,8 +34,8 @@ from sfumato.store.frames import MEDIA_TYPE  # noqa: E402
 KNOWN = Path(__file__).resolve().parent.parent / "openapi.json"
 HOW = "Meant? Then: python tests/server/routes/test_scopes.py --update, and a line in CHANGELOG.md"
 PLACE, OTHER, NAME = "0123456789abcdef", "feedfeedfeed", "ab" * 16
-HIDDEN = {"/v1/processes"}
-"""Routes of the interface that are not in the document."""
+HIDDEN = {"/v1/processes", "/livez", "/readyz"}
+"""Routes of the interface that are not in the document, or not with all their methods: HEAD."""
 SINGLE = [*SERVER_SCOPES, *(f"{verb}:{where}" for verb in VERBS for where in (PLACE, OTHER, "*"))]
 BODIES: dict[str, dict[str, Any]] = {
     "post /v1/keys": {"json": {"scopes": ["read:*"]}},
@@ -76,6 +77,7 @@ class World:
     client: TestClient
     keys: dict[str, str]
     spare: str
+    all_scopes: str
     job: str = ""
 
     def prepare(self) -> None:
@@ -98,7 +100,7 @@ class World:
         frame = self.service.data / "frames" / PLACE / "00" / ("0" * 64)
         frame.parent.mkdir(parents=True, exist_ok=True)
         frame.touch()
-        job, _ = jobs.submit(store, PLACE, {"images": [NAME]}, "request", 100)
+        job, _ = jobs.submit(store, PLACE, {"images": [NAME]}, "request", 100, 100)
         jobs.cancel(store, job.id)
         self.job = job.id
 
@@ -116,7 +118,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     service = make_service(tmp_path_factory.mktemp("scopes") / "data")
     keys = {scope: access.make_key(service.store, [scope]) for scope in SINGLE}
     spare = access.make_key(service.store, ["metrics"]).split("_")[1]
-    yield World(service, TestClient(make_app(service), raise_server_exceptions=False), keys, spare)
+    all_scopes = access.make_key(service.store, [*SERVER_SCOPES, *(f"{verb}:*" for verb in VERBS)])
+    yield World(service, TestClient(make_app(service), raise_server_exceptions=False), keys, spare, all_scopes)
     service.store.close()
 
 
@@ -194,10 +197,14 @@ def test_a_place_that_is_not_there_looks_like_one_of_others(world: World):
 
 def test_lists_hold_what_a_key_may_see(world: World):
     world.prepare()
-    for where, count in ((PLACE, 1), (OTHER, 0), ("*", 1)):
-        headers = {"Authorization": f"Bearer {world.keys[f'localize:{where}']}"}
-        assert len(world.client.get("/v1/places", headers=headers).json()["items"]) == count
-        assert len(world.client.get("/v1/jobs", params={"limit": 1}, headers=headers).json()["items"]) == count
+    expected = {f"read:{PLACE}": (1, 1), f"read:{OTHER}": (0, 0), "read:*": (1, 1), "localize:*": (0, 0),
+                f"localize:{PLACE}": (0, 0), "poses:*": (0, 0), "metrics": (0, 0), "admin": (1, 0)}  # fmt: skip
+    counts = {}
+    for scopes in expected:
+        headers = {"Authorization": f"Bearer {world.keys[scopes]}"}
+        answers = [world.client.get(path, params={"limit": 1}, headers=headers) for path in ("/v1/places", "/v1/jobs")]
+        counts[scopes] = tuple(len(answer.json()["items"]) for answer in answers)
+    assert counts == expected
 
 
 def test_every_route_names_its_scope(tmp_path: Path):
@@ -226,6 +233,111 @@ def test_the_hidden_route_needs_an_administrator(world: World):
     assert world.client.get("/v1/processes").status_code == 401
 
 
+@pytest.mark.parametrize(("route", "needed"), routes())
+def test_no_answer_of_the_interface_is_stored(world: World, route: str, needed: str):
+    for key in (None, world.all_scopes):
+        assert world.ask(route, key).headers["cache-control"] == "no-store"
+
+
+def test_health_answers_head(world: World):
+    assert world.client.head("/livez").status_code == 200
+    assert world.client.head("/readyz").status_code == 503  # its engines never started
+    assert not world.client.head("/readyz").content
+
+
+def test_tls_is_asked_for_where_there_is_tls(world: World, monkeypatch: pytest.MonkeyPatch):
+    name = "strict-transport-security"
+    assert name not in world.client.get("/livez").headers
+    monkeypatch.setattr(world.service, "is_secure", True)
+    assert world.client.get("/livez").headers[name].startswith("max-age=")
+
+
+@pytest.mark.parametrize("number", [0, -1, 2**31 + 1, 2**63, 10**30])
+def test_numbers_have_bounds(world: World, number: int):
+    world.prepare()
+    headers = {"Authorization": f"Bearer {world.all_scopes}"}
+    job = f"/v1/jobs/{world.job}"
+    answers = [
+        world.client.patch(f"/v1/places/{PLACE}", json={"current_map": number}, headers=headers),
+        world.client.get(f"/v1/places/{PLACE}/maps/{number}", headers=headers),
+        world.client.get("/v1/jobs", params={"before": number}, headers=headers),
+    ]
+    if number:
+        answers += [
+            world.client.get(f"{job}/events", headers={**headers, "Last-Event-ID": str(number)}),
+            world.client.get(job, params={"after": number}, headers=headers),
+        ]
+    assert {answer.status_code for answer in answers} == {422}
+
+
+def test_a_list_of_no_images_is_empty_and_not_the_place(world: World):
+    world.prepare()
+    headers = {"Authorization": f"Bearer {world.all_scopes}", "Idempotency-Key": "12345678"}
+    answer = world.client.post(f"/v1/places/{PLACE}/maps", json={"images": []}, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (422, "not_valid")
+    assert "empty" in answer.json()["detail"]
+
+
+# --- lists
+
+
+@pytest.fixture
+def statements(world: World) -> Iterator[list[str]]:
+    """What the database is asked, as it is asked."""
+    asked: list[str] = []
+
+    def note(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        asked.append(statement)
+
+    sqlalchemy.event.listen(world.service.store.engine, "before_cursor_execute", note)
+    yield asked
+    sqlalchemy.event.remove(world.service.store.engine, "before_cursor_execute", note)
+
+
+def test_places_are_listed_with_few_questions_and_in_parts(world: World, statements: list[str]):
+    world.prepare()
+    ids = [f"{number:016x}" for number in range(40)]
+    for name in ids:
+        places.make_place(world.service.store, name, 100)
+    headers = {"Authorization": f"Bearer {world.keys['read:*']}"}
+    statements.clear()
+    items = world.client.get("/v1/places", headers=headers).json()["items"]
+    assert len(statements) <= 6
+    assert [item["id"] for item in items] == sorted([*ids, PLACE])
+    assert {item["id"]: item["images"] for item in items if item["images"]} == {PLACE: 1}
+    parts, after = [], ""
+    while after is not None:
+        answer = world.client.get("/v1/places", params={"limit": 10, "after": after}, headers=headers).json()
+        parts += [item["id"] for item in answer["items"]]
+        after = answer["next"]
+    assert parts == sorted([*ids, PLACE])
+    for name in ids:
+        places.delete_place(world.service.store, name)
+
+
+def test_a_list_of_jobs_names_the_maps_that_they_made(world: World, statements: list[str]):
+    store = world.service.store
+    world.prepare()
+    places.delete_place(store, PLACE)  # with the jobs of other tests
+    world.prepare()
+    for number in range(12):
+        job, _ = jobs.submit(store, PLACE, {"images": [NAME]}, f"request {number}", 100, 100)
+        claim = jobs.claim(store, 30, 3)
+        assert claim is not None
+        facts = {"map": 70 + number, "figures": {"points": number}}
+        jobs.finish(store, job.id, claim.fence, jobs.DONE, "", lambda _, facts=facts: facts)
+    headers = {"Authorization": f"Bearer {world.keys['read:*']}"}
+    statements.clear()
+    items = world.client.get("/v1/jobs", params={"limit": 12}, headers=headers).json()["items"]
+    assert len(statements) <= 6
+    assert [item["map"] for item in items] == list(range(81, 69, -1))
+    assert items[0]["figures"] == {"points": 11}
+    assert items[0]["events"] == 3
+    earlier = world.client.get("/v1/jobs", params={"before": items[9]["number"]}, headers=headers).json()["items"]
+    assert [item["map"] for item in earlier][:2] == [71, 70]
+    places.delete_place(store, PLACE)
+
+
 def snapshot(doc: dict[str, Any]) -> str:
     text = json.dumps(doc, indent=1, sort_keys=True) + "\n"
     return re.sub(r'"version": "[^"]*"', '"version": ""', text)
@@ -236,7 +348,7 @@ def test_the_document_is_the_known_one(tmp_path: Path):
 
 
 def test_refusals_are_problems_with_headers(world: World):
-    for route, status in (("get /v1/about", 401), ("get /nowhere", 404), ("post /livez", 405)):
+    for route, status in (("get /v1/about", 401), ("get /v1/nowhere", 404), ("post /livez", 405)):
         answer = world.ask(route, None)
         assert answer.status_code == status
         assert answer.headers["content-type"] == "application/problem+json"

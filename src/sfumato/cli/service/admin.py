@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands for those who run a server: its API keys and its places, over HTTP or in its data folder."""
 
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -88,19 +89,29 @@ def create_key(
     """
     seconds = None if days is None else days * DAY_SECONDS
     if admin.data is not None:
+        from sfumato.server import places as store_places
         from sfumato.server.access import make_key
 
         store = admin.store()
         try:
-            wanted = _scopes(scopes, None if place is None else _id_of(place))
-            key = make_key(store, wanted, label=label, seconds=seconds)
+            target = None if place is None else _id_of(place)
+            allowed = _scopes(scopes, target)
+            key = make_key(store, allowed, label=label, seconds=seconds)
+            known = {row.id for row in store_places.list_places(store)} if target else set()
         finally:
             store.close()
     else:
         with admin.connect(secret_file) as client:
-            wanted = _scopes(scopes, None if place is None else open_place(client, place).id)
-            key = client.make_key(wanted, label=label, seconds=seconds)
-    tell(key, {"key": key, "scopes": wanted}, as_json=as_json)
+            target = None if place is None else open_place(client, place).id
+            allowed = _scopes(scopes, target)
+            key = client.make_key(allowed, label=label, seconds=seconds)
+            known = {one.id for one in client.places()} if target else set()
+    if target is not None and target not in known:
+        print(
+            printable(f"the server has no place {place} yet: make it, or revoke this key if the name is misspelt"),
+            file=sys.stderr,
+        )
+    tell(key, {"key": key, "scopes": allowed}, as_json=as_json)
 
 
 def _scopes(words: Iterable[str], place: str | None) -> list[str]:

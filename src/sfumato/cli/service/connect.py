@@ -85,7 +85,12 @@ class ServerOptions:
         for entry in fields(self):
             if getattr(self, entry.name) != entry.default:
                 name = "detach" if entry.name == "wait" else entry.name.replace("_", "-")
-                raise InputError(f"--{name} is for --server, which is not set")
+                if os.environ.get(URL_VARIABLE):
+                    raise InputError(
+                        f"--{name} is for the server of ${URL_VARIABLE}, and a file or folder of this machine is named "
+                        f"too: leave one of the two out; sfumato push sends an archive to a server"
+                    )
+                raise InputError(f"--{name} is for a server: name it with --server, or ${URL_VARIABLE}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

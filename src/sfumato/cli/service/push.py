@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands of devices that use a server: push, pull and jobs."""
 
+import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,13 +39,18 @@ from sfumato.client.jobs import MapJob
 from sfumato.client.places import Place
 from sfumato.client.settings import refuse_device_key
 from sfumato.concealment.keys import read_key
+from sfumato.concealment.resolve import resolve_ahead
 from sfumato.device import conceal_photos, holds_photos
-from sfumato.errors import FileError, InputError, ServerError
+from sfumato.errors import ArchiveError, FileError, InputError, ServerError
+from sfumato.features.local import LocalParams
 from sfumato.files.atomic import open_file
 from sfumato.geometry.model_folder import refuse_taken
+from sfumato.store.archive import load
 from sfumato.store.layout import ARCHIVE
 from sfumato.types.recipe import DEFAULT
 
+FINGERPRINT = re.compile("@[0-9a-f]+")
+"""The name of a key within a recipe."""
 MARK_AT = 68
 """Where SQLite keeps the number that says whose file it is."""
 
@@ -94,29 +102,30 @@ def push(
     """
     is_quiet = quiet or as_json
     is_archive = has_archive(photos)
+    if is_archive:
+        _refuse_for_archive(photos, recipe, decoys, archive, with_cameras=with_cameras)
     with server.connect(secret_file) as client:
         target = open_place(client, place)
-        client.about()  # a wrong address or key shows before long work
         concealed: dict[str, Any] = {}
-        path = photos
-        if is_archive:
-            _refuse_for_archive(photos, recipe, decoys, archive, with_cameras=with_cameras)
-        else:
-            path = archive or pushed_path(target.id)
+        path, is_new = photos, False
+        if not is_archive:
+            path, sealed_for = archive or pushed_path(target.id), sealing_place(recipe, target)
+            is_new = target.prepare()  # a wrong address or key, and a place that is missing, show before long work
             _make_private(path.parent)
-            outcome = conceal_photos(
-                photos,
-                path,
-                recipe=recipe,
-                secret=None if secret_file is None else read_key(secret_file),
-                place=sealing_place(recipe, target),
-                decoys=decoys,
-                with_cameras=with_cameras,
-                local=local.params,
-                extractor=extractor,
-                workers=workers,
-                progress=progress_bar("concealing", None, quiet=is_quiet),
-            )
+            with _advise(path):
+                outcome = conceal_photos(
+                    photos,
+                    path,
+                    recipe=recipe,
+                    secret=None if secret_file is None else read_key(secret_file),
+                    place=sealed_for,
+                    decoys=decoys,
+                    with_cameras=with_cameras,
+                    local=local.params,
+                    extractor=extractor,
+                    workers=workers,
+                    progress=progress_bar("concealing", None, quiet=is_quiet),
+                )
             warn_about(outcome)
             concealed = {**outcome_facts(outcome), "recipe": outcome.recipe, "archive": str(path)}
         sent = target.push(path, cameras, progress=progress_bar("sending", None, quiet=is_quiet))
@@ -129,7 +138,7 @@ def push(
         "not sent": sent.unreadable,
         "place": target.title,
         "place id": target.id,
-        "new place": sent.is_new_place,
+        "new place": is_new or sent.is_new_place,
         "server": client.transport.url,
         "concealed": concealed or None,
     }
@@ -167,6 +176,42 @@ def _refuse_for_archive(
     for option, is_set in options.items():
         if is_set:
             raise InputError(f"{option} is for photos, and the features in {path} are concealed already")
+
+
+@contextmanager
+def _advise(path: Path) -> Iterator[None]:
+    """Say what to do where photos were concealed in another way before: a push never starts anew."""
+    try:
+        yield
+    except ArchiveError as problem:
+        _, begun, reason = str(problem).partition(" was begun ")
+        if not begun:
+            raise
+        options = options_of(path)
+        raise ArchiveError(
+            f"{path} was begun {reason.partition(': ')[0]}: give the options of the first push again"
+            f"{f' ({options})' if options else ', which had none for photos'}, and the same device key; a second "
+            f"release of a photo tells more than one"
+        ) from problem
+
+
+def options_of(path: Path) -> str:
+    """Return the options with which photos were concealed into an archive, those that are not the usual ones."""
+    with load(path) as archive:
+        headers = archive.summary().images
+    if not headers:
+        return ""
+    settings, usual = headers[0].extractor.settings, LocalParams()
+    names = ("extractor", "descriptor", "max_features", "contrast_threshold")
+    words = [
+        f"--{name.replace('_', '-')} {settings[name]}"
+        for name in names
+        if name in settings and settings[name] != getattr(usual, name)
+    ]
+    recipe = FINGERPRINT.sub("", str(headers[0].recipe))
+    words += [] if recipe == str(resolve_ahead(DEFAULT)) else [f"--recipe {recipe}"]
+    words += ["--with-cameras"] if any(header.focal_px is not None for header in headers) else []
+    return " ".join(words)
 
 
 def _make_private(folder: Path) -> None:

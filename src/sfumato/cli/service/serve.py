@@ -35,7 +35,7 @@ def serve(
         bool, typer.Option("--behind-proxy", help="A proxy on this machine ends TLS, as nginx does.")
     ] = False,
     engines: Annotated[int, typer.Option(help="Processes that answer queries.", min=1, max=64)] = 1,
-    config: Annotated[Path | None, typer.Option(help="A TOML file with a table of limits: [limits].")] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file with a table of limits: \\[limits].")] = None,
 ) -> None:
     """Start a server of places, maps and localization that cannot see: it takes concealed features alone.
 
@@ -54,7 +54,8 @@ def serve(
     environment = {name: value for name, value in os.environ.items() if name not in PRIVATE}
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(sys.executable, [sys.executable, "-m", "sfumato.server", *words], environment)
+    # -P: the folder that it is started in is no place to load modules from
+    os.execve(sys.executable, [sys.executable, "-P", "-m", "sfumato.server", *words], environment)
 
 
 # --- health
@@ -167,8 +168,9 @@ def _check_maps(store: Any, diagnosis: Diagnosis) -> None:
             count += 1
             path = blobs.map_path(store.folder, place.id, row.id, blobs.BUNDLE)
             where = f"map {row.number} of place {place.id}"
-            if not path.is_file() or not blobs.map_path(store.folder, place.id, row.id, blobs.MODEL).is_dir():
-                diagnosis.problems.append(f"{where}: files are missing; make the map again")
+            names = blobs.damaged_files(path.parent)
+            if names:  # engines read the model, pull the bundle
+                diagnosis.problems.append(f"{where}: {', '.join(names)}: missing or damaged; make the map again")
             elif blobs.digest_file(path) != row.digest:
                 diagnosis.problems.append(f"{where}: its bundle has another digest; make the map again")
     diagnosis.checks["maps"] = count

@@ -14,9 +14,9 @@ from pydantic import BaseModel
 from sfumato.server import jobs
 from sfumato.server.places import Missing
 from sfumato.server.problems import Refusal
-from sfumato.server.service import ANY, Service, grant_for, job_scope, scope, service_of, until
+from sfumato.server.service import ANY, KeyedRoute, Service, grant_for, read_grant, scope, service_of, until
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs", route_class=KeyedRoute, tags=["jobs"])
 
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 POLL_SECONDS, HEARTBEAT_SECONDS = 0.3, 15.0
@@ -53,7 +53,7 @@ class JobAnswer(BaseModel):
 
 
 class JobList(BaseModel):
-    """Jobs that a key may see, the newest first."""
+    """Jobs that a key may read, the newest first."""
 
     items: list[JobAnswer]
 
@@ -69,19 +69,21 @@ async def list_jobs(
     place: Annotated[str | None, Query(pattern="^[0-9a-f]{8,64}$")] = None,
     state: Annotated[Literal["queued", "running", "done", "failed", "cancelled"] | None, Query()] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    before: Annotated[int | None, Query(ge=1, le=2**31, description="List jobs with a smaller number.")] = None,
 ) -> JobList:
-    """List jobs at places that this key may see."""
-    grant = await grant_for(request)
-    rows = await asyncio.to_thread(jobs.list_jobs, service_of(request).store, place, state, limit, grant.places)
-    return JobList(items=[JobAnswer.of(row) for row in rows])
+    """List jobs at places that this key may read, the newest first."""
+    store, visible = service_of(request).store, (await grant_for(request)).places_of("read")
+    rows = await asyncio.to_thread(jobs.list_jobs, store, place, state, limit, visible, before)
+    last = await asyncio.to_thread(jobs.last_events, store, [row.id for row in rows])
+    return JobList(items=[JobAnswer.of(row, last.get(row.id)) for row in rows])
 
 
-@router.get("/{job}", **job_scope("read"))
+@router.get("/{job}", **scope("read"))
 async def read_job(
     request: Request,
     job: JobId,
     wait: Annotated[float, Query(ge=0, le=60, description="Seconds to wait for an event.")] = 0,
-    after: Annotated[int, Query(ge=0, description="Wait for an event that follows this one.")] = 0,
+    after: Annotated[int, Query(ge=0, le=2**31, description="Wait for an event that follows this one.")] = 0,
 ) -> JobAnswer:
     """Say how far a job is, at once or when something happens."""
     service = service_of(request)
@@ -99,12 +101,12 @@ async def read_job(
     "/{job}/events",
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}}},
-    **job_scope("read"),
+    **scope("read"),
 )
 async def stream_events(
     request: Request,
     job: JobId,
-    last: Annotated[int, Header(alias="Last-Event-ID", ge=0)] = 0,
+    last: Annotated[int, Header(alias="Last-Event-ID", ge=0, le=2**31)] = 0,
 ) -> StreamingResponse:
     """Stream the events of a job until it ends; after a break, from the one that follows ``Last-Event-ID``."""
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -117,7 +119,7 @@ async def _events(request: Request, name: str, last: int) -> AsyncIterator[str]:
         try:
             job = await asyncio.to_thread(jobs.read_job, service.store, name)
             if time.monotonic() - checked > KEY_SECONDS:
-                await grant_for(request)
+                await read_grant(request)
                 checked = time.monotonic()
         except (Missing, Refusal):  # its place was removed, or the key revoked
             return
@@ -132,7 +134,7 @@ async def _events(request: Request, name: str, last: int) -> AsyncIterator[str]:
         await asyncio.sleep(POLL_SECONDS)
 
 
-@router.post("/{job}:cancel", status_code=202, **job_scope("map"))
+@router.post("/{job}:cancel", status_code=202, **scope("map"))
 async def cancel_job(request: Request, job: JobId) -> JobAnswer:
     """Cancel a job; its process is ended within seconds."""
     service = service_of(request)

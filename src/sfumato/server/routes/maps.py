@@ -16,10 +16,10 @@ from sfumato.server.engines import QueueFull
 from sfumato.server.problems import Refusal, too_large
 from sfumato.server.routes.jobs import JobAnswer
 from sfumato.server.routes.places import PlaceId, refuse_other_types
-from sfumato.server.service import Service, grant_for, limit_rate, scope, service_of
+from sfumato.server.service import KeyedRoute, Service, grant_for, limit_rate, scope, service_of
 from sfumato.store.frames import MEDIA_TYPE, read_header
 
-router = APIRouter(prefix="/v1/places/{place}", tags=["maps"])
+router = APIRouter(prefix="/v1/places/{place}", route_class=KeyedRoute, tags=["maps"])
 
 MapNumber = Annotated[int, Path(ge=1, le=2**31)]
 PAIRS = r"^(auto|exhaustive|(sequential|votes):[1-9][0-9]{0,3})$"
@@ -110,11 +110,13 @@ def submit_map(service: Service, place: str, body: MapRequest, key: str) -> tupl
     pairs = len(names) * int(number) if number else len(names) * (len(names) - 1) // 2
     if rule != "auto" and pairs > service.limits.pairs_of_map:
         raise Refusal(422, "too_many", f"a job may compare {service.limits.pairs_of_map} pairs: choose pairs votes:20")
+    if body.images is not None and not names:
+        raise Refusal(422, "not_valid", "images: the list is empty; name images, or leave it out to map all")
     if not names:
         places.read_place(service.store, place)
         raise Refusal(409, "no_images", "this place has no images: sfumato push uploads them")
     facts = body.model_dump() | {"images": names, "every_image": body.images is None}
-    return jobs.submit(service.store, place, facts, key, service.limits.job_queue)
+    return jobs.submit(service.store, place, facts, key, service.limits.job_queue, service.limits.jobs_of_place)
 
 
 @router.get("/maps", **scope("read"))
@@ -173,7 +175,6 @@ async def _part(request: Request, place: str, number: int, part: str) -> tuple[p
         "x-scope": "localize",
         "requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}},
     },
-    dependencies=scope("localize")["dependencies"],
 )
 async def localize(
     request: Request,
@@ -195,16 +196,14 @@ async def localize(
 ) -> LocalizeAnswer:
     """Find where a picture was taken, from its concealed features. Nothing of the query is kept."""
     started, service = time.perf_counter(), service_of(request)
-    limit_rate(service.localize_rate, await grant_for(request))
+    grant = await grant_for(request)
+    limit_rate(service.localize_rate, grant)
     refuse_other_types(request)
     if candidates is not None and candidates > service.limits.candidates:
         raise Refusal(422, "too_many", f"a query may be compared with {service.limits.candidates} images")
     if camera is not None:
         places.parse_camera(camera)
-    if service.queries >= service.limits.query_queue:  # before its body takes memory
-        raise QueueFull
-    service.queries += 1
-    try:
+    with service.queries.take(grant.key, QueueFull()):  # before its body takes memory
         frame = await _receive_query(request, service)
         row = await asyncio.to_thread(_map_for, service, place, frame)
         facts = await service.engines.localize(
@@ -219,8 +218,6 @@ async def localize(
             frame,
             min(service.limits.query_seconds, (deadline_ms or 600_000) / 1000),
         )
-    finally:
-        service.queries -= 1
     if "error" in facts:
         raise _refusal_of(facts)
     metrics.OUTCOMES.labels("localized" if facts["localized"] else "not localized").inc()
@@ -257,4 +254,6 @@ def _refusal_of(facts: dict[str, Any]) -> Refusal:
         return Refusal(422, "not_valid", facts["error"])
     if facts["kind"] == "FrameError":
         return Refusal(422, "bad_frame", facts["error"])
+    if facts["kind"] == "DamagedMap":
+        return Refusal(500, "damaged_map", facts["error"])
     return Refusal(500, "internal", "the query could not be worked on: the server's log says why", retry=True)

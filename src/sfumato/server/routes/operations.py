@@ -14,10 +14,10 @@ from sfumato.server import access, places
 from sfumato.server.access import ADMIN
 from sfumato.server.guard import clear_modules
 from sfumato.server.metrics import CONTENT_TYPE, metrics_text
-from sfumato.server.service import ANY, OPEN, scope, service_of
+from sfumato.server.service import ANY, OPEN, KeyedRoute, scope, service_of
 from sfumato.store.frames import MEDIA_TYPE
 
-router = APIRouter(tags=["operations"])
+router = APIRouter(route_class=KeyedRoute, tags=["operations"])
 
 SEES = (
     "The server sees where the features of an image lie, chaff among them, codes that it cannot read, which images "
@@ -69,17 +69,21 @@ class KeyList(BaseModel):
     items: list[KeyFacts]
 
 
-@router.get("/livez", response_class=PlainTextResponse, openapi_extra={"x-scope": OPEN})
+@router.head("/livez", include_in_schema=False, **scope(OPEN))
+@router.get("/livez", response_class=PlainTextResponse, **scope(OPEN))
 async def live() -> str:
     """Say that the process answers."""
     return "ok"
 
 
-@router.get("/readyz", responses={503: {}}, openapi_extra={"x-scope": OPEN})
+@router.head("/readyz", include_in_schema=False, **scope(OPEN))
+@router.get("/readyz", responses={503: {}}, **scope(OPEN))
 async def ready(request: Request) -> Response:
-    """Say whether the server is ready, and if not, why."""
-    problems = await asyncio.to_thread(service_of(request).problems)
-    return JSONResponse({"ready": not problems, "problems": problems}, 503 if problems else 200)
+    """Say whether the server is ready, and if not, why; and what is wrong with single places."""
+    service = service_of(request)
+    problems = await asyncio.to_thread(service.problems)
+    facts = {"ready": not problems, "problems": problems, "remarks": service.remarks()}
+    return JSONResponse(facts, 503 if problems else 200)
 
 
 @router.get("/metrics", response_class=PlainTextResponse, **scope("metrics"))

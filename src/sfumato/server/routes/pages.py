@@ -34,14 +34,14 @@ from sfumato.server.routes.html import (
 from sfumato.server.routes.jobs import JobId
 from sfumato.server.routes.maps import MapRequest, submit_map
 from sfumato.server.routes.operations import SEES
-from sfumato.server.routes.places import ImageName, PlaceId
+from sfumato.server.routes.places import ImageName, PlaceId, listed_places, remove_place
 from sfumato.server.service import COOKIE, Service, check, service_of
 from sfumato.store.frames import decode_frame
 from sfumato.types.recipe import Recipe
 
 router = APIRouter(route_class=Page)
 
-RECENT_JOBS, LISTED_PLACES, LISTED_IMAGES = 8, 200, 100
+RECENT_JOBS, LISTED_JOBS, LISTED_PLACES, LISTED_IMAGES = 8, 100, 200, 100
 FAILURES_PER_SECOND, FAILURES_AT_ONCE = 0.5, 20
 FAILURES = "sign-in"
 STAGES = {
@@ -128,20 +128,22 @@ async def sign_out(request: Request) -> Response:
 async def show_home(request: Request) -> Response:
     """Show places, jobs, the disk, and what the server sees."""
     visit, service = await visit_of(request), service_of(request)
-    rows = await asyncio.to_thread(places.list_places, service.store)
-    visible = [row for row in rows if visit.grant.sees(row.id)]
+    visible = listed_places(visit.grant)
+    rows = await asyncio.to_thread(places.list_places, service.store, visible, LISTED_PLACES)
+    count = await asyncio.to_thread(places.count_places, service.store, visible)
     recent = await asyncio.to_thread(_recent_jobs, service, visit.grant)
     usage = shutil.disk_usage(service.data) if visit.is_admin or "metrics" in visit.grant.scopes else None
     facts = {
         "title": "Places",
         "visit": visit,
         "sees": SEES,
-        "places": visible[:LISTED_PLACES],
-        "hidden": max(0, len(visible) - LISTED_PLACES),
+        "places": rows,
+        "hidden": count - len(rows),
         "jobs": recent,
         "stages": STAGES,
         "disk": usage,
         "problems": await asyncio.to_thread(service.problems),
+        "remarks": service.remarks(),
         "clear_modules": clear_modules(),
     }
     return render("home.html", facts)
@@ -149,7 +151,7 @@ async def show_home(request: Request) -> Response:
 
 def _recent_jobs(service: Service, grant: access.Grant) -> list[jobs.Job]:
     """Return jobs at work, then those that wait, then the last that ended."""
-    rows = [job for job in jobs.list_jobs(service.store, limit=500) if grant.allows("read", job.place)]
+    rows = jobs.list_jobs(service.store, limit=500, visible=grant.places_of("read"))
     rank = {jobs.RUNNING: 0, jobs.QUEUED: 1}
     return sorted(rows, key=lambda job: (rank.get(job.state, 2), -job.number))[:RECENT_JOBS]
 
@@ -209,6 +211,22 @@ async def choose_map(request: Request, place: PlaceId, number: Annotated[int, Pa
     return RedirectResponse(f"/places/{place}", 303)
 
 
+@router.get("/places/{place}/remove")
+async def show_removal(request: Request, place: PlaceId) -> Response:
+    """Ask whether a place is to be removed, and say with what."""
+    visit = await visit_of(request, access.ADMIN)
+    row = await asyncio.to_thread(places.read_place, service_of(request).store, place)
+    return render("remove.html", {"title": "Remove a place", "visit": visit, "place": row})
+
+
+@router.post("/places/{place}/remove")
+async def drop_place(request: Request, place: PlaceId) -> Response:
+    """Remove a place with its images, maps and jobs."""
+    await post_of(request, access.ADMIN)
+    await remove_place(service_of(request), place)
+    return RedirectResponse("/", 303)
+
+
 @router.get("/places/{place}/images/{name}")
 async def show_image(request: Request, place: PlaceId, name: ImageName) -> Response:
     """Show an image as the server sees it. Positions and codes need the scope of the frame, ``export``."""
@@ -236,6 +254,16 @@ def _drawings(service: Service, place: str, digest: str) -> dict[str, Any]:
 
 
 # --- jobs
+
+
+@router.get("/jobs")
+async def list_jobs(request: Request, before: Annotated[int | None, Query(ge=1, le=2**31)] = None) -> Response:
+    """Show jobs, the newest first, with a link to earlier ones."""
+    visit, store = await visit_of(request), service_of(request).store
+    visible = visit.grant.places_of("read")
+    rows = await asyncio.to_thread(jobs.list_jobs, store, None, None, LISTED_JOBS, visible, before)
+    more = rows[-1].number if len(rows) == LISTED_JOBS else None
+    return render("jobs.html", {"title": "Jobs", "visit": visit, "jobs": rows, "stages": STAGES, "more": more})
 
 
 @router.get("/jobs/{job}")
