@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Repeats: features that look alike are found, those with many left out, and the others echoed among chaff."""
 
+from dataclasses import replace
+
 import cv2
 import numpy as np
 import pytest
 
 import sfumato
+from sfumato.concealment import repeats
 from sfumato.concealment.lifting import with_chaff
 from sfumato.concealment.randomness import NoiseStream
 from sfumato.concealment.repeats import MOST_REPEATS, drop_repeats, echo_groups, find_repeats, group_rows
@@ -43,19 +46,29 @@ def some(rng):
 
 
 def test_pairs_that_look_alike_are_found_by_the_distance_of_the_kind(some):
-    pairs = {tuple(pair) for pair in find_repeats(some.keypoints, some.descriptors, "sift")}
+    counts, pairs = find_repeats(some)
     difference = np.linalg.norm(some.descriptors[:, None] - some.descriptors, axis=2)
-    near = {(i, j) for i, j in zip(*np.nonzero(difference < 1.7 * 0.235), strict=True) if i != j}
-    assert pairs == near
-    assert {(0, 1), (1, 0), (2, 3), (6, 9)} <= pairs
-    assert not [pair for pair in pairs if max(pair) >= 15]
-    assert len(find_repeats(some.keypoints, 1.15 * some.descriptors, "rootsift")) <= len(pairs)
+    near = (difference < 1.7 * 0.235) & ~np.eye(len(some), dtype=bool)
+    assert np.array_equal(counts, near.sum(axis=1))
+    assert (counts[5:15] == 9).all()
+    assert {tuple(pair) for pair in pairs} == {(i, j) for i, j in zip(*np.nonzero(near), strict=True) if i < 5}
+    narrow = find_repeats(replace(some, extractor=Extractor("rootsift"), descriptors=1.15 * some.descriptors))
+    assert len(narrow[1]) <= len(pairs)
 
 
 def test_features_at_one_spot_are_no_repeats(some):
     keypoints = some.keypoints.copy()
     keypoints[1, :2] = keypoints[0, :2] + 1
-    assert [0, 1] not in find_repeats(keypoints, some.descriptors, "sift").tolist()
+    assert [0, 1] not in find_repeats(replace(some, keypoints=keypoints))[1].tolist()
+
+
+def test_blocks_make_no_difference(some, monkeypatch):
+    whole = find_repeats(some)
+    monkeypatch.setattr(repeats, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(repeats, "PAIRS_AT_ONCE", 3)
+    counts, pairs = find_repeats(some)
+    assert np.array_equal(counts, whole[0])
+    assert sorted(map(tuple, pairs)) == sorted(map(tuple, whole[1]))
 
 
 def test_features_with_many_repeats_are_left_out(some):
@@ -111,8 +124,8 @@ def test_codes_that_are_alike_do_not_tell_real_features():
     alike = bits @ bits.T / bits.shape[1]
     places = concealed.keypoints[:, :2]
     alike[np.linalg.norm(places[:, None] - places, axis=2) < 3] = -1
-    repeats = alike.max(axis=1) > 0.6
-    assert repeats[~real].mean() > 0.5 * repeats[real].mean()  # else whatever repeats is real
+    doubled = alike.max(axis=1) > 0.6
+    assert doubled[~real].mean() > 0.5 * doubled[real].mean()  # else whatever repeats is real
 
 
 def test_a_picture_of_nothing_but_repeats_has_chaff_alone():

@@ -21,32 +21,44 @@ REACH = 1.7
 APART = 3.0
 """Pixels; features nearer than that are views of one spot, which noise has as photos do."""
 MOST_REPEATS = 8
-"""A feature that looks like more others is left out. Groups of those that stay have a dozen members at most."""
-ROWS_AT_ONCE = 512
+"""A feature that looks like more others is left out, so that groups of those that stay are small."""
+SLACK = 1e-3
+ROWS_AT_ONCE, PAIRS_AT_ONCE = 512, 100_000
 GRID, TRIES = 12, 6
 
 Floats = NDArray[np.float32]
 
 
-def find_repeats(keypoints: Floats, descriptors: Floats, kind: str) -> NDArray[np.intp]:
-    """Return the pairs of rows (P, 2) that look alike and are not at one spot, each pair in both orders."""
-    reach = REACH * BANDWIDTHS.get(kind_of(kind), BANDWIDTHS["sift"])
-    squared, pairs = np.einsum("ni,ni->n", descriptors, descriptors), [np.zeros((0, 2), np.intp)]
-    for start in range(0, len(descriptors), ROWS_AT_ONCE):
+def find_repeats(features: Features) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return how many others each row looks like, those at its own spot left out; and the pairs (P, 2) of rows, in both
+    orders, that look like ``MOST_REPEATS`` others at most.
+
+    Near pairs are measured again one by one: products of matrices differ from machine to machine, chaff must not.
+    """
+    descriptors, places = features.descriptors, features.keypoints[:, :2]
+    reach = REACH * BANDWIDTHS.get(kind_of(features.extractor.name), BANDWIDTHS["sift"])
+    squared = np.einsum("ni,ni->n", descriptors, descriptors)
+    counts, pairs = np.zeros(len(features), np.intp), [np.zeros((0, 2), np.intp)]
+    for start in range(0, len(features), ROWS_AT_ONCE):
         stop = start + ROWS_AT_ONCE
-        near = squared[start:stop, None] + squared - 2 * (descriptors[start:stop] @ descriptors.T) < reach**2
-        rows, others = np.nonzero(near)
-        apart = np.square(keypoints[start + rows, :2] - keypoints[others, :2]).sum(axis=1) >= APART**2
-        pairs.append(np.column_stack([start + rows, others])[apart])
-    return np.concatenate(pairs)
+        products = descriptors[start:stop] @ descriptors.T
+        rows, others = np.nonzero(squared[start:stop, None] + squared - 2 * products < reach**2 + SLACK)
+        for part in np.array_split(np.column_stack([start + rows, others]), 1 + len(rows) // PAIRS_AT_ONCE):
+            apart = np.square(places[part[:, 0]] - places[part[:, 1]]).sum(axis=1) >= APART**2
+            near = np.square(descriptors[part[:, 0]] - descriptors[part[:, 1]]).sum(axis=1) < reach**2
+            alike = part[apart & near]
+            counts += np.bincount(alike[:, 0], minlength=len(counts))
+            pairs.append(alike[counts[alike[:, 0]] <= MOST_REPEATS])
+    few = np.concatenate(pairs)
+    return counts, few[(counts[few] <= MOST_REPEATS).all(axis=1)]
 
 
 def drop_repeats(features: Features) -> tuple[Features, NDArray[np.intp]]:
-    """Return features without those that have more repeats than may be seen, and the pairs that are left."""
-    pairs = find_repeats(features.keypoints, features.descriptors, features.extractor.name)
-    stays = np.bincount(pairs[:, 0], minlength=len(features)) <= MOST_REPEATS
+    """Return features without those that look like too many others, and the pairs that are left."""
+    counts, pairs = find_repeats(features)
+    stays = counts <= MOST_REPEATS
     row = np.cumsum(stays) - 1
-    return features.take(stays), row[pairs[stays[pairs].all(axis=1)]]
+    return features.take(stays), row[pairs]
 
 
 def group_rows(keypoints: Floats, pairs: NDArray[np.intp]) -> list[NDArray[np.intp]]:
