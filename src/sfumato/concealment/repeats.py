@@ -22,7 +22,8 @@ APART = 3.0
 """Pixels; features nearer than that are views of one spot, which noise has as photos do."""
 MOST_REPEATS = 8
 """A feature that looks like more others is left out, so that groups of those that stay are small."""
-SLACK = 1e-3
+SLACK, MANY = 1e-3, 200
+"""Of what is this much farther, or looks like so many others, no distance is measured again."""
 ROWS_AT_ONCE, PAIRS_AT_ONCE = 512, 100_000
 GRID, TRIES = 12, 6
 
@@ -42,11 +43,14 @@ def find_repeats(features: Features) -> tuple[NDArray[np.intp], NDArray[np.intp]
     for start in range(0, len(features), ROWS_AT_ONCE):
         stop = start + ROWS_AT_ONCE
         products = descriptors[start:stop] @ descriptors.T
-        rows, others = np.nonzero(squared[start:stop, None] + squared - 2 * products < reach**2 + SLACK)
+        near = squared[start:stop, None] + squared - 2 * products < reach**2 + SLACK
+        many = near.sum(axis=1) > MANY
+        counts[start:stop][many] = MANY
+        rows, others = np.nonzero(near & ~many[:, None])
         for part in np.array_split(np.column_stack([start + rows, others]), 1 + len(rows) // PAIRS_AT_ONCE):
             apart = np.square(places[part[:, 0]] - places[part[:, 1]]).sum(axis=1) >= APART**2
-            near = np.square(descriptors[part[:, 0]] - descriptors[part[:, 1]]).sum(axis=1) < reach**2
-            alike = part[apart & near]
+            is_near = np.square(descriptors[part[:, 0]] - descriptors[part[:, 1]]).sum(axis=1) < reach**2
+            alike = part[apart & is_near]
             counts += np.bincount(alike[:, 0], minlength=len(counts))
             pairs.append(alike[counts[alike[:, 0]] <= MOST_REPEATS])
     few = np.concatenate(pairs)
