@@ -152,9 +152,9 @@ def warn_if_void(a: Side | Prepared, b: Side | Prepared) -> None:
 FALSE_ALARMS = 0.1
 """Unrelated features expected as near as a match, among all candidates. Their bits agree like throws of a coin."""
 
-CHAFF_ALARMS = 5
-"""So many times fewer are allowed with chaff, which is a little more alike than coins: as few matches are wrong as
-without chaff (twelve photos and generated views of them)."""
+CHAFF_ALARMS = 10
+"""So many times fewer are allowed with chaff, which is a little more alike than coins: a hundredth of the correct
+matches is lost, and as few are wrong as without chaff (twelve photos and generated views of them)."""
 
 
 def chance_limit(recipe: Recipe | None, count: int) -> float | None:
@@ -166,7 +166,7 @@ def chance_limit(recipe: Recipe | None, count: int) -> float | None:
     >>> chance_limit(Recipe.of("sealed-512"), 2000), chance_limit(Recipe.of("random-2"), 2000)
     (211.0, None)
     >>> chance_limit(Recipe.of("sealed-512+chaff-2"), 6000)
-    202.0
+    200.0
     """
     if recipe is None or not recipe.is_sealed:
         return None
