@@ -20,7 +20,7 @@ REACH = 1.7
 """Descriptors look alike within so many bandwidths: 0.595 of their bits agree, more than of 10,000 unrelated ones."""
 APART = 3.0
 """Pixels; features nearer than that are views of one spot, which noise has as photos do."""
-MOST_REPEATS = 8
+MOST_REPEATS = 16
 """A feature that looks like more others is left out, so that groups of those that stay are small."""
 SLACK, MANY = 1e-3, 200
 """Of what is this much farther, or looks like so many others, no distance is measured again."""
