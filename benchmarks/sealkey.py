@@ -157,9 +157,9 @@ def known_rows(attack: Attack, photos: list[Path], local: LocalParams, chaff: in
     most, known, codes, right, total = max(attack.args.known), list[Floats](), list[Floats](), 0, 0
     for path in photos:
         own = extract(path, local)
-        archive, real = attack.mixed(own, chaff)
+        archive, _ = attack.mixed(own, chaff)
         rows, partners = same_positions(own.keypoints, archive.keypoints)
-        right += int((np.flatnonzero(real)[rows] == partners).sum())
+        right += int((own.descriptors[rows] == archive.descriptors[partners]).all(axis=1).sum())
         total += len(own)
         known.append(own.descriptors[rows])
         codes.append(attack.codes(archive.descriptors[partners]))
