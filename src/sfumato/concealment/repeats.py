@@ -17,13 +17,13 @@ from sfumato.concealment.seal import BANDWIDTHS, kind_of
 from sfumato.types.clear import Features
 
 REACH = 1.7
-"""Descriptors look alike within so many bandwidths: 0.595 of their bits agree, more than of 10,000 unrelated ones."""
+"""In bandwidths: nearer descriptors look alike. 0.595 of their bits agree, more than of 10,000 unrelated ones."""
 APART = 3.0
 """Pixels; features nearer than that are views of one spot, which noise has as photos do."""
 MOST_REPEATS = 16
 """A feature that looks like more others is left out, so that groups of those that stay are small."""
 SLACK, MANY = 1e-3, 200
-"""Of what is this much farther, or looks like so many others, no distance is measured again."""
+"""Pairs farther than REACH by SLACK, in squared distance, and rows near to MANY others, are not measured again."""
 ROWS_AT_ONCE, PAIRS_AT_ONCE = 512, 100_000
 GRID, TRIES = 12, 6
 
@@ -92,7 +92,7 @@ class Echoes:
 def echo_groups(
     features: Features, pairs: NDArray[np.intp], noise: Features, times: int, stream: NoiseStream
 ) -> Echoes:
-    """Return so many ``times`` an echo of each group that pairs of a photo connect, around a descriptor of ``noise``.
+    """Return echoes of each group that pairs of a photo connect, ``times`` each, around descriptors of ``noise``.
 
     The differences between the descriptors of a group are put in another order, which keeps every distance. Places are
     mirrored at random and moved elsewhere.

@@ -38,7 +38,7 @@ RECOVERED = "Attackers recover the features themselves: better software would pa
 
 UNTRAINED = "Little is seen here, but no network was trained on this very recipe: this is no evidence."
 
-LIMIT = "Who has the key, a sealed photo or another photo of the place can read much of it: take a key for each place."
+LIMIT = "Anyone with the key, a sealed photo or a photo of the place can read much of it: take a key for each place."
 """Against whom sealed features do not hold."""
 
 SEALED = (
