@@ -25,6 +25,10 @@ while head := sys.stdin.buffer.read(12):
     if request["kind"] in ("warm", "open", "localize"):
         if request["map"] == "deadly":
             os._exit(9)
+        once = request.get("folder", "") + ".kills-once"
+        if os.path.exists(once):
+            os.unlink(once)
+            os._exit(9)
         opened[request["place"]] = request["map"]
     if request["kind"] == "keep":
         opened = {place: name for place, name in opened.items() if place in request["places"]}
@@ -178,10 +182,25 @@ def test_maps_are_opened_ahead_in_every_engine_and_closed_when_they_go(act: Call
 
 def test_a_map_that_engines_die_of_does_not_keep_them_from_starting(act: Callable[..., Any]):
     async def play(engines: Engines) -> None:
-        assert engines.restarts == 1
+        assert engines.restarts == module.DEADLY
+        assert engines.damaged == {"deadly"}
         await engines.localize(query(), b"", 10)
 
     act(play, 1, {"place": "map", "other": "deadly"})
+
+
+def test_an_engine_that_is_killed_while_it_opens_a_map_does_not_condemn_the_map(act: Callable[..., Any]):
+    async def play(engines: Engines) -> None:
+        mark = Path(engines.folder_of("other", "b") + ".kills-once")
+        mark.parent.mkdir(parents=True)
+        mark.touch()
+        await engines.follow({"place": "map", "other": "b"})
+        while not engines.is_warm:
+            await asyncio.sleep(0.01)
+        assert engines.restarts == 1
+        assert engines.damaged == frozenset()
+
+    act(play, 1, {"place": "map"})
 
 
 def test_a_map_that_cannot_be_opened_is_known_until_it_can_or_another_is_current(act: Callable[..., Any]):

@@ -13,7 +13,7 @@ import logging
 import struct
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,8 @@ from sfumato.server.blobs import MODEL, map_path
 from sfumato.server.limits import Limits
 
 WARM_SECONDS = 300.0
+DEADLY = 2
+"""Engines that died while they opened a map, before it is left alone."""
 PATIENCE = 4.0
 """An engine is ended when a query takes so many times the limit of queries."""
 LONGEST_PAUSE = 30.0
@@ -109,7 +111,7 @@ class Engines:
         self._idle: deque[Engine] = deque()
         self._waiters: deque[tuple[asyncio.Future[Engine], Engine | None]] = deque()
         self._maps: dict[str, str] = {}
-        self._deadly: set[str] = set()
+        self._deaths: Counter[str] = Counter()
         self._damaged: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._pace = 0.0
@@ -132,7 +134,8 @@ class Engines:
     @property
     def damaged(self) -> frozenset[str]:
         """The current maps that an engine could not open, or died of; ids."""
-        return frozenset((self._damaged | self._deadly) & set(self._maps.values()))
+        deadly = {name for name in self._deaths if self._is_deadly(name)}
+        return frozenset((self._damaged | deadly) & set(self._maps.values()))
 
     def start(self, maps: Mapping[str, str]) -> None:
         """Start the engines; each opens the maps, newest first by place, before it takes queries."""
@@ -199,13 +202,13 @@ class Engines:
     async def _warm(self, engine: Engine, place: str, name: str) -> None:
         """Open a map ahead of queries; one that an engine died of is left to them."""
         engine.offered[place] = name
-        if name in self._deadly:
+        if self._is_deadly(name):
             return
         request = {"kind": "warm", "place": place, "map": name, "folder": self.folder_of(place, name)}
         try:
             facts = await engine.ask(request, b"", WARM_SECONDS)
         except EngineLost:
-            self._deadly.add(name)
+            self._deaths[name] += 1
             log.exception("an engine died of a map", extra={"facts": {"map": name}})
             raise
         self._note(name, facts)
@@ -216,7 +219,11 @@ class Engines:
             self._damaged.add(name)
         elif "error" not in facts:
             self._damaged.discard(name)
-            self._deadly.discard(name)
+            del self._deaths[name]
+
+    def _is_deadly(self, name: str) -> bool:
+        """Tell whether engines died of a map; one alone may have been killed for another reason."""
+        return self._deaths[name] >= DEADLY
 
     def folder_of(self, place: str, name: str) -> str:
         """Return the folder of a map."""
