@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BACKEND = ("editables", "hatchling", "packaging", "pathspec", "pluggy", "tomlkit", "trove-classifiers")
-"""What ``build-system.requires`` of pyproject.toml leads to."""
+BACKEND = ("editables", "hatchling", "packaging", "pathspec", "pluggy", "setuptools", "tomlkit", "trove-classifiers")
+"""What ``build-system.requires`` of pyproject.toml leads to, and what builds the models of faces, which are source."""
 
 
 def read_hashes(text: str) -> dict[str, tuple[str, tuple[str, ...]]]:
