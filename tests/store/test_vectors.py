@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -410,14 +411,10 @@ def to_float32(number: float) -> float:
 
 def seal_by_the_document(key: bytes, row: list[float]) -> tuple[str, list[list[float]], list[float], bytes, float]:
     """Fingerprint, directions, phases, the code of a row, and how near a cosine comes to 0."""
-    seed = hash_keyed(b"512 bits of 128 numbers, bandwidth 0.235000", key, b"sfumato seal", 64)
+    seed = hash_keyed(b"512 bits of 128 numbers, bandwidth 0.235000", key, b"sfumato seal 2", 64)
     count = BITS * WIDTH
-    numbers = units(seed, b"directions", count)
-    radii = [math.sqrt(-2 * math.log(one)) for one in numbers[: count // 2]]
-    angles = [2 * math.pi * one for one in numbers[count // 2 :]]
-    normal = [
-        radius * turn(angle) for turn in (math.cos, math.sin) for radius, angle in zip(radii, angles, strict=True)
-    ]
+    drawn = hashlib.shake_256(seed + b"directions").digest(2 * count)
+    normal = [NormalDist().inv_cdf((number + 0.5) / 2**16) for (number,) in struct.iter_unpack("<H", drawn)]
     flat = [to_float32(one / BANDWIDTH) for one in normal]
     directions = [flat[start : start + WIDTH] for start in range(0, count, WIDTH)]
     phases = [to_float32(2 * math.pi * one) for one in units(seed, b"phases", BITS)]

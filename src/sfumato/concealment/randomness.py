@@ -7,6 +7,7 @@ are not cryptographic: only ``evaluation_seed`` uses one, which protects nobody 
 
 import hashlib
 import os
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -99,6 +100,23 @@ def normal(drawn: NDArray[np.uint8]) -> NDArray[np.float64]:
     first, second = np.split((uniform(drawn) + 1) / 2, 2, axis=-1)
     radius, angle = np.sqrt(-2 * np.log(first)), 2 * np.pi * second
     return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)], axis=-1)
+
+
+def normal_of_words(drawn: NDArray[np.uint8], deviation: float) -> NDArray[np.float32]:
+    """Turn bytes (2 k,) into k normal numbers of a standard deviation, one of 65,536 values each: many, and fast.
+
+    Word i stands for the middle of the i-th of 65,536 equally likely intervals. No value is beyond 4.4 deviations.
+    """
+    numbers: NDArray[np.float32] = (_quantiles() * deviation).astype(np.float32)[drawn.view("<u2")]
+    return numbers
+
+
+@lru_cache(maxsize=1)
+def _quantiles() -> NDArray[np.float64]:
+    from scipy.special import ndtri
+
+    quantiles: NDArray[np.float64] = ndtri((np.arange(2**16) + 0.5) / 2**16)
+    return quantiles
 
 
 def distinct_integers(drawn: NDArray[np.uint8], bounds: NDArray[np.int64]) -> NDArray[np.int64]:

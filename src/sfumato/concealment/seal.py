@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.concealment.encoder import ROWS_AT_ONCE, WIDEST
 from sfumato.concealment.keys import EVALUATION_KEY, is_public, is_weak
-from sfumato.concealment.randomness import normal, uniform
+from sfumato.concealment.randomness import normal_of_words, uniform
 from sfumato.errors import BandwidthWarning, InputError, RecipeError, WideSealWarning
 from sfumato.types.arrays import frozen_array
 from sfumato.types.concealed import Bits
@@ -104,11 +104,10 @@ def make_seal(key: bytes, input_dim: int, bits: int, bandwidth: float = BANDWIDT
         raise InputError("a seal needs a key of unguessable bytes, for example secrets.token_bytes(32)")
     _check_sizes(bits, bandwidth)
     seed = _seed(key, input_dim, bits, bandwidth)
-    count = 8 * ((bits * input_dim + 1) // 2)
-    drawn = np.frombuffer(hashlib.shake_256(seed + b"directions").digest(count), np.uint8)
-    directions = normal(drawn)[: bits * input_dim].reshape(bits, input_dim) / bandwidth
+    drawn = np.frombuffer(hashlib.shake_256(seed + b"directions").digest(2 * bits * input_dim), np.uint8)
+    directions = normal_of_words(drawn, 1 / bandwidth).reshape(bits, input_dim)
     phases = np.pi * (1 + uniform(np.frombuffer(hashlib.shake_256(seed + b"phases").digest(4 * bits), np.uint8)))
-    return Seal(directions.astype(np.float32), phases.astype(np.float32), _name(seed))
+    return Seal(directions, phases.astype(np.float32), _name(seed))
 
 
 def bandwidth_of(link: Link) -> float:
@@ -342,7 +341,7 @@ def _seed(key: bytes, input_dim: int, bits: int, bandwidth: float) -> bytes:
     """Return the seed of a seal's directions, phases and name."""
     context = b"%d bits of %d numbers, bandwidth %.6f" % (bits, input_dim, bandwidth)
     hashed = hashlib.blake2b(key, digest_size=32).digest()
-    return hashlib.blake2b(context, key=hashed, person=b"sfumato seal").digest()
+    return hashlib.blake2b(context, key=hashed, person=b"sfumato seal 2").digest()
 
 
 def _name(seed: bytes) -> str:

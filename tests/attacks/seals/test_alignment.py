@@ -36,7 +36,7 @@ def material():
 
 def test_it_reads_a_seal_that_is_nearly_a_rotation(material):
     victim, public, guess = material
-    codes = code_rows(make_seal(b"a key nobody tells", 20, 512, 2.0)(victim))
+    codes = code_rows(make_seal(b"another key nobody tells", 20, 512, 2.0)(victim))
     found = align(codes, public, 2.0, QUICK)
     assert errors(found, victim) < 0.5 * guess
     assert np.array_equal(found, align(codes, public, 2.0, QUICK))
