@@ -120,9 +120,9 @@ def finish(suite: str, args: argparse.Namespace, sizes: dict[str, Any], rows: li
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
-    """Print rows that share their keys, one line each."""
-    names = list(rows[0])
-    table = [names, *([_show(row[name]) for name in names] for row in rows)]
+    """Print rows, one line each; a row may lack what others have."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    table = [names, *([_show(row.get(name)) for name in names] for row in rows)]
     widths = [max(len(line[i]) for line in table) for i in range(len(names))]
     for line in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -3,14 +3,16 @@
 
     python benchmarks/galleries.py --json out.json
 
-People are made up: 512 normal numbers each. "enroll" adds one person, with ``allow_similar``, so that only the file
-counts; "enroll compared" also compares the face with everyone, which reads all templates. Files are in the cache of the
-operating system.
+People are made up: 512 normal numbers each, enrolled one by one. "enroll" adds one person. "seal" is what the device
+does for a verification: it expands the person's key and seals the probe. "verify" is what the server does: it reads one
+row of the file and decides. Lifted galleries compare a clear probe and have no seal; there "enroll" allows similar
+faces, so that only the file counts, and "enroll compared" reads all templates. "growth" is the median time of an
+enrollment among the last tenth of the people over that among the first. Files are in the cache of the operating system.
 """
 
 import sys
 import tempfile
-import warnings
+import time
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,56 +21,82 @@ import numpy as np
 from common import arguments, finish, load_average, note, seconds
 
 import sfumato
-from sfumato.faces import GalleryWriter, Threshold
+from sfumato.concealment.faces import FACE_RECIPE
+from sfumato.faces import GalleryWriter, Threshold, load_gallery, make_probe
+from sfumato.faces.decide import verify_probe
+from sfumato.types import Embeddings, Extractor
 
-AT_ONCE = 10_000
-THRESHOLD = Threshold(
-    comparison="p-to-s", distance=0.5, wanted_rate=1e-3, measured_rate=1e-3, impostor_pairs=10_000, people=200
-)
+LIFTED = "random-2"
+NETWORK = "arcface"
 
 
-def fill(path: Path, people: int, dims: int, secret: bytes, rng: np.random.Generator) -> None:
-    """Make a gallery of this many people, with a threshold."""
-    for start in range(0, people, AT_ONCE):
-        ids = [f"person{number}" for number in range(start, min(start + AT_ONCE, people))]
-        sfumato.enroll(rng.normal(size=(len(ids), dims)), path, ids=ids, allow_similar=True, secret=secret)
+def fill(path: Path, recipe: str, keys: dict[str, bytes], faces: np.ndarray) -> float:
+    """Enroll people one by one, ``keys`` by their ids; return how much longer the last tenth took than the first."""
+    taken, people = [], len(keys)
+    for number, (person, key) in enumerate(keys.items()):
+        start = time.perf_counter()
+        enroll(faces[number], path, person, recipe, key)
+        taken.append(time.perf_counter() - start)
+        if number % 10_000 == 9_999:
+            note(f"{number + 1} people")
+    tenth = max(1, people // 10)
+    return float(np.median(taken[-tenth:]) / np.median(taken[:tenth]))
+
+
+def enroll(face: np.ndarray, path: Path, person: str, recipe: str, key: bytes, *, compared: bool = False) -> None:
+    """Enroll one person; a lifting is not compared with the others unless asked."""
+    own = {"key": key} if recipe != LIFTED else {"secret": key, "allow_similar": not compared}
+    sfumato.enroll(face, path, ids=person, recipe=recipe, extractor=NETWORK, **own)
+
+
+def set_threshold(path: Path, comparison: str) -> None:
+    """Put a threshold into a gallery."""
+    threshold = Threshold(
+        comparison=comparison, distance=0.3, wanted_rate=1e-3, measured_rate=1e-3, impostor_pairs=10_000, people=200
+    )
     with GalleryWriter(path) as writer, writer.turn():
-        writer.set_threshold(THRESHOLD)
+        writer.set_threshold(threshold)
 
 
-def measure(path: Path, people: int, dims: int, args: Any) -> dict[str, Any]:
+def measure(path: Path, recipe: str, people: int, dims: int, args: Any) -> dict[str, Any]:
     """Time the commands on one gallery."""
-    rng, secret, ids = np.random.default_rng([args.seed, people]), sfumato.new_key(), count()
-    fill(path, people, dims, secret, rng)
-    size = path.stat().st_size
-    face = rng.normal(size=dims)
+    rng, ids, is_sealed = np.random.default_rng([args.seed, people]), count(), recipe != LIFTED
+    keys = {f"person{number}": sfumato.new_key() for number in range(people)}
+    growth = fill(path, recipe, keys, rng.normal(size=(people, dims)))
+    set_threshold(path, "bits" if is_sealed else "p-to-s")
+    face = Embeddings(rng.normal(size=(1, dims)), ("face",), Extractor(NETWORK))
+    given: dict[str, Any] = {"person": "person0", "key": keys} if is_sealed else {}
+    probe = make_probe(face, load_gallery(path, ("person0",)), **given)
 
-    def enroll(*, allow_similar: bool) -> None:
-        person = f"new{next(ids)}"
-        sfumato.enroll(rng.normal(size=dims), path, ids=person, allow_similar=allow_similar, secret=secret)
+    def add(*, compared: bool = False) -> None:
+        enroll(rng.normal(size=dims), path, f"new{next(ids)}", recipe, sfumato.new_key(), compared=compared)
 
-    works = {
-        "enroll ms": lambda: enroll(allow_similar=True),
-        "enroll compared ms": lambda: enroll(allow_similar=False),
-        "verify ms": lambda: sfumato.verify(face, path, "person0"),
-        "identify ms": lambda: sfumato.identify(face, path),
-    }
+    works = {"enroll ms": add}
+    if not is_sealed:
+        works["enroll compared ms"] = lambda: add(compared=True)
+        works["identify ms"] = lambda: sfumato.identify(face, path)
+    if is_sealed:
+        works["seal ms"] = lambda: make_probe(face, load_gallery(path, ("person0",)), **given)
+    works["verify ms"] = lambda: verify_probe(probe, load_gallery(path, ("person0",)), "person0")
     times = {name: 1000 * seconds(work, args.repeats)["median"] for name, work in works.items()}
-    return {"people": people, **times, "bytes per template": round(size / people), "code bytes": 4 * 3 * dims}
+    size = path.stat().st_size
+    return {"recipe": recipe, "people": people, **times, "growth": growth, "bytes per template": round(size / people)}
 
 
 def main() -> int:
     """Measure."""
     parser = arguments(__doc__.split("\n")[0])
     parser.add_argument("--people", type=int, nargs="+", default=[100, 100_000])
+    parser.add_argument("--recipes", nargs="+", default=[FACE_RECIPE, LIFTED])
     args = parser.parse_args()
     people, dims = ([10, 50], 64) if args.small else (args.people, 512)
     load_average()
     rows = []
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        for number in people:
-            note(f"a gallery of {number} people")
-            rows.append(measure(Path(folder) / f"{number}.sqlite", number, dims, args))
+    with tempfile.TemporaryDirectory() as folder:
+        for recipe in args.recipes:
+            for number in people:
+                note(f"a gallery of {number} people, {recipe}")
+                rows.append(measure(Path(folder) / f"{recipe}-{number}.sqlite", recipe, number, dims, args))
     finish("galleries", args, {"people": people, "dims": dims}, rows)
     return 0
 

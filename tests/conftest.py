@@ -45,12 +45,13 @@ if threading.current_thread() is threading.main_thread() and signal.getsignal(si
 
 @pytest.fixture(scope="session", autouse=True)
 def device_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A device key for sealed recipes, in place of the one of whoever runs the tests."""
+    """A device key for sealed recipes, and a folder for keys of people, in place of those of whoever runs the tests."""
     place = tmp_path_factory.mktemp("keys") / "device.key"
     place.write_bytes(os.urandom(32))
     place.chmod(0o600)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SFUMATO_KEY", str(place))
+        patch.setenv("SFUMATO_FACE_KEYS", str(place.parent / "faces"))
         yield place
 
 

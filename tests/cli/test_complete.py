@@ -6,7 +6,14 @@ import sys
 
 import pytest
 
-from sfumato.cli.options import complete_lifting, complete_recipe, complete_recipes, one_of, recipe_names, several_of
+from sfumato.cli.options import (
+    complete_face_recipe,
+    complete_recipe,
+    complete_recipes,
+    one_of,
+    recipe_names,
+    several_of,
+)
 from sfumato.types.recipe import KINDS, Recipe
 
 COMPLETED = {"recipe", "recipes", "descriptor", "architecture", "kind", "metric", "attack", "attacks"}
@@ -47,8 +54,9 @@ def test_the_last_link_of_a_recipe_is_completed():
     assert complete_recipe("compress-48+ra") == ["compress-48+random-2"]
     assert complete_recipe("compress-48+d") == []
     assert all(Recipe.of(name) for name in complete_recipe("ninja-sift-1.0+sub-"))
-    assert complete_lifting("s") == [name for name in recipe_names("lifting") if name.startswith("s")]
-    assert not {"raw", "sealed-512", "compress-48"} & set(complete_lifting(""))
+    liftings = [name for name in recipe_names("lifting") if name.startswith("s")]
+    assert complete_face_recipe("s") == ["sealed-2048", *liftings]
+    assert not {"raw", "sealed-512", "compress-48"} & set(complete_face_recipe(""))
 
 
 def test_the_last_of_several_is_completed_and_none_twice():
@@ -66,6 +74,7 @@ def test_the_last_of_several_is_completed_and_none_twice():
     [
         ("sfumato conceal photos/ --recipe sealed", ["sealed-512"]),
         ("sfumato audit --recipes raw,ninja-sift-2", ["raw,ninja-sift-2.5"]),
+        ("sfumato enroll a.npz --recipe sealed", ["sealed-2048"]),
         ("sfumato index build a.sfm --kind i", ["inverted"]),
     ],
 )

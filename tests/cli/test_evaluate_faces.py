@@ -22,6 +22,7 @@ def made(tmp_path_factory):
     kinds = np.arange(300) % 2
     others = rng.normal(size=(300, 48)) + 5 * np.eye(1, 48) * (2 * kinds[:, None] - 1)
     np.savez(folder / "others.npz", embedding=others.astype(np.float32), gender=kinds)
+    np.savez(folder / "aged.npz", embedding=others.astype(np.float32), gender=kinds, age=np.where(kinds, 70, 9))
     lines = [f"person{number} 1 2" for number in people[:10]]
     lines += [f"person{number} 1 person{number + 1} 1" for number in people[:10]]
     (folder / "pairs.txt").write_text("\n".join(["2 5", *lines[:5], *lines[10:15], *lines[5:10], *lines[15:]]) + "\n")
@@ -43,6 +44,25 @@ def test_faces_then_attributes_then_the_one_against_the_other(run_sfumato, made,
     assert {record["params"]["recipe"] for record in records} == {"raw", "hybrid-2"}
     drawn = {path.name for path in out.glob("*.png")}
     assert drawn == {"faces.png", "attributes.png", "faces-balance.png"}
+
+
+def test_seals_and_ages(run_sfumato, made, tmp_path):
+    call = ("evaluate", "faces", made / "pairs.npz", "--recipes", "raw,sealed-256:1", "-o", tmp_path)
+    done = run_sfumato(*call, "--strangers", "2000")
+    assert "TAR at FAR 0.01" in done.stdout
+    with (tmp_path / "faces.csv").open() as file:
+        rows = {row["recipe"]: row for row in csv.DictReader(file)}
+    assert float(rows["sealed-256:1"]["accepted without the key"]) <= 0.01
+    call = ("evaluate", "attributes", made / "aged.npz", "--recipes", "raw,sealed-256:1", "--attribute", "gender,age")
+    sizes = ("--decoy-faces", "50", "--attacker-faces", "150", "--attacked-faces", "100", "-o", tmp_path)
+    records = json.loads(run_sfumato(*call, *sizes, "--json").stdout)
+    assert len(records) == 6
+    raw = [record for record in records if record["params"]["recipe"] == "raw"]
+    scores = [{score["name"]: score["value"] for score in record["scores"]} for record in raw]
+    assert scores[0]["majority"] == scores[1]["majority"]  # ages of 9 and 70 are two groups, as the two kinds are
+    call = ("evaluate", "protection", made / "pairs.npz", "--recipes", "raw,sealed-256:1", "-o", tmp_path)
+    assert "3 records" in run_sfumato(*call).stdout
+    assert (tmp_path / "protection.png").exists()
 
 
 def test_releases_and_protection(run_sfumato, made, tmp_path):

@@ -13,6 +13,13 @@ from sfumato.faces.gallery_file import GalleryWriter, load_gallery
 from sfumato.types.concealed import ConcealedTemplates
 
 
+@pytest.fixture(autouse=True)
+def face_keys(tmp_path, monkeypatch):
+    """A folder for the keys of people, in place of the one of whoever runs the tests."""
+    monkeypatch.setenv("SFUMATO_FACE_KEYS", str(tmp_path / "face-keys"))
+    return tmp_path / "face-keys"
+
+
 @pytest.fixture
 def path(tmp_path):
     """A gallery of three, one of them revoked, with a threshold."""
@@ -84,3 +91,23 @@ def test_an_archive_of_that_name_is_an_archive(run_sfumato, tmp_path):
         assert not holds_gallery(tmp_path / name)
         assert "archive of concealed features" in run_sfumato("inspect", tmp_path / name).stdout
     assert not holds_gallery(tmp_path)
+
+
+@pytest.mark.parametrize("shared_key", [False, True])
+def test_a_sealed_gallery_in_counts_without_a_name_or_a_key(run_sfumato, tmp_path, shared_key):
+    path, secret = tmp_path / "gallery.sqlite", sfumato.new_key()
+    keys = {"alice": sfumato.new_key(), "bob": sfumato.new_key()}
+    source = {"shared_key": True, "secret": secret} if shared_key else {"key": keys}
+    sfumato.enroll(np.eye(2, 64), path, ids=list(keys), extractor="arcface", **source)
+    gallery = load_gallery(path)
+    sfumato.revoke("bob", path)
+    shown = run_sfumato("inspect", path, "--check").stdout
+    facts = json.loads(run_sfumato("inspect", path, "--check", "--json").stdout)
+    assert (facts["templates"], facts["revoked"], facts["codes"]) == (1, 1, "2048 bits")
+    name = gallery.recipe.links[-1].checksum
+    assert facts["keys"] == (f"one for all, {name}" if shared_key else "one of each person")
+    assert facts["recipe"] == str(gallery.recipe)
+    assert facts["checked"] == "every checksum is right"
+    assert not {"subspaces", "draws", "decoys", "warning"} & set(facts)
+    hidden = [key.hex() for key in (secret, *keys.values())] + list(gallery.templates.keys)
+    assert not any(word in shown for word in ("alice", "bob", *hidden))

@@ -11,11 +11,19 @@ import numpy as np
 import pytest
 
 import sfumato
+from sfumato.concealment.keys import key_for_gallery, person_key
+from sfumato.concealment.seal import fingerprint
 from sfumato.errors import FileError
 from sfumato.faces.gallery_file import EMPTY, load_gallery
 
-PHOTOS, PEOPLE = 12, 400
-KILLS = 100
+PHOTOS, PEOPLE = 8, 400
+KILLS = 60
+
+
+@pytest.fixture(autouse=True)
+def face_keys(tmp_path_factory, monkeypatch):
+    """A folder for the keys of people, in place of the one of whoever runs the tests."""
+    monkeypatch.setenv("SFUMATO_FACE_KEYS", str(tmp_path_factory.mktemp("face-keys")))
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +54,7 @@ def match(sources, folder):
 
 
 def enroll(sources, folder):
-    return "enroll", sources / "people.npz", "-g", folder / "g.sqlite", "--secret-file", sources / "key"
+    return "enroll", sources / "people.npz", "-g", folder / "g.sqlite"
 
 
 def check_archive(sources, path):
@@ -65,7 +73,7 @@ def check_matches(sources, path):
 
 
 def check_gallery(sources, path):
-    """All are enrolled or none, and nobody twice."""
+    """All are enrolled or none, nobody twice, and the key of everybody is here."""
     try:
         gallery = load_gallery(path)
     except FileError as problem:
@@ -74,6 +82,9 @@ def check_gallery(sources, path):
         return 0.0
     assert len(gallery) in (0, PEOPLE)
     assert set(gallery.releases.values()) <= {1}
+    for person, name in zip(gallery.templates.ids, gallery.templates.keys, strict=True):
+        keys = [key_for_gallery(key, gallery.id, person) for key in person_key(gallery.id, person).read_all()]
+        assert name in [fingerprint(gallery.recipe, key, gallery.dimensions) for key in keys]
     return len(gallery) / PEOPLE
 
 
@@ -95,7 +106,7 @@ def run_and_kill(arguments, seconds):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize(
     ("command", "name", "check"),
     [(conceal, "a.sfm", check_archive), (match, "m.h5", check_matches), (enroll, "g.sqlite", check_gallery)],

@@ -51,7 +51,8 @@ LINES = {
         calibrate strangers.npz {FACES} --rate 0.01
         renew staff.npz --row p1 {FACES}
         verify staff.npz --row p1 --id p1 {FACES}
-        identify staff.npz --row p0 {FACES} -k 2
+        enroll staff.npz --gallery shared.sqlite --shared-key
+        identify staff.npz --row p0 --gallery shared.sqlite -k 2
         revoke p0 {FACES}
         evaluate faces pairs.npz --recipes raw {DECOYS}
         evaluate releases pairs.npz --count 1,2 --recipes hybrid-2 {DECOYS}

@@ -9,9 +9,12 @@ from sfumato.concealment.faces import (
     build_face_decoys,
     conceal_embeddings,
     conceal_parallel,
+    face_recipe,
+    seal_embeddings,
     split_decoys,
 )
-from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, RecipeError
+from sfumato.concealment.keys import new_key
+from sfumato.errors import BandwidthWarning, DecoyError, EvaluationOnlyWarning, InputError, RecipeError
 from sfumato.subspace.reference import closest_points, point_squared_distances, squared_distances
 from sfumato.types.clear import Embeddings
 from sfumato.types.extractor import Extractor
@@ -140,3 +143,55 @@ def test_parallel_templates_need_the_same_rows_and_network():
         conceal_parallel(people(3), one)
     with pytest.raises(InputError, match="dlib-face"):
         conceal_parallel(Embeddings(people(2).values, ("p0", "p1"), Extractor("dlib-face")), one)
+
+
+# --- seals
+
+
+def test_bits_agree_under_one_key_and_are_coin_throws_under_two():
+    face = people(1, dims=256).values[0]
+    keys = [new_key(), new_key()]
+    sealed = seal_embeddings(Embeddings([face] * 3, tuple("abc"), ARCFACE), "sealed-2048", [keys[0], keys[0], keys[1]])
+    assert sealed.keys[0] == sealed.keys[1] != sealed.keys[2]
+    assert str(sealed.recipe) == "sealed-2048:1"
+    different = np.bitwise_count(sealed.code.packed[0] ^ sealed.code.packed).sum(axis=1) / 2048
+    assert different[1] == 0
+    assert abs(different[2] - 0.5) < 0.06
+    assert len(seal_embeddings(people(0), "sealed-2048", [])) == 0
+
+
+def test_one_key_for_all_is_named_by_the_recipe():
+    secret, faces = new_key(), people(3)
+    sealed = conceal_embeddings(faces, "sealed-2048", secret=secret)
+    assert sealed.keys == ()
+    assert sealed.recipe.links[-1].checksum
+    again = conceal_embeddings(faces, sealed.recipe, secret=secret)
+    assert np.array_equal(again.code.packed, sealed.code.packed)
+    with pytest.raises(RecipeError):
+        conceal_embeddings(faces, sealed.recipe, secret=new_key())
+    with pytest.raises(RecipeError):
+        seal_embeddings(faces, sealed.recipe, [secret] * 3)
+
+
+def test_keys_that_do_not_fit_are_refused():
+    for keys, problem in (
+        ([new_key()], InputError),
+        ([new_key(), b"password"], RecipeError),
+        ([new_key(), "text"], RecipeError),
+        ([new_key(), None], RecipeError),
+    ):
+        with pytest.raises(problem):
+            seal_embeddings(people(2), "sealed-2048", keys)
+    with pytest.raises(RecipeError, match="device key"):
+        conceal_embeddings(people(2), "sealed-2048")
+
+
+def test_the_bandwidth_is_that_of_the_network():
+    assert str(face_recipe("sealed-2048", "arcface@0123456789ab")) == "sealed-2048:1"
+    assert str(face_recipe("sealed-2048", "dlib-face")) == "sealed-2048:0.34"
+    assert str(face_recipe("sealed-2048:2", "dlib-face")) == "sealed-2048:2"
+    assert str(face_recipe("random-2", "facenet")) == "random-2"
+    with pytest.warns(BandwidthWarning, match="facenet"):
+        assert str(face_recipe("sealed-2048", "facenet")) == "sealed-2048:1"
+    with pytest.raises(RecipeError, match="sealed-2048"):
+        face_recipe("compress-48+sealed-512", "arcface")

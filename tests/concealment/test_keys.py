@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import hashlib
 import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from sfumato.concealment.keys import device_key, device_key_path, new_key, read_key
+from sfumato.concealment.keys import device_key, device_key_path, key_for_gallery, new_key, person_key, read_key
 from sfumato.errors import FileError, NewKeyWarning, WeakSecretWarning
 
 
@@ -76,3 +77,59 @@ def test_who_needs_a_key_at_the_same_time_gets_the_same(tmp_path):
         keys = set(pool.map(device_key, [path] * 8))
     assert keys == {path.read_bytes()}
     assert os.listdir(path.parent) == ["device.key"]
+
+
+# --- keys of people
+
+
+def test_every_name_has_a_file_of_its_own_in_the_folder_of_the_gallery(tmp_path, monkeypatch):
+    monkeypatch.setenv("SFUMATO_FACE_KEYS", str(tmp_path))
+    long = "\u00fc" * 200
+    digest = hashlib.blake2b(long.encode(), digest_size=16).hexdigest()
+    names = ["alice", "alice.key", "alice.key.next", "..", ".", "../alice", "a/b", "a\\b", "%2E%2E", "a b", "Zo\u00eb",
+             "\u5f20\u4f1f", "x" * 200, "x" * 300, long, digest, f"%long-{digest}", "-rf", "~"]  # fmt: skip
+    places = [person_key(bytes(16), name) for name in names]
+    paths = [path for place in places for path in (place.path, place.next_path)]
+    assert len(set(paths)) == 2 * len(names)
+    for path in paths:
+        assert path.resolve().parent == tmp_path / bytes(16).hex()
+        assert len(os.fsencode(path.name)) < 255
+        assert not path.name.startswith(".")
+    for place in places:
+        key = place.begin()
+        assert len(key) == 32
+        place.finish(key)
+    assert len({place.path.read_bytes() for place in places}) == len(names)
+
+
+def test_keys_of_people_are_below_the_settings(tmp_path, monkeypatch):
+    monkeypatch.delenv("SFUMATO_FACE_KEYS", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    place = person_key(b"\x01\x02", "alice")
+    assert place.path == tmp_path / "sfumato" / "faces" / "0102" / "alice.key"
+    assert place.is_free
+    assert place.read_all() == []
+    key = place.begin()
+    assert place.begin() == key  # an attempt before left it
+    assert place.next_path.stat().st_mode & 0o777 == 0o600
+    place.finish(key)
+    place.finish(key)
+    assert place.read_all() == [key]
+    assert place.path.stat().st_mode & 0o777 == 0o600
+    later = place.begin()
+    assert place.read_all() == [key, later]
+    place.remove()
+    place.remove()
+    assert place.is_free
+
+
+def test_a_key_that_can_not_be_written_is_told(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SFUMATO_FACE_KEYS", str(tmp_path / "file"))
+    with pytest.raises(FileError, match="--key-file"):
+        person_key(bytes(16), "alice").begin()
+
+
+def test_a_key_is_another_one_in_every_gallery():
+    keys = {key_for_gallery(key, gallery) for key in (new_key(), new_key()) for gallery in (b"1", b"2")}
+    assert len(keys) == 4

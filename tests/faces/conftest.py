@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """People for tests: each a direction, photos of them near it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,15 @@ def make_photos(people: range, photos: int = 1, noise: float = 0.03, seed: int =
     rows = [face / np.linalg.norm(face) + noise * rng.normal(size=DIMS) for face in faces for _ in range(photos)]
     names = tuple(f"p{person}_{photo}" for person in people for photo in range(photos))
     return Embeddings(np.array(rows).reshape(-1, DIMS), names, Extractor("arcface"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def face_keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for the keys of people, in place of the one of whoever runs the tests."""
+    folder = tmp_path_factory.mktemp("face-keys")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SFUMATO_FACE_KEYS", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")

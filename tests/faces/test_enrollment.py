@@ -15,7 +15,7 @@ from sfumato.types.clear import Embeddings
 def test_a_gallery_begins_with_its_first_people(photos, tmp_path):
     decoys = build_face_decoys(photos(range(500, 600)))
     for params, recipe in (
-        ({}, "random-2"),
+        ({"recipe": "random-2"}, "random-2"),
         ({"decoys": decoys}, "hybrid-2"),
         ({"recipe": "sub-hybrid-4", "decoys": decoys}, "sub-hybrid-4"),
     ):
@@ -33,7 +33,7 @@ def test_a_gallery_begins_with_its_first_people(photos, tmp_path):
 
 def test_enrolling_again_releases_nothing(photos, tmp_path):
     path = tmp_path / "gallery.sqlite"
-    enroll(photos(range(3)), path)
+    enroll(photos(range(3)), path, recipe="random-2")
     before = path.read_bytes()
     newer = Embeddings(photos(range(2, 4), seed=1).values, ("p2_0", "p3_0"), load_gallery(path).templates.extractor)
     with pytest.raises(InputError, match="'p2_0'"):
@@ -43,7 +43,7 @@ def test_enrolling_again_releases_nothing(photos, tmp_path):
 
 def test_renewing_keeps_the_directions(photos, tmp_path):
     path = tmp_path / "gallery.sqlite"
-    enroll(photos(range(3)), path)
+    enroll(photos(range(3)), path, recipe="random-2")
     old = load_gallery(path).template("p1_0")
     newer = photos(range(1, 2), seed=1)
     renew(newer, path)
@@ -59,7 +59,7 @@ def test_renewing_keeps_the_directions(photos, tmp_path):
 
 def test_a_template_moves_only_to_the_same_face(photos, tmp_path, set_threshold):
     path = tmp_path / "gallery.sqlite"
-    enroll(photos(range(3)), path)
+    enroll(photos(range(3)), path, recipe="random-2")
     kind = load_gallery(path).templates.extractor
     assert not renew(photos(range(1, 2), seed=1), path).compared
     set_threshold(path)
@@ -78,7 +78,7 @@ def test_a_template_moves_only_to_the_same_face(photos, tmp_path, set_threshold)
 
 def test_the_same_photo_is_recognised_without_a_threshold(photos, tmp_path):
     path = tmp_path / "gallery.sqlite"
-    assert enroll(photos(range(1)), path).compared  # there is nobody to compare with
+    assert enroll(photos(range(1)), path, recipe="random-2").compared  # there is nobody to compare with
     assert not enroll(photos(range(1, 3)), path).compared
     kind = load_gallery(path).templates.extractor
     again = Embeddings(photos(range(1)).values, ("mallory",), kind)
@@ -109,7 +109,7 @@ def test_faces_among_the_decoys_are_refused(photos, tmp_path):
 
 def test_a_new_template_after_a_revocation_is_counted(photos, tmp_path):
     path = tmp_path / "gallery.sqlite"
-    enroll(photos(range(3)), path)
+    enroll(photos(range(3)), path, recipe="random-2")
     assert revoke(("p1_0",), path).people == 2
     assert load_gallery(path).revoked == ("p1_0",)
     again = enroll(photos(range(1, 2)), path)
@@ -121,7 +121,7 @@ def test_a_new_template_after_a_revocation_is_counted(photos, tmp_path):
 
 def test_the_same_face_under_another_id_is_refused_where_there_is_a_threshold(photos, tmp_path, set_threshold):
     path = tmp_path / "gallery.sqlite"
-    enroll(photos(range(3)), path)
+    enroll(photos(range(3)), path, recipe="random-2")
     set_threshold(path)
     kind = load_gallery(path).templates.extractor
     twin = Embeddings(photos(range(1, 2), seed=4).values, ("mallory",), kind)
@@ -140,7 +140,7 @@ def test_one_embedding_has_one_template_in_a_gallery_under_a_key(photos, tmp_pat
     path, first, second, key = tmp_path / "gallery.sqlite", photos(range(1)), photos(range(1, 2)), new_key()
 
     def enroll_and_revoke(faces, person, secret=key):
-        enroll(faces.values, path, ids=person, extractor="arcface", secret=secret)
+        enroll(faces.values, path, ids=person, extractor="arcface", secret=secret, recipe="random-2")
         code = load_gallery(path).template(person).code
         revoke(person, path)
         return code.basis.tobytes()
@@ -150,7 +150,7 @@ def test_one_embedding_has_one_template_in_a_gallery_under_a_key(photos, tmp_pat
     assert enroll_and_revoke(first, "alice") != alice  # the second release of that id
     others = [enroll_and_revoke(second, "bob"), enroll_and_revoke(first, "carol", new_key())]
     copy = tmp_path / "other.sqlite"
-    enroll(first.values, copy, ids="alice", secret=key)
+    enroll(first.values, copy, ids="alice", secret=key, recipe="random-2")
     assert len({alice, *others, load_gallery(copy).template("alice").code.basis.tobytes()}) == 4
     assert dict(load_gallery(path).releases) == {"alice": 2, "alicia": 1, "bob": 1, "carol": 1}
 
@@ -159,11 +159,11 @@ def test_draws_need_a_key_that_nobody_guesses(photos, tmp_path, monkeypatch):
     path = tmp_path / "gallery.sqlite"
     for weak in (b"", b"password", bytes(32), "text"):
         with pytest.raises(InputError, match="secret"):
-            enroll(photos(range(1)), path, secret=weak)
+            enroll(photos(range(1)), path, secret=weak, recipe="random-2")
     assert not path.exists()
     monkeypatch.setenv("SFUMATO_KEY", str(tmp_path / "device.key"))
     with pytest.warns(NewKeyWarning):
-        enroll(photos(range(1)), path)
+        enroll(photos(range(1)), path, recipe="random-2")
     assert (tmp_path / "device.key").stat().st_size == 32
 
 
@@ -179,7 +179,7 @@ def test_an_attempt_that_fails_is_repeated_and_another_photo_counted(photos, tmp
         patch.setattr(GalleryWriter, "add", full)
         for faces in (one, one, other, one):
             with pytest.raises(FileError):
-                enroll(faces, path)
+                enroll(faces, path, recipe="random-2")
     assert written[0] == written[1] == written[3]
     assert written[2] != written[0]
     assert [numbers for _, numbers in written] == [(1, 1), (1, 1), (2, 2), (1, 1)]
@@ -214,10 +214,10 @@ def test_a_gallery_that_others_change_meanwhile_is_judged_again(photos, tmp_path
         result = draft(self, writer)
         calls.append(self.embeddings.names)
         if len(calls) == 1:
-            enroll(photos(range(1)), path)
+            enroll(photos(range(1)), path, recipe="random-2")
         return result
 
     monkeypatch.setattr(_Request, "draft", draft_and_wait)
-    enroll(photos(range(1, 2)), path)
+    enroll(photos(range(1, 2)), path, recipe="random-2")
     assert calls == [("p1_0",), ("p0_0",), ("p1_0",)]
     assert load_gallery(path).templates.ids == ("p0_0", "p1_0")

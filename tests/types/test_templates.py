@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import InputError
-from sfumato.types.concealed import ConcealedTemplates, Subspaces
+from sfumato.types.concealed import Bits, ConcealedTemplates, Subspaces
 
 
 def planes(count: int) -> Subspaces:
@@ -36,3 +36,28 @@ def test_what_does_not_fit_is_refused(ids, recipe, words):
 def test_the_repr_shows_shapes_only():
     shown = repr(ConcealedTemplates(("alice",), planes(1), "random-2"))
     assert shown == "ConcealedTemplates(Subspaces(1 of dimension 2 in R^8), 'random-2', unknown)"
+
+
+NAMES = ("0123456789ab", "ba9876543210")
+
+
+def test_sealed_templates_are_selected_with_the_names_of_their_keys():
+    made = ConcealedTemplates(("a", "b"), Bits(np.eye(2, 64, dtype=np.uint8)), "sealed-512:1", keys=NAMES)
+    assert made[[1]].keys == NAMES[1:]
+    assert made[::-1].keys == NAMES[::-1]
+    assert not any(name in repr(made) for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    "keys", [(), NAMES[:1], (NAMES[0], ""), (NAMES[0], "0123456789AB"), (NAMES[0], "0123456789ab\n")]
+)
+def test_bits_without_the_names_of_their_keys_are_refused(keys):
+    with pytest.raises(InputError, match="fingerprints"):
+        ConcealedTemplates(("a", "b"), Bits(np.zeros((2, 64), np.uint8)), "sealed-512:1", keys=keys)
+
+
+def test_names_of_keys_belong_to_bits_of_a_recipe_that_names_none():
+    with pytest.raises(InputError, match="fingerprints"):
+        ConcealedTemplates(("a", "b"), planes(2), "random-2", keys=NAMES)
+    with pytest.raises(InputError, match="fingerprints"):
+        ConcealedTemplates(("a", "b"), Bits(np.zeros((2, 64), np.uint8)), f"sealed-512:1@{NAMES[0]}", keys=NAMES)

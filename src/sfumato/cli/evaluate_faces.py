@@ -2,6 +2,7 @@
 """Commands ``sfumato evaluate faces``, ``attributes``, ``releases`` and ``protection``: templates of faces."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,16 +11,22 @@ import typer
 from sfumato.auditing.subjects import DISTANCES
 from sfumato.cli.evaluate import RecipeOptions, read_numbers, report
 from sfumato.cli.options import printable, split_names
-from sfumato.experiments.data.face_benchmarks import open_face_pairs, read_labelled_faces
-from sfumato.experiments.faces.attributes import AttributeProtocol, attribute_table, evaluate_attributes
-from sfumato.experiments.faces.figures import draw_attributes, draw_balance_below, draw_verification
+from sfumato.experiments.data.face_benchmarks import LabelledFaces, open_face_pairs, read_labelled_faces
+from sfumato.experiments.faces.attributes import AttributeProtocol, age_groups, attribute_table, evaluate_attributes
+from sfumato.experiments.faces.figures import draw_attributes, draw_balance_below, draw_protection, draw_verification
 from sfumato.experiments.faces.lifting import DECOY_COUNT, read_face_decoys, read_other_people
 from sfumato.experiments.faces.protection import ProtectionProtocol, evaluate_protection, protection_table
 from sfumato.experiments.faces.releases import POLICIES, ReleaseProtocol, evaluate_releases, release_table
-from sfumato.experiments.faces.verification import VerificationProtocol, evaluate_verification, verification_table
-from sfumato.features.embeddings import read_embeddings
+from sfumato.experiments.faces.verification import (
+    VerificationProtocol,
+    evaluate_verification,
+    verification_table,
+    with_intervals,
+)
+from sfumato.features.embeddings import read_column, read_embeddings
 
 FACES, ATTRIBUTES, RELEASES = VerificationProtocol(), AttributeProtocol(), ReleaseProtocol()
+PROTECTION = ProtectionProtocol()
 
 FaceDecoys = Annotated[
     Path | None,
@@ -61,8 +68,10 @@ def faces(
     """Measure how well concealed faces are verified (section 4.2.1 and Figure 3 of the paper).
 
     The threshold comes from the other folds, the accuracy from the fold held out. The table shows mean
-    accuracy, equal error rate, and true accepts at false-accept rates that this many pairs can resolve. Decoys must be
-    other people.
+    accuracy, equal error rate, and true accepts, with 95 % intervals, at false-accept rates that this many pairs can
+    resolve. Decoys must be other people. All sealed faces are under one key, as if every impostor had the victim's; the
+    last columns are impostors without it.
+
     Benchmark files are pickles; they are read as data and nothing in them is ever run.
 
     Example: sfumato evaluate faces lfw.npz --recipes raw,hybrid-2 --decoys strangers.npz --seeds 5 -o results/
@@ -87,7 +96,8 @@ def faces(
     )
     stem = options.output / "faces"
     figures = (*draw_verification(records, options.output, stem), *draw_balance_below(options.output))
-    report(records, verification_table(records), stem, figures, as_json=options.as_json)
+    table = verification_table(records)
+    report(records, table, stem, figures, as_json=options.as_json, shown={"": with_intervals(table)})
 
 
 def attributes(
@@ -108,9 +118,10 @@ def attributes(
 ) -> None:
     """Measure what templates reveal about gender, race and the like (section 4.2.2 and Figure 4 of the paper).
 
-    Faces are dealt to three sides that share none. The attacks: the 10 nearest clear faces, as they vote and under the
-    best relabelling; a classifier trained on templates of the same recipe; the same once the decoys, which are public,
-    are removed. Leakage is the strongest attack, to be read beside the majority.
+    Faces are dealt to three sides that share none. The attacks: the 10 nearest faces, as they vote and under the best
+    relabelling; a classifier trained on templates of the same recipe; a classifier once the decoys, which are public,
+    are removed, or the seal is inverted. Sealed templates are attacked without the key and with it. Leakage is the
+    strongest attack, to be read beside the majority. An age in years counts as one of four groups.
 
     Example: sfumato evaluate attributes utkface.npz --recipes raw,hybrid-2,hybrid-labels-2 -o results/
     """
@@ -124,7 +135,7 @@ def attributes(
         attacked_prefix=attacked_prefix,
     )
     records = evaluate_attributes(
-        read_labelled_faces(embeddings, protocol.attributes, labels),
+        _read_labels(embeddings, protocol.attributes, labels),
         options.output,
         protocol,
         progress=options.bar("guessing"),
@@ -135,6 +146,17 @@ def attributes(
     figures = draw_attributes(measured, stem, "What templates tell") if measured else ()
     figures = (*figures, *draw_balance_below(options.output))
     report(records, attribute_table(records), stem, figures, as_json=options.as_json)
+
+
+def _read_labels(path: Path, attributes: Sequence[str], table: Path | None) -> LabelledFaces:
+    """Read faces with their labels; ages that are numbers of years become groups."""
+    source = read_labelled_faces(path, attributes, table)
+    if table is not None or "age" not in source.labels:
+        return source
+    years = read_column(path, "age")
+    return (
+        LabelledFaces(source.faces, {**source.labels, "age": age_groups(years)}) if years.dtype.kind in "iu" else source
+    )
 
 
 def releases(
@@ -183,17 +205,18 @@ def protection(
     ],
     decoys: FaceDecoys = None,
     decoy_count: DecoyCount = DECOY_COUNT,
-    options: RecipeOptions = RecipeOptions(recipes=",".join(RELEASES.recipes)),
+    options: RecipeOptions = RecipeOptions(recipes=",".join(PROTECTION.recipes)),
 ) -> None:
-    """Measure unlinkability, renewability and revocation of templates, in the sense of ISO/IEC 24745.
+    """Measure what ISO/IEC 24745 asks of templates: irreversible, unlinkable, renewable, and fit for verification.
 
-    Everyone with three photos is enrolled in two places and renewed once, each time with another photo. The table shows
-    how far templates of one person can be linked (0 not at all, 1 always), how well old and renewed ones verify, how
-    many replaced templates still pass, and how many points where old and new meet.
+    Everyone with three photos is enrolled in two places and renewed ten times, sealed templates with a key for each
+    person and with one for all. The table shows how far templates of one person can be linked (0 not at all, 1 always),
+    true accepts with 95 % intervals, the accuracy of renewals, how many replaced templates still pass, and how many
+    faces computed from the database, from an old and a new template, or with the key pass elsewhere for the person.
 
     Example: sfumato evaluate protection lfw.npz --recipes hybrid-2 --decoys strangers.npz -o results/
     """
-    faces = read_embeddings(embeddings)
+    faces, stem = read_embeddings(embeddings), options.output / "protection"
     records = evaluate_protection(
         faces,
         options.output,
@@ -202,4 +225,5 @@ def protection(
         progress=options.bar("linking"),
         overwrite=options.overwrite,
     )
-    report(records, protection_table(records), options.output / "protection", (), as_json=options.as_json)
+    table, figures = protection_table(records), draw_protection(records, options.output, stem)
+    report(records, table, stem, figures, as_json=options.as_json, shown={"": with_intervals(table)})

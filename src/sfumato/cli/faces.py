@@ -14,43 +14,83 @@ from sfumato.cli.options import (
     GalleryPath,
     Labels,
     Quiet,
-    complete_lifting,
+    complete_face_recipe,
     printable,
     progress_bar,
     read_labels,
     tell,
 )
+from sfumato.concealment.faces import FACE_RECIPE
 from sfumato.concealment.keys import read_key
 from sfumato.faces import calibration, enrollment, probe
 from sfumato.faces.calibration import DEFAULTS
-from sfumato.faces.compare import POINT
+from sfumato.faces.compare import BITS, POINT
 
+LIFTED = "Lifted galleries"
 REJECTED = 3
 """Exit code of verify for a face that is rejected."""
-UNCOMPARED = "this gallery has no threshold for p-to-s, so nobody checked"
+UNCOMPARED = "this gallery has no threshold for {}, so nobody checked"
 CALIBRATE = "choose one with 'sfumato calibrate' before you go on"
 
 Faces = Annotated[Path, typer.Argument(help="A picture, a folder of pictures, or embeddings (.npz, .csv).")]
 Face = Annotated[Path, typer.Argument(help="A picture, or embeddings (.npz, .csv).")]
 AllowSimilar = Annotated[
-    bool, typer.Option("--allow-similar", help="Allow faces that look like someone enrolled: for different people.")
+    bool,
+    typer.Option(
+        "--allow-similar",
+        help="Allow faces that look like someone enrolled: for different people.",
+        rich_help_panel=LIFTED,
+    ),
 ]
 PersonId = Annotated[str | None, typer.Option("--id", help="The id of the one face. Default: the names in the file.")]
 Row = Annotated[str | None, typer.Option(help="For files of embeddings: the name of the row to use.")]
 DecoysPath = Annotated[
     Path | None,
-    typer.Option("--decoys", help="Decoys made by 'sfumato decoys build --faces'; all recipes but random need them."),
+    typer.Option(
+        "--decoys",
+        help="Decoys made by 'sfumato decoys build --faces'; all liftings but random need them.",
+        rich_help_panel=LIFTED,
+    ),
 ]
 Comparison = Annotated[
-    str, typer.Option("--distance", help="p-to-s: the probe is compared clear. s-to-s: it is concealed first.")
+    str | None,
+    typer.Option(
+        "--distance",
+        help="Of lifted galleries: p-to-s compares the probe clear, s-to-s conceals it first. Default: p-to-s.",
+        rich_help_panel=LIFTED,
+    ),
 ]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(help="The file of the person's key. Default: below the folder of settings, made by 'enroll'."),
+]
+KeyOf = Annotated[str | None, typer.Option(help="Use the key of this id, of those that are on this device.")]
+SecretFile = Annotated[
+    Path | None,
+    typer.Option(help="The device key, for --shared-key and liftings. Default: this user's, made at first use."),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyOptions:
+    """Options of commands that take the key of a person."""
+
+    key_file: KeyFile = None
+    key_of: KeyOf = None
+    secret_file: SecretFile = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments of the functions that take a key."""
+        secret = None if self.secret_file is None else read_key(self.secret_file)
+        return {"key": self.key_file, "key_of": self.key_of, "secret": secret}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeOptions:
     """Options of commands that compare one face with a gallery."""
 
-    comparison: Comparison = POINT
+    comparison: Comparison = None
     decoys: DecoysPath = None
     row: Row = None
     labels: Labels = None
@@ -69,26 +109,33 @@ def enroll(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="For a new gallery: how to conceal. Default: hybrid-2 with decoys, random-2 without.",
-            autocompletion=complete_lifting,
+            help=f"For a new gallery: how to conceal. Default: {FACE_RECIPE}; hybrid-2 with --decoys.",
+            autocompletion=complete_face_recipe,
         ),
     ] = None,
+    shared_key: Annotated[
+        bool,
+        typer.Option(
+            "--shared-key",
+            help="For a new gallery: one key for all. 'identify' needs it; read docs/explanation/shared_key.md first.",
+        ),
+    ] = False,
+    keys: KeyOptions = KeyOptions(),
     decoys: DecoysPath = None,
     row: Row = None,
     labels: Labels = None,
     allow_similar: AllowSimilar = False,
-    secret_file: Annotated[
-        Path | None,
-        typer.Option(help="The device key that draws come from. Default: this user's, made at first use."),
-    ] = None,
     options: FaceOptions = FaceOptions(),
     as_json: AsJson = False,
 ) -> None:
     """Enroll people: a concealed template of each goes into the gallery, which is made if it is missing.
 
-    An id that is enrolled is refused: two independent templates of one face reveal it to anyone who has both. Use
-    'sfumato renew' for a newer photo, 'sfumato revoke' to remove someone. All are enrolled or none. The same photo
-    under another id is always refused, another photo of the same face once 'sfumato calibrate' gave a threshold.
+    Each person gets a key, a file that stays on this device. The gallery holds bits that nobody can read without it.
+    Use 'sfumato renew' for a new key and photo, 'sfumato revoke' to remove someone. All are enrolled or none.
+
+    With --recipe hybrid-2 and the like, faces are lifted instead, as published. Then two independent templates of one
+    face reveal it to anyone who has both: the same photo under another id is always refused, another photo of the same
+    face once 'sfumato calibrate' gave a threshold.
 
     Example: sfumato enroll alice.jpg --gallery gallery.sqlite --id alice
     """
@@ -101,7 +148,8 @@ def enroll(
         row=row,
         labels=None if labels is None else read_labels(labels),
         allow_similar=allow_similar,
-        secret=None if secret_file is None else read_key(secret_file),
+        shared_key=shared_key,
+        **keys.settings,
         **options.settings,
     )
     for name in result.released_before:
@@ -110,9 +158,8 @@ def enroll(
             f"gallery counts both"
         )
     if not result.compared:
-        _warn(f"{UNCOMPARED} whether two of these faces are of one person, except for the same photo; {CALIBRATE}")
-    if result.recipe.decoys is None and recipe is None and result.people == len(result.ids):
-        _warn("without decoys a template hides gender and race badly; see 'sfumato decoys build --faces'")
+        problem = f"{UNCOMPARED.format(POINT)} whether two of these faces are of one person"
+        _warn(f"{problem}, except for the same photo; {CALIBRATE}")
     _print_result("enrolled", result, gallery, as_json=as_json)
 
 
@@ -126,13 +173,18 @@ def renew(
         bool, typer.Option("--allow-different", help="Allow a photo that the old template rejects: for one person.")
     ] = False,
     allow_similar: AllowSimilar = False,
+    keys: KeyOptions = KeyOptions(),
     options: FaceOptions = FaceOptions(),
     as_json: AsJson = False,
 ) -> None:
-    """Replace templates by those of newer photos, along the same directions: old and new never meet in the face.
+    """Replace templates by those of newer photos, under a new key: the old template and the old key are worthless then.
 
-    With a threshold ('sfumato calibrate') a photo that the old template would reject is refused, and one that looks
-    like someone else; the same photo as someone else's always. With --decoys also a face that is among them.
+    A photo that the old template would reject is refused, and every photo if the old key is not here
+    (--allow-different).
+
+    Lifted templates are replaced along the same directions: old and new never meet in the face. With a threshold
+    ('sfumato calibrate') a photo that the old template would reject is refused, and one that looks like someone else;
+    the same photo as someone else's always. With --decoys also a face that is among them.
 
     Example: sfumato renew alice-2026.jpg --gallery gallery.sqlite --id alice
     """
@@ -144,10 +196,12 @@ def renew(
         row=row,
         allow_different=allow_different,
         allow_similar=allow_similar,
+        **keys.settings,
         **options.settings,
     )
     if not result.compared:
-        _warn(f"{UNCOMPARED} whether the new photo is of the same person; {CALIBRATE}")
+        comparison = BITS if result.recipe.is_sealed else POINT
+        _warn(f"{UNCOMPARED.format(comparison)} whether the new photo is of the same person; {CALIBRATE}")
     _print_result("renewed", result, gallery, as_json=as_json)
 
 
@@ -156,7 +210,9 @@ def revoke(
     gallery: GalleryPath,
     as_json: AsJson = False,
 ) -> None:
-    """Remove people from a gallery. It remembers them: a new template of the same person would be the second one.
+    """Remove people from a gallery, and their keys from this device.
+
+    The gallery remembers who was in it: a new lifted template of the same person would be the second one.
 
     Example: sfumato revoke alice --gallery gallery.sqlite
     """
@@ -167,17 +223,19 @@ def verify(
     face: Face,
     gallery: GalleryPath,
     person: Annotated[str, typer.Option("--id", help="The id of the person it should be.")],
+    keys: KeyOptions = KeyOptions(),
     options: ProbeOptions = ProbeOptions(),
     faces: FaceOptions = FaceOptions(),
     as_json: AsJson = False,
 ) -> None:
     """Accept or reject a face as someone enrolled: distance, threshold, and the false-accept rate behind it.
 
-    Exit code 0 if accepted, 3 if rejected. The threshold is the gallery's ('sfumato calibrate').
+    The face is sealed under the person's key, which must be on this device. Exit code 0 if accepted, 3 if rejected. The
+    threshold is the gallery's ('sfumato calibrate'), else the usual one of the network.
 
     Example: sfumato verify probe.jpg --gallery gallery.sqlite --id alice
     """
-    decision = probe.verify(face, gallery, person, **options.settings, **faces.settings)
+    decision = probe.verify(face, gallery, person, **keys.settings, **options.settings, **faces.settings)
     limit = decision.threshold
     facts = {
         "id": person,
@@ -186,13 +244,16 @@ def verify(
         "threshold": limit.distance,
         "false accept rate": limit.measured_rate,
         "comparison": limit.comparison,
+        "same key": decision.same_key,
     }
-    tell(
+    whom = "strangers who have the key" if limit.comparison == BITS else "strangers"
+    line = (
         f"{'accepted' if decision.accepted else 'rejected'} as {printable(person)}: distance {decision.distance:.4f}, "
-        f"threshold {limit.distance:.4f} ({limit.comparison}), which accepts {limit.measured_rate:.2g} of strangers",
-        facts,
-        as_json=as_json,
+        f"threshold {limit.distance:.4f} ({limit.comparison}), which accepts {limit.measured_rate:.2g} of {whom}"
     )
+    if not decision.same_key:
+        line = f"rejected as {printable(person)}: sealed under another key than the template, so that nothing can agree"
+    tell(line, facts, as_json=as_json)
     if not decision.accepted:
         raise typer.Exit(REJECTED)
 
@@ -201,18 +262,23 @@ def identify(
     face: Face,
     gallery: GalleryPath,
     k: Annotated[int, typer.Option("-k", "--nearest", help="Number of candidates.")] = 5,
+    secret_file: SecretFile = None,
     options: ProbeOptions = ProbeOptions(),
     faces: FaceOptions = FaceOptions(),
     as_json: AsJson = False,
 ) -> None:
     """Name the enrolled people nearest to a face, nearest first, exactly.
 
+    For galleries with one key for all ('enroll --shared-key') and for lifted ones. Where each person has a key nobody
+    can search: that is what the keys are for.
+
     With a threshold ('sfumato calibrate') each is marked as accepted or rejected. Among many people some are accepted
     by chance: their number times the false-accept rate.
 
     Example: sfumato identify probe.jpg --gallery gallery.sqlite -k 5
     """
-    result = probe.identify(face, gallery, k, **options.settings, **faces.settings)
+    secret = None if secret_file is None else read_key(secret_file)
+    result = probe.identify(face, gallery, k, secret=secret, **options.settings, **faces.settings)
     marks = {None: "", True: ", accepted", False: ", rejected"}
     lines = [
         f"{rank}. {printable(candidate.id)}: distance {candidate.distance:.4f}{marks[result.accepts(candidate)]}"
@@ -255,8 +321,8 @@ def calibrate(
 ) -> None:
     """Choose the distance up to which a probe is accepted, and store it with the gallery.
 
-    The faces are concealed as the gallery's are, and different people compared; nothing of them is kept. A rate of
-    0.001 needs 10,000 pairs of different people, 0.0001 ten times as many.
+    The faces are concealed as the gallery's are, sealed ones under the same key, and different people compared; nothing
+    of them is kept. A rate of 0.001 needs 10,000 pairs of different people, 0.0001 ten times as many.
 
     Example: sfumato calibrate strangers.npz --gallery gallery.sqlite --rate 0.001
     """
@@ -289,4 +355,8 @@ def _print_result(verb: str, result: enrollment.Enrollment, path: Path, *, as_js
     ids, people, recipe = result.ids, result.people, str(result.recipe)
     who = printable(ids[0]) if len(ids) == 1 else f"{len(ids)} people"
     facts = {verb: list(ids), "people": people, "recipe": recipe, "gallery": str(path)}
-    tell(f"{who} {verb} with {recipe}: {path} holds {people} concealed templates", facts, as_json=as_json)
+    line = f"{who} {verb} with {recipe}: {path} holds {people} concealed templates"
+    if result.keys is not None:
+        facts["keys"] = str(result.keys)
+        line += f"\n{'key' if len(ids) == 1 else 'keys'}: {printable(result.keys)} (keep it; no server may have it)"
+    tell(line, facts, as_json=as_json)

@@ -21,6 +21,7 @@ from sfumato.concealment.seal import bandwidth_of, without_key
 from sfumato.concealment.subset import privacy_of_images
 from sfumato.errors import ArchiveError, FileError
 from sfumato.faces.compare import Threshold
+from sfumato.faces.gallery import Gallery, has_personal_keys
 from sfumato.faces.gallery_file import KIND, load_gallery
 from sfumato.files.tensors import format_of
 from sfumato.search.archives import IndexSummary, summarise
@@ -49,25 +50,34 @@ def holds_gallery(path: Path) -> bool:
 def describe_gallery(path: Path, *, check: bool) -> dict[str, Any]:
     """Return the counts of a gallery; its checksums are compared in any case, ``check`` says so."""
     gallery = load_gallery(path)
-    subspaces, again = gallery.templates.code, sum(count > 1 for count in gallery.releases.values())
+    again = sum(count > 1 for count in gallery.releases.values())
     facts: dict[str, Any] = {
         "file": str(path),
         "kind": "gallery of concealed faces",
         "templates": len(gallery),
         "revoked": len(gallery.revoked),
         "recipe": str(gallery.recipe),
-        "subspaces": f"dimension {subspaces.dim} in R^{subspaces.ambient_dim}",
+        **_gallery_form(gallery),
         "extractor": gallery.templates.extractor.name,
-        "draws": "device secret" if gallery.recipe.keyed else "operating system",
-        "decoys": gallery.recipe.decoys or "none",
         "thresholds": {threshold.comparison: _gallery_facts(threshold) for threshold in gallery.thresholds},
         "bytes": path.stat().st_size,
     }
-    if again:
+    if again and not gallery.recipe.is_sealed:
         facts["warning"] = f"{again} people were released more than once: two releases of a face meet near it"
     if check:
         facts["checked"] = "every checksum is right"
     return facts
+
+
+def _gallery_form(gallery: Gallery) -> dict[str, str]:
+    """Return what the templates are, and under which keys or with which draws they were made."""
+    code, recipe = gallery.templates.code, gallery.recipe
+    if recipe.is_sealed:
+        keys = "one of each person" if has_personal_keys(recipe) else f"one for all, {recipe.links[-1].checksum}"
+        return {"codes": f"{code.ambient_dim} bits", "keys": keys}
+    draws = "device secret" if recipe.keyed else "operating system"
+    subspaces = f"dimension {code.dim} in R^{code.ambient_dim}"
+    return {"subspaces": subspaces, "draws": draws, "decoys": recipe.decoys or "none"}
 
 
 def _gallery_facts(threshold: Threshold) -> str:

@@ -131,9 +131,9 @@ def complete_recipe(incomplete: str) -> list[str]:
     return [f"{before}{plus}{name}" for name in names if name.startswith(last)]
 
 
-def complete_lifting(incomplete: str) -> list[str]:
-    """Complete a recipe that is a lifting alone, as for faces."""
-    return [name for name in recipe_names("lifting") if name.startswith(incomplete)]
+def complete_face_recipe(incomplete: str) -> list[str]:
+    """Complete a recipe for faces: a seal or a lifting alone."""
+    return [name for name in ("sealed-2048", *recipe_names("lifting")) if name.startswith(incomplete)]
 
 
 def recipe_names(*roles: str) -> list[str]:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Concealed templates of face embeddings, and the decoys they need.
+"""Concealed templates of face embeddings: sealed under a key of each person or lifted, and the decoys of a lifting.
 
-The lifting is that of local features; a face is a row without a position in a picture.
+Both are those of local features; a face is a row without a position in a picture.
 """
 
 import hashlib
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,14 +14,24 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.concealment.decoy_clusters import build_decoys, draw_descriptors
 from sfumato.concealment.decoys import DEFAULT_PARTS, Decoys
-from sfumato.concealment.keys import SHORTEST_KEY, is_weak
+from sfumato.concealment.keys import SHORTEST_KEY, is_weak, sealing_key
 from sfumato.concealment.lifting import conceal
-from sfumato.errors import DecoyError, InputError
+from sfumato.concealment.seal import (
+    UNNAMED,
+    bandwidth_of,
+    check_sealed,
+    checked_key,
+    kind_of,
+    make_seal,
+    seal_link,
+    with_bandwidth,
+)
+from sfumato.errors import BandwidthWarning, DecoyError, InputError, RecipeError
 from sfumato.types.clear import Embeddings, Features
-from sfumato.types.concealed import ConcealedTemplates, Subspaces
+from sfumato.types.concealed import Bits, ConcealedTemplates, Subspaces
 from sfumato.types.extractor import Extractor
 from sfumato.types.progress import Progress, identity
-from sfumato.types.recipe import Recipe
+from sfumato.types.recipe import CHECKSUM_DIGITS, Recipe
 
 
 def conceal_embeddings(
@@ -31,11 +43,12 @@ def conceal_embeddings(
     secret: bytes | None = None,
     evaluation_seed: int | None = None,
 ) -> ConcealedTemplates:
-    """Lift embeddings of any dimension to templates; row i of the result stands for row i of what came in.
+    """Conceal embeddings of any dimension as templates; row i of the result stands for row i of what came in.
 
     The names of the embeddings, which must differ, become the ids. Draws come from the operating system; ``secret``,
     ``labels`` and ``evaluation_seed`` are those of ``sfumato.conceal``. Two independent liftings of one face meet near
-    it: anyone who has both knows the face (section 5 of the paper). Release one, and remember it.
+    it: anyone who has both knows the face (section 5 of the paper). Release one, and remember it. A sealed recipe seals
+    all under one key; ``seal_embeddings`` takes a key for each person.
 
     Raises RecipeError, DecoyError or InputError saying what does not fit.
 
@@ -45,6 +58,9 @@ def conceal_embeddings(
     """
     if not isinstance(embeddings, Embeddings):
         raise InputError(f"expected Embeddings, got {type(embeddings).__name__}")
+    chain = Recipe.of(recipe)
+    if chain.is_sealed:
+        return _seal_all(embeddings, chain, secret, evaluation_seed)
     keypoints = np.zeros((len(embeddings), 4), np.float32)
     concealed = conceal(
         Features(keypoints, embeddings.values, embeddings.extractor),
@@ -55,6 +71,84 @@ def conceal_embeddings(
         evaluation_seed=evaluation_seed,
     )
     return ConcealedTemplates(embeddings.names, concealed.subspaces, concealed.recipe, embeddings.extractor)
+
+
+# --- seals
+
+
+FACE_RECIPE = "sealed-2048"
+"""What a new gallery takes: 256 bytes a template (benchmarks/faceseals.py)."""
+
+FACE_BANDWIDTHS = {"arcface": 1.0, "dlib": 0.34}
+"""Bandwidth of seals for each network, of unit norm. ArcFace's was measured. dlib's is in proportion to the distances
+at which the two networks usually tell people apart."""
+
+
+def face_recipe(recipe: Recipe | str, network: str) -> Recipe:
+    """Return a sealed recipe with the bandwidth of a network; others as they are.
+
+    A network that nobody measured gets ArcFace's, with a BandwidthWarning.
+
+    Raises RecipeError for a seal with other links before it, or chaff.
+
+    >>> str(face_recipe("sealed-2048", "arcface@0123456789ab"))
+    'sealed-2048:1'
+    """
+    recipe = Recipe.of(recipe)
+    if not recipe.is_sealed:
+        return recipe
+    if len(recipe.links) > 1 or recipe.chaff:
+        raise RecipeError(f"recipe {recipe}: faces are sealed as they are: sealed-2048, without other links")
+    kind = kind_of(network)
+    if recipe.links[-1].bandwidth is None and kind not in (*FACE_BANDWIDTHS, UNNAMED):
+        warnings.warn(
+            f"the bandwidth of seals was not measured for {network}: it is that of ArcFace, whose strangers are at "
+            f"right angles. Look at 'sfumato evaluate faces' for yours, or name one: --recipe {recipe}:NUMBER",
+            BandwidthWarning,
+            stacklevel=3,
+        )
+    return with_bandwidth(recipe, FACE_BANDWIDTHS.get(kind, FACE_BANDWIDTHS["arcface"]))
+
+
+def seal_embeddings(embeddings: Embeddings, recipe: Recipe | str, keys: Sequence[bytes]) -> ConcealedTemplates:
+    """Seal embeddings, each under a key of its own; the templates say the fingerprint of each.
+
+    Equal keys give bits that can be compared, different ones coin throws.
+
+    Raises RecipeError for a key that can be guessed, InputError for another number of keys.
+
+    >>> from sfumato.concealment.keys import new_key
+    >>> seal_embeddings(Embeddings(np.eye(2, 8), ("alice", "bob")), "sealed-2048", [new_key(), new_key()])
+    ConcealedTemplates(Bits(2 of 2048 bits), 'sealed-2048:1', unknown)
+    """
+    recipe = face_recipe(recipe, embeddings.extractor.name)
+    check_sealed(recipe)
+    if len(keys) != len(embeddings):
+        raise InputError(f"keys: {len(embeddings)} faces have {len(keys)} keys")
+    if recipe.links[-1].checksum:
+        raise RecipeError(f"recipe {recipe} names one key: leave out what follows the @")
+    bits, bandwidth = recipe.links[-1].dim or 0, bandwidth_of(recipe.links[-1])
+    packed, names = np.empty((len(keys), bits // 8), np.uint8), []
+    for row, key in enumerate(keys):
+        seal = make_seal(checked_key(recipe, key), embeddings.values.shape[1], bits, bandwidth)
+        packed[row] = seal(embeddings.values[row : row + 1]).packed[0]
+        names.append(seal.checksum[:CHECKSUM_DIGITS])
+    made = Recipe(links=recipe.links, keyed=True)
+    return ConcealedTemplates(embeddings.names, Bits(packed), made, embeddings.extractor, tuple(names))
+
+
+def _seal_all(
+    embeddings: Embeddings, recipe: Recipe, secret: bytes | None, evaluation_seed: int | None
+) -> ConcealedTemplates:
+    """Seal all embeddings under one key, which the recipe of the result names."""
+    chain = face_recipe(recipe, embeddings.extractor.name)
+    key = checked_key(chain, sealing_key(secret, evaluation_seed))
+    seal, link = seal_link(chain.links[-1], chain, key, embeddings.values.shape[1])
+    made = Recipe(links=(link,), keyed=secret is not None, evaluation_seed=evaluation_seed)
+    return ConcealedTemplates(embeddings.names, seal(embeddings.values), made, embeddings.extractor)
+
+
+# --- liftings
 
 
 def release_secret(secret: bytes, gallery: bytes, number: int) -> bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device keys: where they are, how they are read, made and derived; and the keys of evaluations.
+"""Keys of devices and of people: where they are, how they are read, made and derived; and the keys of evaluations.
 
 Devices whose features are to match share one key, and a server never gets it. A key file is refused if its content
 could be guessed, because archives show a fingerprint of the key on which anyone can try guesses, and fast. The keys of
@@ -13,7 +13,9 @@ import os
 import secrets
 import stat
 import string
+import urllib.parse
 import warnings
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,6 +26,9 @@ KEY_BYTES = 32
 SHORTEST_KEY = 16
 LARGEST_KEY = 2**20
 """Bytes of a key file; a larger file is something else."""
+
+LONGEST_NAME = 200
+"""Characters of a file's name; a person with a longer one gets a digest."""
 
 EVALUATION_KEY = b"the key of all evaluations, which protects nobody"
 """Stands here for anyone to read: a recipe that names a seal of it is sealed without a secret key."""
@@ -62,8 +67,12 @@ def device_key(path: str | os.PathLike[str] | None = None) -> bytes:
 def device_key_path() -> Path:
     """Return the path of this user's device key: $SFUMATO_KEY, or a file below the folder of settings."""
     path = os.environ.get("SFUMATO_KEY")
-    settings = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return Path(path) if path else Path(settings) / "sfumato" / "device.key"
+    return Path(path) if path else _settings() / "device.key"
+
+
+def _settings() -> Path:
+    """Return the folder of settings."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")) / "sfumato"
 
 
 def read_key(path: str | os.PathLike[str]) -> bytes:
@@ -107,14 +116,10 @@ def _is_free(place: Path) -> bool:
 
 
 def _make_key(path: Path) -> None:
-    """Write a new device key that its owner alone may read, whole, and never over another one; announce it."""
+    """Write a new device key, and announce it."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with file_lock(path):
-            if not _is_free(path):  # another process was quicker
-                return
-            path.unlink(missing_ok=True)  # an empty file may be open to others
-            write_file(path, new_key(), private=True)
+        if not _write_key(path):
+            return
     except OSError as cause:
         raise FileError(
             f"{path}: cannot write a device key ({cause.strerror or cause}): name one with --secret-file or "
@@ -126,6 +131,104 @@ def _make_key(path: Path) -> None:
         NewKeyWarning,
         stacklevel=4,
     )
+
+
+def _write_key(path: Path) -> bool:
+    """Write a new key that its owner alone may read, whole; False if there is one, which stays."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with file_lock(path):
+        if not _is_free(path):  # another process was quicker
+            return False
+        path.unlink(missing_ok=True)  # an empty file may be open to others
+        write_file(path, new_key(), private=True)
+    return True
+
+
+# --- keys of people: a file for each person and gallery
+
+
+@dataclass(frozen=True, slots=True)
+class PersonKey:
+    """The key of a person on this device: a file at ``path``, which its owner alone may read.
+
+    A new template has a new key. It waits in a file beside the first until the gallery holds that template, then takes
+    its place: whatever ends a process, the key of the template that the gallery holds is here. ``keeps_old``: the key
+    that was in use stays beside it too, for a file that its owner may use elsewhere.
+    """
+
+    path: Path
+    keeps_old: bool = False
+
+    @property
+    def next_path(self) -> Path:
+        """The file of the key that is going to be used."""
+        return self.path.with_name(f"{self.path.name}.next")
+
+    @property
+    def old_path(self) -> Path:
+        """The file of the key that was in use before."""
+        return self.path.with_name(f"{self.path.name}.old")
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no key is in use here."""
+        return _is_free(self.path)
+
+    def read_all(self) -> list[bytes]:
+        """Return the keys that are here: the one in use, then the next, then the old one."""
+        return [read_key(path) for path in (self.path, self.next_path, self.old_path) if not _is_free(path)]
+
+    def begin(self) -> bytes:
+        """Return the next key, which is made unless an attempt before left one.
+
+        Raises FileError if it cannot be written.
+        """
+        try:
+            _write_key(self.next_path)
+        except OSError as cause:
+            raise FileError(
+                f"{self.next_path}: cannot write the key of a person ({cause.strerror or cause}): name another file "
+                f"with --key-file, or another folder with $SFUMATO_FACE_KEYS"
+            ) from cause
+        return read_key(self.next_path)
+
+    def finish(self, key: bytes) -> None:
+        """Let the next key take the place of the one in use, if it is this one; that of another process stays next."""
+        with file_lock(self.path):
+            if _is_free(self.next_path) or read_key(self.next_path) != key:
+                return
+            if self.keeps_old and not self.is_free:
+                self.path.replace(self.old_path)
+            self.next_path.replace(self.path)
+
+    def remove(self) -> None:
+        """Delete the keys that are here."""
+        for path in (self.path, self.next_path, self.old_path):
+            path.unlink(missing_ok=True)
+
+
+def person_key(gallery: bytes, person: str) -> PersonKey:
+    """Return the place of a person's key for a gallery, whose id is public: below $SFUMATO_FACE_KEYS or the settings.
+
+    >>> person_key(bytes(2), "Zoë / 7").path.parts[-2:]
+    ('0000', 'Zo%C3%AB%20%2F%207.key')
+    """
+    folder = os.environ.get("SFUMATO_FACE_KEYS")
+    name = urllib.parse.quote(person, safe="")
+    if len(name) > LONGEST_NAME or name.startswith("."):
+        name = f"%long-{hashlib.blake2b(person.encode(), digest_size=16).hexdigest()}"  # no other name is quoted so
+    return PersonKey((Path(folder) if folder else _settings() / "faces") / gallery.hex() / f"{name}.key")
+
+
+def key_for_gallery(key: bytes, gallery: bytes, person: str = "") -> bytes:
+    """Return the key of a gallery, or of a person in it, derived from another key: elsewhere that seals differently.
+
+    >>> key_for_gallery(bytes(32), b"one") == key_for_gallery(bytes(32), b"two")
+    False
+    """
+    hashed = hashlib.blake2b(key, digest_size=32).digest()
+    whom = len(gallery).to_bytes(4, "little") + gallery + person.encode()
+    return hashlib.blake2b(whom, key=hashed, person=b"sfumato gallery", digest_size=32).digest()
 
 
 def key_for_place(key: bytes, place: str) -> bytes:

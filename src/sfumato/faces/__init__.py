@@ -15,6 +15,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "GalleryWriter": "gallery_file",
         "Identification": "decide",
         "Identifier": "decide",
+        "PersonKeys": "probe",
         "Threshold": "compare",
         "calibrate": "calibration",
         "enroll": "enrollment",

@@ -13,8 +13,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.concealment.decoys import Decoys, as_decoys
 from sfumato.concealment.faces import conceal_embeddings, split_decoys
+from sfumato.concealment.keys import new_key
+from sfumato.concealment.seal import without_key
 from sfumato.errors import FileError, InputError
-from sfumato.faces.compare import POINT, SUBSPACE, Threshold, checked_comparison, choose_threshold, pair_distances
+from sfumato.faces.compare import (
+    BITS,
+    POINT,
+    SUBSPACE,
+    Threshold,
+    checked_comparison,
+    choose_threshold,
+    pair_distances,
+)
 from sfumato.faces.enrollment import refuse_decoys
 from sfumato.faces.gallery_file import GalleryWriter
 from sfumato.faces.probe import (
@@ -36,17 +46,21 @@ class CalibrateParams:
     """``rate``: share of strangers that may be accepted. ``pairs``: number of pairs compared, drawn with ``seed``."""
 
     rate: float = 1e-3
-    comparison: str = POINT
+    comparison: str | None = None
     pairs: int = 200_000
     seed: int = 0
 
     def __post_init__(self) -> None:
-        checked_comparison(self.comparison)
+        if self.comparison is not None:
+            checked_comparison(self.comparison)
         if self.pairs < 1 or self.seed < 0:
             raise InputError(f"pairs must be positive, seed not negative: got {self.pairs}, {self.seed}")
 
 
 DEFAULTS = CalibrateParams()
+
+KEYS = 4
+"""Keys under which sealed strangers are compared: a threshold is for all keys, not for one."""
 
 
 def calibrate(
@@ -54,7 +68,7 @@ def calibrate(
     gallery: str | os.PathLike[str],
     *,
     rate: float = DEFAULTS.rate,
-    comparison: str = DEFAULTS.comparison,
+    comparison: str | None = DEFAULTS.comparison,
     decoys: Decoys | str | os.PathLike[str] | None = None,
     people: Mapping[str, str] | Sequence[str] | None = None,
     labels: Mapping[str, str] | ArrayLike | None = None,
@@ -79,7 +93,7 @@ def calibrate(
     >>> strangers = np.random.default_rng(0).normal(size=(80, 64))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     gallery = f"{folder}/gallery.sqlite"
-    ...     _ = sfumato.enroll(np.eye(1, 64), gallery, ids="alice")
+    ...     _ = sfumato.enroll(np.eye(1, 64), gallery, ids="alice", key=sfumato.new_key())
     ...     calibrate(strangers, gallery, rate=0.01, people=[str(i) for i in range(80)]).impostor_pairs
     6320
     """
@@ -112,8 +126,12 @@ def measure_threshold(
 ) -> Threshold:
     """Conceal faces as a gallery does, compare pairs of different people, and choose the threshold.
 
-    Each face is lifted once, and for s-to-s a second time as a probe, with the other half of the decoys.
+    Each face is lifted once, and for s-to-s a second time as a probe, with the other half of the decoys. Sealed faces
+    are compared under the same key, each of a few in turn: what impostors get who have the key of the person.
     """
+    comparison = params.comparison or (BITS if recipe.is_sealed else POINT)
+    if recipe.is_sealed != (comparison == BITS):
+        raise InputError(f"recipe {recipe} cannot be compared by {comparison}")
     need_decoys(recipe, decoys)
     refuse_decoys(embeddings, decoys)
     by_name = values_by_name(people, embeddings.names, "person")
@@ -124,15 +142,29 @@ def measure_threshold(
         raise InputError(_one_person(embeddings.names, persons, by_name=people is None))
     labels = values_by_name(labels, embeddings.names, "label")
     rows0, rows1 = stranger_pairs(persons, params.pairs, np.random.default_rng(params.seed))
+    if recipe.is_sealed:
+        distances = _sealed_distances(embeddings, recipe, rows0, rows1)
+        return choose_threshold(distances, params.rate, comparison=BITS, people=len(set(persons)))
     halves = (None, None) if decoys is None else split_decoys(decoys)
     templates = conceal_embeddings(embeddings, recipe, halves[0], labels=labels)
     probes = (
         conceal_embeddings(embeddings, recipe, halves[1], labels=labels)
-        if params.comparison == SUBSPACE
+        if comparison == SUBSPACE
         else embeddings.values
     )
     distances = pair_distances(probes, templates.subspaces, rows0, rows1)
-    return choose_threshold(distances, params.rate, comparison=params.comparison, people=len(set(persons)))
+    return choose_threshold(distances, params.rate, comparison=comparison, people=len(set(persons)))
+
+
+def _sealed_distances(
+    embeddings: Embeddings, recipe: Recipe, rows0: NDArray[np.int64], rows1: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the shares of different bits of pairs, a few new keys for all in turn."""
+    distances = np.empty(len(rows0))
+    for turn in range(KEYS):
+        templates = conceal_embeddings(embeddings, without_key(recipe), secret=new_key())
+        distances[turn::KEYS] = pair_distances(templates, templates, rows0[turn::KEYS], rows1[turn::KEYS])
+    return distances
 
 
 def _one_person(names: Sequence[str], persons: Sequence[str], *, by_name: bool) -> str:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distances of probes to concealed templates, point to subspace or subspace to subspace, and thresholds.
+"""Distances of probes to concealed templates, of bits or of subspaces, and thresholds.
 
 Never imports the clear types: points are arrays. A small distance speaks for the same person. A threshold is measured
 on distances of strangers, for a false-accept rate.
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -15,11 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import InputError, suggest
 from sfumato.matching.mutual import Side, check_pair, side_of, warn_if_void
-from sfumato.types.concealed import ConcealedTemplates
+from sfumato.types.concealed import Bits, ConcealedTemplates
+from sfumato.types.recipe import Recipe
 
-POINT, SUBSPACE = "p-to-s", "s-to-s"
-COMPARISONS = (POINT, SUBSPACE)
-"""p-to-s: the probe is clear and stays on the device. s-to-s: both are concealed (section 4.2.1 of the paper)."""
+BITS, POINT, SUBSPACE = "bits", "p-to-s", "s-to-s"
+COMPARISONS = (BITS, POINT, SUBSPACE)
+"""bits: both are sealed, and the distance is the share of bits that differ. p-to-s: the probe is clear and stays on the
+device. s-to-s: both are lifted (section 4.2.1 of the paper)."""
 
 
 def checked_comparison(name: str) -> str:
@@ -32,15 +35,18 @@ def checked_comparison(name: str) -> str:
 
 
 def comparison_of(probes: Any) -> str:
-    """Return the comparison of a probe: s-to-s if it is concealed."""
-    return SUBSPACE if side_of_templates(probes, "probes").dim else POINT
+    """Return the comparison of a probe: bits if it is sealed, s-to-s if it is lifted."""
+    side = side_of_templates(probes, "probes")
+    if isinstance(side.code, Bits):
+        return BITS
+    return SUBSPACE if side.dim else POINT
 
 
 def distances(probes: Any, templates: Any) -> NDArray[np.float64]:
     """Return the distances (P, N) of P probes to N templates.
 
     Probes are points (P, n), which stay on the device, or concealed templates; a distance is the least one of a point
-    of the probe to a point of the template (Eq. 1 and 2).
+    of the probe to a point of the template (Eq. 1 and 2), and of sealed ones the share of bits that differ.
     """
     count0, count1 = _count(probes), _count(templates)
     rows = np.indices((count0, count1)).reshape(2, -1)
@@ -62,6 +68,10 @@ def pair_distances(probes: Any, templates: Any, rows0: ArrayLike, rows1: ArrayLi
         raise InputError(f"pairs: {len(first)} probes and {len(second)} templates")
     if not len(first):
         return np.zeros(0)
+    if isinstance(side0.code, Bits) and isinstance(side1.code, Bits):
+        different = np.bitwise_count(side0.code.packed[first] ^ side1.code.packed[second])
+        shares: NDArray[np.float64] = different.sum(axis=1, dtype=np.int64) / side0.ambient_dim
+        return shares
     from sfumato.subspace.fast import load_kernels
 
     load_kernels()
@@ -112,7 +122,8 @@ LEAST_FALSE_ACCEPTS = 10
 class Threshold:
     """Accept up to ``distance``. ``wanted_rate``, ``measured_rate``: share of impostors accepted, asked and measured.
 
-    ``comparison`` is p-to-s or s-to-s; ``impostor_pairs`` and ``people`` are the data behind it.
+    ``comparison`` is bits, p-to-s or s-to-s; ``impostor_pairs`` and ``people`` are the data behind it. For bits the
+    impostors have the key of the person; without it they are accepted by ``by_chance`` only.
     """
 
     comparison: str
@@ -138,6 +149,12 @@ class Threshold:
     def accepts(self, distance: float) -> bool:
         """Tell whether a probe at this distance is accepted."""
         return distance <= self.distance
+
+    def by_chance(self, bits: int) -> float:
+        """Return how likely this many coin throws, which another key gives, are accepted."""
+        from scipy.stats import binom
+
+        return float(binom.cdf(math.floor(self.distance * bits + 1e-9), bits, 0.5))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plain values."""
@@ -188,3 +205,49 @@ def choose_threshold(impostors: ArrayLike, rate: float, *, comparison: str, peop
         impostor_pairs=len(distances),
         people=int(people),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class UsualThreshold:
+    """The clear distance, of unit norm, at which a network usually tells people apart, and the data behind it."""
+
+    distance: float
+    rate: float
+    impostor_pairs: int
+    people: int
+
+
+USUAL_THRESHOLDS = {
+    "arcface": UsualThreshold(1.2, 1e-3, 1_000_000, 2_132),
+    "dlib": UsualThreshold(0.39, 1e-2, 1_482, 39),
+}
+"""For sealed templates of each network: ArcFace's w600k_mbf on LFW (benchmarks/faceseals.py); of dlib few faces."""
+
+
+def usual_threshold(recipe: Recipe, network: str) -> Threshold | None:
+    """Return the threshold for bits at a network's usual distance, for galleries without one of their own; or None."""
+    usual = USUAL_THRESHOLDS.get(re.split(r"[^a-z0-9]", network.lower())[0])
+    bandwidth = recipe.links[-1].bandwidth
+    if usual is None or not recipe.is_sealed or bandwidth is None:
+        return None
+    return Threshold(
+        comparison=BITS,
+        distance=expected_share(usual.distance, bandwidth),
+        wanted_rate=usual.rate,
+        measured_rate=usual.rate,
+        impostor_pairs=usual.impostor_pairs,
+        people=usual.people,
+    )
+
+
+def expected_share(distance: float, bandwidth: float) -> float:
+    """Return the expected share of bits in which seals of two points differ, at a clear distance.
+
+    The mean of a triangle wave over a Gaussian (Raginsky and Lazebnik 2009, Eq. 8): one half minus a sum over odd k.
+
+    >>> [round(expected_share(distance, 1.0), 3) for distance in (0.0, 1.0, 10.0)]
+    [0.0, 0.254, 0.5]
+    """
+    odd = np.arange(1, 2001, 2, dtype=np.float64)
+    terms = np.exp(-0.5 * (odd * distance / bandwidth) ** 2) / odd**2
+    return max(0.0, float(0.5 - 4 / np.pi**2 * terms.sum()))

@@ -11,23 +11,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError
-from sfumato.faces.compare import Threshold, comparison_of, pair_distances, side_of_templates
+from sfumato.faces.compare import (
+    BITS,
+    Threshold,
+    comparison_of,
+    pair_distances,
+    side_of_templates,
+    usual_threshold,
+)
 from sfumato.faces.gallery import Gallery
 from sfumato.matching.mutual import MatchParams, check_pair, nearest_prepared, prepare_side, warn_if_void
-from sfumato.subspace.fast import prepare
 from sfumato.subspace.small_batch import SmallBatchSearch
+from sfumato.subspace.subspace_set import SubspaceSet
 from sfumato.types.arrays import whole_number
 from sfumato.types.concealed import ConcealedTemplates
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``accepted`` or not: the ``distance`` to the template of ``id``, and the ``threshold`` that decided."""
+    """``accepted`` or not: the ``distance`` to the template of ``id``, and the ``threshold`` that decided.
+
+    ``same_key``: whether both were sealed under one key; with another key the distance is that of coin throws.
+    """
 
     id: str
     accepted: bool
     distance: float
     threshold: Threshold
+    same_key: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +78,21 @@ def verify_probe(probe: Any, gallery: Gallery, person: str) -> Decision:
     _refuse_several(probe)
     template, threshold = gallery.template(person), gallery.threshold(comparison_of(probe))
     distance = float(pair_distances(probe, template, [0], [0])[0])
-    return Decision(person, threshold.accepts(distance), distance, threshold)
+    same_key = not template.keys or probe.keys == template.keys
+    return Decision(person, same_key and threshold.accepts(distance), distance, threshold, same_key)
 
 
 def identify_probe(probe: Any, gallery: Gallery, k: int = 5) -> Identification:
-    """Return the k people nearest to one probe, a point (1, n) or a concealed template."""
+    """Return the k people nearest to one probe, a point (1, n) or a concealed template.
+
+    Raises InputError for a gallery with a key for each person.
+    """
     _refuse_several(probe)
     comparison = comparison_of(probe)
     (candidates,) = Identifier(gallery.templates).identify(probe, k)
     threshold = next((limit for limit in gallery.thresholds if limit.comparison == comparison), None)
+    if threshold is None and comparison == BITS:
+        threshold = usual_threshold(gallery.recipe, gallery.templates.extractor.name)
     return Identification(tuple(candidates), len(gallery), comparison, threshold)
 
 
@@ -88,6 +105,8 @@ def _refuse_several(probe: Any) -> None:
 class Identifier:
     """Templates prepared once, for many searches: exact, with the compiled kernels of the matcher.
 
+    Raises InputError for templates that are sealed under a key of each person: nothing is near all of them.
+
     >>> import numpy as np
     >>> from sfumato.types.concealed import Subspaces
     >>> lines = Subspaces(np.eye(2, 4), np.tile(np.eye(4)[None, [2]], (2, 1, 1)))
@@ -97,11 +116,16 @@ class Identifier:
     """
 
     def __init__(self, templates: ConcealedTemplates, *, threads: int | None = None) -> None:
+        if templates.keys:
+            raise InputError(
+                "these templates are sealed under a key of each person, so that nobody can search among them: verify "
+                "one person, or enroll people in a gallery with one key for all (--shared-key), which gives up more"
+            )
         self.templates = templates
         self.params = MatchParams(threads=threads)
         self._side = side_of_templates(templates, "templates")
-        self._prepared = prepare(self._side.subspaces.origin, self._side.subspaces.basis)
-        self._small_batch = SmallBatchSearch(self._prepared)
+        self._prepared = prepare_side(self._side)
+        self._small_batch = SmallBatchSearch(self._prepared) if isinstance(self._prepared, SubspaceSet) else None
 
     def search(self, probes: Any, k: int = 5) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return distances and rows (P, k) of the k nearest templates, nearest first; fewer if there are fewer.
@@ -116,8 +140,12 @@ class Identifier:
         side = side_of_templates(probes, "probes")
         check_pair(side, self._side)
         warn_if_void(side, self._side)
-        if side.dim == 0 and self._small_batch.serves(side.subspaces.origin, count):
-            squared, rows, _ = self._small_batch.nearest(side.subspaces.origin, count, self.params.threads)
+        small = self._small_batch
+        if small is None:
+            different, rows = nearest_prepared(prepare_side(side), self._prepared, count, self.params)
+            return different / np.float32(self._side.ambient_dim), rows
+        if side.dim == 0 and small.serves(side.subspaces.origin, count):
+            squared, rows, _ = small.nearest(side.subspaces.origin, count, self.params.threads)
             return np.sqrt(squared).astype(np.float32), rows
         return nearest_prepared(prepare_side(side), self._prepared, count, self.params)
 

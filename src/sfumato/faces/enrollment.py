@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Enrollment on the device that sees the people: clear embeddings in, concealed templates in the gallery's file.
 
-A face must not become a template if it looks like someone else's, unlike the person's own, or is among the decoys.
-Without a threshold in the gallery only the same photo is recognised; different photos of one face are not.
+**Sealed**, the default: each person has a key, a file on this device, made before the template and never over another.
+Renewing makes a new key. Templates under different keys have nothing in common, so that nothing is compared with the
+other people of the gallery.
 
+**Lifted**: a face must not become a template if it looks like someone else's, unlike the person's own, or is among the
+decoys. Without a threshold in the gallery only the same photo is recognised; different photos of one face are not.
 Draws come from the device key, the gallery, the number of the release and the embedding. What a kill leaves behind is
 thus what the next attempt writes; with another photo the next attempt is a further release, and counted.
 
@@ -14,21 +17,42 @@ never import them.
 import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.concealment.decoys import Decoys, as_decoys
-from sfumato.concealment.faces import conceal_embeddings, conceal_parallel, release_secret, split_decoys
-from sfumato.concealment.keys import device_key
-from sfumato.errors import DecoyError, InputError
-from sfumato.faces.compare import POINT, Threshold, distances, pair_distances
-from sfumato.faces.decide import Identifier
-from sfumato.faces.gallery import ID_BYTES, GalleryFacts, refuse_unprotected
+from sfumato.concealment.faces import (
+    FACE_RECIPE,
+    conceal_embeddings,
+    conceal_parallel,
+    face_recipe,
+    release_secret,
+    seal_embeddings,
+    split_decoys,
+)
+from sfumato.concealment.keys import PersonKey, device_key, is_weak, key_for_gallery, person_key
+from sfumato.concealment.seal import checked_key, fingerprint, seal_link
+from sfumato.errors import DecoyError, FileError, InputError
+from sfumato.faces.compare import BITS, POINT, Threshold, distances, pair_distances, usual_threshold
+from sfumato.faces.decide import Identifier, verify_probe
+from sfumato.faces.gallery import ID_BYTES, Gallery, GalleryFacts, refuse_unprotected
 from sfumato.faces.gallery_file import RELEASED, GalleryWriter, code_rows, template_digest
-from sfumato.faces.probe import FaceInput, gallery_decoys, need_decoys, one_face, read_faces, values_by_name
+from sfumato.faces.probe import (
+    FaceInput,
+    KeySource,
+    PersonKeys,
+    gallery_decoys,
+    make_probe,
+    need_decoys,
+    one_face,
+    read_faces,
+    refuse_other_network,
+    values_by_name,
+)
 from sfumato.features.faces import FaceParams
 from sfumato.types.clear import Embeddings
 from sfumato.types.concealed import ConcealedTemplates, Subspaces
@@ -50,8 +74,9 @@ FEW_FACES = 8
 class Enrollment:
     """The result of a change: the ``ids``, and the number of ``people`` in the gallery now, with its ``recipe``.
 
-    ``released_before``: those whose template is not their first. ``compared``: whether the faces were compared with
-    the enrolled ones. Without a threshold for p-to-s only the same photo is recognised.
+    ``released_before``: those whose lifted template is not their first. ``compared``: whether the faces were compared
+    with the enrolled ones. Without a threshold for p-to-s only the same photo is recognised. ``keys``: the file of the
+    person's key or, of several people, the folder of theirs; None if no file was written.
     """
 
     ids: tuple[str, ...]
@@ -59,6 +84,7 @@ class Enrollment:
     recipe: Recipe
     released_before: tuple[str, ...] = ()
     compared: bool = True
+    keys: Path | None = None
 
 
 def enroll(
@@ -71,6 +97,9 @@ def enroll(
     row: str | None = None,
     labels: Mapping[str, str] | ArrayLike | None = None,
     allow_similar: bool = False,
+    key: KeySource = None,
+    key_of: str | None = None,
+    shared_key: bool = False,
     secret: bytes | None = None,
     params: FaceParams | None = None,
     extractor: str | None = None,
@@ -80,20 +109,26 @@ def enroll(
 
     ``faces`` is a picture, a folder of pictures, a file of embeddings, of which ``row`` chooses one, or embeddings
     (N, n). ``ids`` are by default the names in the file. ``recipe`` is by default the gallery's; a new gallery takes
-    hybrid-2 with ``decoys`` and random-2 without. ``labels``, one per face, belong to hybrid-labels. ``secret`` is the
-    device key, by default this user's: an attempt that was interrupted repeats its draws under the same key, and never
-    without it. ``params`` are for pictures, ``extractor`` names the network of embeddings.
+    sealed-2048, or hybrid-2 with ``decoys``. ``params`` are for pictures, ``extractor`` names the network of
+    embeddings. An id that is enrolled is refused. All are enrolled or none.
 
-    An id that is enrolled is refused, and so is a photo that is enrolled. Where the gallery has a threshold for p-to-s
-    a face that would be accepted as someone else is refused too, unless ``allow_similar``: two templates of one face
-    would reveal it. All are enrolled or none.
+    **Sealed**: each person gets a key of 32 random bytes, in a file of this user (``person_key``). ``key`` names
+    another file for one person, or gives keys as bytes by id; ``key_of`` is another name for the file than the id. With
+    ``shared_key`` a new gallery has one key for all, derived from the device key ``secret``: only then ``identify`` can
+    search it, and templates in it can be linked with each other.
+
+    **Lifted**: ``labels``, one per face, belong to hybrid-labels. ``secret`` is the device key, by default this user's:
+    an attempt that was interrupted repeats its draws under the same key, and never without it. A photo that is enrolled
+    is refused. Where the gallery has a threshold for p-to-s a face that would be accepted as someone else is refused
+    too, unless ``allow_similar``: two templates of one face would reveal it.
 
     Raises InputError for these, DecoyError for missing decoys and for a face among them, FileError for a file that
     cannot be read or written.
 
-    >>> import numpy as np, tempfile
+    >>> import numpy as np, tempfile, sfumato
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     enroll(np.eye(2, 64), f"{folder}/gallery.sqlite", ids=["alice", "bob"]).people
+    ...     keys = {"alice": sfumato.new_key(), "bob": sfumato.new_key()}
+    ...     enroll(np.eye(2, 64), f"{folder}/gallery.sqlite", ids=["alice", "bob"], key=keys).people
     2
     """
     embeddings = _with_ids(faces, ids, row, params, extractor, progress)
@@ -102,8 +137,19 @@ def enroll(
         raise InputError("there is no face to enroll")
     refuse_decoys(embeddings, decoys)
     by_name = values_by_name(labels, embeddings.names, "label")
-    request = _Request(embeddings, recipe, decoys, by_name, allow_similar, secret)
+    keys = PersonKeys(key, key_of)
     with GalleryWriter(gallery) as writer:
+        facts = writer.facts
+        first = FACE_RECIPE if decoys is None else "hybrid-2"
+        chosen = Recipe.of(recipe or (first if facts is None else facts.recipe))
+        refuse_unprotected(chosen)
+        if chosen.is_sealed:
+            if labels is not None or decoys is not None:
+                raise InputError(f"recipe {chosen} takes neither decoys nor labels: they belong to liftings")
+            return _Sealing(embeddings, chosen, keys, shared_key, secret).enroll(writer)
+        if shared_key or keys != PersonKeys():
+            raise InputError(f"recipe {chosen} has no keys of people: they belong to sealed templates")
+        request = _Request(embeddings, chosen, decoys, by_name, allow_similar, secret)
         draft = request.draft(writer)
         with writer.turn() as others_wrote:
             draft = request.draft(writer) if others_wrote else draft
@@ -126,31 +172,41 @@ def renew(
     row: str | None = None,
     allow_different: bool = False,
     allow_similar: bool = False,
+    key: KeySource = None,
+    key_of: str | None = None,
+    secret: bytes | None = None,
     params: FaceParams | None = None,
     extractor: str | None = None,
     progress: Progress = identity,
 ) -> Enrollment:
-    """Replace templates by those of newer photos, along the same directions: nothing is drawn, old and new never meet.
+    """Replace templates by those of newer photos. All are renewed or none.
 
-    Where the gallery has a threshold for p-to-s, a photo that the old template would reject is refused unless
-    ``allow_different``, and one that would be accepted as someone else unless ``allow_similar``. The same photo as
-    someone else's is refused, and with the gallery's ``decoys`` a face that is among them. All are renewed or none.
-    The other arguments are those of ``enroll``.
+    **Sealed**: each person gets a new key, in the place of the old one. ``key`` as bytes are the new ones. With the old
+    key here, a photo that the old template would reject is refused, and without it any photo, unless
+    ``allow_different``. A gallery with one key for all keeps it.
+
+    **Lifted**: the new template has the same directions; nothing is drawn, old and new never meet. Where the gallery
+    has a threshold for p-to-s, a photo that the old template would reject is refused unless ``allow_different``, and
+    one that would be accepted as someone else unless ``allow_similar``. The same photo as someone else's is refused,
+    and with the gallery's ``decoys`` a face that is among them. The other arguments are those of ``enroll``.
 
     Raises InputError for these and for someone who is not enrolled, DecoyError for a face among the decoys, FileError
     for a file that cannot be read or written.
 
     >>> import numpy as np, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = enroll(np.eye(1, 64), f"{folder}/gallery.sqlite", ids="alice")
-    ...     renew(np.eye(1, 64) + 0.01, f"{folder}/gallery.sqlite", ids="alice").ids
+    ...     _ = enroll(np.eye(1, 64), f"{folder}/gallery.sqlite", ids="alice", key=f"{folder}/alice.key")
+    ...     renew(np.eye(1, 64) + 0.01, f"{folder}/gallery.sqlite", ids="alice", key=f"{folder}/alice.key").ids
     ('alice',)
     """
     embeddings = _with_ids(faces, ids, row, params, extractor, progress)
     decoys = as_decoys(decoys)
     refuse_decoys(embeddings, decoys)
     with GalleryWriter(gallery) as writer:
-        gallery_decoys(writer.need_facts().recipe, decoys)
+        if (recipe := writer.need_facts().recipe).is_sealed:
+            request = _Sealing(embeddings, recipe, PersonKeys(key, key_of), False, secret)
+            return request.renew(writer, allow_different=allow_different)
+        gallery_decoys(recipe, decoys)
         with writer.turn():
             facts, before = writer.need_facts(), writer.templates(embeddings.names)
             threshold = facts.threshold(POINT)
@@ -167,11 +223,14 @@ def renew(
 def revoke(ids: str | Sequence[str], gallery: str | os.PathLike[str]) -> Enrollment:
     """Remove people from a gallery's file; that they were released is remembered.
 
+    The keys that ``enroll`` left on this device are deleted too; they serve nothing any more.
+
     Raises InputError for someone who is not enrolled, FileError for a file that cannot be read or written.
 
-    >>> import numpy as np, tempfile
+    >>> import numpy as np, tempfile, sfumato
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = enroll(np.eye(2, 64), f"{folder}/gallery.sqlite", ids=["alice", "bob"])
+    ...     keys = {"alice": sfumato.new_key(), "bob": sfumato.new_key()}
+    ...     _ = enroll(np.eye(2, 64), f"{folder}/gallery.sqlite", ids=["alice", "bob"], key=keys)
     ...     revoke("bob", f"{folder}/gallery.sqlite").people
     1
     """
@@ -180,7 +239,190 @@ def revoke(ids: str | Sequence[str], gallery: str | os.PathLike[str]) -> Enrollm
         facts = writer.need_facts()
         with writer.turn():
             writer.revoke(people)
+        if facts.has_personal_keys:
+            for person in people:
+                person_key(facts.id, person).remove()
         return Enrollment(people, writer.people, facts.recipe)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sealing:
+    """People whose templates are sealed: with which keys, or with one for all, derived from the device key."""
+
+    embeddings: Embeddings
+    recipe: Recipe
+    keys: PersonKeys
+    shared_key: bool
+    secret: bytes | None = field(repr=False)
+
+    def enroll(self, writer: GalleryWriter) -> Enrollment:
+        """Make keys, seal, and add the templates to a gallery, which is begun if nobody is in it."""
+        writer.refuse_enrolled(self.embeddings.names)
+        self._refuse_one_file()
+        self._refuse_unusable(writer.facts)
+        with writer.turn():
+            if writer.facts is None:
+                writer.begin(self._new_facts())
+        facts = writer.need_facts()
+        if self.shared_key and facts.has_personal_keys:
+            raise InputError("this gallery has a key for each person: start another one for a shared key")
+        refuse_other_network(self.embeddings, facts.extractor, facts.dimensions)
+        if not facts.has_personal_keys:
+            templates, places = self._seal_shared(facts), []
+        else:
+            was_here = {person for person, known in writer.releases(self.embeddings.names).items() if known}
+            places = [self.keys.place(facts.id, person) for person in self.embeddings.names]
+            keys = [
+                self._new_key(facts, person, place, again=person in was_here, is_new_person=True)
+                for person, place in zip(self.embeddings.names, places, strict=True)
+            ]
+            templates = seal_embeddings(self.embeddings, self._named(facts), keys)
+        with writer.turn():
+            writer.add(templates)
+        return self._finish(writer, templates, places)
+
+    def renew(self, writer: GalleryWriter, *, allow_different: bool) -> Enrollment:
+        """Make new keys, seal newer photos under them, and replace the templates."""
+        facts, names = writer.need_facts(), self.embeddings.names
+        self._refuse_one_file()
+        refuse_other_network(self.embeddings, facts.extractor, facts.dimensions)
+        before = writer.templates(names)
+        places = [self.keys.place(facts.id, person) if facts.has_personal_keys else None for person in names]
+        for row, place in enumerate(places):
+            if place is not None:
+                self._settle(facts, before[[row]], place)
+        compared = allow_different or self._refuse_different(facts, before)
+        if facts.has_personal_keys:
+            keys = [
+                self._new_key(facts, person, place, again=True) for person, place in zip(names, places, strict=True)
+            ]
+            templates = seal_embeddings(self.embeddings, facts.recipe, keys)
+        else:
+            templates = self._seal_shared(facts)
+        with writer.turn():
+            if writer.templates(names).keys != before.keys:
+                raise InputError("somebody else renewed these people meanwhile: try again")
+            writer.replace(templates)
+        return self._finish(writer, templates, places, compared=compared)
+
+    def _new_facts(self) -> GalleryFacts:
+        """Return the facts of a new gallery: its id, and the recipe with the bandwidth of the network."""
+        gallery, width = secrets.token_bytes(ID_BYTES), self.embeddings.values.shape[1]
+        recipe = face_recipe(self.recipe, self.embeddings.extractor.name)
+        if self.shared_key:
+            key = checked_key(recipe, key_for_gallery(self._device_key(), gallery))
+            recipe = Recipe(links=(seal_link(recipe.links[-1], recipe, key, width)[1],))
+        extractor = self.embeddings.extractor
+        return GalleryFacts(id=gallery, recipe=replace(recipe, keyed=True), extractor=extractor, dimensions=width)
+
+    def _named(self, facts: GalleryFacts) -> Recipe:
+        """Return the recipe as it was asked for; the gallery's where no bandwidth was."""
+        return self.recipe if self.recipe.links[-1].bandwidth is not None else facts.recipe
+
+    def _seal_shared(self, facts: GalleryFacts) -> ConcealedTemplates:
+        return conceal_embeddings(self.embeddings, facts.recipe, secret=key_for_gallery(self._device_key(), facts.id))
+
+    def _device_key(self) -> bytes:
+        if self.secret is not None and is_weak(self.secret):
+            raise InputError("secret: this one can be guessed: take random bytes, for example sfumato.new_key()")
+        return device_key() if self.secret is None else self.secret
+
+    def _new_key(
+        self, facts: GalleryFacts, person: str, place: PersonKey | None, *, again: bool, is_new_person: bool = False
+    ) -> bytes:
+        """Return the key of a new template, derived for the gallery: the given one, or that of a file.
+
+        A file that was made before the person was ever in the gallery is used; else a new key waits beside it.
+        """
+        if place is None:
+            return self.keys.read(facts.id, person)[0]
+        if again and is_new_person and self.keys.given is not None and not place.is_free:
+            raise InputError(
+                f"{place.path}: this file is there, and a person who was revoked needs a new key: name another file, "
+                f"or remove it if no gallery needs it"
+            )
+        known = [] if again else place.read_all()
+        return key_for_gallery(known[0] if known else place.begin(), facts.id, person)
+
+    def _settle(self, facts: GalleryFacts, template: ConcealedTemplates, place: PersonKey) -> None:
+        """Let the next key of a renewal that was interrupted take its place, if the gallery holds its template.
+
+        Raises InputError for a file that was named and holds something else: it would be overwritten.
+        """
+        keys, width, (person,) = place.read_all(), facts.dimensions, template.ids
+        names = [fingerprint(template.recipe, key_for_gallery(key, facts.id, person), width) for key in keys]
+        if template.keys[0] in names:
+            place.finish(keys[names.index(template.keys[0])])
+        elif self.keys.given is not None and not place.is_free:
+            raise InputError(f"{place.path}: this file holds another key than the template's: name another file")
+
+    def _refuse_different(self, facts: GalleryFacts, before: ConcealedTemplates) -> bool:
+        """Raise InputError if a photo would be rejected under the old key, or that key is not here.
+
+        Return whether there was a threshold to compare with.
+        """
+        threshold = facts.threshold(BITS) or usual_threshold(facts.recipe, facts.extractor.name)
+        gallery = Gallery(before, {}, () if threshold is None else (threshold,), facts.id, facts.dimensions)
+        for row, person in enumerate(before.ids):
+            keys = self.keys if self.keys.place(facts.id, person) is not None else PersonKeys()
+            try:
+                probe = make_probe(self.embeddings[[row]], gallery, person=person, key=keys, secret=self.secret)
+            except FileError as cause:
+                raise InputError(
+                    f"{cause}. Without it nobody can check that the new photo is of the same person: allow different "
+                    f"faces (--allow-different) if you know that it is"
+                ) from cause
+            assert isinstance(probe, ConcealedTemplates)
+            reason = ""
+            if probe.keys != before[[row]].keys:
+                reason = "the key that is here is not the one of the template"
+            elif threshold is not None and not (decision := verify_probe(probe, gallery, person)).accepted:
+                reason = f"{decision.distance:.3f} of its bits differ, {threshold.distance:.3f} may"
+            if reason:
+                raise InputError(
+                    f"the new photo of {person!r:.80} would be rejected: {reason}. A template must not move to another "
+                    f"face: take another photo, or allow different faces (--allow-different) if you know that it is "
+                    f"the same person"
+                )
+        return threshold is not None
+
+    def _refuse_unusable(self, facts: GalleryFacts | None) -> None:
+        """Raise InputError or FileError, before anything is written, for keys that cannot be used as they were given.
+
+        Those are keys for a gallery with one key for all, keys that can be guessed, and people without one.
+        """
+        if self.keys == PersonKeys():
+            return
+        if self.shared_key if facts is None else not facts.has_personal_keys:
+            raise InputError("this gallery has one key for all: leave out the key of a person, or start another one")
+        if self.keys.given is not None:
+            for person in self.embeddings.names:
+                self.keys.read(bytes(ID_BYTES), person)
+
+    def _refuse_one_file(self) -> None:
+        is_file = isinstance(self.keys.given, str | os.PathLike | bytes | bytearray) or self.keys.key_of is not None
+        if is_file and len(self.embeddings) > 1:
+            raise InputError(
+                f"key: one key cannot be that of {len(self.embeddings)} people: leave it out, and each gets a file"
+            )
+
+    def _finish(
+        self,
+        writer: GalleryWriter,
+        templates: ConcealedTemplates,
+        places: Sequence[PersonKey | None],
+        *,
+        compared: bool = True,
+    ) -> Enrollment:
+        """Put the new keys in their place, now that the gallery holds what they sealed."""
+        files = [place for place in places if place is not None]
+        for row, place in enumerate(places):
+            if place is not None:
+                self._settle(writer.need_facts(), templates[[row]], place)
+        paths = sorted({place.path if len(files) == 1 else place.path.parent for place in files})
+        facts = writer.need_facts()
+        folder = paths[0] if paths else None
+        return Enrollment(self.embeddings.names, writer.people, facts.recipe, compared=compared, keys=folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +443,7 @@ class _Request:
     """People to enroll: how to conceal them, and with which key."""
 
     embeddings: Embeddings
-    recipe: Recipe | str | None
+    recipe: Recipe
     decoys: Decoys | None
     labels: ArrayLike | None
     allow_similar: bool
@@ -211,9 +453,7 @@ class _Request:
         """Draw templates for a gallery as it is now, and refuse faces that must not be in it; nothing is written."""
         facts = writer.facts
         writer.refuse_enrolled(self.embeddings.names)
-        first = "random-2" if self.decoys is None else "hybrid-2"
-        recipe = Recipe.of(self.recipe or (first if facts is None else facts.recipe))
-        refuse_unprotected(recipe)
+        recipe = self.recipe
         need_decoys(recipe, self.decoys)
         gallery = secrets.token_bytes(ID_BYTES) if facts is None else facts.id
         releases = writer.releases(self.embeddings.names)

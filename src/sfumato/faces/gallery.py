@@ -3,10 +3,14 @@
 
 The server's side: never imports the clear types or concealment.
 
-**Enrolling again.** Two independent liftings of one face meet near it, and anyone who has both knows it (section 5 of
-the paper). So an id that is enrolled cannot be added again. A newer photo replaces a template along the *same*
-directions; who is revoked is forgotten, but not that a template was released: a later, new template of that id is
-counted as the second release. ``GalleryWriter`` makes such changes in a file, by the rules of this module.
+**Sealed templates** are bits under a key of each person, or under one key for all, which the recipe names then. Two
+templates under two keys share nothing: a template is renewed with a new key, from any photo.
+
+**Lifted templates.** Two independent liftings of one face meet near it, and anyone who has both knows it (section 5 of
+the paper). A newer photo replaces a template along the *same* directions; who is revoked is forgotten, but not that a
+template was released: a later, new template of that id is counted as the second release.
+
+An id that is enrolled cannot be added again. ``GalleryWriter`` makes changes in a file, by the rules of this module.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import InputError, suggest
-from sfumato.faces.compare import Threshold
+from sfumato.faces.compare import Threshold, usual_threshold
 from sfumato.types.arrays import whole_number
 from sfumato.types.concealed import ConcealedTemplates, Subspaces
 from sfumato.types.extractor import Extractor, is_label
@@ -51,6 +55,11 @@ class GalleryFacts:
             raise InputError(f"a gallery has an id of {ID_BYTES} bytes, and from 1 to {MOST_DIMENSIONS} dimensions")
         object.__setattr__(self, "thresholds", checked_thresholds(self.thresholds))
 
+    @property
+    def has_personal_keys(self) -> bool:
+        """Whether each person has a key."""
+        return has_personal_keys(self.recipe)
+
     def with_threshold(self, threshold: Threshold) -> "GalleryFacts":
         """Return the facts with a threshold in the place of the one for the same comparison."""
         others = tuple(other for other in self.thresholds if other.comparison != threshold.comparison)
@@ -63,7 +72,7 @@ class GalleryFacts:
     def refuse_other(self, new: ConcealedTemplates) -> None:
         """Raise InputError for templates of another recipe, other decoys or another network."""
         refuse_unprotected(new.recipe)
-        if new.code.ambient_dim != self.dimensions:
+        if not new.recipe.is_sealed and new.code.ambient_dim != self.dimensions:
             raise InputError(
                 f"this gallery is for {self.dimensions} dimensions, these templates have {new.code.ambient_dim}"
             )
@@ -71,7 +80,7 @@ class GalleryFacts:
             decoys = "" if new.recipe.decoys == self.recipe.decoys else ", with other decoys"
             raise InputError(
                 f"this gallery is made with {self.recipe}, these templates with {new.recipe}{decoys}: their distances "
-                f"could not be compared with one threshold"
+                f"could not be compared with one threshold. Leave the recipe out, or start another gallery"
             )
         if new.extractor.name != self.extractor.name:
             raise InputError(f"this gallery is for {self.extractor.name} embeddings, these are {new.extractor.name}")
@@ -79,8 +88,9 @@ class GalleryFacts:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Gallery:
-    """``templates`` of enrolled people; ``releases``: number of independent liftings ever made of each id, also of
-    those revoked; ``thresholds``: at most one for each comparison.
+    """``templates`` of enrolled people; ``releases``: number of independent templates ever made of each id, also of
+    those revoked; ``thresholds``: at most one for each comparison; ``id``: of the gallery, which keys are made for;
+    ``dimensions``: numbers of an embedding, where bits do not say it.
 
     Raises InputError for templates that protect nobody.
     """
@@ -88,6 +98,8 @@ class Gallery:
     templates: ConcealedTemplates
     releases: Mapping[str, int] = field(default_factory=dict)
     thresholds: tuple[Threshold, ...] = ()
+    id: bytes = b""
+    dimensions: int | None = None
 
     def __post_init__(self) -> None:
         refuse_unprotected(self.templates.recipe)
@@ -124,10 +136,13 @@ class Gallery:
         return self.templates[[self.row(person)]]
 
     def threshold(self, comparison: str) -> Threshold:
-        """Return the threshold of a comparison; raise InputError if there is none."""
+        """Return the threshold of a comparison, else the usual one of the network; raise InputError for neither."""
         for threshold in self.thresholds:
             if threshold.comparison == comparison:
                 return threshold
+        usual = usual_threshold(self.recipe, self.templates.extractor.name)
+        if usual is not None and usual.comparison == comparison:
+            return usual
         raise InputError(
             f"this gallery has no threshold for {comparison}: choose one from faces of other people with sfumato "
             f"calibrate"
@@ -143,25 +158,33 @@ def checked_thresholds(thresholds: Collection[Threshold]) -> tuple[Threshold, ..
 
 def not_enrolled(person: str, ids: Collection[str], *, is_known: bool) -> InputError:
     """Return the error about someone who has no template; ``is_known``: there was one, or was to be one."""
-    hint = "; it was revoked, or its enrollment was interrupted" if is_known else suggest(person, ids)
+    hint = ": it was revoked, or its enrollment was interrupted" if is_known else suggest(person, ids)
     return InputError(f"{person!r:.80} is not enrolled in this gallery{hint}")
 
 
-def already_enrolled(ids: Collection[str]) -> InputError:
+def already_enrolled(ids: Collection[str], recipe: Recipe) -> InputError:
     """Return the error about people who have a template and must not get another."""
     more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
-    return InputError(
-        f"{min(ids)!r:.80}{more} {'are' if more else 'is'} enrolled: a second, independent template of the "
-        f"same face would reveal it to anyone who has both. Renew along the same directions, or revoke first"
+    reason = (
+        "renew it (sfumato renew), which makes a new key, or revoke it first"
+        if recipe.is_sealed
+        else "a second, independent template of the same face would reveal it to anyone who has both. Renew along the "
+        "same directions, or revoke first"
     )
+    return InputError(f"{min(ids)!r:.80}{more} {'are' if more else 'is'} enrolled: {reason}")
 
 
 def refuse_unprotected(recipe: Recipe) -> None:
     """Raise InputError for a recipe that protects nobody, or cannot be compared with clear probes."""
     if recipe.is_clear or recipe.evaluation_seed is not None:
         raise InputError(f"a gallery holds concealed templates only: {recipe!r} protects nobody")
-    if recipe.has_encoder:
-        raise InputError(f"{recipe}: encoders are for local descriptors; lift faces, for example with hybrid-2")
+    if recipe.has_encoder and not (recipe.is_sealed and len(recipe.links) == 1 and not recipe.chaff):
+        raise InputError(f"{recipe}: encoders and chaff are for local descriptors; seal faces with sealed-2048")
+
+
+def has_personal_keys(recipe: Recipe) -> bool:
+    """Tell whether templates are sealed under a key of each person: the recipe names none."""
+    return recipe.is_sealed and not recipe.links[-1].checksum
 
 
 def refuse_other_directions(old: ConcealedTemplates, new: ConcealedTemplates) -> None:
@@ -172,10 +195,16 @@ def refuse_other_directions(old: ConcealedTemplates, new: ConcealedTemplates) ->
         )
 
 
+def refuse_same_keys(old: ConcealedTemplates, new: ConcealedTemplates) -> None:
+    """Raise InputError for a template under the key of the one it would replace, row for row."""
+    if any(before == after for before, after in zip(old.keys, new.keys, strict=True)):
+        raise InputError("a renewed template needs a new key: the old one may be known to others")
+
+
 def subspaces_of(templates: ConcealedTemplates) -> Subspaces:
-    """Return the subspaces of templates; raise InputError for bits, which no gallery holds."""
+    """Return the subspaces of templates; raise InputError for bits."""
     if not isinstance(templates.code, Subspaces):
-        raise InputError(f"a gallery holds subspaces, not {templates.code!r}: lift faces, for example with hybrid-2")
+        raise InputError(f"expected lifted templates, got {templates.code!r}")
     return templates.code
 
 

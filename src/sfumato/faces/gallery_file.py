@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError, SfumatoError
 from sfumato.faces.compare import Threshold
@@ -26,12 +27,13 @@ from sfumato.faces.gallery import (
     already_enrolled,
     not_enrolled,
     refuse_other_directions,
+    refuse_same_keys,
     subspaces_of,
 )
 from sfumato.files.sqlite import Database, FileKind, Row, explain, open_reader, open_writer
-from sfumato.types.concealed import ConcealedTemplates, Subspaces
+from sfumato.types.concealed import Bits, Code, ConcealedTemplates, Subspaces
 from sfumato.types.extractor import Extractor
-from sfumato.types.recipe import Recipe
+from sfumato.types.recipe import CHECKSUM_DIGITS, Recipe
 
 KIND = FileKind(
     "a gallery",
@@ -55,9 +57,11 @@ KIND = FileKind(
     page_bytes=32768,
 )
 MISSING, EMPTY = "no such gallery; sfumato enroll makes one", "nobody was enrolled yet; sfumato enroll does it"
-DTYPE, NO_DTYPE = "<f4", "|V0"
-"""Of a template, and of the zeros in the place of one that was revoked. To delete the row would move others to other
-pages, and SQLite leaves what it moved where it was, to be read for ever."""
+DTYPE, BIT_DTYPE, NO_DTYPE = "<f4", "|u1", "|V0"
+"""Of a lifted and of a sealed template, and of the zeros in the place of one that was revoked. To delete the row would
+move others to other pages, and SQLite leaves what it moved where it was, to be read for ever."""
+KEY_BYTES = CHECKSUM_DIGITS // 2
+"""Of the fingerprint before the bits of a template that is sealed under a key of its own."""
 AT_ONCE = 4096
 """Templates that are read at once."""
 
@@ -86,12 +90,12 @@ def load_gallery(path: str | os.PathLike[str], people: Collection[str] | None = 
         facts = head.facts
         if people is not None:
             templates = _read_people(database, facts, people)
-            return Gallery(templates, _counts(database, facts, people), facts.thresholds)
+            return Gallery(templates, _counts(database, facts, people), facts.thresholds, facts.id, facts.dimensions)
         with explain(source, KIND):
             counts, templates = _counts(database, facts), _read_all(database, head)
             if sum(counts.values()) != head.releases or not counts.keys() >= set(templates.ids):
                 raise InputError("a release is missing: it was damaged or changed")
-            return Gallery(templates, counts, facts.thresholds)
+            return Gallery(templates, counts, facts.thresholds, facts.id, facts.dimensions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +195,7 @@ class GalleryWriter:
         if self._database is not None and facts is not None:
             enrolled = [person for person in people if _is_enrolled(self._database, facts, person)]
             if enrolled:
-                raise already_enrolled(enrolled)
+                raise already_enrolled(enrolled, facts.recipe)
 
     # --- changes, each in a turn
 
@@ -215,15 +219,23 @@ class GalleryWriter:
         if numbers is None:
             numbers = [len(known) + 1 for known in self.releases(new.ids).values()]
         self._note(new.ids, numbers, [RELEASED] * len(new))
-        self._put(facts, [(person, DTYPE, code) for person, code in zip(new.ids, code_rows(new), strict=True)])
+        self._put(facts, [(person, _dtype(facts), code) for person, code in zip(new.ids, code_rows(new), strict=True)])
         self._count(people=len(new))
 
     def replace(self, new: ConcealedTemplates) -> None:
-        """Replace templates by newer ones along the same directions; raise InputError for other directions."""
-        facts = self.need_facts()
+        """Replace templates by newer ones: sealed ones, which count as a release, or lifted ones along the same lines.
+
+        Raises InputError for other directions, and for a sealed template under the key of the one it replaces.
+        """
+        facts, before = self.need_facts(), self.templates(new.ids)
         facts.refuse_other(new)
-        refuse_other_directions(self.templates(new.ids), new)
-        self._put(facts, [(person, DTYPE, code) for person, code in zip(new.ids, code_rows(new), strict=True)])
+        if facts.recipe.is_sealed:
+            refuse_same_keys(before, new)
+            numbers = [len(known) + 1 for known in self.releases(new.ids).values()]
+            self._note(new.ids, numbers, [RELEASED] * len(new))
+        else:
+            refuse_other_directions(before, new)
+        self._put(facts, [(person, _dtype(facts), code) for person, code in zip(new.ids, code_rows(new), strict=True)])
 
     def revoke(self, people: Collection[str]) -> None:
         """Remove people; the gallery remembers that they were in it. Raises InputError for someone who is not."""
@@ -297,7 +309,10 @@ class GalleryWriter:
 
 
 def code_rows(templates: ConcealedTemplates) -> list[bytes]:
-    """Return each template as it is stored: the origin, then the basis, (m + 1, n) float32."""
+    """Return each template as it is stored: the origin, then the basis, (m + 1, n) float32; or fingerprint and bits."""
+    if isinstance(templates.code, Bits):
+        keys = [bytes.fromhex(key) for key in templates.keys] or [b""] * len(templates)
+        return [key + row.tobytes() for key, row in zip(keys, templates.code.packed, strict=True)]
     code = subspaces_of(templates)
     rows = np.concatenate([code.origin[:, None], code.basis], axis=1).astype(DTYPE, copy=False)
     return [row.tobytes() for row in rows]
@@ -308,23 +323,38 @@ def template_digest(code: bytes) -> bytes:
     return _digest(code)
 
 
+def _dtype(facts: GalleryFacts) -> str:
+    return BIT_DTYPE if facts.recipe.is_sealed else DTYPE
+
+
 def _code_bytes(facts: GalleryFacts) -> int:
+    if facts.recipe.is_sealed:
+        return (facts.recipe.links[-1].dim or 0) // 8 + (KEY_BYTES if facts.has_personal_keys else 0)
     return 4 * (facts.recipe.dim + 1) * facts.dimensions
 
 
 def _templates(facts: GalleryFacts, rows: Sequence[Row]) -> ConcealedTemplates:
     """Return rows (number, person, dtype, code, digest) as templates; raise InputError if they were changed."""
-    shape, size = (facts.recipe.dim + 1, facts.dimensions), _code_bytes(facts)
-    values = np.empty((len(rows), *shape), np.float32)
-    for place, (_, person, dtype, code, digest) in zip(values, rows, strict=True):
-        if not isinstance(person, str) or dtype != DTYPE or not isinstance(code, bytes) or len(code) != size:
+    codes = np.empty((len(rows), _code_bytes(facts)), np.uint8)
+    for place, (_, person, dtype, code, digest) in zip(codes, rows, strict=True):
+        is_typed = isinstance(person, str) and dtype == _dtype(facts) and isinstance(code, bytes)
+        if not is_typed or len(code) != len(place):
             raise InputError("a template has another size or type than the gallery's")
         if digest != _template_digest(facts, person, dtype, code):
             raise InputError("the checksum of a template is wrong: it was damaged or changed")
-        place[:] = np.frombuffer(code, DTYPE).reshape(shape)
-    values.setflags(write=False)
-    code = Subspaces(values[:, 0], values[:, 1:])
-    return ConcealedTemplates(tuple(row[1] for row in rows), code, facts.recipe, facts.extractor)
+        place[:] = np.frombuffer(code, np.uint8)
+    return _decode(facts, tuple(row[1] for row in rows), codes)
+
+
+def _decode(facts: GalleryFacts, ids: tuple[str, ...], codes: NDArray[np.uint8]) -> ConcealedTemplates:
+    """Return stored codes (N, size) as templates."""
+    codes.setflags(write=False)
+    if facts.recipe.is_sealed:
+        start = KEY_BYTES if facts.has_personal_keys else 0
+        keys = tuple(code[:start].tobytes().hex() for code in codes) if start else ()
+        return ConcealedTemplates(ids, Bits(codes[:, start:]), facts.recipe, facts.extractor, keys)
+    values = codes.view(DTYPE).reshape(len(ids), facts.recipe.dim + 1, facts.dimensions)
+    return ConcealedTemplates(ids, Subspaces(values[:, 0], values[:, 1:]), facts.recipe, facts.extractor)
 
 
 def _row_blocks(database: Database) -> Iterator[list[Row]]:
@@ -339,19 +369,27 @@ def _read_all(database: Database, head: _Head) -> ConcealedTemplates:
     facts, count = head.facts, head.people
     if count * _code_bytes(facts) > database.size_bytes:
         raise InputError("it declares more templates than it can hold")
-    origin = np.empty((count, facts.dimensions), np.float32)
-    basis, ids = np.empty((count, facts.recipe.dim, facts.dimensions), np.float32), list[str]()
+    whole = _arrays(_decode(facts, (), np.empty((0, _code_bytes(facts)), np.uint8)).code)
+    arrays = [np.empty((count, *array.shape[1:]), array.dtype) for array in whole]
+    ids, keys = list[str](), list[str]()
     for block in (_templates(facts, rows) for rows in _row_blocks(database)):
         place = slice(len(ids), len(ids) + len(block))
         ids += block.ids
+        keys += block.keys
         if len(ids) > count:
             break
-        origin[place], basis[place] = subspaces_of(block).origin, subspaces_of(block).basis
+        for array, part in zip(arrays, _arrays(block.code), strict=True):
+            array[place] = part
     if len(ids) != count:
         raise InputError("it holds more or fewer templates than it counts: it was damaged or changed")
-    origin.setflags(write=False)
-    basis.setflags(write=False)
-    return ConcealedTemplates(tuple(ids), Subspaces(origin, basis), facts.recipe, facts.extractor)
+    for array in arrays:
+        array.setflags(write=False)
+    code = Bits(*arrays) if facts.recipe.is_sealed else Subspaces(*arrays)
+    return ConcealedTemplates(tuple(ids), code, facts.recipe, facts.extractor, tuple(keys))
+
+
+def _arrays(code: Code) -> tuple[NDArray[Any], ...]:
+    return (code.packed,) if isinstance(code, Bits) else (code.origin, code.basis)
 
 
 def _read_people(database: Database, facts: GalleryFacts, people: Collection[str]) -> ConcealedTemplates:

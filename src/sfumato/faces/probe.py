@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faces on the device: read from pictures or embeddings, made into probes, verified and identified.
 
-A probe is the clear embedding itself (p-to-s), or a lifting of it (s-to-s). Templates and probes draw from different
-halves of the decoys, so that no two strangers share a decoy and meet. Every s-to-s probe is a new, independent lifting
-of the face: anyone who keeps several can find the face where they meet (section 5 of the paper).
+For a sealed gallery a probe is sealed under the person's key, which is on this device. For a lifted one it is the clear
+embedding itself (p-to-s), or a lifting of it (s-to-s). Templates and probes draw from different halves of the decoys,
+so that no two strangers share a decoy and meet. Every s-to-s probe is a new, independent lifting of the face: anyone
+who keeps several can find the face where they meet (section 5 of the paper).
 
 Pictures need the extra ``face``; embeddings need nothing.
 """
@@ -11,17 +12,20 @@ Pictures need the extra ``face``; embeddings need nothing.
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sfumato.concealment.decoys import Decoys, as_decoys
-from sfumato.concealment.faces import conceal_embeddings, split_decoys
+from sfumato.concealment.faces import conceal_embeddings, seal_embeddings, split_decoys
+from sfumato.concealment.keys import PersonKey, device_key, is_weak, key_for_gallery, person_key
+from sfumato.concealment.seal import fingerprint
 from sfumato.errors import DecoyError, FileError, ImageError, InputError, SkippedWarning, suggest
-from sfumato.faces.compare import POINT, checked_comparison
-from sfumato.faces.decide import Decision, Identification, identify_probe, verify_probe
-from sfumato.faces.gallery import Gallery
+from sfumato.faces.compare import BITS, POINT, checked_comparison
+from sfumato.faces.decide import Decision, Identification, Identifier, identify_probe, verify_probe
+from sfumato.faces.gallery import Gallery, has_personal_keys
 from sfumato.faces.gallery_file import load_gallery
 from sfumato.features.embeddings import SUFFIXES, is_embedding_file, read_embeddings
 from sfumato.features.faces import FaceParams, FaceReader
@@ -36,6 +40,9 @@ PathName = str | os.PathLike[str]
 FaceInput = PathName | Embeddings | ArrayLike
 """A picture, a folder of pictures, a file of embeddings, or embeddings (N, n)."""
 
+KeySource = bytes | PathName | Mapping[str, bytes] | None
+"""The key of one person, its file, the keys of several by their ids; None: files of this user, a person each."""
+
 REASONS_SHOWN = 3
 
 
@@ -44,7 +51,10 @@ def verify(
     gallery: PathName | Gallery,
     person: str,
     *,
-    comparison: str = POINT,
+    key: KeySource = None,
+    key_of: str | None = None,
+    secret: bytes | None = None,
+    comparison: str | None = None,
     decoys: Decoys | PathName | None = None,
     row: str | None = None,
     labels: Mapping[str, str] | ArrayLike | None = None,
@@ -53,26 +63,34 @@ def verify(
 ) -> Decision:
     """Tell whether a face is the person who was enrolled, by the gallery's threshold (``calibrate``).
 
-    ``face`` is a picture, a file of embeddings, of which ``row`` names one, or an embedding (n,). With the
-    ``comparison`` p-to-s the clear embedding is compared; with s-to-s it is concealed first, with the gallery's
-    ``decoys``. ``params`` are for pictures, ``extractor`` names the network of embeddings.
+    ``face`` is a picture, a file of embeddings, of which ``row`` names one, or an embedding (n,). It is sealed under
+    the ``key`` of the person, by default the one that ``enroll`` left on this device; ``key_of`` takes that of another
+    id. ``secret`` is the device key of a gallery with one key for all. ``params`` are for pictures, ``extractor`` names
+    the network of embeddings.
+
+    A lifted gallery has a ``comparison``: p-to-s, where the clear embedding is compared, or s-to-s, where it is
+    concealed first, with the gallery's ``decoys``.
 
     Raises InputError for someone who is not enrolled, more than one face, or a gallery without a threshold for this
-    comparison, FileError and ImageError for files.
+    comparison, FileError and ImageError for files and for a key that is not here.
 
     >>> import numpy as np, tempfile, sfumato
     >>> rng = np.random.default_rng(0)
     >>> alice, strangers = rng.normal(size=64), rng.normal(size=(80, 64))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = sfumato.enroll(alice, f"{folder}/gallery.sqlite", ids="alice")
-    ...     _ = sfumato.calibrate(strangers, f"{folder}/gallery.sqlite", rate=0.01, people=[str(i) for i in range(80)])
+    ...     gallery, key = f"{folder}/gallery.sqlite", sfumato.new_key()
+    ...     _ = sfumato.enroll(alice, gallery, ids="alice", key=key)
+    ...     _ = sfumato.calibrate(strangers, gallery, rate=0.01, people=[str(i) for i in range(80)])
     ...     photos = alice + 0.1 * rng.normal(size=64), strangers[0]
-    ...     [verify(photo, f"{folder}/gallery.sqlite", "alice").accepted for photo in photos]
+    ...     [verify(photo, gallery, "alice", key=key).accepted for photo in photos]
     [True, False]
     """
     people = gallery if isinstance(gallery, Gallery) else load_gallery(gallery, (person,))
+    people.row(person)
     embedding = one_face(read_faces(face, params, extractor=extractor), row, face)
-    return verify_probe(make_probe(embedding, people, comparison, as_decoys(decoys), labels), people, person)
+    keys = PersonKeys(key, key_of)
+    probe = make_probe(embedding, people, comparison, as_decoys(decoys), labels, person=person, key=keys, secret=secret)
+    return verify_probe(probe, people, person)
 
 
 def identify(
@@ -80,7 +98,8 @@ def identify(
     gallery: PathName | Gallery,
     k: int = 5,
     *,
-    comparison: str = POINT,
+    secret: bytes | None = None,
+    comparison: str | None = None,
     decoys: Decoys | PathName | None = None,
     row: str | None = None,
     labels: Mapping[str, str] | ArrayLike | None = None,
@@ -89,36 +108,109 @@ def identify(
 ) -> Identification:
     """Return the k enrolled people nearest to a face, nearest first, exactly; the other arguments as in ``verify``.
 
+    Raises InputError for a gallery with a key for each person, and what ``verify`` raises.
+
     >>> import numpy as np, tempfile, sfumato
-    >>> faces = np.random.default_rng(0).normal(size=(3, 64))
+    >>> faces, secret = np.random.default_rng(0).normal(size=(3, 64)), sfumato.new_key()
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = sfumato.enroll(faces, f"{folder}/gallery.sqlite", ids=["alice", "bob", "carol"])
-    ...     identify(faces[1], f"{folder}/gallery.sqlite", k=1).candidates[0].id
+    ...     gallery = f"{folder}/gallery.sqlite"
+    ...     _ = sfumato.enroll(faces, gallery, ids=["alice", "bob", "carol"], shared_key=True, secret=secret)
+    ...     identify(faces[1], gallery, k=1, secret=secret).candidates[0].id
     'bob'
     """
     people = gallery if isinstance(gallery, Gallery) else load_gallery(gallery)
+    if has_personal_keys(people.recipe):
+        Identifier(people.templates)  # says why not
     embedding = one_face(read_faces(face, params, extractor=extractor), row, face)
-    return identify_probe(make_probe(embedding, people, comparison, as_decoys(decoys), labels), people, k)
+    probe = make_probe(embedding, people, comparison, as_decoys(decoys), labels, secret=secret)
+    return identify_probe(probe, people, k)
 
 
 # --- probes
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class PersonKeys:
+    """Where the keys of people are: ``given``, or in files of this user; ``key_of`` names another id than their own."""
+
+    given: KeySource = None
+    key_of: str | None = None
+
+    def place(self, gallery: bytes, person: str) -> PersonKey | None:
+        """Return the file of a person's key for a gallery; None for a key that was given as bytes."""
+        if self.given is None:
+            return person_key(gallery, self.key_of or person)
+        return PersonKey(Path(self.given), keeps_old=True) if isinstance(self.given, str | os.PathLike) else None
+
+    def read(self, gallery: bytes, person: str) -> list[bytes]:
+        """Return the keys of a person for a gallery that are here; the first is the one in use."""
+        place = self.place(gallery, person)
+        if place is not None:
+            return [key_for_gallery(key, gallery, person) for key in place.read_all()]
+        key = self.given.get(self.key_of or person) if isinstance(self.given, Mapping) else self.given
+        if not isinstance(key, bytes | bytearray) or is_weak(key):
+            raise InputError(
+                f"the key of {self.key_of or person!r:.80} is missing, or can be guessed: make one with "
+                f"sfumato.new_key()"
+            )
+        return [key_for_gallery(key, gallery, person)]
+
+    def key_of_template(self, gallery: bytes, template: ConcealedTemplates, width: int) -> bytes:
+        """Return the key that a template was sealed under or, if it is not here, another one of the person.
+
+        Raises FileError if there is none at all.
+        """
+        (person,) = template.ids
+        keys = self.read(gallery, person)
+        if not keys:
+            place = self.place(gallery, person)
+            assert place is not None
+            raise FileError(
+                f"{place.path}: the key of {self.key_of or person!r:.80} is not on this device. Copy it from the "
+                f"device where the person was enrolled, or name its file (--key-file)"
+            )
+        own = [key for key in keys if fingerprint(template.recipe, key, width) == template.keys[0]]
+        return (own or keys)[0]
+
+
 def make_probe(
     embeddings: Embeddings,
     gallery: Gallery,
-    comparison: str,
+    comparison: str | None = None,
     decoys: Decoys | None = None,
     labels: Mapping[str, str] | ArrayLike | None = None,
+    *,
+    person: str | None = None,
+    key: KeySource | PersonKeys = None,
+    secret: bytes | None = None,
 ) -> NDArray[np.float32] | ConcealedTemplates:
-    """Return embeddings in the form that a comparison with a gallery needs: as they are, or concealed.
+    """Return embeddings in the form that a comparison with a gallery needs: sealed, as they are, or lifted.
 
-    Raises InputError for embeddings of another network or dimension, DecoyError where s-to-s needs decoys.
+    By default sealed galleries are compared by bits, lifted ones p-to-s. ``person``: whose ``key`` seals them, where
+    each has one. ``secret``: the device key of a gallery with one key for all.
+
+    Raises InputError for embeddings of another network or dimension, DecoyError where s-to-s needs decoys, FileError
+    for a key that is not here.
     """
-    checked_comparison(comparison)
-    refuse_other_network(embeddings, gallery.templates.extractor, gallery.templates.code.ambient_dim)
+    is_sealed = gallery.recipe.is_sealed
+    comparison = checked_comparison(comparison or (BITS if is_sealed else POINT))
+    if is_sealed != (comparison == BITS):
+        raise InputError(
+            f"this gallery is {'sealed' if is_sealed else 'lifted'}: it cannot be compared by {comparison}"
+        )
+    dimensions = gallery.dimensions if is_sealed else gallery.templates.code.ambient_dim
+    refuse_other_network(embeddings, gallery.templates.extractor, dimensions)
     if comparison == POINT:
         return embeddings.values
+    if has_personal_keys(gallery.recipe):
+        if person is None:
+            raise InputError("person: say whose key seals the probe: this gallery has a key for each person")
+        keys = key if isinstance(key, PersonKeys) else PersonKeys(key)
+        chosen = keys.key_of_template(gallery.id, gallery.template(person), embeddings.values.shape[1])
+        return seal_embeddings(embeddings, gallery.recipe, [chosen] * len(embeddings))
+    if is_sealed:
+        shared = key_for_gallery(device_key() if secret is None else secret, gallery.id)
+        return conceal_embeddings(embeddings, gallery.recipe, secret=shared)
     need_decoys(gallery.recipe, decoys)
     _, for_probes = gallery_decoys(gallery.recipe, decoys)
     return conceal_embeddings(
@@ -126,9 +218,9 @@ def make_probe(
     )
 
 
-def refuse_other_network(embeddings: Embeddings, extractor: Extractor, dimensions: int) -> None:
+def refuse_other_network(embeddings: Embeddings, extractor: Extractor, dimensions: int | None) -> None:
     """Raise InputError for embeddings of another network or dimension than those of a gallery."""
-    if embeddings.values.shape[1] != dimensions:
+    if dimensions is not None and embeddings.values.shape[1] != dimensions:
         raise InputError(
             f"this gallery is for embeddings of {dimensions} dimensions, these have {embeddings.values.shape[1]}"
         )

@@ -6,6 +6,7 @@ The exception is what an owner chooses to publish, ``PublicPoints``: only ``sfum
 that owns the pictures; a server can read them and cannot write them.
 """
 
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,10 +18,13 @@ from sfumato.errors import InputError
 from sfumato.subspace import reference
 from sfumato.types.arrays import checked_focal, checked_size, frozen_array
 from sfumato.types.extractor import Extractor, is_label
-from sfumato.types.recipe import Recipe
+from sfumato.types.recipe import CHECKSUM_DIGITS, Recipe
 
 SMALLEST = 1e-30
 """A length below which float32 has fewer digits than it should."""
+
+FINGERPRINT = rf"[0-9a-f]{{{CHECKSUM_DIGITS}}}"
+"""The name of a key, which tells nothing of it."""
 
 CANONICAL = 2e-6
 """Tolerance for a float32 basis to be orthonormal, and for an origin to be orthogonal to it."""
@@ -257,13 +261,18 @@ class ConcealedFeatures:
 class ConcealedTemplates:
     """Templates of N faces: ``ids`` N different short texts, ``code`` N, ``recipe`` that made them.
 
-    Raises InputError for ids that repeat, and for a code that the recipe does not make.
+    ``keys``: the fingerprints of N keys, for bits that are sealed under a key of each person; else there are none. A
+    recipe that names its key has sealed all of them under that one.
+
+    Raises InputError for ids that repeat, for a code that the recipe does not make, and for bits without the name of
+    their keys.
     """
 
     ids: tuple[str, ...]
     code: Code
     recipe: Recipe
     extractor: Extractor = Extractor()  # noqa: RUF009 (frozen)
+    keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.extractor, Extractor):
@@ -278,6 +287,10 @@ class ConcealedTemplates:
         twice = [text for text, count in Counter(ids).items() if count > 1]
         if twice:
             raise InputError(f"templates: {twice[0]!r:.80} stands for two faces: ids must differ")
+        needed = len(ids) if isinstance(self.code, Bits) and not recipe.links[-1].checksum else 0
+        if len(self.keys) != needed or not all(re.fullmatch(FINGERPRINT, str(key)) for key in self.keys):
+            raise InputError(f"templates: {needed} fingerprints of keys are needed, got {len(self.keys)}")
+        object.__setattr__(self, "keys", tuple(self.keys))
         object.__setattr__(self, "ids", ids)
         object.__setattr__(self, "recipe", recipe)
 
@@ -295,7 +308,8 @@ class ConcealedTemplates:
         """Select rows by a slice, a mask or a list of indices."""
         index = np.atleast_1d(np.arange(len(self))[rows])
         ids = tuple(self.ids[row] for row in index)
-        return ConcealedTemplates(ids, self.code[index], self.recipe, self.extractor)
+        keys = tuple(self.keys[row] for row in index) if self.keys else ()
+        return ConcealedTemplates(ids, self.code[index], self.recipe, self.extractor, keys)
 
     def __repr__(self) -> str:
         return f"ConcealedTemplates({self.code!r}, {str(self.recipe)!r}, {self.extractor.name})"

@@ -47,6 +47,19 @@ def test_the_classifier_learns_what_is_there_and_nothing_else():
         guess.train_guess(features[:0], labels[:0])
 
 
+def test_practice_chooses_the_penalty():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=600)
+    features = 0.3 * rng.normal(size=(600, 40)) + 0.2 * (2 * labels[:, None] - 1)
+    fine = 1e-3 * rng.normal(size=(600, 1)) + 0.01 * (2 * labels[:, None] - 1)  # tells all, until noise is added
+    clear = np.hstack([features, fine])
+    noisy = clear + 0.3 * rng.normal(size=clear.shape)
+    plain = guess.train_guess(clear[:400], labels[:400])
+    practised = guess.train_guess(clear[:400], labels[:400], practice=noisy[300:400])
+    right = [(model.guess(noisy[400:]) == labels[400:]).mean() for model in (plain, practised)]
+    assert right[1] >= right[0]
+
+
 @pytest.mark.parametrize("recipe", ["adversarial-2", "hybrid-2", "hybrid-4", "adversarial-4"])
 def test_public_decoys_taken_away_leave_the_face(made_faces, recipe):
     faces, _ = made_faces(people=20, photos=1, dim=256)

@@ -4,7 +4,15 @@ import pytest
 
 from sfumato.errors import InputError
 from sfumato.experiments.data.face_benchmarks import LabelledFaces
-from sfumato.experiments.faces.attributes import AttributeProtocol, attribute_table, evaluate_attributes, split_faces
+from sfumato.experiments.faces.attributes import (
+    KEY,
+    NO_KEY,
+    AttributeProtocol,
+    age_groups,
+    attribute_table,
+    evaluate_attributes,
+    split_faces,
+)
 from sfumato.types.clear import Embeddings
 
 SMALL = {"decoys": 80, "attacker": 300, "attacked": 100, "attributes": ("kind",)}
@@ -55,8 +63,8 @@ def test_clear_faces_tell_and_an_attribute_that_is_not_in_them_does_not(source, 
 def test_public_decoys_give_away_what_neighbours_do_not_see(source, tmp_path):
     protocol = AttributeProtocol(**SMALL, recipes=("adversarial-4", "hybrid-labels-2"))
     adversarial, labelled = (scores_of(record) for record in evaluate_attributes(source, tmp_path, protocol))
-    assert adversarial["neighbours"] + 0.1 < adversarial["stripped"] == adversarial["leakage"]
-    assert labelled["stripped"] > 0.97  # a decoy of the other kind names the kind
+    assert adversarial["neighbours"] + 0.1 < adversarial["undone"] == adversarial["leakage"]
+    assert labelled["undone"] > 0.97  # a decoy of the other kind names the kind
     assert labelled["leakage"] >= labelled["neighbours relabelled"] >= labelled["majority"]
 
 
@@ -79,8 +87,23 @@ def test_equal_photos_with_two_labels_are_no_trouble(tmp_path, made_faces):
 def test_table_has_a_row_for_each_recipe(source, tmp_path):
     protocol = AttributeProtocol(**SMALL, recipes=("raw", "random-2"), seeds=(0, 1))
     table = attribute_table(evaluate_attributes(source, tmp_path, protocol))
-    assert table.columns[:4] == ("attribute", "recipe", "seeds", "majority")
-    assert [row[2].value for row in table.rows] == [2, 2]
+    assert table.columns[:5] == ("attribute", "recipe", "attacker", "seeds", "majority")
+    assert [row[3].value for row in table.rows] == [2, 2]
+
+
+def test_seals_tell_nothing_without_the_key_and_everything_with_it(source, tmp_path):
+    records = evaluate_attributes(source, tmp_path, AttributeProtocol(**SMALL, recipes=("sealed-512:1", "raw")))
+    without, having, raw = (scores_of(record) for record in records)
+    assert [record.params["attacker"] for record in records] == [NO_KEY, KEY, None]
+    for attack in ("neighbours", "templates", "undone"):
+        assert without[attack] < without["majority"] + 0.15
+        assert having[attack] > raw[attack] - 0.1
+    with np.load(next(tmp_path.rglob("predictions/*.npz"))) as tables:
+        assert all(tables[name].shape in ((2, 2), ()) for name in tables.files)
+
+
+def test_ages_become_groups():
+    assert age_groups([0, 20, 21, 40, 41, 60, 61, 116]).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_what_can_not_be_measured_is_told(source, tmp_path):

@@ -6,7 +6,17 @@ import pytest
 
 from sfumato.concealment.decoys import Decoys, save_decoys
 from sfumato.errors import DecoyError, FileError
-from sfumato.experiments.faces.lifting import lift_faces, need_decoys, read_face_decoys, row_distances
+from sfumato.experiments.faces.lifting import (
+    bit_distances,
+    bit_signs,
+    face_prior,
+    face_seal,
+    invert_seals,
+    lift_faces,
+    need_decoys,
+    read_face_decoys,
+    row_distances,
+)
 from sfumato.subspace.reference import point_squared_distances, squared_distances
 from sfumato.types.recipe import Recipe
 
@@ -74,3 +84,40 @@ def test_missing_decoys_are_told():
     need_decoys(Recipe.of("random-2"), None)
     with pytest.raises(DecoyError, match="hybrid-2"):
         need_decoys(Recipe.of("hybrid-2"), None)
+
+
+def test_keys_of_evaluations_differ_by_seed_and_owner(made_faces):
+    faces, _ = made_faces(people=6, photos=1)
+    recipe = Recipe.of("sealed-512:1")
+    seals = [face_seal(recipe, 64, seed=seed, owner=owner) for seed in (0, 1) for owner in ("everyone", "person 3")]
+    assert len({seal.checksum for seal in seals}) == 4
+    assert np.array_equal(face_seal(recipe, 64, seed=0)(faces.values).packed, seals[0](faces.values).packed)
+    between = bit_distances(seals[0](faces.values).packed, seals[1](faces.values).packed)
+    assert between == pytest.approx(0.5, abs=0.12)
+
+
+def test_distances_of_bits_are_counted():
+    one, other = np.array([[0, 255], [1, 1]], np.uint8), np.array([[0, 0], [1, 3]], np.uint8)
+    assert bit_distances(one, other).tolist() == [0.5, 1 / 16]
+    assert bit_distances(one[:, None], other[None]).shape == (2, 2)
+
+
+@pytest.mark.parametrize("bandwidth", ["0.5", "1", "1.4"])
+@pytest.mark.parametrize("bits", [512, 1024])
+def test_the_key_gives_the_face_and_another_key_does_not(made_faces, strangers, bits, bandwidth):
+    faces, _ = made_faces(people=30, photos=1)
+    recipe, prior = Recipe.of(f"sealed-{bits}:{bandwidth}"), face_prior(strangers.descriptors, 64)
+    seal, other = (face_seal(recipe, 64, seed=seed) for seed in (0, 1))
+    sealed = seal(faces.values)
+    inverted, blind = (invert_seals(sealed, one.directions, one.phases, prior) for one in (seal, other))
+    assert (inverted * faces.values).sum(axis=1).min() > 0.9
+    assert np.abs((blind * faces.values).sum(axis=1)).mean() < 0.6
+    assert (bit_signs(seal(inverted)) == bit_signs(sealed)).mean() > 0.93
+
+
+def test_without_public_faces_the_prior_is_round(made_faces):
+    faces, _ = made_faces(people=10, photos=1)
+    seal = face_seal(Recipe.of("sealed-1024:1"), 64, seed=0)
+    inverted = invert_seals(seal(faces.values), seal.directions, seal.phases, face_prior(None, 64))
+    assert (inverted * faces.values).sum(axis=1).min() > 0.9
+    assert len(invert_seals(seal(faces.values[:0]), seal.directions, seal.phases, face_prior(None, 64))) == 0

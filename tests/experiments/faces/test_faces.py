@@ -11,6 +11,7 @@ from sfumato.experiments.faces.verification import (
     evaluate_verification,
     read_distances,
     verification_table,
+    with_intervals,
 )
 from sfumato.types.clear import Embeddings
 
@@ -84,11 +85,40 @@ def test_many_dimensions_cost_accuracy(pairs, strangers, tmp_path):
     assert few["accuracy"] > many["accuracy"]
 
 
+def test_sealed_faces_are_verified_and_without_the_key_nobody_is(pairs, tmp_path):
+    protocol = VerificationProtocol(recipes=("sealed-1024:1", "raw"), seeds=(0, 1))
+    records = evaluate_verification(pairs, tmp_path, protocol)
+    assert [(record.params["recipe"], record.params["distance"], record.seed) for record in records] == [
+        ("sealed-1024:1", "bits", 0), ("sealed-1024:1", "bits", 1), ("raw", "p-to-p", None),
+    ]  # fmt: skip
+    sealed, _, raw = (scores_of(record) for record in records)
+    assert sealed["accuracy"] > raw["accuracy"] - 0.1
+    one, other = (read_distances(record, tmp_path)[0] for record in records[:2])
+    assert not np.array_equal(one, other)  # another key
+    assert sealed["accepted without the key"] == 0
+    assert sealed["pairs without the key"] == 20 * len(pairs)
+    assert "accepted without the key" not in raw
+
+
+def test_the_bandwidth_of_a_seal_is_that_of_the_network(pairs, tmp_path):
+    (record,) = evaluate_verification(pairs, tmp_path, VerificationProtocol(recipes=("sealed-256",)))
+    assert record.params["recipe"] == "sealed-256:1"
+
+
+def test_the_table_for_readers_has_intervals_in_their_figures(pairs, tmp_path):
+    protocol = VerificationProtocol(recipes=("raw", "sealed-256:1"), strangers=2000)
+    table = verification_table(evaluate_verification(pairs, tmp_path, protocol))
+    brief = with_intervals(table)
+    assert not any(title.endswith((" low", " high")) for title in brief.columns)
+    place = brief.columns.index("TAR at FAR 0.01, all strangers")
+    assert all(" to " in str(row[place]) for row in brief.rows)
+
+
 def test_finished_work_is_found_again_and_holds_no_face(pairs, strangers, tmp_path, monkeypatch, files_below):
     protocol = VerificationProtocol(recipes=("hybrid-2",), distances=("p-to-s",))
     first = evaluate_verification(pairs, tmp_path, protocol, strangers)
     kept = [np.load(path) for path in tmp_path.rglob("predictions/*.npz")]
-    assert [sorted(arrays.files) for arrays in kept] == [["distance", "fold", "same", "seconds"]]
+    assert [sorted(arrays.files) for arrays in kept] == [["distance", "fold", "people", "same", "seconds"]]
     monkeypatch.setattr("sfumato.experiments.faces.verification.lift_faces", None)
     assert evaluate_verification(pairs, tmp_path, protocol, strangers) == first
     distances, same = read_distances(first[0], tmp_path)

@@ -11,7 +11,7 @@ def verified(recipe, distance, accuracy, seed=0):
 
 
 def attacked(recipe, leakage, attribute="gender", seed=0):
-    names = ("majority", "neighbours", "neighbours relabelled", "templates", "stripped", "leakage")
+    names = ("majority", "neighbours", "neighbours relabelled", "templates", "undone", "leakage")
     values = (0.5, 0.55, 0.6, 0.7, leakage, leakage)
     scores = tuple(Score(name, value) for name, value in zip(names, values, strict=True))
     return Record("attributes", scores, {"recipe": recipe, "attribute": attribute}, seed=seed)

@@ -4,10 +4,12 @@ import pytest
 
 from sfumato.errors import InputError
 from sfumato.experiments.faces.verification import (
+    accept_intervals,
     best_threshold,
     equal_error_rate,
     fold_accuracies,
     receiver_curve,
+    resampled_curves,
     threshold_at,
     true_accepts_at,
 )
@@ -74,3 +76,26 @@ def test_the_threshold_never_sees_the_fold_held_out():
 def test_what_can_not_be_measured_is_told(distances, same, fold, told):
     with pytest.raises(InputError, match=told):
         fold_accuracies(distances, same, fold)
+
+
+def test_intervals_hold_the_rate_and_widen_where_people_are_few():
+    rng = np.random.default_rng(0)
+    same, widths = np.arange(4000) < 2000, []
+    for people in (2000, 40):  # as many pairs, of many people or of few
+        who = rng.integers(people, size=4000)
+        other = np.where(same, who, (who + 1 + rng.integers(people - 1, size=4000)) % people)
+        distances = rng.normal(np.where(same, rng.normal(size=people)[who], 4.0), 0.3)  # some people are hard
+        low, high = accept_intervals(resampled_curves(distances, same, np.stack([who, other])), [0.01])[0]
+        assert low <= true_accepts_at(receiver_curve(distances, same), 0.01) <= high
+        distances += 1.5 * same
+        low, high = accept_intervals(resampled_curves(distances, same, np.stack([who, other])), [0.01])[0]
+        widths.append(high - low)
+    assert widths[1] > 2 * widths[0]
+
+
+def test_all_people_drawn_once_would_be_the_curve_itself():
+    distances, same = np.array([0.1, 0.2, 0.2, 0.5]), np.array([True, True, False, False])
+    false_accept, true_accept = resampled_curves(distances, same, np.zeros((2, 4), int))  # one person: always drawn
+    curve = receiver_curve(distances, same)
+    assert (false_accept == curve.false_accept).all()
+    assert (true_accept == curve.true_accept).all()

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attribute attacks on templates: gender, race and the like (section 4.2.2 and Figure 4 of the paper).
+"""Attribute attacks on templates: gender, race and age (section 4.2.2 and Figure 4 of the paper).
 
 Faces are split into decoys, those of the attacker, and the attacked ones. The attacker knows templates, the recipe,
 faces of other people with their labels, and the public decoy database. Each attack's share of right guesses stands
 beside the majority; leakage is that of the strongest attack. Files hold tables of guesses and truths, no face and
 nobody's label.
+
+Sealed templates are attacked twice. Without a key: everyone has a key of their own, and so does the attacker. With the
+key: he has it, and all templates are under it; a key for each person that he has would give him as much of each.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,30 +23,43 @@ from sfumato.auditing.runner import figure_by_figure, run_tasks
 from sfumato.auditing.tables import Table, group_by_seed, make_table
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
 from sfumato.concealment.decoys import Decoys
+from sfumato.concealment.faces import face_recipe
 from sfumato.errors import InputError
 from sfumato.experiments.data.face_benchmarks import LabelledFaces
-from sfumato.experiments.faces.lifting import lift_faces
+from sfumato.experiments.faces.lifting import bit_signs, face_prior, face_seal, invert_seals, lift_faces
+from sfumato.types.arrays import frozen_array
 from sfumato.types.clear import Embeddings
-from sfumato.types.concealed import Subspaces
+from sfumato.types.concealed import Bits, Subspaces
 from sfumato.types.recipe import KINDS, Recipe
 from sfumato.types.record import Record, Value
 
 ATTACKS = {
-    "neighbours": "the commonest label of the K nearest clear faces",
-    "templates": "a classifier of origins, trained on templates of the same recipe",
-    "stripped": "the same after decoys, which are public, were taken away",
+    "neighbours": "the commonest label of the K nearest faces, clear or sealed by the attacker",
+    "templates": "a classifier of origins or bits, trained on templates of the same recipe",
+    "undone": "a classifier after decoys, which are public, were taken away, or the seal was inverted",
 }
 SCORES = {
     "majority": "majority",
     "10 neighbours": "neighbours",
     "relabelled": "neighbours relabelled",
     "trained on templates": "templates",
-    "decoys taken away": "stripped",
+    "decoys or seal undone": "undone",
     "leakage": "leakage",
 }
 """Titles of columns, and the scores behind them."""
 
-VERSION = 1
+NO_KEY, KEY = "without the key", "with the key"
+"""Attackers of sealed templates."""
+OWN_KEYS = 500
+"""Templates under keys of their own that a classifier is trained on; each key takes a twentieth of a second."""
+
+PRACTICE = 500
+"""Faces of his own that an attacker seals and inverts, to see which classifier fits inverted ones."""
+
+AGE_STARTS = (21, 41, 61)
+"""First years of the groups of ages after the first: to 20, 21 to 40, 41 to 60, and above."""
+
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +71,9 @@ class AttributeProtocol:
     """
 
     recipes: tuple[str, ...] = (
-        "raw", "random-2", "adversarial-2", "hybrid-2", "hybrid-labels-2", "adversarial-4", "hybrid-4",
+        "raw", "sealed-2048:1", "random-2", "adversarial-2", "hybrid-2", "hybrid-labels-2", "adversarial-4", "hybrid-4",
     )  # fmt: skip
-    attributes: tuple[str, ...] = ("gender", "race")
+    attributes: tuple[str, ...] = ("gender", "race", "age")
     seeds: tuple[int, ...] = (0,)
     decoys: int = 2000
     attacker: int = 5000
@@ -66,7 +82,7 @@ class AttributeProtocol:
 
     def __post_init__(self) -> None:
         for recipe in self.recipes:
-            if Recipe.of(recipe).has_encoder:
+            if Recipe.of(recipe).has_encoder and not Recipe.of(recipe).is_sealed:
                 raise InputError(f"{recipe}: encoders are made for local features, not for faces")
         sizes = (self.decoys, self.attacker, self.attacked)
         if min(sizes) < 1 or not self.recipes or not self.attributes or not self.seeds:
@@ -100,6 +116,15 @@ def split_faces(names: Sequence[str], protocol: AttributeProtocol, seed: int) ->
     return FaceSplit(theirs[: protocol.decoys], theirs[protocol.decoys : before], ours[: protocol.attacked])
 
 
+def age_groups(years: Any) -> NDArray[np.int64]:
+    """Return the group (N,) of each age in years: 0 to 20, 21 to 40, 41 to 60, above.
+
+    >>> age_groups([3, 21, 60, 90]).tolist()
+    [0, 1, 2, 3]
+    """
+    return np.asarray(np.digitize(frozen_array(years, "years", (None,), np.int64), AGE_STARTS), np.int64)
+
+
 def evaluate_attributes(
     source: LabelledFaces,
     folder: str | Path,
@@ -121,29 +146,37 @@ def evaluate_attributes(
     if wrong:
         raise InputError(f"{wrong[0]}: labels are numbers from 0 on")
     split_faces(source.faces.names, protocol, 0)  # refuses too few faces before anything is measured
+    recipes = [face_recipe(recipe, source.faces.extractor.name) for recipe in dict.fromkeys(protocol.recipes)]
     tasks = [
-        _task(source, protocol, Recipe.of(recipe), attribute, seed)
+        _task(source, protocol, (recipe, attacker, attribute), seed)
         for attribute in dict.fromkeys(protocol.attributes)
-        for recipe in dict.fromkeys(protocol.recipes)
+        for recipe in recipes
+        for attacker in ((NO_KEY, KEY) if recipe.is_sealed else ("",))
         for seed in dict.fromkeys(protocol.seeds)
     ]
     return run_tasks(tasks, folder, progress=progress, overwrite=overwrite)
 
 
-def _task(source: LabelledFaces, protocol: AttributeProtocol, recipe: Recipe, attribute: str, seed: int) -> Task:
+Case = tuple[Recipe, str, str]
+"""A recipe, the attacker of a sealed one, and an attribute."""
+
+
+def _task(source: LabelledFaces, protocol: AttributeProtocol, case: Case, seed: int) -> Task:
+    recipe, attacker, attribute = case
     params: dict[str, Value] = {
         "recipe": str(recipe),
+        "attacker": attacker or None,
         "attribute": attribute,
         "decoy_count": protocol.decoys,
-        "attacker": protocol.attacker,
-        "attacked": protocol.attacked,
+        "attacker_count": protocol.attacker,
+        "attacked_count": protocol.attacked,
         "attacked_prefix": protocol.attacked_prefix,
         "neighbours": NEIGHBOURS,
     }
     return Task(
         name="attributes",
         samples=[Sample(attribute, digest_data(source.faces.values, source.labels[attribute]))],
-        predict=partial(_predict, source, protocol, recipe, attribute, seed),
+        predict=partial(_predict, source, protocol, case, seed),
         score=score_tables,
         summarise=figure_by_figure("faces"),
         params=params,
@@ -152,26 +185,42 @@ def _task(source: LabelledFaces, protocol: AttributeProtocol, recipe: Recipe, at
     )
 
 
-def _predict(
-    source: LabelledFaces, protocol: AttributeProtocol, recipe: Recipe, attribute: str, seed: int, sample: Sample
-) -> Prediction:
+def _predict(source: LabelledFaces, protocol: AttributeProtocol, case: Case, seed: int, sample: Sample) -> Prediction:
     """Conceal the attacked faces, attack them in every way, and return a table of guesses and truths for each."""
+    recipe, attacker, attribute = case
     split, labels = split_faces(source.faces.names, protocol, seed), source.labels[attribute]
     decoys = Decoys(source.faces.values[split.decoys], labels=labels[split.decoys])
     others, known = source.faces[split.attacker], labels[split.attacker]
     attacked, truth = source.faces[split.attacked], labels[split.attacked]
+    if recipe.is_sealed:
+        sides = SealedSides(recipe, attacked.values, others.values, known, seed)
+        guesses = sides.guesses_with_key() if attacker == KEY else sides.guesses_without_key()
+    else:
+        guesses = _lifted_guesses(attacked, truth, (others, known), recipe, decoys, seed)
+    classes = int(labels.max()) + 1
+    return {name: confusion(guess, truth, classes) for name, guess in guesses.items()}
+
+
+def _lifted_guesses(
+    attacked: Embeddings,
+    truth: "Classes",
+    attacker: "tuple[Embeddings, Classes]",
+    recipe: Recipe,
+    decoys: Decoys,
+    seed: int,
+) -> "dict[str, Classes]":
+    """Return the guesses of every attack on lifted templates, from faces of the attacker with their labels."""
+    others, known = attacker
     templates = _lift(attacked, truth, recipe, decoys, 2 * seed)
     own = _lift(others, known, recipe, decoys, 2 * seed + 1)  # templates that the attacker trains on: other draws
     count = 0 if recipe.lifting is None else recipe.lifting.decoy_count
-    guesses = {
+    return {
         "neighbours": neighbour_guesses(templates, others.values, known),
         "templates": train_guess(template_features(own), known).guess(template_features(templates)),
-        "stripped": train_guess(stripped_features(own, decoys, count), known).guess(
+        "undone": train_guess(stripped_features(own, decoys, count), known).guess(
             stripped_features(templates, decoys, count)
         ),
     }
-    classes = int(labels.max()) + 1
-    return {name: confusion(guess, truth, classes) for name, guess in guesses.items()}
 
 
 def _lift(faces: Embeddings, labels: NDArray[np.int64], recipe: Recipe, decoys: Decoys, seed: int) -> Subspaces:
@@ -188,13 +237,13 @@ def score_tables(sample: Sample, prediction: Prediction) -> Figures:
     figures = {"majority": majority(tables["neighbours"]), "faces": float(tables["neighbours"].sum())}
     for name, table in tables.items():
         figures |= {name: accuracy(table), f"{name} relabelled": relabelled_accuracy(table)}
-    best = max(figures[name] for name in ("neighbours", "neighbours relabelled", "templates", "stripped"))
+    best = max(figures[name] for name in ("neighbours", "neighbours relabelled", "templates", "undone"))
     return {**figures, "leakage": best}
 
 
 def attribute_table(records: Iterable[Record]) -> Table:
-    """Return one row per attribute and recipe: the majority, every attack, and the leakage."""
-    return make_table(group_by_seed(records), ("attribute", "recipe"), SCORES)
+    """Return one row per attribute, recipe and attacker: the majority, every attack, and the leakage."""
+    return make_table(group_by_seed(records), ("attribute", "recipe", "attacker"), SCORES)
 
 
 # --- the attacks: neighbours, a trained classifier, removal of decoys
@@ -234,18 +283,73 @@ def neighbour_guesses(
     """
     if len(points) < neighbours:
         raise InputError(f"{neighbours} neighbours need as many faces to compare with, got {len(points)}")
-    count = int(labels.max(initial=0)) + 1
     guesses = np.empty(len(subspaces), np.int64)
     for start in range(0, len(subspaces), AT_ONCE):
         block = slice(start, start + AT_ONCE)
-        squared = squared_distances_to(points, subspaces[block])
-        near = np.argpartition(squared, neighbours - 1, axis=1)[:, :neighbours]
-        ranked = np.take_along_axis(near, np.argsort(np.take_along_axis(squared, near, 1), axis=1), 1)
-        votes = np.zeros((len(ranked), count))
-        for rank in range(neighbours):  # a vote less one rank's worth of a thousandth: the nearer settles ties
-            votes[np.arange(len(ranked)), labels[ranked[:, rank]]] += 1 - 1e-3 * rank / neighbours
-        guesses[block] = votes.argmax(axis=1)
+        guesses[block] = _votes(squared_distances_to(points, subspaces[block]), labels, neighbours)
     return guesses
+
+
+def _votes(distances: Floats, labels: Classes, neighbours: int = NEIGHBOURS) -> Classes:
+    """Return the commonest label (N,) of the faces at the least distances (N, P)."""
+    near = np.argpartition(distances, neighbours - 1, axis=1)[:, :neighbours]
+    ranked = np.take_along_axis(near, np.argsort(np.take_along_axis(distances, near, 1), axis=1), 1)
+    votes = np.zeros((len(ranked), int(labels.max(initial=0)) + 1))
+    for rank in range(neighbours):  # a vote less one rank's worth of a thousandth: the nearer settles ties
+        votes[np.arange(len(ranked)), labels[ranked[:, rank]]] += 1 - 1e-3 * rank / neighbours
+    guesses: Classes = votes.argmax(axis=1)
+    return guesses
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class SealedSides:
+    """Faces that are sealed and attacked (N, n), faces of the attacker (M, n) with their ``labels``, and the seed."""
+
+    recipe: Recipe
+    attacked: Floats
+    others: Floats
+    labels: Classes
+    seed: int
+
+    @property
+    def width(self) -> int:
+        """Numbers of an embedding."""
+        return int(self.others.shape[1])
+
+    def guesses_with_key(self) -> dict[str, Classes]:
+        """Return guesses of whoever has the key: he seals his faces himself, or inverts the templates."""
+        seal = face_seal(self.recipe, self.width, seed=self.seed)
+        return self._guesses(seal(self.attacked), seal(self.others), self.labels)
+
+    def guesses_without_key(self) -> dict[str, Classes]:
+        """Return guesses where every face is under a key of its own, and the attacker under one of his."""
+        count = min(OWN_KEYS, len(self.others))
+        taught = self._under_own_keys(self.others[:count], "other")
+        return self._guesses(self._under_own_keys(self.attacked, "person"), taught, self.labels[:count])
+
+    def _guesses(self, templates: Bits, taught: Bits, labels: Classes) -> dict[str, Classes]:
+        """Return guesses from templates that the attacker made of his faces; without the key he inverts with his."""
+        seal, prior = face_seal(self.recipe, self.width, seed=self.seed), face_prior(self.others, self.width)
+        own, count = seal(self.others), min(PRACTICE, len(self.others) // 2)
+        inverted, practice = (
+            invert_seals(bits, seal.directions, seal.phases, prior) for bits in (templates, own[len(own) - count :])
+        )
+        return {
+            "neighbours": _votes(-bit_signs(templates) @ bit_signs(own).T, self.labels),
+            "templates": train_guess(bit_signs(taught), labels).guess(bit_signs(templates)),
+            "undone": train_guess(self.others, self.labels, practice=practice).guess(inverted),
+        }
+
+    def _under_own_keys(self, values: Floats, side: str) -> Bits:
+        """Return templates, each under another key."""
+        return _keyed_bits(self.recipe, values.tobytes(), values.shape[1], side, self.seed)
+
+
+@lru_cache(maxsize=16)  # the same for every attribute, and slow
+def _keyed_bits(recipe: Recipe, rows: bytes, width: int, side: str, seed: int) -> Bits:
+    values = np.frombuffer(rows, np.float32).reshape(-1, width)
+    seals = (face_seal(recipe, width, seed=seed, owner=f"{side} {row}") for row in range(len(values)))
+    return Bits(np.concatenate([seal(values[row : row + 1]).packed for row, seal in enumerate(seals)]))
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -260,18 +364,23 @@ class LinearGuess:
         return guesses
 
 
-def train_guess(features: NDArray[Any], labels: Classes, held_out: float = 0.2) -> LinearGuess:
+def train_guess(
+    features: NDArray[Any], labels: Classes, held_out: float = 0.2, practice: NDArray[Any] | None = None
+) -> LinearGuess:
     """Fit one-of-C targets by least squares, with the penalty that is best on the last ``held_out`` of the rows.
+
+    ``practice`` are the last rows as the attacker is going to see those of others; they choose instead.
 
     Raises InputError without rows.
     """
     if len(features) < 2 or len(features) != len(labels):
         raise InputError(f"{len(features)} rows with {len(labels)} labels: nothing to learn from")
-    edge = max(1, round(len(features) * (1 - held_out)))
+    edge = max(1, round(len(features) * (1 - held_out)) if practice is None else len(features) - len(practice))
+    trial = features[edge:] if practice is None else practice[edge - len(features) :]
     scored = []
     for ridge in RIDGES:
         model = _fit(features[:edge], labels[:edge], ridge, int(labels.max()) + 1)
-        right = (model.guess(features[edge:]) == labels[edge:]).mean() if edge < len(features) else 0.0
+        right = (model.guess(trial) == labels[edge:]).mean() if edge < len(features) else 0.0
         scored.append((float(right), ridge))
     return _fit(features, labels, max(scored)[1], int(labels.max()) + 1)
 

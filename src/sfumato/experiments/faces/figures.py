@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures about faces: verification curves, bars of attribute attacks, and one against the other.
+"""Figures about faces: verification curves, bars of attribute attacks, one against the other, and protection.
 
 No line or bar is distinguished by colour alone.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,14 @@ from sfumato.auditing.runner import load_records
 from sfumato.auditing.tables import COLOURS, MARKERS, STYLES, SeedGroup, group_by_seed, save_figure
 from sfumato.errors import InputError
 from sfumato.experiments.faces.attributes import SCORES
-from sfumato.experiments.faces.verification import read_distances, receiver_curve
+from sfumato.experiments.faces.protection import KEY_EACH, local_linkability, performance_pairs
+from sfumato.experiments.faces.verification import (
+    accept_intervals,
+    read_distances,
+    read_prediction,
+    receiver_curve,
+    resampled_curves,
+)
 from sfumato.experiments.patches.evaluate import HATCHES
 from sfumato.types.record import Record
 
@@ -116,10 +123,16 @@ def _draw_bars(axes: Any, groups: Sequence[SeedGroup]) -> None:
         axes.bar(places, heights, width, yerr=spread if any(spread) else None, label=title, **look)
     chance = float(np.mean([group.mean("majority") or 0.0 for group in groups]))
     axes.axhline(chance, color="#000000", linewidth=1.2, label="majority")
-    axes.set_xticks(range(len(groups)), [str(group.params["recipe"]) for group in groups], rotation=35, ha="right")
+    axes.set_xticks(range(len(groups)), [_attacked_name(group) for group in groups], rotation=35, ha="right")
     axes.set_ylim(0, 1)
     axes.grid(axis="y", color="#e8e8e8")
     axes.set_axisbelow(True)
+
+
+def _attacked_name(group: SeedGroup) -> str:
+    """Return the recipe, and for sealed ones whether the attacker has the key."""
+    attacker = group.params.get("attacker")
+    return f"{group.params['recipe']}\n{attacker}" if attacker else str(group.params["recipe"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +153,7 @@ def balance_points(verified: Iterable[Record], attacked: Iterable[Record]) -> li
     leaks = [group for group in group_by_seed(attacked) if group.values("leakage")]
     points = [
         Balance(
-            recipe=str(group.params["recipe"]),
+            recipe=_attacked_name(leak).replace("\n", " "),
             distance=str(group.params["distance"]),
             attribute=str(leak.params["attribute"]),
             accuracy=group.mean("accuracy") or 0.0,
@@ -210,3 +223,93 @@ def _mark(axes: Any, one: Balance, number: int) -> None:
         label=f"{one.recipe} {one.distance}",
         **look,
     )
+
+
+BAR_COUNT = 40
+PANELS_IN_ROW = 4
+
+
+def draw_protection(records: Sequence[Record], output: Path, stem: Path) -> tuple[Path, ...]:
+    """Draw what records of protection of one seed say of linking, a panel for each, and their verification curves.
+
+    A panel has the histograms of scores of one and of two people, and the local linkability D(s) of Gomez-Barrero et
+    al. (2018) over them. Curves have their intervals; the impostors of all have the key.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    known = [
+        (record, arrays)
+        for record in records
+        if record.seed == records[0].seed and (arrays := read_prediction(record, output)) is not None
+    ]
+    if not known:
+        return ()
+    columns = min(PANELS_IN_ROW, len(known) + 1)
+    lines = -(-(len(known) + 1) // columns)
+    with mpl.rc_context({"svg.hashsalt": "sfumato", "font.size": 9}):
+        figure = Figure(figsize=(0.8 + 3.7 * columns, 1.4 + 2.9 * lines), layout="constrained")
+        cells = figure.subplots(lines, columns, squeeze=False).ravel()
+        for number, (axes, (record, arrays)) in enumerate(zip(cells, known, strict=False)):
+            _draw_scores(axes, record, arrays)
+            if number % columns == 0:
+                axes.set_ylabel("density")
+        _draw_accepts(cells[len(known)], known)
+        for axes in cells[len(known) + 1 :]:
+            axes.axis("off")
+        handles, labels = cells[0].get_legend_handles_labels()
+        for other in (figure.axes[len(cells)], cells[len(known)]):  # the first line over bars, and the curves
+            more = other.get_legend_handles_labels()
+            handles, labels = handles + more[0], labels + more[1]
+        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+        figure.suptitle("Can templates of one person in two databases be linked?  0 = never, 1 = always", fontsize=12)
+        return save_figure(figure, stem)
+
+
+def _protected_name(record: Record) -> str:
+    """Return the recipe, and for sealed ones whose keys they are."""
+    keys = record.params.get("keys")
+    return (
+        f"{record.params['recipe']}, {'a key each' if keys == KEY_EACH else 'one key'}"
+        if keys
+        else str(record.params["recipe"])
+    )
+
+
+def _draw_scores(axes: Any, record: Record, arrays: Mapping[str, Any]) -> None:
+    """Draw the histograms of a record, and the local linkability over them on an axis of its own colour."""
+    mated, unmated = arrays["mated"].ravel(), arrays["unmated"].ravel()
+    edges = np.linspace(min(mated.min(), unmated.min()), max(mated.max(), unmated.max()), BAR_COUNT + 1)
+    axes.hist(unmated, edges, density=True, color=COLOURS[7], alpha=0.55, label="scores of two people")
+    axes.hist(mated, edges, density=True, histtype="step", hatch="////", color=COLOURS[1], label="scores of one person")
+    axes.margins(y=0.12)
+    axes.set_yticks([])
+    local, cuts = local_linkability(mated, unmated)
+    right = axes.twinx()
+    right.stairs(
+        local, cuts, color=COLOURS[2], linewidth=1.6, baseline=None, label="linkability D of a score, right axis"
+    )
+    right.set_ylim(0, 1.05)
+    right.tick_params(axis="y", colors=COLOURS[2])
+    linkable = next(score.value for score in record.scores if score.name == "linkable")
+    axes.set_title(f"{_protected_name(record)}: {linkable:.2f}", fontsize=10)
+    axes.set_xlabel("share of different bits" if record.params.get("keys") else "distance")
+
+
+def _draw_accepts(axes: Any, known: Sequence[tuple[Record, Mapping[str, Any]]]) -> None:
+    """Draw true accepts over false accepts with their intervals, a line for each record."""
+    for number, (record, arrays) in enumerate(known):
+        distances, same, people = performance_pairs(arrays)
+        curve = receiver_curve(distances, same)
+        rates = np.geomspace(5 / curve.impostors, 1, 60)
+        accepts = curve.true_accept[np.searchsorted(curve.false_accept, rates, side="right") - 1]
+        low, high = accept_intervals(resampled_curves(distances, same, people), list(rates)).T
+        colour, style = COLOURS[number % len(COLOURS)], STYLES[number % len(STYLES)]
+        axes.plot(rates, accepts, style, color=colour, linewidth=1.5, label=_protected_name(record))
+        axes.fill_between(rates, low, high, color=colour, alpha=0.15, linewidth=0)
+    axes.set_xscale("log")
+    axes.set_xlabel("false-accept rate, impostors have the key")
+    axes.set_ylabel("true-accept rate")
+    axes.set_ylim(0, 1.02)
+    axes.grid(color="#e8e8e8")
+    axes.set_title("Verification, with 95 % intervals", fontsize=10)

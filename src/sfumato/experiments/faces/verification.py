@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verification of concealed faces: folds, receiver operating curve and error rates (section 4.2.1 of the paper).
 
-A pair is accepted if its distance is at most a threshold. The same code for clear and lifted embeddings: each face is
-lifted once, and files hold the distance of each pair. The pairs of a benchmark are too few to resolve low false-accept
-rates: if names say who is who, strangers are paired at will, and the scores of these pairs have names of their own.
+A pair is accepted if its distance is at most a threshold. The same code for clear, lifted and sealed embeddings: each
+face is concealed once, and files hold the distance of each pair. Sealed faces are all under one key: every impostor has
+the victim's key. Those without it are measured beside them, under other keys.
+
+The pairs of a benchmark are too few to resolve low false-accept rates: if names say who is who, strangers are paired at
+will, and the scores of these pairs have names of their own. Intervals are of 95 percent, by drawing people again and
+again from those there are (bootstrap): pairs of one person do not count as many people.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,18 +21,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.auditing.runner import figure_by_figure, run_tasks
 from sfumato.auditing.subjects import DISTANCES, Subject, choose_subjects
-from sfumato.auditing.tables import Table, group_by_seed, make_table
+from sfumato.auditing.tables import Cell, Table, group_by_seed, make_table
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
 from sfumato.concealment.decoys import Decoys
-from sfumato.concealment.faces import split_decoys
+from sfumato.concealment.faces import face_recipe, split_decoys
 from sfumato.errors import InputError
 from sfumato.experiments.data.face_benchmarks import FacePairs
-from sfumato.experiments.faces.lifting import lift_faces, need_decoys, row_distances
+from sfumato.experiments.faces.lifting import bit_distances, face_seal, lift_faces, need_decoys, row_distances
 from sfumato.faces.calibration import stranger_pairs
 from sfumato.faces.compare import POINT, SUBSPACE, pair_distances
 from sfumato.faces.enrollment import refuse_decoys
 from sfumato.types.arrays import frozen_array
 from sfumato.types.clear import people_of
+from sfumato.types.recipe import Recipe
 from sfumato.types.record import Record, Value
 
 Floats = NDArray[np.float64]
@@ -143,6 +148,42 @@ def _last_within(curve: ReceiverCurve, rate: float) -> int:
     return int(np.flatnonzero(curve.false_accept <= rate)[-1])
 
 
+RESAMPLES = 200
+INTERVAL = (0.025, 0.975)
+
+
+def resampled_curves(distances: ArrayLike, same: ArrayLike, people: ArrayLike) -> tuple[Floats, Floats]:
+    """Return false and true accept rates (R, T), at ascending thresholds, of people drawn again with replacement.
+
+    ``people`` (2, P) are the two people of each pair. A pair counts as often as its people were drawn: one of two
+    people as often as the one times the other.
+    """
+    values, truths = checked_pairs(distances, same)
+    pairs = frozen_array(people, "people", (2, len(values)), np.int64)
+    order = np.argsort(values, kind="stable")
+    hits, (one, other) = truths[order], pairs[:, order]
+    last = np.flatnonzero(np.r_[np.diff(values[order]) > 0, True])
+    count, rng = int(pairs.max(initial=-1)) + 1, np.random.default_rng(0)
+    false_accept, true_accept = (np.zeros((RESAMPLES, len(last) + 1)) for _ in range(2))
+    for row in range(RESAMPLES):
+        drawn = rng.multinomial(count, np.full(count, 1 / count))
+        weights = np.where(one == other, drawn[one], drawn[one] * drawn[other]).astype(np.float64)
+        for rates, kind in ((false_accept, ~hits), (true_accept, hits)):
+            total = np.cumsum(np.where(kind, weights, 0.0))
+            rates[row, 1:] = total[last] / max(total[-1], 1.0)
+    return false_accept, true_accept
+
+
+def accept_intervals(curves: tuple[Floats, Floats], rates: Sequence[float]) -> NDArray[np.float64]:
+    """Return the interval (K, 2) of true accepts at false-accept rates (K,), of curves of people drawn again."""
+    false_accept, true_accept = curves
+    values = [
+        true[np.searchsorted(false, rates, side="right") - 1]
+        for false, true in zip(false_accept, true_accept, strict=True)
+    ]
+    return np.asarray(np.quantile(np.array(values), INTERVAL, axis=0).T)
+
+
 # --- the evaluation
 
 
@@ -152,27 +193,45 @@ RATES = (1e-2, 1e-3, 1e-4)
 STRANGERS = "strangers"
 """Name of the distances of strangers beyond the pairs of a benchmark."""
 
+BITS = "bits"
+"""The distance of sealed faces: the share of different bits."""
+
+KEYLESS = "keyless"
+"""Name of the distances between faces under the key and faces under other keys."""
+OTHER_KEYS = 20
+
+LOW, HIGH = " low", " high"
+"""Ends of names of scores and columns: the interval of what is named before."""
+
+ACCEPTS = {
+    f"TAR at FAR {rate:g}{ending}": f"true accepts at {rate:g}{of}"
+    for ending, of in (("", ""), (f", all {STRANGERS}", f" of {STRANGERS}"))
+    for rate in RATES
+}
 SCORES = {
     "accuracy": "accuracy",
     "equal error rate": "equal error rate",
-    **{f"TAR at FAR {rate:g}": f"true accepts at {rate:g}" for rate in RATES},
-    **{f"TAR at FAR {rate:g}, all {STRANGERS}": f"true accepts at {rate:g} of {STRANGERS}" for rate in RATES},
+    **{title + end: name + end for title, name in ACCEPTS.items() for end in ("", LOW, HIGH)},
+    "accepted without the key": "accepted without the key",
+    "pairs without the key": "pairs without the key",
 }
 """Titles of columns, and the scores behind them."""
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationProtocol:
-    """Recipes, distances and seeds of the liftings to compare.
+    """Recipes, distances and seeds of the liftings and keys to compare; sealed faces have one distance, that of bits.
 
     ``strangers``: this many pairs of different people beyond those of the benchmark, for low false-accept rates.
     ``halves``: probes and templates draw from different halves of the decoys, as those of a gallery do; the paper's
     draw from one.
     """
 
-    recipes: tuple[str, ...] = ("raw", "random-2", "adversarial-2", "hybrid-2", "random-4", "adversarial-4", "hybrid-4")
+    recipes: tuple[str, ...] = (
+        "raw", "sealed-2048:1", "random-2", "adversarial-2", "hybrid-2", "random-4", "adversarial-4", "hybrid-4",
+    )  # fmt: skip
     distances: tuple[str, ...] = tuple(DISTANCES)
     seeds: tuple[int, ...] = (0,)
     strangers: int = 0
@@ -203,7 +262,7 @@ def evaluate_verification(
     protocol = protocol or VerificationProtocol()
     if len(pairs) == 0:
         raise InputError("there are no pairs of faces to verify")
-    subjects = choose_subjects(protocol.recipes, protocol.distances, protocol.seeds)
+    subjects = _subjects(protocol, pairs.faces.extractor.name)
     for subject in subjects:
         need_decoys(subject.recipe, decoys)
     parts = (pairs.faces.values, pairs.left, pairs.right, pairs.same, pairs.fold)
@@ -216,10 +275,26 @@ def evaluate_verification(
     return run_tasks(tasks, folder, progress=progress, overwrite=overwrite)
 
 
+def _subjects(protocol: VerificationProtocol, network: str) -> list[Subject]:
+    """Return the subjects in the order of their recipes; a seal gets the bandwidth of the network."""
+    others = [recipe for recipe in protocol.recipes if not Recipe.of(recipe).is_sealed]
+    sealed = [face_recipe(recipe, network) for recipe in protocol.recipes if Recipe.of(recipe).is_sealed]
+    subjects = [Subject(recipe, BITS, seed) for recipe in sealed for seed in protocol.seeds]
+    if others or not subjects:
+        subjects = [*choose_subjects(others, protocol.distances, protocol.seeds), *subjects]
+    order = {str(face_recipe(recipe, network)): place for place, recipe in enumerate(protocol.recipes)}
+    return sorted(dict.fromkeys(subjects), key=lambda one: order.get(str(one.recipe), len(order)))
+
+
+def _persons(pairs: FacePairs) -> NDArray[np.int64] | None:
+    """Return a number of the person on each face; None if names and pairs do not agree about who is who."""
+    who = np.unique(people_of(pairs.faces.names), return_inverse=True)[1].astype(np.int64)
+    return who if np.array_equal(who[pairs.left] == who[pairs.right], pairs.same) else None
+
+
 def refuse_unknown_people(pairs: FacePairs) -> None:
     """Raise InputError unless the names of faces and the pairs agree about who is who."""
-    who = np.unique(people_of(pairs.faces.names), return_inverse=True)[1]
-    if not np.array_equal(who[pairs.left] == who[pairs.right], pairs.same):
+    if _persons(pairs) is None:
         raise InputError(
             "the names of these faces do not tell who is who, so that strangers cannot be paired: names such as "
             "Aaron_Sorkin_0002 are needed"
@@ -256,7 +331,20 @@ def _task(
 def _predict(
     subject: Subject, pairs: FacePairs, decoys: Decoys | None, protocol: VerificationProtocol, sample: Sample
 ) -> Prediction:
-    """Return the distance of every pair; the left face is clear where points meet subspaces."""
+    """Return the distance of every pair and, by number, its two people; pairs that name nobody have one of their own.
+
+    The left face is clear where points meet subspaces.
+    """
+    who = _persons(pairs)
+    people = np.tile(np.arange(len(pairs)), (2, 1)) if who is None else np.stack([who[pairs.left], who[pairs.right]])
+    prediction = {"same": pairs.same, "fold": pairs.fold, "people": people.astype(np.int32)}
+    rows = None
+    if protocol.strangers:
+        rows = stranger_pairs(people_of(pairs.faces.names), protocol.strangers, np.random.default_rng(0))
+        assert who is not None
+        prediction[f"{STRANGERS} people"] = np.stack([who[rows[0]], who[rows[1]]]).astype(np.int32)
+    if subject.distance == BITS:
+        return prediction | _sealed_distances(subject, pairs, rows)
     seed, other = subject.seed or 0, decoys
     if protocol.halves and decoys is not None and subject.distance == SUBSPACE:
         decoys, other = split_decoys(decoys)
@@ -264,48 +352,107 @@ def _predict(
     left = right if other is decoys else lift_faces(pairs.faces, subject.recipe, other, seed=seed)
     if subject.distance == POINT:
         left = lift_faces(pairs.faces, "raw", None, seed=0)
-    distances = row_distances(left, pairs.left, right, pairs.right)
-    prediction = {"distance": distances.astype(np.float32), "same": pairs.same, "fold": pairs.fold}
-    if protocol.strangers:
-        rows = stranger_pairs(people_of(pairs.faces.names), protocol.strangers, np.random.default_rng(0))
+    prediction["distance"] = row_distances(left, pairs.left, right, pairs.right).astype(np.float32)
+    if rows is not None:
         prediction[STRANGERS] = pair_distances(left, right, *rows).astype(np.float32)
     return prediction
 
 
+def _sealed_distances(
+    subject: Subject, pairs: FacePairs, rows: tuple[NDArray[np.int64], NDArray[np.int64]] | None
+) -> dict[str, NDArray[Any]]:
+    """Return the shares of different bits of all pairs under one key, and with the right face under other keys."""
+    values, seed = pairs.faces.values, subject.seed or 0
+    packed = face_seal(subject.recipe, values.shape[1], seed=seed)(values).packed
+    keyless = []
+    for number in range(OTHER_KEYS):
+        seal = face_seal(subject.recipe, values.shape[1], seed=seed, owner=f"stranger {number}")
+        keyless.append(bit_distances(packed[pairs.left], seal(values).packed[pairs.right]))
+    distances = {
+        "distance": bit_distances(packed[pairs.left], packed[pairs.right]),
+        KEYLESS: np.concatenate(keyless),
+    }
+    if rows is not None:
+        distances[STRANGERS] = bit_distances(packed[rows[0]], packed[rows[1]])
+    return distances
+
+
 def score_pairs(sample: Sample, prediction: Prediction) -> Figures:
-    """Return accuracy by folds, equal error rate, and true accepts at rates that this many impostors can resolve."""
+    """Return accuracy by folds, equal error rate, and true accepts at rates that this many impostors can resolve.
+
+    ``accepted without the key`` is at the threshold that decides most pairs rightly, which is wider than those of the
+    rates.
+    """
     distance, same, fold = (prediction[name] for name in ("distance", "same", "fold"))
+    people = prediction["people"]
     curve = receiver_curve(distance, same)
     figures = {"equal error rate": equal_error_rate(curve), "pairs": float(len(distance))}
     if np.unique(fold).size > 1:
         accuracies = fold_accuracies(distance, same, fold)
         figures |= {"accuracy": float(accuracies.mean()), "worst fold": float(accuracies.min())}
-    figures |= _rates(curve, "")
+    figures |= accepts_with_intervals(distance, same, people, "")
+    if KEYLESS in prediction:
+        accepted = prediction[KEYLESS] <= best_threshold(distance, same)
+        figures |= {"accepted without the key": float(accepted.mean()), "pairs without the key": float(len(accepted))}
     if STRANGERS in prediction:
         known, others = distance[same], prediction[STRANGERS]
         truth = np.arange(len(known) + len(others)) < len(known)
-        figures |= _rates(receiver_curve(np.concatenate([known, others]), truth), f" of {STRANGERS}")
+        both = np.concatenate([people[:, same], prediction[f"{STRANGERS} people"]], axis=1)
+        figures |= accepts_with_intervals(np.concatenate([known, others]), truth, both, f" of {STRANGERS}")
     return figures
 
 
-def _rates(curve: ReceiverCurve, of: str) -> Figures:
-    """Return the true accepts at every rate that this many impostors can resolve."""
-    rates = {f"true accepts at {rate:g}{of}": true_accepts_at(curve, rate) for rate in RATES}
-    return {name: value for name, value in rates.items() if value is not None}
+def accepts_with_intervals(distances: ArrayLike, same: ArrayLike, people: ArrayLike, of: str) -> dict[str, float]:
+    """Return the true accepts, with their intervals, at every rate that this many impostors can resolve."""
+    curve = receiver_curve(distances, same)
+    accepts = {rate: value for rate in RATES if (value := true_accepts_at(curve, rate)) is not None}
+    if not accepts:
+        return {}
+    ends = accept_intervals(resampled_curves(distances, same, people), list(accepts))
+    figures = dict[str, float]()
+    for (rate, value), (low, high) in zip(accepts.items(), ends, strict=True):
+        name = f"true accepts at {rate:g}{of}"
+        figures |= {name: value, name + LOW: float(low), name + HIGH: float(high)}
+    return figures
+
+
+def read_prediction(record: Record, folder: str | Path) -> dict[str, NDArray[Any]] | None:
+    """Return the arrays behind a record of one sample, if they still exist."""
+    for path in sorted(Path(folder, record.task).glob("*/records/*.json")):
+        if Record.from_json(path.read_text(encoding="utf-8")) == record:
+            for prediction in sorted((path.parent.parent / "predictions").glob("*.npz")):
+                with np.load(prediction, allow_pickle=False) as members:
+                    return {name: members[name] for name in members.files}
+    return None
 
 
 def read_distances(record: Record, folder: str | Path) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """Return the distances and truths behind a record of ``evaluate_faces``, if they still exist."""
-    for path in sorted(Path(folder, "faces").glob("*/records/*.json")):
-        if Record.from_json(path.read_text(encoding="utf-8")) == record:
-            for prediction in sorted((path.parent.parent / "predictions").glob("*.npz")):
-                with np.load(prediction, allow_pickle=False) as members:
-                    return members["distance"], members["same"]
-    return None
+    prediction = read_prediction(record, folder)
+    return None if prediction is None else (prediction["distance"], prediction["same"])
 
 
 def verification_table(records: Iterable[Record]) -> Table:
-    """Return one row per recipe and distance; rates that no record has get no column."""
+    """Return one row per recipe and distance, intervals in columns of their own; what no record has gets no column."""
     groups = group_by_seed(records)
     names = {score.name for group in groups for record in group.records for score in record.scores}
     return make_table(groups, ("recipe", "distance"), {title: name for title, name in SCORES.items() if name in names})
+
+
+def with_intervals(table: Table) -> Table:
+    """Return a table with the columns of an interval in that of its figure: 0.985 (0.978 to 0.991)."""
+    place = {title: number for number, title in enumerate(table.columns)}
+    titles = [
+        title for title in table.columns if not (title.endswith((LOW, HIGH)) and title.rpartition(" ")[0] in place)
+    ]
+    rows = []
+    for row in table.rows:
+        cells = []
+        for title in titles:
+            cell = row[place[title]]
+            if title + LOW in place and cell.value is not None:
+                low, high = (row[place[title + end]].value for end in (LOW, HIGH))
+                cell = Cell(f"{cell.value:.3f} ({low:.3f} to {high:.3f})")
+            cells.append(cell)
+        rows.append(tuple(cells))
+    return Table(tuple(titles), tuple(rows))

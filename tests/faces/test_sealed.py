@@ -1,0 +1,552 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Galleries whose people have a key each, or one for all: what is accepted, what is refused, and what a kill leaves."""
+
+import itertools
+import multiprocessing
+import os
+import signal
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from sfumato.concealment.faces import conceal_embeddings, seal_embeddings
+from sfumato.concealment.keys import PersonKey, key_for_gallery, new_key, person_key
+from sfumato.errors import FileError, InputError, RecipeError
+from sfumato.faces import gallery_file
+from sfumato.faces.calibration import CalibrateParams, calibrate, measure_threshold, stranger_pairs
+from sfumato.faces.compare import Threshold, distances, expected_share, pair_distances, usual_threshold
+from sfumato.faces.decide import verify_probe
+from sfumato.faces.enrollment import _Sealing, enroll, renew, revoke
+from sfumato.faces.gallery import Gallery
+from sfumato.faces.gallery_file import GalleryWriter, load_gallery
+from sfumato.faces.probe import PersonKeys, identify, make_probe, verify
+from sfumato.types.clear import Embeddings
+from sfumato.types.extractor import Extractor
+from sfumato.types.recipe import Recipe
+
+DIMS = 512
+ARCFACE = {"extractor": "arcface"}
+
+
+def face(person, photo=0, noise=0.02):
+    """One photo of a person, of unit norm before the noise."""
+    row = np.random.default_rng([5, person]).normal(size=DIMS)
+    return row / np.linalg.norm(row) + noise * np.random.default_rng([6, person, photo]).normal(size=DIMS)
+
+
+def named(people, photo=0):
+    rows = [face(person, photo) for person in people]
+    return Embeddings(np.array(rows), tuple(f"p{person}" for person in people), Extractor("arcface"))
+
+
+def key_path(path, person):
+    return person_key(load_gallery(path).id, person).path
+
+
+def raise_error(*_args, **_settings):
+    raise OSError("the power is gone")
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A gallery of three people, p0 to p2, with files of keys."""
+    enroll(named(range(3)), tmp_path / "gallery.sqlite")
+    return tmp_path / "gallery.sqlite"
+
+
+# --- who is accepted
+
+
+def test_the_person_is_accepted_and_others_are_not(path):
+    gallery = load_gallery(path)
+    assert str(gallery.recipe) == "sealed-2048:1"
+    assert len(gallery_file.code_rows(gallery.templates)[0]) == 6 + 256
+    for person in range(3):
+        own = verify(face(person, 1), path, f"p{person}", **ARCFACE)
+        assert own.accepted
+        assert own.same_key
+        other = verify(face(person + 10), path, f"p{person}", **ARCFACE)
+        assert not other.accepted
+        assert other.same_key
+        assert own.distance < own.threshold.distance < other.distance
+
+
+def test_another_key_is_rejected_whoever_the_face_is(path):
+    decision = verify(face(0), path, "p0", key=new_key(), **ARCFACE)
+    assert (decision.accepted, decision.same_key) == (False, False)
+    assert abs(decision.distance - 0.5) < 0.06  # five standard deviations of 2,048 coin throws
+    stolen = verify(face(0), path, "p0", key_of="p1", **ARCFACE)
+    assert (stolen.accepted, stolen.same_key) == (False, False)
+
+
+def test_bits_that_agree_under_another_name_of_a_key_are_rejected(path):
+    gallery = load_gallery(path)
+    template = gallery.template("p0")
+    forged = type(template)(("x",), template.code, template.recipe, template.extractor, ("0" * 12,))
+    decision = verify_probe(forged, gallery, "p0")
+    assert (decision.distance, decision.accepted) == (0.0, False)
+
+
+def test_templates_of_one_face_share_nothing_under_two_keys_or_in_two_galleries(tmp_path):
+    token, shares = new_key(), []
+    for name, key in (("a", token), ("b", token), ("c", new_key())):
+        enroll(face(0), tmp_path / name, ids="p0", key=key, **ARCFACE)
+    packed = [load_gallery(tmp_path / name).templates.code.packed[0] for name in "abc"]
+    names = {load_gallery(tmp_path / name).templates.keys for name in "abc"}
+    for one, other in itertools.combinations(packed, 2):
+        shares.append(np.bitwise_count(one ^ other).sum() / 2048)
+    assert len(names) == 3
+    assert np.abs(np.array(shares) - 0.5).max() < 0.06
+
+
+# --- keys
+
+
+def test_keys_are_files_of_their_owner_and_nothing_of_them_is_in_the_gallery(path):
+    content = b"".join(entry.read_bytes() for entry in path.parent.iterdir())
+    keys = [key_path(path, f"p{person}") for person in range(3)]
+    for person, key in enumerate(keys):
+        assert key.stat().st_mode & 0o777 == 0o600
+        assert key.parent.stat().st_mode & 0o777 == 0o700
+        secret, row = key.read_bytes(), face(person).astype(np.float32)
+        derived = key_for_gallery(secret, load_gallery(path).id, f"p{person}")
+        for hidden in (secret, derived):
+            assert all(hidden[at : at + 8] not in content for at in range(0, 32, 8))
+            assert hidden.hex()[:16].encode() not in content
+        assert all(row[at : at + 2].tobytes() not in content for at in range(0, DIMS, 2))
+    assert len({key.read_bytes() for key in keys}) == 3
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_no_repr_shows_a_key(path):
+    key = new_key()
+    keys = PersonKeys({"p0": key})
+    sealing = _Sealing(named([0]), Recipe.of("sealed-2048"), PersonKeys(key), False, key)
+    gallery = load_gallery(path)
+    for value in (keys, PersonKeys(key), sealing, gallery, gallery.templates, make_probe(
+        named([0]), gallery, person="p0", key=key_path(path, "p0")
+    )):  # fmt: skip
+        shown = repr(value)
+        for secret in (key, key_path(path, "p0").read_bytes()):
+            assert secret.hex() not in shown
+            assert repr(secret)[2:-1] not in shown
+            assert str(list(secret)) not in shown
+
+
+def test_a_lost_key_says_what_to_do(path):
+    key_path(path, "p0").unlink()
+    with pytest.raises(FileError, match="--key-file") as problem:
+        verify(face(0), path, "p0", **ARCFACE)
+    assert str(person_key(load_gallery(path).id, "p0").path) in str(problem.value)
+    with pytest.raises(InputError, match="--allow-different"):
+        renew(face(0, 1), path, ids="p0", **ARCFACE)
+    renew(face(0, 1), path, ids="p0", allow_different=True, **ARCFACE)
+    assert verify(face(0, 2), path, "p0", **ARCFACE).accepted
+
+
+@pytest.mark.parametrize("key", [b"", b"password", bytes(32), b"0123456789abcdef" * 2, 7, {"other": new_key()}, {}])
+def test_keys_that_can_not_be_used_leave_no_gallery(tmp_path, key):
+    with pytest.raises(InputError, match="new_key"):
+        enroll(face(0), tmp_path / "gallery.sqlite", ids="p0", key=key, **ARCFACE)
+    assert not (tmp_path / "gallery.sqlite").exists()
+
+
+def test_files_that_hold_no_key_leave_no_gallery(tmp_path):
+    (tmp_path / "weak.key").write_text("correct horse battery staple")
+    for place in (tmp_path / "weak.key", tmp_path):
+        with pytest.raises(FileError):
+            enroll(face(0), tmp_path / "gallery.sqlite", ids="p0", key=place, **ARCFACE)
+    assert not (tmp_path / "gallery.sqlite").exists()
+
+
+def test_one_key_is_of_one_person(tmp_path):
+    path, token, key = tmp_path / "gallery.sqlite", tmp_path / "token.key", new_key()
+    for given in ({"key": token}, {"key": key}, {"key_of": "p0"}):
+        with pytest.raises(InputError, match="2 people"):
+            enroll(named([0, 1]), path, **given)
+
+
+def test_one_token_seals_two_people_and_two_galleries_differently_and_serves_all_after_a_renewal(tmp_path):
+    paths, token = [tmp_path / f"gallery{number}.sqlite" for number in range(2)], tmp_path / "token.key"
+    for path in paths:
+        for person in (0, 0.5):  # the same face under two ids
+            enroll(face(0), path, ids=f"p{person}", key=token, **ARCFACE)
+    codes = [row for path in paths for row in load_gallery(path).templates.code.packed]
+    for one, other in itertools.combinations(codes, 2):
+        assert 0.4 < np.bitwise_count(one ^ other).sum() / (8 * len(one)) < 0.6
+    renew(face(0, 1), paths[0], ids="p0", key=token, **ARCFACE)
+    for path in paths:
+        for person in ("p0", "p0.5"):
+            assert verify(face(0, 2), path, person, key=token, **ARCFACE).accepted
+
+
+def test_a_late_finish_leaves_the_key_of_another_process(tmp_path):
+    place = PersonKey(tmp_path / "alice.key")
+    first = place.begin()
+    place.finish(first)
+    second = place.begin()
+    place.finish(first)  # of the process before, which was slow
+    assert place.read_all() == [first, second]
+    place.finish(second)
+    assert place.read_all() == [second]
+
+
+def test_a_file_that_was_named_is_not_overwritten(tmp_path):
+    path, letter = tmp_path / "gallery.sqlite", tmp_path / "letter.bin"
+    letter.write_bytes(content := os.urandom(500))
+    letter.chmod(0o600)
+    enroll(named([0]), path)
+    with pytest.raises(InputError, match="letter"):
+        renew(named([0], 1), path, key=letter, allow_different=True)
+    revoke("p0", path)
+    with pytest.raises(InputError, match="letter"):
+        enroll(named([0]), path, key=letter)
+    assert letter.read_bytes() == content
+
+
+# --- renewing and revoking
+
+
+def test_renewing_makes_a_new_key_and_the_old_template_is_worthless(path):
+    old, key = load_gallery(path), key_path(path, "p1")
+    before = key.read_bytes()
+    assert renew(face(1, 1), path, ids="p1", **ARCFACE).keys == key
+    new = load_gallery(path)
+    assert key.read_bytes() != before
+    assert os.listdir(key.parent).count("p1.key") == 1
+    assert not PersonKey(key).next_path.exists()
+    share = pair_distances(old.templates.code, new.templates.code, [1], [1])[0]
+    assert abs(share - 0.5) < 0.06
+    assert verify(face(1, 2), new, "p1", **ARCFACE).accepted
+    decision = verify(face(1, 2), old, "p1", **ARCFACE)  # a copy that somebody kept
+    assert (decision.accepted, decision.same_key) == (False, False)
+    assert new.releases["p1"] == 2
+
+
+def test_renewing_refuses_another_face_and_another_key(path, tmp_path):
+    before = path.read_bytes(), key_path(path, "p0").read_bytes()
+    with pytest.raises(InputError, match="--allow-different"):
+        renew(face(9), path, ids="p0", **ARCFACE)
+    assert (path.read_bytes(), key_path(path, "p0").read_bytes()) == before
+    key_path(path, "p0").write_bytes(os.urandom(32))
+    with pytest.raises(InputError, match="--allow-different"):
+        renew(face(0, 1), path, ids="p0", **ARCFACE)
+    assert path.read_bytes() == before[0]
+
+
+def test_without_a_threshold_a_renewal_says_that_nothing_was_compared(tmp_path):
+    path = tmp_path / "gallery.sqlite"
+    enroll(face(0), path, ids="p0")
+    assert not renew(face(0, 1), path, ids="p0").compared
+    key_path(path, "p0").write_bytes(os.urandom(32))
+    with pytest.raises(InputError, match="key"):
+        renew(face(0, 1), path, ids="p0")
+    calibrate(named(range(100, 160)).values, path, rate=0.01, people=[str(row) for row in range(60)])
+    assert renew(face(0, 1), path, ids="p0", allow_different=True).compared
+    assert renew(face(0, 2), path, ids="p0").compared
+
+
+def test_revoking_deletes_the_template_and_the_key(path):
+    old, key = load_gallery(path), key_path(path, "p0")
+    before = key.read_bytes()
+    PersonKey(key).begin()
+    assert revoke("p0", path).people == 2
+    assert [entry.name for entry in sorted(key.parent.iterdir())] == ["p1.key", "p2.key"]
+    assert old.template("p0").code.packed.tobytes() not in path.read_bytes()
+    with pytest.raises(InputError, match="revoked"):
+        verify(face(0), path, "p0", **ARCFACE)
+    enroll(named([0]), path)
+    assert key.read_bytes() != before
+    assert load_gallery(path).template("p0").keys != old.template("p0").keys
+
+
+# --- kills
+
+
+@pytest.mark.parametrize("step", ["add", "finish"])
+def test_an_enrollment_that_stops_is_finished_by_the_next_one(tmp_path, monkeypatch, step):
+    path = tmp_path / "gallery.sqlite"
+    with monkeypatch.context() as patch:
+        patch.setattr(GalleryWriter if step == "add" else PersonKey, step, raise_error)
+        with pytest.raises(OSError, match="power"):
+            enroll(named([0]), path)
+    waiting = person_key(load_gallery(path).id, "p0").next_path
+    key = waiting.read_bytes()
+    if step == "add":
+        enroll(named([0]), path)
+        assert key_path(path, "p0").read_bytes() == key  # the leftover key is used
+        assert not waiting.exists()
+    assert verify(face(0, 1), path, "p0", **ARCFACE).accepted
+    renew(face(0, 2), path, ids="p0", **ARCFACE)
+    assert verify(face(0, 3), path, "p0", **ARCFACE).accepted
+
+
+STOPS = {"begin": (PersonKey, "begin"), "replace": (GalleryWriter, "replace"), "finish": (PersonKey, "finish")}
+
+
+@pytest.mark.parametrize("stops", list(itertools.product(STOPS, repeat=2)), ids="-".join)
+def test_a_renewal_that_stops_twice_leaves_the_right_key(path, monkeypatch, stops):
+    for photo, stop in enumerate(stops):
+        holder, step = STOPS[stop]
+        usual, before = getattr(holder, step), load_gallery(path).template("p0").keys
+
+        def stop_here(self, *args, usual=usual, before=before, stop=stop):
+            if stop == "finish" and load_gallery(path).template("p0").keys == before:
+                return usual(self, *args)  # what the attempt before left
+            raise OSError("the power is gone")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(holder, step, stop_here)
+            with pytest.raises(OSError, match="power"):
+                renew(face(0, photo), path, ids="p0", **ARCFACE)
+        assert (load_gallery(path).template("p0").keys != before) == (stop == "finish")
+        decision = verify(face(0, 5), path, "p0", **ARCFACE)
+        assert (decision.accepted, decision.same_key) == (True, True)
+    renew(face(0, 6), path, ids="p0", **ARCFACE)
+    assert verify(face(0, 7), path, "p0", **ARCFACE).accepted
+    assert not PersonKey(key_path(path, "p0")).next_path.exists()
+
+
+def renew_and_die(path, keys, holder, step):
+    """Renew in a process that is killed when it has done a step."""
+    os.environ["SFUMATO_FACE_KEYS"] = str(keys)
+    usual = getattr(holder, step)
+
+    def die(self, *args):
+        usual(self, *args)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(holder, step, die)
+    renew(face(0, 1), path, ids="p0", **ARCFACE)
+
+
+@pytest.mark.parametrize("step", ["begin", "_put", "replace"])
+def test_a_kill_leaves_the_right_key(path, face_keys, step):
+    holder = PersonKey if step == "begin" else GalleryWriter
+    worker = multiprocessing.get_context("spawn").Process(target=renew_and_die, args=(path, face_keys, holder, step))
+    worker.start()
+    worker.join(100)
+    assert worker.exitcode == -signal.SIGKILL
+    assert PersonKey(key_path(path, "p0")).next_path.exists()
+    assert verify(face(0, 2), path, "p0", **ARCFACE).accepted
+    renew(face(0, 3), path, ids="p0", **ARCFACE)
+    assert verify(face(0, 4), path, "p0", **ARCFACE).accepted
+
+
+def test_a_revocation_that_stops_before_the_key_is_gone_does_not_bring_it_back(path, monkeypatch):
+    key = key_path(path, "p0")
+    before = key.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(PersonKey, "remove", raise_error)
+        with pytest.raises(OSError, match="power"):
+            revoke("p0", path)
+    enroll(named([0]), path)
+    assert key.read_bytes() != before
+    assert verify(face(0, 1), path, "p0", **ARCFACE).accepted
+
+
+# --- one key for all
+
+
+def test_a_gallery_with_one_key_is_searched_exactly(tmp_path):
+    path, secret = tmp_path / "gallery.sqlite", new_key()
+    faces = named(range(40))
+    enroll(faces, path, shared_key=True, secret=secret)
+    gallery = load_gallery(path)
+    assert gallery.templates.keys == ()
+    probe = conceal_embeddings(named([7], 1), gallery.recipe, secret=key_for_gallery(secret, gallery.id))
+    different = np.bitwise_count(gallery.templates.code.packed ^ probe.code.packed).sum(axis=1) / 2048
+    result = identify(face(7, 1), path, k=40, secret=secret, **ARCFACE)
+    assert result.candidates[0].id == "p7"
+    assert np.allclose([candidate.distance for candidate in result.candidates], np.sort(different), atol=1e-6)
+    by_id = dict(zip(faces.names, different, strict=True))
+    assert all(abs(by_id[one.id] - one.distance) < 1e-6 for one in result.candidates)
+    assert np.allclose(distances(probe, gallery.templates)[0], different)
+    assert [one.id for one in result.candidates if result.accepts(one)] == ["p7"]
+    with pytest.raises(RecipeError):
+        identify(face(7), path, secret=new_key(), **ARCFACE)
+    with pytest.raises(RecipeError):
+        verify(face(7), path, "p7", secret=new_key(), **ARCFACE)
+    renew(face(7, 2), path, ids="p7", secret=secret, **ARCFACE)
+    assert verify(face(7, 3), path, "p7", secret=secret, **ARCFACE).accepted
+
+
+def test_keys_of_people_and_one_key_for_all_do_not_mix(path, tmp_path):
+    with pytest.raises(InputError, match="--shared-key"):
+        identify(face(0), path, **ARCFACE)
+    with pytest.raises(InputError, match="shared"):
+        enroll(named([5]), path, shared_key=True, secret=new_key())
+    other, secret = tmp_path / "shared.sqlite", new_key()
+    with pytest.raises(InputError, match="key"):
+        enroll(named([0]), other, shared_key=True, secret=secret, key=new_key())
+    assert not other.exists()
+    enroll(named([0]), other, shared_key=True, secret=secret)
+    with pytest.raises(InputError, match="key"):
+        enroll(named([1]), other, secret=secret, key=new_key())  # it would not be used
+    with pytest.raises(InputError, match="guessed"):
+        enroll(named([1]), tmp_path / "weak.sqlite", shared_key=True, secret=b"password")
+    assert len(load_gallery(other)) == 1
+
+
+# --- thresholds
+
+
+def test_other_strangers_are_accepted_at_the_rate_of_a_calibration():
+    recipe = Recipe.of("sealed-2048:1")
+    chosen = measure_threshold(named(range(100, 250)), recipe, None, CalibrateParams(rate=0.02))
+    assert (chosen.comparison, chosen.people, chosen.impostor_pairs) == ("bits", 150, 150 * 149)
+    assert chosen.measured_rate <= 0.02
+    others = named(range(300, 400))
+    sealed = seal_embeddings(others, recipe, [new_key()] * 100)  # a stranger who has the key
+    rows = stranger_pairs(others.names, 10**6, np.random.default_rng(0))
+    assert 0.005 < (pair_distances(sealed, sealed, *rows) <= chosen.distance).mean() < 0.06
+    assert chosen.by_chance(2048) < 1e-10
+    with pytest.raises(InputError, match="p-to-s"):
+        measure_threshold(others, recipe, None, CalibrateParams(rate=0.02, comparison="p-to-s"))
+
+
+def test_coin_throws_are_accepted_as_often_as_binomials_say():
+    throws = np.random.default_rng(0).integers(0, 2, (20_000, 16)).mean(axis=1)
+    facts = {"wanted_rate": 0.1, "measured_rate": 0.1, "impostor_pairs": 10, "people": 2}
+    limit = Threshold(comparison="bits", distance=5 / 16, **facts)
+    assert limit.by_chance(16) == pytest.approx((throws <= 5 / 16).mean(), abs=0.01)
+
+
+@pytest.mark.parametrize(("distance", "bandwidth"), [(0.3, 1.0), (1.2, 1.0), (0.39, 0.34), (2.0, 1.0)])
+def test_the_expected_share_is_that_of_seals(distance, bandwidth):
+    angle = 2 * np.arcsin(distance / 2)
+    rows = np.zeros((2, DIMS))
+    rows[0, 0], rows[1, :2] = 1, (np.cos(angle), np.sin(angle))
+    recipe, shares = Recipe.of(f"sealed-2048:{bandwidth:g}"), []
+    for _ in range(8):
+        sealed = seal_embeddings(Embeddings(rows, ("a", "b")), recipe, [new_key()] * 2)
+        key_of_both = sealed.code.packed
+        shares.append(np.bitwise_count(key_of_both[0] ^ key_of_both[1]).sum() / 2048)
+    assert np.mean(shares) == pytest.approx(expected_share(distance, bandwidth), abs=0.025)
+
+
+def test_the_usual_threshold_is_for_networks_that_were_measured(path, tmp_path):
+    recipe = Recipe.of("sealed-2048:1")
+    assert usual_threshold(recipe, "arcface@0123456789ab").distance == expected_share(1.2, 1.0)
+    assert usual_threshold(Recipe.of("sealed-2048:0.34"), "dlib-face") is not None
+    for other in ("unknown", "facenet", "my-arcface"):
+        assert usual_threshold(recipe, other) is None
+    assert usual_threshold(Recipe.of("random-2"), "arcface") is None
+    enroll(face(0), tmp_path / "unnamed.sqlite", ids="p0")
+    with pytest.raises(InputError, match="calibrate"):
+        verify(face(0), tmp_path / "unnamed.sqlite", "p0")
+    chosen = calibrate(named(range(100, 160)), path, rate=0.01)
+    assert load_gallery(path).threshold("bits") == chosen != usual_threshold(recipe, "arcface")
+    with pytest.raises(InputError, match="sealed"):
+        verify(face(0), path, "p0", comparison="p-to-s", **ARCFACE)
+
+
+# --- files
+
+
+def edit(path, statement, values=()):
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(statement, values)
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("UPDATE templates SET dtype = '<f4' WHERE number = 2", "size"),
+        ("UPDATE templates SET code = zeroblob(262) WHERE number = 2", "checksum"),
+        ("UPDATE templates SET code = zeroblob(256) WHERE number = 2", "size"),
+        ("UPDATE templates SET code = zeroblob(3000000) WHERE number = 2", "size"),
+        ("UPDATE templates SET code = 'text' WHERE number = 2", "size"),
+        ("UPDATE templates SET person = 'mallory' WHERE number = 2", "checksum"),
+        ("DELETE FROM templates WHERE number = 2", "templates"),
+        ("DELETE FROM releases WHERE person = 'p1'", "release"),
+    ],
+)
+def test_a_sealed_gallery_that_was_changed_is_refused(path, statement, words):
+    edit(path, statement)
+    with pytest.raises(FileError, match=words):
+        load_gallery(path)
+
+
+def test_a_row_of_another_gallery_is_refused(path, tmp_path):
+    """Even under the same name and key: the digest holds the id of the gallery."""
+    enroll(named([1]), tmp_path / "other.sqlite")
+    with closing(sqlite3.connect(tmp_path / "other.sqlite")) as other:
+        row = other.execute("SELECT code, digest FROM templates").fetchone()
+    edit(path, "UPDATE templates SET code = ?, digest = ? WHERE person = 'p1'", row)
+    for people in (None, ["p1"]):
+        with pytest.raises(FileError, match="checksum"):
+            load_gallery(path, people)
+
+
+def test_galleries_of_both_kinds_are_read_in_blocks(path, tmp_path, monkeypatch):
+    whole = load_gallery(path)
+    monkeypatch.setattr(gallery_file, "AT_ONCE", 2)
+    again = load_gallery(path)
+    assert np.array_equal(again.templates.code.packed, whole.templates.code.packed)
+    assert (again.templates.keys, again.dimensions, again.id) == (whole.templates.keys, DIMS, whole.id)
+    assert load_gallery(path, ["p2"]).templates.keys == whole.templates.keys[2:]
+    enroll(named(range(3)), tmp_path / "lifted.sqlite", recipe="random-2")
+    assert load_gallery(tmp_path / "lifted.sqlite").templates.keys == ()
+    with pytest.raises(InputError, match="keys"):
+        enroll(named([4]), tmp_path / "lifted.sqlite", key=new_key())
+
+
+def test_a_template_under_the_old_key_does_not_replace_it(path):
+    gallery = load_gallery(path)
+    key = key_for_gallery(key_path(path, "p0").read_bytes(), gallery.id, "p0")
+    with pytest.raises(InputError, match="key"), GalleryWriter(path) as writer, writer.turn():
+        writer.replace(seal_embeddings(named([0], 1), gallery.recipe, [key]))
+
+
+def test_probes_of_another_width_or_network_are_refused(path):
+    gallery = load_gallery(path)
+    with pytest.raises(InputError, match="512"):
+        make_probe(Embeddings(np.eye(1, 64), (), Extractor("arcface")), gallery, person="p0")
+    with pytest.raises(InputError, match="dlib"):
+        verify(face(0), path, "p0", extractor="dlib")
+    with pytest.raises(InputError, match="person"):
+        make_probe(named([0]), gallery)
+    with pytest.raises(InputError, match="protects"):
+        Gallery(conceal_embeddings(named([0]), "sealed-2048", evaluation_seed=1))
+
+
+# --- two processes at once
+
+
+def enroll_when_told(path, keys, person, ids, go, answers):
+    os.environ["SFUMATO_FACE_KEYS"] = str(keys)
+    go.wait()
+    try:
+        enroll(face(person), path, ids=ids, **ARCFACE)
+        answers.put("done")
+    except InputError as problem:
+        answers.put(str(problem))
+
+
+@pytest.mark.parametrize("ids", [("a", "b"), ("a", "a")])
+def test_two_processes_enroll_at_once(tmp_path, face_keys, ids):
+    path, spawn = tmp_path / "gallery.sqlite", multiprocessing.get_context("spawn")
+    go, answers = spawn.Event(), spawn.Queue()
+    workers = [
+        spawn.Process(target=enroll_when_told, args=(path, face_keys, row, name, go, answers))
+        for row, name in enumerate(ids)
+    ]
+    for worker in workers:
+        worker.start()
+    go.set()
+    outcomes = sorted(answers.get(timeout=100) for _ in workers)
+    for worker in workers:
+        worker.join(100)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    gallery = load_gallery(path)
+    assert sorted(gallery.templates.ids) == sorted(set(ids))
+    if ids == ("a", "b"):
+        assert outcomes == ["done", "done"]
+    else:
+        assert "done" in outcomes
+        assert any("'a' is enrolled" in outcome for outcome in outcomes)
+    accepted = [verify(face(row, 1), path, name, **ARCFACE).accepted for row, name in enumerate(ids)]
+    assert sum(accepted) == len(set(ids))
