@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.hamming.search import BitSet, distances, search_bits
+from sfumato.hamming.search import FEW, MANY, BitSet, distances, search_bits
 
 
 def defined(a, b, keep, limit=np.inf):
@@ -82,3 +82,17 @@ def test_every_column_of_a_last_tile_counts(count):
     found = search_bits(BitSet(b[-1:]), BitSet(b), (1, 0))
     assert found.squared0[0, 0] == 0
     assert (b[found.rows0[0, 0]] == b[-1]).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("width", [4, 5, 64])
+def test_a_few_among_many_are_those_of_the_definition(width, threads):
+    rng = np.random.default_rng(width)
+    many = rng.integers(0, 256, (MANY + 1000, width), dtype=np.uint8)
+    many[-500:] = many[:500]  # of equals the lower row first
+    few = np.concatenate([many[:4], rng.integers(0, 256, (FEW - 4, width), dtype=np.uint8)])
+    for limit in (np.inf, float(np.quantile(distances(few, many), 1e-4)) ** 2):
+        squared, rows = defined(few, many, 5, limit)
+        answer = search_bits(BitSet(few), BitSet(many), (5, 0), threads=threads, limit=limit)
+        assert np.array_equal(answer.squared0, squared)
+        assert np.array_equal(answer.rows0, rows)

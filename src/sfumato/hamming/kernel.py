@@ -9,7 +9,7 @@ elsewhere). Compiled once for one signature, in about a second, and kept on disk
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import njit
 from numba.extending import intrinsic
 
 TILE = 256
@@ -22,13 +22,16 @@ SIGNATURE = "void(Array(uint16, 2, 'C', True, aligned=True), Array(uint16, 2, 'C
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _popcount(context: Any, word: Any) -> Any:
-    """The number of ones in a word of 16 bits."""
+    """The number of ones in a word of 16 or 64 bits."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         function = builder.module.declare_intrinsic("llvm.ctpop", [arguments[0].type])
         return builder.call(function, [arguments[0]])
 
-    return types.uint16(types.uint16), generate
+    return word(word), generate
+
+
+SCAN_SIGNATURE = "void(Array(uint64, 2, 'C', True, aligned=True), Array(uint64, 2, 'C', True, aligned=True), int64, int64, uint16[:,::1], int32[:,::1])"  # noqa: E501
 
 
 @njit(inline="always")
@@ -83,3 +86,19 @@ def sweep(rows, columns, start, stop, best0, where0, best1, where1):  # type: ig
                     for j in range(size):
                         if buffer[j] < last[j]:
                             _insert(best1, where1, first + j, buffer[j], row)
+
+
+@njit(SCAN_SIGNATURE, nogil=True, cache=True, error_model="numpy")
+def scan(rows, asked, start, stop, best, where):  # type: ignore[no-untyped-def]  # pragma: no cover (compiled)
+    """Compare rows ``start`` to ``stop`` of (N, W) words of 64 bits with a few (Q, W), which keep their nearest (K, Q).
+
+    Every row is read once, in one piece: the speed is that of the memory.
+    """
+    keep, few, words = best.shape[0], asked.shape[0], rows.shape[1]
+    for row in range(start, stop):
+        for entry in range(few):
+            distance = np.uint64(0)
+            for word in range(words):
+                distance += _popcount(rows[row, word] ^ asked[entry, word])
+            if distance < best[keep - 1, entry]:
+                _insert(best, where, entry, np.uint16(distance), np.int32(row))

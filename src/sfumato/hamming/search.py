@@ -18,6 +18,8 @@ from sfumato.subspace.subspace_set import read_only
 ROWS_AT_ONCE = 64
 PAIRS_OF_A_THREAD = 1 << 19
 """So many take longer than to start a thread."""
+FEW, MANY = 8, 16384
+"""Up to so few rows against so many are compared without a transposed copy of the many."""
 FARTHEST = 65535
 """More than any distance, and what a missing neighbour has while a search runs."""
 
@@ -90,10 +92,12 @@ def search_bits(
     Hamming distances. The result does not depend on ``threads``.
     """
     keep = min(keep[0], len(b)), min(keep[1], len(a))
+    if 0 < len(a) <= FEW and keep[0] and not keep[1] and len(b) >= MANY:
+        return _scan_many(a, b, keep[0], threads, limit)
     if (a.has_columns, len(b)) > (b.has_columns, len(a)):  # one side is transposed: the one that is, or the smaller
         found = search_bits(b, a, keep[::-1], threads=threads, limit=limit)
         return Neighbours(found.squared1, found.rows1, found.squared0, found.rows0)
-    most = FARTHEST - 1 if limit >= FARTHEST**2 else int(np.floor(np.sqrt(limit)))
+    most = _most(limit)
     best0, where0 = _empty(keep[0], len(a), most)
     if max(keep) == 0 or not len(a) or not len(b):
         return _neighbours((best0, where0), _empty(keep[1], len(b), most), most)
@@ -114,6 +118,35 @@ def search_bits(
         return _neighbours((best0, where0), _merge(list(pool.map(work, range(workers)))), most)
 
 
+def _scan_many(a: BitSet, b: BitSet, keep: int, threads: int | None, limit: float) -> Neighbours:
+    """Find the ``keep`` nearest in b of each of the few rows of a: b is read once, as it lies in memory."""
+    scan, most, blocks = load_compiled(_load_scan), _most(limit), RowBlocks(len(b), MANY)
+    rows, asked = b.words.view(np.uint64), a.words.view(np.uint64)
+
+    def work(_: int) -> tuple[NDArray[np.uint16], NDArray[np.int32]]:
+        nearest = _empty(keep, len(a), most)
+        for start, stop in blocks:
+            scan(rows, asked, start, stop, *nearest)
+        return nearest
+
+    workers = min(thread_count(threads), -(-len(b) // MANY))
+    with ThreadPoolExecutor(workers) as pool:
+        nearest = _merge(list(pool.map(work, range(workers))))
+    return _neighbours(nearest, _empty(0, len(b), most), most)
+
+
+def _most(limit: float) -> int:
+    """Return the largest Hamming distance within a squared one."""
+    return FARTHEST - 1 if limit >= FARTHEST**2 else int(np.floor(np.sqrt(limit)))
+
+
+def _load_scan() -> Callable[..., None]:
+    from sfumato.hamming.kernel import scan
+
+    kernel: Callable[..., None] = scan
+    return kernel
+
+
 def _load_sweep() -> Callable[..., None]:
     from sfumato.hamming.kernel import sweep
 
@@ -124,12 +157,12 @@ def _load_sweep() -> Callable[..., None]:
 class RowBlocks(Iterator[tuple[int, int]]):
     """Blocks of rows, handed out once each in ascending order, to whichever thread asks."""
 
-    def __init__(self, count: int) -> None:
-        self._starts, self._count = iter(range(0, count, ROWS_AT_ONCE)), count
+    def __init__(self, count: int, size: int = ROWS_AT_ONCE) -> None:
+        self._starts, self._count, self._size = iter(range(0, count, size)), count, size
 
     def __next__(self) -> tuple[int, int]:
         start = next(self._starts)  # one step of the interpreter: no two threads get the same
-        return start, min(start + ROWS_AT_ONCE, self._count)
+        return start, min(start + self._size, self._count)
 
 
 def _empty(keep: int, count: int, most: int) -> tuple[NDArray[np.uint16], NDArray[np.int32]]:
