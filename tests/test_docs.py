@@ -325,5 +325,5 @@ def test_no_figure_is_left_to_fill_in():
         assert not left, f"{document.name}: {left}"
 
 
-KNOWN_NAMES = {"NUMBA_CACHE_DIR", "SIMPLE_RADIAL", "SFUMATO_DATA", "SFUMATO_KEY", "SFUMATO_SERVER",
+KNOWN_NAMES = {"NUMBA_CACHE_DIR", "SIMPLE_RADIAL", "SFUMATO_DATA", "SFUMATO_FACE_KEYS", "SFUMATO_KEY", "SFUMATO_SERVER",
                "SFUMATO_API_KEY", "ABOUT_THE_WHOLE", "H_1_2", "W_S"}  # fmt: skip

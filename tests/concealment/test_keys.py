@@ -110,14 +110,16 @@ def test_keys_of_people_are_below_the_settings(tmp_path, monkeypatch):
     assert place.is_free
     assert place.read_all() == []
     key = place.begin()
-    assert place.begin() == key  # an attempt before left it
+    abandoned = place.begin()  # an attempt that does not end
+    assert abandoned != key
     assert place.next_path.stat().st_mode & 0o777 == 0o600
+    assert place.read_all() == [abandoned, key]
     place.finish(key)
     place.finish(key)
-    assert place.read_all() == [key]
+    assert place.read_all() == [key, abandoned]
     assert place.path.stat().st_mode & 0o777 == 0o600
     later = place.begin()
-    assert place.read_all() == [key, later]
+    assert place.read_all() == [key, later, abandoned]
     place.remove()
     place.remove()
     assert place.is_free

@@ -13,6 +13,7 @@ import pytest
 
 from sfumato.concealment.faces import conceal_embeddings, seal_embeddings
 from sfumato.concealment.keys import PersonKey, key_for_gallery, new_key, person_key
+from sfumato.concealment.seal import fingerprint
 from sfumato.errors import FileError, InputError, RecipeError
 from sfumato.faces import gallery_file
 from sfumato.faces.calibration import CalibrateParams, calibrate, measure_threshold, stranger_pairs
@@ -163,7 +164,7 @@ def test_files_that_hold_no_key_leave_no_gallery(tmp_path):
 
 def test_one_key_is_of_one_person(tmp_path):
     path, token, key = tmp_path / "gallery.sqlite", tmp_path / "token.key", new_key()
-    for given in ({"key": token}, {"key": key}, {"key_of": "p0"}):
+    for given in ({"key": token}, {"key": key}):
         with pytest.raises(InputError, match="2 people"):
             enroll(named([0, 1]), path, **given)
 
@@ -182,15 +183,52 @@ def test_one_token_seals_two_people_and_two_galleries_differently_and_serves_all
             assert verify(face(0, 2), path, person, key=token, **ARCFACE).accepted
 
 
-def test_a_late_finish_leaves_the_key_of_another_process(tmp_path):
-    place = PersonKey(tmp_path / "alice.key")
-    first = place.begin()
-    place.finish(first)
-    second = place.begin()
-    place.finish(first)  # of the process before, which was slow
-    assert place.read_all() == [first, second]
-    place.finish(second)
-    assert place.read_all() == [second]
+def test_a_late_finish_leaves_the_key_of_another_process(path, monkeypatch):
+    """One process renews and is slow; another renews and finishes; then the first finishes."""
+    usual, late = PersonKey.finish, []
+    monkeypatch.setattr(PersonKey, "finish", lambda self, key: late.append((self, key)))
+    renew(face(0, 1), path, ids="p0", **ARCFACE)
+    monkeypatch.setattr(PersonKey, "finish", usual)
+    renew(face(0, 2), path, ids="p0", **ARCFACE)
+    assert verify(face(0, 3), path, "p0", **ARCFACE).accepted
+    place, key = late[0]
+    place.finish(key)  # it waits no more: the second renewal had put it in use first
+    assert verify(face(0, 3), path, "p0", **ARCFACE).accepted
+
+
+def test_a_key_that_waits_since_a_renewal_that_stopped_is_never_used(path, monkeypatch):
+    place = person_key(load_gallery(path).id, "p0")
+    known_to_a_thief = place.begin()
+    renew(face(0, 1), path, ids="p0", **ARCFACE)
+    assert place.path.read_bytes() != known_to_a_thief
+    assert verify(face(0, 3), path, "p0", **ARCFACE).accepted
+
+
+def test_a_token_that_was_renewed_in_one_gallery_serves_the_other_and_is_not_lost(tmp_path):
+    paths, token = [tmp_path / f"gallery{number}.sqlite" for number in range(2)], tmp_path / "token.key"
+    for path in paths:
+        enroll(face(0), path, ids="p0", key=token, **ARCFACE)
+    renew(face(0, 1), paths[0], ids="p0", key=token, **ARCFACE)
+    with pytest.raises(FileError, match="another gallery"):
+        renew(face(0, 2), paths[0], ids="p0", key=token, **ARCFACE)
+    renew(face(0, 2), paths[1], ids="p0", key=token, **ARCFACE)
+    (tmp_path / "token.key.old").unlink()
+    for path in paths:
+        assert verify(face(0, 3), path, "p0", key=token, **ARCFACE).accepted
+    renew(face(0, 4), paths[0], ids="p0", key=token, **ARCFACE)
+    assert verify(face(0, 3), paths[0], "p0", key=token, **ARCFACE).accepted
+
+
+def test_keys_that_do_not_belong_to_a_gallery_are_refused(path, tmp_path):
+    with pytest.raises(InputError, match="device key"):
+        verify(face(0), path, "p0", secret=new_key(), **ARCFACE)
+    shared, secret = tmp_path / "shared.sqlite", new_key()
+    enroll(named([0]), shared, shared_key=True, secret=secret)
+    for given in ({"key": new_key()}, {"key_of": "p1"}):
+        with pytest.raises(InputError, match="one key for all"):
+            verify(face(0), shared, "p0", secret=secret, **given, **ARCFACE)
+    with pytest.raises(InputError, match="one key for all"):
+        renew(named([0], 1), shared, secret=secret, key=new_key())
 
 
 def test_a_file_that_was_named_is_not_overwritten(tmp_path):
@@ -306,7 +344,10 @@ def test_a_renewal_that_stops_twice_leaves_the_right_key(path, monkeypatch, stop
         assert (decision.accepted, decision.same_key) == (True, True)
     renew(face(0, 6), path, ids="p0", **ARCFACE)
     assert verify(face(0, 7), path, "p0", **ARCFACE).accepted
-    assert not PersonKey(key_path(path, "p0")).next_path.exists()
+    in_use, *waiting = PersonKey(key_path(path, "p0")).read_all()
+    names = [fingerprint(load_gallery(path).recipe, key_for_gallery(in_use, load_gallery(path).id, "p0"), DIMS)]
+    assert list(load_gallery(path).template("p0").keys) == names
+    assert in_use not in waiting
 
 
 def renew_and_die(path, keys, holder, step):
@@ -550,3 +591,12 @@ def test_two_processes_enroll_at_once(tmp_path, face_keys, ids):
         assert any("'a' is enrolled" in outcome for outcome in outcomes)
     accepted = [verify(face(row, 1), path, name, **ARCFACE).accepted for row, name in enumerate(ids)]
     assert sum(accepted) == len(set(ids))
+
+
+@pytest.mark.parametrize("recipe", ["sealed-512", "sealed-2048:0.8"])
+def test_another_recipe_than_the_gallery_s_is_refused_and_makes_no_key(path, recipe):
+    with pytest.raises(InputError, match="another gallery"):
+        enroll(named([8]), path, recipe=recipe)
+    assert not key_path(path, "p8").parent.joinpath("p8.key.next").exists()
+    enroll(named([8]), path, recipe="sealed-2048")
+    assert len(load_gallery(path)) == 4

@@ -76,14 +76,13 @@ class KeyOptions:
     """Options of commands that take the key of a person."""
 
     key_file: KeyFile = None
-    key_of: KeyOf = None
     secret_file: SecretFile = None
 
     @property
     def settings(self) -> dict[str, Any]:
         """Return the arguments of the functions that take a key."""
         secret = None if self.secret_file is None else read_key(self.secret_file)
-        return {"key": self.key_file, "key_of": self.key_of, "secret": secret}
+        return {"key": self.key_file, "secret": secret}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +179,7 @@ def renew(
     """Replace templates by those of newer photos, under a new key: the old template and the old key are worthless then.
 
     A photo that the old template would reject is refused, and every photo if the old key is not here
-    (--allow-different).
+    (--allow-different). A gallery with one key for all keeps that key: there the old template stays good.
 
     Lifted templates are replaced along the same directions: old and new never meet in the face. With a threshold
     ('sfumato calibrate') a photo that the old template would reject is refused, and one that looks like someone else;
@@ -224,6 +223,7 @@ def verify(
     gallery: GalleryPath,
     person: Annotated[str, typer.Option("--id", help="The id of the person it should be.")],
     keys: KeyOptions = KeyOptions(),
+    key_of: KeyOf = None,
     options: ProbeOptions = ProbeOptions(),
     faces: FaceOptions = FaceOptions(),
     as_json: AsJson = False,
@@ -235,7 +235,7 @@ def verify(
 
     Example: sfumato verify probe.jpg --gallery gallery.sqlite --id alice
     """
-    decision = probe.verify(face, gallery, person, **keys.settings, **options.settings, **faces.settings)
+    decision = probe.verify(face, gallery, person, key_of=key_of, **keys.settings, **options.settings, **faces.settings)
     limit = decision.threshold
     facts = {
         "id": person,

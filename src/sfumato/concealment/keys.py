@@ -161,7 +161,7 @@ class PersonKey:
 
     @property
     def next_path(self) -> Path:
-        """The file of the key that is going to be used."""
+        """The file of keys that are going to be used: one for each attempt that did not end."""
         return self.path.with_name(f"{self.path.name}.next")
 
     @property
@@ -175,31 +175,57 @@ class PersonKey:
         return _is_free(self.path)
 
     def read_all(self) -> list[bytes]:
-        """Return the keys that are here: the one in use, then the next, then the old one."""
-        return [read_key(path) for path in (self.path, self.next_path, self.old_path) if not _is_free(path)]
+        """Return the keys that are here: the one in use, then those that wait, the newest first, then the old one."""
+        use, old = ([] if _is_free(path) else [read_key(path)] for path in (self.path, self.old_path))
+        return [*use, *reversed(self._read_next()), *old]
+
+    def _read_next(self) -> list[bytes]:
+        try:
+            with open_file(self.next_path, LARGEST_KEY) as file:
+                content = file.read()
+        except FileError:
+            if _is_free(self.next_path):
+                return []
+            raise
+        whole = len(content) - len(content) % KEY_BYTES
+        return [content[start : start + KEY_BYTES] for start in range(0, whole, KEY_BYTES)]
 
     def begin(self) -> bytes:
-        """Return the next key, which is made unless an attempt before left one.
+        """Return a new key that waits here until ``finish``; what an attempt before left is never used.
 
-        Raises FileError if it cannot be written.
+        Raises FileError if it cannot be written, and if the place of the old key is taken.
         """
+        if self.keeps_old and not self.is_free and not _is_free(self.old_path):
+            raise FileError(
+                f"{self.old_path}: this key was in use before, and another gallery may need it: renew the person "
+                f"there, then delete the file"
+            )
+        key = new_key()
         try:
-            _write_key(self.next_path)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with file_lock(self.next_path):
+                write_file(self.next_path, b"".join([*self._read_next(), key]), private=True)
         except OSError as cause:
             raise FileError(
                 f"{self.next_path}: cannot write the key of a person ({cause.strerror or cause}): name another file "
                 f"with --key-file, or another folder with $SFUMATO_FACE_KEYS"
             ) from cause
-        return read_key(self.next_path)
+        return key
 
     def finish(self, key: bytes) -> None:
-        """Let the next key take the place of the one in use, if it is this one; that of another process stays next."""
-        with file_lock(self.path):
-            if _is_free(self.next_path) or read_key(self.next_path) != key:
+        """Let a key that waits take the place of the one in use; nothing if it does not wait here."""
+        with file_lock(self.next_path):
+            others = self._read_next()
+            if key not in others:
                 return
+            others.remove(key)
             if self.keeps_old and not self.is_free:
                 self.path.replace(self.old_path)
-            self.next_path.replace(self.path)
+            write_file(self.path, key, private=True)
+            if others:
+                write_file(self.next_path, b"".join(others), private=True)
+            else:
+                self.next_path.unlink()
 
     def remove(self) -> None:
         """Delete the keys that are here."""

@@ -30,5 +30,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "revoke": "enrollment",
         "serve": "third_party",
         "verify": "probe",
+        "verify_probe": "decide",
     },
 )

@@ -98,7 +98,6 @@ def enroll(
     labels: Mapping[str, str] | ArrayLike | None = None,
     allow_similar: bool = False,
     key: KeySource = None,
-    key_of: str | None = None,
     shared_key: bool = False,
     secret: bytes | None = None,
     params: FaceParams | None = None,
@@ -113,9 +112,9 @@ def enroll(
     embeddings. An id that is enrolled is refused. All are enrolled or none.
 
     **Sealed**: each person gets a key of 32 random bytes, in a file of this user (``person_key``). ``key`` names
-    another file for one person, or gives keys as bytes by id; ``key_of`` is another name for the file than the id. With
-    ``shared_key`` a new gallery has one key for all, derived from the device key ``secret``: only then ``identify`` can
-    search it, and templates in it can be linked with each other.
+    another file for one person, or gives keys as bytes by id. With ``shared_key`` a new gallery has one key for all,
+    derived from the device key ``secret``: only then ``identify`` can search it, and templates in it can be linked with
+    each other.
 
     **Lifted**: ``labels``, one per face, belong to hybrid-labels. ``secret`` is the device key, by default this user's:
     an attempt that was interrupted repeats its draws under the same key, and never without it. A photo that is enrolled
@@ -137,7 +136,7 @@ def enroll(
         raise InputError("there is no face to enroll")
     refuse_decoys(embeddings, decoys)
     by_name = values_by_name(labels, embeddings.names, "label")
-    keys = PersonKeys(key, key_of)
+    keys = PersonKeys(key)
     with GalleryWriter(gallery) as writer:
         facts = writer.facts
         first = FACE_RECIPE if decoys is None else "hybrid-2"
@@ -173,7 +172,6 @@ def renew(
     allow_different: bool = False,
     allow_similar: bool = False,
     key: KeySource = None,
-    key_of: str | None = None,
     secret: bytes | None = None,
     params: FaceParams | None = None,
     extractor: str | None = None,
@@ -204,7 +202,7 @@ def renew(
     refuse_decoys(embeddings, decoys)
     with GalleryWriter(gallery) as writer:
         if (recipe := writer.need_facts().recipe).is_sealed:
-            request = _Sealing(embeddings, recipe, PersonKeys(key, key_of), False, secret)
+            request = _Sealing(embeddings, recipe, PersonKeys(key), False, secret)
             return request.renew(writer, allow_different=allow_different)
         gallery_decoys(recipe, decoys)
         with writer.turn():
@@ -267,6 +265,7 @@ class _Sealing:
         if self.shared_key and facts.has_personal_keys:
             raise InputError("this gallery has a key for each person: start another one for a shared key")
         refuse_other_network(self.embeddings, facts.extractor, facts.dimensions)
+        self._refuse_other_recipe(facts)
         if not facts.has_personal_keys:
             templates, places = self._seal_shared(facts), []
         else:
@@ -276,25 +275,24 @@ class _Sealing:
                 self._new_key(facts, person, place, again=person in was_here, is_new_person=True)
                 for person, place in zip(self.embeddings.names, places, strict=True)
             ]
-            templates = seal_embeddings(self.embeddings, self._named(facts), keys)
+            templates = seal_embeddings(self.embeddings, facts.recipe, keys)
         with writer.turn():
             writer.add(templates)
-        return self._finish(writer, templates, places)
+        return self._finish(writer, places)
 
     def renew(self, writer: GalleryWriter, *, allow_different: bool) -> Enrollment:
         """Make new keys, seal newer photos under them, and replace the templates."""
         facts, names = writer.need_facts(), self.embeddings.names
         self._refuse_one_file()
+        self._refuse_unusable(facts)
         refuse_other_network(self.embeddings, facts.extractor, facts.dimensions)
-        before = writer.templates(names)
         places = [self.keys.place(facts.id, person) if facts.has_personal_keys else None for person in names]
-        for row, place in enumerate(places):
-            if place is not None:
-                self._settle(facts, before[[row]], place)
+        before = self._settle(writer, places)
         compared = allow_different or self._refuse_different(facts, before)
         if facts.has_personal_keys:
             keys = [
-                self._new_key(facts, person, place, again=True) for person, place in zip(names, places, strict=True)
+                self._other_key(facts, before[[row]], place) or self._new_key(facts, names[row], place, again=True)
+                for row, place in enumerate(places)
             ]
             templates = seal_embeddings(self.embeddings, facts.recipe, keys)
         else:
@@ -303,7 +301,7 @@ class _Sealing:
             if writer.templates(names).keys != before.keys:
                 raise InputError("somebody else renewed these people meanwhile: try again")
             writer.replace(templates)
-        return self._finish(writer, templates, places, compared=compared)
+        return self._finish(writer, places, compared=compared)
 
     def _new_facts(self) -> GalleryFacts:
         """Return the facts of a new gallery: its id, and the recipe with the bandwidth of the network."""
@@ -315,9 +313,14 @@ class _Sealing:
         extractor = self.embeddings.extractor
         return GalleryFacts(id=gallery, recipe=replace(recipe, keyed=True), extractor=extractor, dimensions=width)
 
-    def _named(self, facts: GalleryFacts) -> Recipe:
-        """Return the recipe as it was asked for; the gallery's where no bandwidth was."""
-        return self.recipe if self.recipe.links[-1].bandwidth is not None else facts.recipe
+    def _refuse_other_recipe(self, facts: GalleryFacts) -> None:
+        """Raise InputError for a recipe of other bits or another bandwidth, if it names one, than the gallery's."""
+        asked, link = self.recipe.links[-1], facts.recipe.links[-1]
+        if not facts.recipe.is_sealed or asked.dim != link.dim or asked.bandwidth not in (None, link.bandwidth):
+            raise InputError(
+                f"this gallery is made with {facts.recipe}, not with {self.recipe}: leave the recipe out, or start "
+                f"another gallery"
+            )
 
     def _seal_shared(self, facts: GalleryFacts) -> ConcealedTemplates:
         return conceal_embeddings(self.embeddings, facts.recipe, secret=key_for_gallery(self._device_key(), facts.id))
@@ -344,17 +347,41 @@ class _Sealing:
         known = [] if again else place.read_all()
         return key_for_gallery(known[0] if known else place.begin(), facts.id, person)
 
-    def _settle(self, facts: GalleryFacts, template: ConcealedTemplates, place: PersonKey) -> None:
-        """Let the next key of a renewal that was interrupted take its place, if the gallery holds its template.
+    def _other_key(self, facts: GalleryFacts, template: ConcealedTemplates, place: PersonKey | None) -> bytes | None:
+        """Return the key in use, if a template is still under the old one of its file: it was renewed elsewhere.
 
-        Raises InputError for a file that was named and holds something else: it would be overwritten.
+        Raises InputError for a file that was named and holds other keys: it would be overwritten.
         """
-        keys, width, (person,) = place.read_all(), facts.dimensions, template.ids
-        names = [fingerprint(template.recipe, key_for_gallery(key, facts.id, person), width) for key in keys]
-        if template.keys[0] in names:
-            place.finish(keys[names.index(template.keys[0])])
-        elif self.keys.given is not None and not place.is_free:
+        if place is None or self.keys.given is None or place.is_free:
+            return None
+        own = [name for name, _ in self._names(facts, template, place)]
+        if template.keys[0] not in own:
             raise InputError(f"{place.path}: this file holds another key than the template's: name another file")
+        is_old = own.index(template.keys[0]) > 0
+        return key_for_gallery(place.read_all()[0], facts.id, template.ids[0]) if is_old else None
+
+    def _names(self, facts: GalleryFacts, template: ConcealedTemplates, place: PersonKey) -> list[tuple[str, bytes]]:
+        """Return the fingerprint that each key of a file has in this gallery, and the key."""
+        (person,), width = template.ids, facts.dimensions
+        return [
+            (fingerprint(template.recipe, key_for_gallery(key, facts.id, person), width), key)
+            for key in place.read_all()
+        ]
+
+    def _settle(self, writer: GalleryWriter, places: Sequence[PersonKey | None]) -> ConcealedTemplates:
+        """Put the keys of the templates that the gallery holds in their place, and return the templates.
+
+        In a turn, so that nobody renews meanwhile: of two processes the one that wrote last has its key in use.
+        """
+        with writer.turn():
+            facts, templates = writer.need_facts(), writer.templates(self.embeddings.names)
+            for row, place in enumerate(places):
+                if place is not None:
+                    template = templates[[row]]
+                    for name, key in self._names(facts, template, place):
+                        if name == template.keys[0]:
+                            place.finish(key)
+        return templates
 
     def _refuse_different(self, facts: GalleryFacts, before: ConcealedTemplates) -> bool:
         """Raise InputError if a photo would be rejected under the old key, or that key is not here.
@@ -400,25 +427,19 @@ class _Sealing:
                 self.keys.read(bytes(ID_BYTES), person)
 
     def _refuse_one_file(self) -> None:
-        is_file = isinstance(self.keys.given, str | os.PathLike | bytes | bytearray) or self.keys.key_of is not None
+        is_file = isinstance(self.keys.given, str | os.PathLike | bytes | bytearray)
         if is_file and len(self.embeddings) > 1:
             raise InputError(
                 f"key: one key cannot be that of {len(self.embeddings)} people: leave it out, and each gets a file"
             )
 
     def _finish(
-        self,
-        writer: GalleryWriter,
-        templates: ConcealedTemplates,
-        places: Sequence[PersonKey | None],
-        *,
-        compared: bool = True,
+        self, writer: GalleryWriter, places: Sequence[PersonKey | None], *, compared: bool = True
     ) -> Enrollment:
         """Put the new keys in their place, now that the gallery holds what they sealed."""
         files = [place for place in places if place is not None]
-        for row, place in enumerate(places):
-            if place is not None:
-                self._settle(writer.need_facts(), templates[[row]], place)
+        if files:
+            self._settle(writer, places)
         paths = sorted({place.path if len(files) == 1 else place.path.parent for place in files})
         facts = writer.need_facts()
         folder = paths[0] if paths else None

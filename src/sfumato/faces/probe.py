@@ -200,14 +200,19 @@ def make_probe(
         )
     dimensions = gallery.dimensions if is_sealed else gallery.templates.code.ambient_dim
     refuse_other_network(embeddings, gallery.templates.extractor, dimensions)
-    if comparison == POINT:
-        return embeddings.values
+    keys = key if isinstance(key, PersonKeys) else PersonKeys(key)
     if has_personal_keys(gallery.recipe):
+        if secret is not None:
+            raise InputError("this gallery has a key for each person, and none for all: leave the device key out")
         if person is None:
             raise InputError("person: say whose key seals the probe: this gallery has a key for each person")
-        keys = key if isinstance(key, PersonKeys) else PersonKeys(key)
         chosen = keys.key_of_template(gallery.id, gallery.template(person), embeddings.values.shape[1])
         return seal_embeddings(embeddings, gallery.recipe, [chosen] * len(embeddings))
+    if keys != PersonKeys():
+        kind = "one key for all" if is_sealed else "no keys"
+        raise InputError(f"this gallery has {kind}: leave out the key of a person")
+    if comparison == POINT:
+        return embeddings.values
     if is_sealed:
         shared = key_for_gallery(device_key() if secret is None else secret, gallery.id)
         return conceal_embeddings(embeddings, gallery.recipe, secret=shared)

@@ -89,16 +89,16 @@ def sweep(rows, columns, start, stop, best0, where0, best1, where1):  # type: ig
 
 
 @njit(SCAN_SIGNATURE, nogil=True, cache=True, error_model="numpy")
-def scan(rows, asked, start, stop, best, where):  # type: ignore[no-untyped-def]  # pragma: no cover (compiled)
+def scan(rows, probes, start, stop, best, where):  # type: ignore[no-untyped-def]  # pragma: no cover (compiled)
     """Compare rows ``start`` to ``stop`` of (N, W) words of 64 bits with a few (Q, W), which keep their nearest (K, Q).
 
     Every row is read once, in one piece: the speed is that of the memory.
     """
-    keep, few, words = best.shape[0], asked.shape[0], rows.shape[1]
+    keep, few, words = best.shape[0], probes.shape[0], rows.shape[1]
     for row in range(start, stop):
         for entry in range(few):
             distance = np.uint64(0)
             for word in range(words):
-                distance += _popcount(rows[row, word] ^ asked[entry, word])
+                distance += _popcount(rows[row, word] ^ probes[entry, word])
             if distance < best[keep - 1, entry]:
                 _insert(best, where, entry, np.uint16(distance), np.int32(row))

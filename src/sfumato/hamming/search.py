@@ -121,12 +121,12 @@ def search_bits(
 def _scan_many(a: BitSet, b: BitSet, keep: int, threads: int | None, limit: float) -> Neighbours:
     """Find the ``keep`` nearest in b of each of the few rows of a: b is read once, as it lies in memory."""
     scan, most, blocks = load_compiled(_load_scan), _most(limit), RowBlocks(len(b), MANY)
-    rows, asked = b.words.view(np.uint64), a.words.view(np.uint64)
+    rows, probes = b.words.view(np.uint64), a.words.view(np.uint64)
 
     def work(_: int) -> tuple[NDArray[np.uint16], NDArray[np.int32]]:
         nearest = _empty(keep, len(a), most)
         for start, stop in blocks:
-            scan(rows, asked, start, stop, *nearest)
+            scan(rows, probes, start, stop, *nearest)
         return nearest
 
     workers = min(thread_count(threads), -(-len(b) // MANY))
