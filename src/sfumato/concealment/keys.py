@@ -81,7 +81,7 @@ def read_key(path: str | os.PathLike[str]) -> bytes:
     Raises FileError for a file that cannot be read, is not a regular file or too large, and for a key that can be
     guessed.
     """
-    advice = f"make one with: (umask 077; head -c {KEY_BYTES} /dev/urandom > {path})"
+    advice = f"make one with: (umask 077; head -c {KEY_BYTES} /dev/urandom > new.key)"
     try:
         with open_file(path, LARGEST_KEY) as file:
             info, key = os.fstat(file.fileno()), file.read()
@@ -228,9 +228,17 @@ class PersonKey:
                 self.next_path.unlink()
 
     def remove(self) -> None:
-        """Delete the keys that are here."""
+        """Delete the keys that are here; raise FileError if one cannot be."""
         for path in (self.path, self.next_path, self.old_path):
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink(missing_ok=True)
+            except NotADirectoryError:
+                continue
+            except OSError as cause:
+                raise FileError(
+                    f"{path}: the person was revoked, and this key could not be deleted ({cause.strerror or cause}): "
+                    f"delete it"
+                ) from cause
 
 
 def person_key(gallery: bytes, person: str) -> PersonKey:

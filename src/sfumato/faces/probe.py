@@ -10,6 +10,7 @@ Pictures need the extra ``face``; embeddings need nothing.
 """
 
 import os
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -135,6 +136,14 @@ class PersonKeys:
 
     given: KeySource = None
     key_of: str | None = None
+
+    def __post_init__(self) -> None:
+        given = self.given
+        if not (given is None or isinstance(given, bytes | bytearray | str | os.PathLike | Mapping)):
+            raise InputError(f"key: expected bytes, a file, or keys by id, got {type(given).__name__}")
+        is_text = isinstance(given, str) and re.fullmatch(r"(?:[0-9a-fA-F]{2}){16,}", given) is not None
+        if is_text or (isinstance(given, str | os.PathLike) and not Path(given).name):
+            raise InputError("key: expected the name of a file, or bytes; a key in hexadecimal is bytes.fromhex(text)")
 
     def place(self, gallery: bytes, person: str) -> PersonKey | None:
         """Return the file of a person's key for a gallery; None for a key that was given as bytes."""
