@@ -5,7 +5,7 @@
     python scripts/install.py dev        with an extra of pyproject.toml
 
 pip chooses the packages under constraints.txt without installing anything; then exactly these are installed, with the
-checksums of hashes.txt, and sfumato itself last. The build backend is pinned and checked too.
+checksums of hashes.txt, and sfumato itself last, with its attack networks. The build backend is pinned and checked too.
 """
 
 import json
@@ -82,7 +82,7 @@ def main(extra: str = "") -> None:
         run_pip(*report, "-e", here)
         plan = read_plan(json.loads((work / "plan.json").read_text(encoding="utf-8")))
         install_checked(pinned_lines(plan, hashes), work)
-    run_pip("--no-deps", "--no-build-isolation", "-e", ".")
+    run_pip("--no-deps", "--no-build-isolation", "-e", ".", "-e", "./networks")
 
 
 if __name__ == "__main__":

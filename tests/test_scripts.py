@@ -31,8 +31,9 @@ class Machine:
         (self.root / "scripts").mkdir(parents=True)
         self.bin.mkdir()
         shutil.copy(ROOT / "scripts" / "setup", self.root / "scripts")
-        for name in ("pyproject.toml", "constraints.txt", "hashes.txt"):
-            shutil.copy(ROOT / name, self.root)
+        (self.root / "networks").mkdir()
+        for name in ("pyproject.toml", "networks/pyproject.toml", "constraints.txt", "hashes.txt"):
+            shutil.copy(ROOT / name, self.root / name)
         for tool in ("bash", "cat", "cksum", "cp", "dirname", "env", "mkdir", "rm", "touch"):
             (self.bin / tool).symlink_to(shutil.which(tool) or tool)
 
@@ -93,7 +94,7 @@ def test_the_package_alone_is_not_enough_for_tests(machine: Machine):
     assert machine.calls("install")
 
 
-@pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt", "hashes.txt"])
+@pytest.mark.parametrize("name", ["pyproject.toml", "networks/pyproject.toml", "constraints.txt", "hashes.txt"])
 def test_a_changed_list_is_installed_into_the_same_environment(machine: Machine, name: str):
     machine.interpreter()
     machine.setup("dev")

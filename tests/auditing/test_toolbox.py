@@ -2,7 +2,6 @@
 """What an attacker is given: tools found in a folder, each with its digest."""
 
 import shutil
-from importlib import resources
 
 import numpy as np
 import pytest
@@ -14,14 +13,14 @@ from sfumato.concealment.encoder import save_encoder
 from sfumato.concealment.resolve import resolve
 from sfumato.errors import FileError, InputError
 from sfumato.images.samples import sample_image
+from sfumato.inversion.patches import network_folder
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
 
 
 @pytest.fixture
 def bundled_file():
-    with resources.as_file(resources.files("sfumato.inversion") / "data" / "inverter-sift.safetensors") as place:
-        yield place
+    return network_folder() / "inverter-sift.safetensors"
 
 
 def test_the_bundled_inverter_paints(bundled_file):

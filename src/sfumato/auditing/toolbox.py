@@ -7,7 +7,6 @@ Everything has a digest, so that a result says what it was made with.
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +25,7 @@ from sfumato.concealment.seal import without_key
 from sfumato.errors import FileError, InputError
 from sfumato.files.tensors import load_checkpoint, load_tensors
 from sfumato.inversion.images import invert_image, load_image_inverter
-from sfumato.inversion.patches import floor_input, invert_rows, load_inverter
+from sfumato.inversion.patches import floor_input, invert_rows, load_inverter, network_folder
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures, Subspaces
 from sfumato.types.extractor import Extractor
@@ -99,8 +98,7 @@ def bundled_inverter() -> TrainedInverter:
 
 def bundled_inverters() -> list[TrainedInverter]:
     """Return all inverters that come with the package: for clear SIFT, what recipes make of it, and keypoints alone."""
-    with resources.as_file(resources.files("sfumato.inversion") / "data") as place:
-        return [_read_inverter(path) for path in sorted(place.glob("*.safetensors"))]
+    return [_read_inverter(path) for path in sorted(network_folder().glob("*.safetensors"))]
 
 
 def _read_inverter(path: Path) -> TrainedInverter:

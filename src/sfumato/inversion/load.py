@@ -6,7 +6,6 @@ The concealing function is an argument. Patch inverters run in numpy; UNet and U
 
 import os
 from collections.abc import Callable, Sequence
-from importlib import resources
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +18,14 @@ from sfumato.inversion.canonical import canonical_input
 from sfumato.inversion.images import KIND as IMAGE_KIND
 from sfumato.inversion.images import ImageInverter, invert_image, load_image_inverter
 from sfumato.inversion.metrics import picture_scores, summary
-from sfumato.inversion.patches import Inverter, check_fits, floor_input, invert_rows, load_inverter
+from sfumato.inversion.patches import (
+    Inverter,
+    check_fits,
+    floor_input,
+    invert_rows,
+    load_inverter,
+    network_folder,
+)
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures, Points
 from sfumato.types.progress import Progress, identity
@@ -44,8 +50,7 @@ KEYPOINT_HIDDEN = 64
 def load_keypoint_inverter(path: str | os.PathLike[str] | None = None) -> Inverter:
     """Read an inverter of keypoints alone; without a path, the bundled one for SIFT."""
     if path is None:
-        with resources.as_file(resources.files("sfumato.inversion") / "data" / BUNDLED) as place:
-            return load_inverter(place)
+        return load_inverter(network_folder() / BUNDLED)
     return load_inverter(path)
 
 
@@ -73,8 +78,7 @@ def open_inverter(path: str | os.PathLike[str] | None = None, *, has_frames: boo
     if path is None and has_frames:
         return load_inverter()
     if path is None:
-        with resources.as_file(resources.files("sfumato.inversion") / "data" / AT_POSITIONS) as place:
-            return load_image_inverter(place)
+        return load_image_inverter(network_folder() / AT_POSITIONS)
     if load_checkpoint(path)[1].get("kind") == IMAGE_KIND:
         return load_image_inverter(path)
     return load_inverter(path)

@@ -11,13 +11,14 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sfumato.errors import FileError, InputError, SfumatoError, need
+from sfumato.errors import FileError, InputError, MissingDependency, SfumatoError, need
 from sfumato.files.tensors import checked_arrays, load_checkpoint, save_checkpoint
 from sfumato.inversion import refine
 from sfumato.inversion.paint import PATCH_SIDE, Painting, PaintParams, paint
@@ -222,10 +223,21 @@ def load_inverter(path: str | os.PathLike[str] | None = None) -> Inverter:
 
     Raises FileError for a file that is missing, damaged, hostile, or something else.
     """
-    if path is None:
-        with resources.as_file(resources.files("sfumato.inversion") / "data" / BUNDLED) as place:
-            return load_inverter(place)
-    return inverter_of(*load_weights(path))
+    return inverter_of(*load_weights(network_folder() / BUNDLED if path is None else path))
+
+
+def network_folder() -> Path:
+    """Return the folder of the networks that come with Sfumato, which are a package of their own.
+
+    Raises MissingDependency without that package.
+    """
+    spec = find_spec("sfumato_networks")
+    if spec is None or spec.origin is None:
+        raise MissingDependency(
+            "this needs the attack networks, which are not installed: pip install 'sfumato[audit]', "
+            "or in a clone: pip install ./networks"
+        )
+    return Path(spec.origin).parent
 
 
 def inverter_of(header: InverterHeader, tensors: Mapping[str, Floats]) -> Inverter:

@@ -11,7 +11,6 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from itertools import count
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from sfumato.errors import FileError, InputError
 from sfumato.features.local import LocalParams
 from sfumato.inversion.images import load_image_inverter
 from sfumato.inversion.load import AT_POSITIONS, Concealer
-from sfumato.inversion.patches import BUNDLED
+from sfumato.inversion.patches import BUNDLED, network_folder
 from sfumato.training.concealers import reader_of
 from sfumato.training.decoder import DecoderTrainParams, train_decoder
 from sfumato.training.image import CELLS, ImageTrainParams, train_image_inverter
@@ -164,34 +163,34 @@ def concealer_of(recipe: Recipe, tools: Tools) -> Concealer:
 
 def _train_inverter(photos: Sequence[Path], output: Path, concealer: Concealer, budget: TrainingBudget) -> None:
     """Train a patch inverter; for SIFT its refinement goes on from the bundled one's."""
-    with resources.as_file(resources.files("sfumato.inversion") / "data" / BUNDLED) as start:
-        params = InverterTrainParams(
-            patch_steps=budget.patch_steps,
-            refine_steps=budget.refine_steps,
-            refine_photos=budget.refine_photos,
-            max_photos=budget.max_photos,
-            seed=budget.seed,
-            local=budget.local,
-            start=start if budget.local.descriptor == "sift" else None,
-        )
-        train_patch_inverter(params, photos, output, concealer=concealer, resume=True)
+    start = network_folder() / BUNDLED
+    params = InverterTrainParams(
+        patch_steps=budget.patch_steps,
+        refine_steps=budget.refine_steps,
+        refine_photos=budget.refine_photos,
+        max_photos=budget.max_photos,
+        seed=budget.seed,
+        local=budget.local,
+        start=start if budget.local.descriptor == "sift" else None,
+    )
+    train_patch_inverter(params, photos, output, concealer=concealer, resume=True)
 
 
 def _train_cells(photos: Sequence[Path], output: Path, concealer: Concealer, budget: TrainingBudget) -> None:
     """Train an inverter of positions and readings; for SIFT it goes on from the bundled one for clear descriptors."""
-    with resources.as_file(resources.files("sfumato.inversion") / "data" / AT_POSITIONS) as start:
-        is_sift = budget.local.descriptor == "sift"
-        params = ImageTrainParams(
-            architecture="cells",
-            width=float(load_image_inverter(start).facts["params"]["width"]),
-            steps=budget.patch_steps,
-            max_photos=budget.max_photos,
-            seed=budget.seed,
-            local=budget.local,
-            start=start if is_sift else None,
-            **CELLS,
-        )
-        train_image_inverter(params, photos, output, concealer=concealer, resume=True)
+    start = network_folder() / AT_POSITIONS
+    is_sift = budget.local.descriptor == "sift"
+    params = ImageTrainParams(
+        architecture="cells",
+        width=float(load_image_inverter(start).facts["params"]["width"]),
+        steps=budget.patch_steps,
+        max_photos=budget.max_photos,
+        seed=budget.seed,
+        local=budget.local,
+        start=start if is_sift else None,
+        **CELLS,
+    )
+    train_image_inverter(params, photos, output, concealer=concealer, resume=True)
 
 
 def _train_decoder(photos: Sequence[Path], output: Path, concealer: Concealer, budget: TrainingBudget) -> None:
