@@ -48,6 +48,17 @@ def test_one_record_a_run(measured):
     assert kept == {record.to_json() for record in records}
 
 
+def test_clear_descriptors_are_matched_with_a_ratio_test_too(measured, small_sequences):
+    folder, plain = measured
+    wanted = protocol("raw", "random-2", clear_ratio=0.8)
+    records = evaluate_homography(read_homography_folder(small_sequences), folder, wanted)
+    assert [one.params["recipe"] for one in records] == ["raw", "random-2", "random-2", "raw, ratio 0.8"]
+    assert records[0].to_json() == plain[0].to_json()
+    mutual, tested = records[0], records[-1]
+    assert score(tested, "accuracy 3 px, overall") > score(mutual, "accuracy 3 px, overall")
+    assert score(tested, "matches, overall") < score(mutual, "matches, overall")
+
+
 def test_the_order_of_the_paper(measured):
     table = {
         (group.params["recipe"], group.params["distance"]): group.mean("correct 3 px, overall")

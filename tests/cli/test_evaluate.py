@@ -35,15 +35,18 @@ def measured(run_sfumato, sequences, tmp_path_factory):
 def test_a_table_a_figure_and_records(measured):
     output, done = measured
     assert "sub-hybrid-2" in done.stdout
-    assert "5 records" in done.stdout
+    assert "6 records" in done.stdout
     assert max(map(len, done.stdout.splitlines()[:-1])) <= 80  # the last line has a path
     assert done.stderr == ""
     assert {path.name for path in output.iterdir()} == {
         "homography", "homography-sift.csv", "homography-sift.md", "homography-sift.png", "homography-sift.svg"
     }  # fmt: skip
     rows = list(csv.DictReader(io.StringIO((output / "homography-sift.csv").read_text())))
-    assert [row["distance"] for row in rows] == ["p-to-p", "p-to-s", "s-to-s"]
-    assert len(load_records(output)) == 5
+    kinds = {(row["recipe"], row["distance"]) for row in rows}
+    assert kinds == {(r, "p-to-p") for r in ("raw", "raw, ratio 0.8")} | {
+        ("sub-hybrid-2", d) for d in ("p-to-s", "s-to-s")
+    }
+    assert len(load_records(output)) == 6
 
 
 def test_a_second_run_finds_everything_done(run_sfumato, measured, sequences, tmp_path):
@@ -51,7 +54,7 @@ def test_a_second_run_finds_everything_done(run_sfumato, measured, sequences, tm
     shutil.copytree(measured[0], output)
     few = ("--recipes", "raw", "--max-features", "200", "--json")
     records = json.loads(run_sfumato("evaluate", "homography", sequences, "-o", output, *few).stdout)
-    assert len(records) == 1
+    assert len(records) == 2
     first = next(record for record in load_records(measured[0]) if record.params["recipe"] == "raw")
     assert records[0]["seconds"] == first.seconds
 

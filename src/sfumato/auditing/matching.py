@@ -73,13 +73,15 @@ class HomographyProtocol:
     """What is measured: every recipe with every distance and seed.
 
     ``parts``: whether two images draw the same part of the decoys: ``different``, ``same``, or ``expected`` (both, in
-    the shares that chance gives them). ``threads``: None takes the cores there are.
+    the shares that chance gives them). ``clear_ratio``: clear descriptors are also matched with a ratio test of this
+    limit, for comparison. ``threads``: None takes the cores there are.
     """
 
     recipes: tuple[str, ...] = RECIPES
     distances: tuple[str, ...] = tuple(DISTANCES)
     seeds: tuple[int, ...] = (0,)
     parts: str = PARTS[0]
+    clear_ratio: float | None = None
     local: LocalParams = field(default_factory=LocalParams)
     threads: int | None = None
 
@@ -124,7 +126,7 @@ def with_positive_determinant(homography: NDArray[np.float64]) -> NDArray[np.flo
 
 
 class PairMatcher:
-    """Matches pairs of images for one subject, and counts what is correct."""
+    """Matches pairs of images for one subject, and counts what is correct; a ratio of 1 asks nothing."""
 
     def __init__(
         self,
@@ -133,9 +135,10 @@ class PairMatcher:
         clear: ClearFeatures,
         protocol: HomographyProtocol,
         decoys: Decoys | None,
+        ratio: float = 1,
     ) -> None:
         link = subject.recipe.lifting
-        self.subject, self.pairs = subject, pairs
+        self.subject, self.pairs, self._ratio = subject, pairs, ratio
         self._clear, self._protocol = clear, protocol
         self._decoys = decoys if link is not None and link.decoy_count else None
         self._first: tuple[object, Prepared] | None = None
@@ -153,10 +156,11 @@ class PairMatcher:
     def params(self) -> dict[str, Value]:
         """All that decides a result, but the seed and the images."""
         extractor = extractor_of(self._protocol.local)
+        asked = "" if self._ratio == 1 else f", ratio {self._ratio:g}"
         return {
-            "recipe": str(self.subject.recipe),
+            "recipe": f"{self.subject.recipe}{asked}",
             "distance": self.subject.distance,
-            "matching": self.subject.matching,
+            "matching": f"{self.subject.matching}{asked}",
             "decoys": None if self._decoys is None else self._decoys.checksum,
             "draws": None if self.subject.seed is None else "evaluation seed",
             "parts": None if "" in self.shares else self._protocol.parts,
@@ -175,7 +179,8 @@ class PairMatcher:
             a = self._prepared_first(pair, first, parts[0])
             b = self._prepared(second, parts[1], lifted=True)
             warn_if_void(a, b)
-            matches = match_prepared(a, b, MatchParams(ratio=1, threads=self._protocol.threads), self.subject.recipe)
+            params = MatchParams(ratio=self._ratio, threads=self._protocol.threads)
+            matches = match_prepared(a, b, params, self.subject.recipe)
             points = (features.keypoints[matches.indices[:, i], :2] for i, features in enumerate((first, second)))
             found |= {
                 f"{case}indices": matches.indices,
@@ -323,6 +328,9 @@ def plan_homography(
     samples = {key: Sample(key, digest_data(p.first, p.second, p.homography)) for key, p in pairs.items()}
     clear = ClearFeatures(lambda path: extract(path, protocol.local))
     matchers = [PairMatcher(subject, pairs, clear, protocol, decoys) for subject in subjects]
+    if protocol.clear_ratio is not None:
+        plain = [subject for subject in subjects if subject.recipe.is_clear]
+        matchers += [PairMatcher(one, pairs, clear, protocol, decoys, protocol.clear_ratio) for one in plain]
     return HomographyPlan(samples, [make_task(matcher, list(samples.values())) for matcher in matchers], clear)
 
 

@@ -43,6 +43,8 @@ from sfumato.types.progress import StageProgress
 from sfumato.types.record import Record
 
 HOMOGRAPHY, MAP, LOCALIZE, LOCAL = HomographyProtocol(), MapProtocol(), LocalizeProtocol(), LocalParams()
+CLEAR_RATIO = 0.8
+"""Clear descriptors are matched with the usual ratio test too (Lowe 2004), as programs do."""
 
 Seeds = Annotated[
     str, typer.Option(help="Number of seeds of the liftings (3 means 0, 1 and 2), or a list of seeds, e.g. 7,8 or 7,")
@@ -133,7 +135,8 @@ def homography(
     """Measure how accurately images related by a homography are matched (section 4.1.2 of the paper).
 
     Image 1 of each sequence is matched with every other one. The table shows the mean over pairs of the share of
-    correct mutual nearest matches, at 1 to 10 pixels, beside matches and correct matches. Pairs measured before are not
+    correct mutual nearest matches, at 1 to 10 pixels, beside matches and correct matches. Clear descriptors are matched
+    with the ratio test as well. Pairs measured before are not
     measured again; an interrupted run resumes.
 
     Example: sfumato evaluate homography hpatches/ --recipes raw,sub-hybrid-2 --seeds 5 -o results/
@@ -143,6 +146,7 @@ def homography(
         distances=split_names(distance),
         seeds=options.seed_numbers,
         parts=parts,
+        clear_ratio=CLEAR_RATIO,
         local=local.params,
     )
     records = evaluate_homography(
