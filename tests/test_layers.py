@@ -253,7 +253,7 @@ def test_the_graph_is_not_empty(package: Package):
 
 
 def test_every_module_has_a_level(package: Package):
-    assert not unplaced(package), "give each a place in LAYERS, and in docs/architecture.md"
+    assert not unplaced(package), "give each a place in LAYERS, and in docs/explanation/architecture.md"
 
 
 def test_imports_point_down(package: Package):
@@ -297,7 +297,7 @@ def test_reports_are_made_of_records_alone(package: Package):
 
 
 def test_the_documented_table_is_the_one_tested():
-    text = (SOURCE.parent.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = (SOURCE.parent.parent / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
     section = text.split("## Who may import whom")[1].split("\n## ")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     assert [{word.strip(" `") for word in row.split("·")} for row in rows] == list(LAYERS)

@@ -54,7 +54,7 @@ class DecoyError(InputError):
 
 
 class FrameError(InputError):
-    """Bytes are no frame of concealed features, or features cannot be sent as one; see docs/wire.md.
+    """Bytes are no frame of concealed features, or features cannot be sent as one; see docs/reference/wire.md.
 
     ``code``: ``not_a_frame``, ``other_version``, ``too_large``, ``clear_features`` or ``bad_frame``.
     """

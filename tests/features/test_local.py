@@ -429,7 +429,7 @@ def test_a_network_without_a_file_is_told_before_anything_else():
 
 @pytest.mark.slow
 def test_the_trained_network_finds_more_than_sift():
-    """On graf 1-2, mutual nearest, 3 px; see docs/features.md."""
+    """On graf 1-2, mutual nearest, 3 px; see docs/results/method.md."""
     data = Path(os.environ.get("SFUMATO_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
     weights = data.parent / "weights" / "hardtfeat.safetensors"
     if not (data / "homography" / "v_graf").is_dir() or not weights.is_file():

@@ -484,7 +484,7 @@ def test_nothing_is_written_under_a_name_that_can_be_foreseen(private, matched, 
 
 @pytest.fixture(scope="module")
 def room(small_room, tmp_path_factory):
-    """A folder as docs/hloc.md has it: photos of a map and a query, sealed, matched, exported and mapped."""
+    """A folder as docs/how_to/own_features.md has it: photos of a map and a query, sealed, matched and mapped."""
     folder = tmp_path_factory.mktemp("hloc-room")
     scene = read_posed_folder(small_room)
     named = {name: f"{'query' if number == 2 else 'db'}/{name}" for number, name in enumerate(scene.names)}
@@ -539,7 +539,7 @@ def test_hloc_itself_runs_what_the_document_shows(room, tmp_path, monkeypatch):
     folder, _, _ = room
     shutil.copytree(folder, tmp_path / "work")
     monkeypatch.chdir(tmp_path / "work")
-    document = (Path(__file__).resolve().parents[2] / "docs" / "hloc.md").read_text()
+    document = (Path(__file__).resolve().parents[2] / "docs" / "how_to" / "own_features.md").read_text()
     for block in re.findall(r"```python\n(.*?)```", document, re.DOTALL):
         if "localize_sfm" in block:
             exec(block, {})  # noqa: S102 (our own document)

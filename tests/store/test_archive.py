@@ -202,8 +202,8 @@ def test_public_names():
 
 
 def test_an_archive_made_by_the_document_alone_is_read(tmp_path: Path, images: dict[str, Any], same: Any):
-    """docs/format.md, followed by hand."""
-    text = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
+    """docs/reference/file_formats.md, followed by hand."""
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "file_formats.md").read_text(encoding="utf-8")
     schema = text.split("```sql\n", 1)[1].split("\n```", 1)[0]
     with closing(sqlite3.connect(tmp_path / "foreign.sfm")) as database:
         database.execute("PRAGMA page_size = 4096")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frames on the wire: what goes in comes out, nothing clear goes in, and no bytes do harm.
 
-Every rule of docs/wire.md is broken once in test_vectors.py, with the code and the text of its error.
+Every rule of docs/reference/wire.md is broken once in test_vectors.py, with the code and the text of its error.
 """
 
 import copy
@@ -216,7 +216,7 @@ def test_limits_are_those_of_both_ends(sealed: Any):
 
 
 def test_the_document_has_the_limits():
-    text = (Path(__file__).parents[2] / "docs" / "wire.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "wire.md").read_text(encoding="utf-8")
     limits = FrameLimits()
     assert f"| `header_bytes` | {limits.header_bytes:,}" in text
     assert f"| `features` | {limits.features:,}" in text

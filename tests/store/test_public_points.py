@@ -52,7 +52,7 @@ def test_what_was_published_comes_back(path, images):
 
 
 def test_the_layout_is_the_documented_one(images):
-    text = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "file_formats.md").read_text(encoding="utf-8")
     assert public_points.TABLE in text
     row = dict(zip(COLUMNS, row_of("a.jpg", images["a.jpg"]), strict=True))
     assert (row["count"], row["dim"], row["extractor"]) == (7, 16, SIFT.to_json())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Test vectors of the wire format (docs/wire.md), for programs in other languages: the package agrees with them.
+"""Test vectors of the wire format (docs/reference/wire.md), for programs in other languages: the package agrees.
 
 Here is also a second program that makes them, after the document and without the package: the document is enough. All
 rows are generated, and the key is public. To write files that are missing, or new texts of errors:
@@ -473,7 +473,7 @@ def test_the_codes_of_the_frames_are_those_of_the_seal():
 
 
 def test_the_document_shows_the_texts_of_today():
-    text = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "wire.md").read_text(encoding="utf-8")
     assert extractor_of(LocalParams()).to_json() == Extractor("sift", SETTINGS).to_json()
     recipe = Recipe(links=Recipe.of("sealed-512@0123456789ab").links, keyed=True)
     for shown in (extractor_of(LocalParams()).to_json(), recipe.to_json()):
@@ -481,7 +481,7 @@ def test_the_document_shows_the_texts_of_today():
 
 
 def test_the_document_shows_every_file():
-    text = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "wire.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in text for name in files())
 
 

@@ -88,6 +88,7 @@ COMMANDS = (
     Command(
         "audit", "audit", "audit", "what was measured is kept beside the report; run the same command again to go on"
     ),
+    Command("help", "help", "help_", NOTHING_CHANGED),
     Command("extract", "device", "extract", NOTHING_WRITTEN),
     Command("conceal", "device", "conceal", CONCEALED),
     Command("cameras", "device", "cameras", NOTHING_WRITTEN),
@@ -182,7 +183,7 @@ GROUPS = {
 """Purpose of each group, and examples."""
 
 PANELS = {
-    "Start here": ("audit", "conceal", "inspect"),
+    "Start here": ("audit", "conceal", "inspect", "help"),
     "On the device that owns the photos": ("cameras", "extract", "decoys", "invert"),
     "On a server, with concealed features": ("match", "map", "localize", "index", "export"),
     "The service": ("serve", "push", "jobs", "pull", "server"),
@@ -274,7 +275,7 @@ def make_app(commands: Iterable[Command] = COMMANDS) -> typer.Typer:
         name="sfumato",
         help="Private visual features: still matched, mapped and recognised, no longer turned back into the picture.",
         epilog="Start with: sfumato audit. Then: sfumato conceal photos/ -o private.sfm; sfumato match "
-        "private.sfm --exhaustive -o matches.h5",
+        "private.sfm --exhaustive -o matches.h5. The documents: sfumato help",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

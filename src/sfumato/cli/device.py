@@ -45,12 +45,13 @@ def conceal(
         str,
         typer.Option(
             help="How to conceal. default is sealed-512+chaff-2: a 512-bit code made with your device key, which "
-            "nobody needs to compare codes (docs/sealing.md); and two features of pictures that never were mixed in "
-            "for each real one, so that positions show no outline; +chaff-2 can follow other recipes too. Or a "
-            "lifting, its kind and dimension: random-2, sub-hybrid-2, with -generated for decoys that no database "
+            "nobody needs to compare codes, and two features of pictures that never were mixed in for each real one, "
+            "so that positions show no outline ('sfumato help concealment'); +chaff-2 can follow other recipes too. "
+            "Or a lifting, its kind and dimension: random-2, sub-hybrid-2, with -generated for decoys that no database "
             "contains. Or an encoder: ninja:FILE (made by 'sfumato train ninja'), ninja-sift-2.5 or compress-48 "
             "(bundled), alone or before a lifting: compress-48+sub-hybrid-2-generated. subset-4:eps=10 has a privacy "
-            "guarantee, at a price (a patent, US 12,462,057, claims its use for descriptors). See docs/recipes.md.",
+            "guarantee, at a price (a patent, US 12,462,057, claims its use for descriptors). See "
+            "'sfumato help recipes'.",
             autocompletion=complete_recipe,
         ),
     ] = DEFAULT,
@@ -71,7 +72,8 @@ def conceal(
         str | None,
         typer.Option(
             help="For sealed recipes: seal under the key of this place, derived from the device key. Features of two "
-            "places do not match, and anyone who recovers the key of one place cannot read another (docs/sealing.md)."
+            "places do not match, and anyone who recovers the key of one place cannot read another: "
+            "'sfumato help keys'."
         ),
     ] = None,
     evaluation_seed: Annotated[
@@ -94,7 +96,9 @@ def conceal(
             "are better with it, and it may tell which camera model took the photo.",
         ),
     ] = False,
-    float16: Annotated[bool, typer.Option("--float16", help="Half the size; docs/format.md states the loss.")] = False,
+    float16: Annotated[
+        bool, typer.Option("--float16", help="Half the size; 'sfumato help file_formats' states the loss.")
+    ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Start anew instead of adding what is missing.")
     ] = False,

@@ -56,7 +56,8 @@ def hloc(
 ) -> None:
     """Write features.h5, matches.h5 and pairs.txt, on which unmodified hloc runs.
 
-    From an archive no descriptor is written: hloc maps and localizes from keypoints and matches. See docs/hloc.md.
+    From an archive no descriptor is written: hloc maps and localizes from keypoints and matches.
+    See 'sfumato help own_features'.
 
     Example: sfumato export hloc private.sfm matches.h5 -o hloc/
     """

@@ -116,7 +116,7 @@ def enroll(
         bool,
         typer.Option(
             "--shared-key",
-            help="For a new gallery: one key for all. 'identify' needs it; read docs/explanation/shared_key.md first.",
+            help="For a new gallery: one key for all. 'identify' needs it; read 'sfumato help faces' first.",
         ),
     ] = False,
     keys: KeyOptions = KeyOptions(),

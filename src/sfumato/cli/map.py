@@ -101,7 +101,7 @@ def map_(
     """Build a map from concealed features: where the cameras stood, and points with concealed descriptors.
 
     The folder is a COLMAP model (colmap gui --import_path model/ opens it) with landmarks.sfm, the concealed
-    features of its points. No descriptor goes to COLMAP. See docs/mapping.md.
+    features of its points. No descriptor goes to COLMAP. See 'sfumato help map_and_localize'.
 
     With --server and --place a server makes the map, of the images that 'sfumato push' sent. This shows how far it is,
     and says the same in the end; with -o the map is fetched too.

@@ -156,7 +156,7 @@ def match(
     """Match the images of an archive, pair by pair, without a clear descriptor.
 
     Pairs that are in the match file already are skipped; an interrupted run goes on where it stopped. The file is
-    hloc's matches.h5 with the distances added: see docs/matches.md.
+    hloc's matches.h5 with the distances added: see 'sfumato help file_formats'.
 
     Choose the pairs: --exhaustive for up to a few hundred images, --sequential for a video, --pairs for a list of your
     own, --retrieval for many images.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decoy databases: real-looking descriptors that lie beside the clear one in every subspace; pools to draw from; files.
 
-A database is public. Its file format is in docs/format.md. Files are lossless: a database that is read has the checksum
-of the one that was written. Nothing is unpickled, and nothing larger than the file is allocated.
+A database is public. Its file format is in docs/reference/file_formats.md. Files are lossless: a database that is read
+has the checksum of the one that was written. Nothing is unpickled, and nothing larger than the file is allocated.
 """
 
 import hashlib

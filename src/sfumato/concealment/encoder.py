@@ -2,7 +2,7 @@
 """Encoders, which move descriptors to another space: trained networks (ninja) and principal components.
 
 ``ninja`` is a plain perceptron followed by L2 normalisation (NinjaNet in inference), ``compress`` one linear layer;
-both run in numpy alone, so that a device needs no torch. The file format is in docs/format.md.
+both run in numpy alone, so that a device needs no torch. The file format is in docs/reference/file_formats.md.
 """
 
 import hashlib

@@ -44,6 +44,7 @@ MOST_BITS = 512
 WIDEST_BANDWIDTH = 0.27
 """A seal beyond either of them warns: what attackers without the key get grows with both. The bandwidth is SIFT's; that
 of another kind may be wider than its own by the same factor."""
+SEE = "; see 'sfumato help concealment'"
 
 FEWEST_ROWS, MOST_ROWS = 100, 1000
 """Features of one image from which a bandwidth is estimated."""
@@ -280,15 +281,13 @@ def warn_if_wide(recipe: Recipe, name: str = "sift", estimate: float | None = No
     usual = BANDWIDTHS.get("sift" if kind == UNNAMED else kind, estimate)
     message = ""
     if usual is None:
-        message = (
-            f"seals were measured on {', '.join(BANDWIDTHS)}; what they show of {name} is unknown (docs/sealing.md)"
-        )
+        message = f"seals were measured on {', '.join(BANDWIDTHS)}; what they show of {name} is unknown{SEE}"
     widest = np.inf if usual is None else WIDEST_BANDWIDTH / BANDWIDTH * usual
     if (link.dim or 0) > MOST_BITS or bandwidth_of(link) > widest + 1e-9:
         at_most = "" if usual is None else f" and a bandwidth of {usual:g}"
         message = (
             f"what attackers without the key get grows with bits and bandwidth; for {name} take at most "
-            f"{MOST_BITS} bits{at_most} (docs/sealing.md)"
+            f"{MOST_BITS} bits{at_most}{SEE}"
         )
     if message:
         warnings.warn(f"recipe {recipe}: {message}", WideSealWarning, stacklevel=stacklevel)
@@ -308,7 +307,7 @@ def warn_of_estimate(recipe: Recipe, name: str, estimate: float | None, stacklev
         )
     warnings.warn(
         f"the bandwidth of seals was not measured for {name}: {chosen}. Features match only with one bandwidth: give "
-        f"all devices of one map --recipe {with_bandwidth(recipe, estimate or BANDWIDTH)} (docs/sealing.md)",
+        f"all devices of one map --recipe {with_bandwidth(recipe, estimate or BANDWIDTH)}{SEE}",
         BandwidthWarning,
         stacklevel=stacklevel,
     )

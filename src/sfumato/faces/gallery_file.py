@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of galleries: SQLite, a row for each template, read with checks, changed by one writer at a time.
 
-The server's side: concealed templates and nothing clear. The format is in docs/faces.md. A change writes the rows it
-changes and no others. A release is noted, with the digest of its template, before the template is written: whatever
-ends a process, the file knows every template that may be on the disk.
+The server's side: concealed templates and nothing clear. The format is in docs/reference/file_formats.md. A change
+writes the rows it changes and no others. A release is noted, with the digest of its template, before the template is
+written: whatever ends a process, the file knows every template that may be on the disk.
 """
 
 import hashlib

@@ -4,7 +4,7 @@
 Bits vote without a codebook, whose words only a holder of the key could seal. A sample of an image's codes is compared
 with all codes of all images, exactly; each votes for the images of its nearest ones, if they are nearer than chance
 brings unrelated ones. Fewer bits, or words of bits that must agree, were tried: they are faster and find far less
-(docs/matches.md). Never imports the clear types.
+(docs/how_to/match_and_search.md). Never imports the clear types.
 """
 
 from collections.abc import Mapping

@@ -86,7 +86,7 @@ def dask_cluster(address: str, tls: TlsFiles | None = None) -> Iterator[tuple[Ex
     if not address.startswith("tls://") and not _is_local(address):
         warnings.warn(
             f"{address} is not encrypted: anyone who reaches the scheduler can run programs on its workers; see "
-            f"docs/matches.md on tls://",
+            f"'sfumato help match_and_search' on tls://",
             stacklevel=3,
         )
     try:

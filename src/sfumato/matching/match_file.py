@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Match files: hloc's matches.h5 with the distances and with what made it; see docs/matches.md.
+"""Match files: hloc's matches.h5 with the distances and with what made it; see docs/reference/file_formats.md.
 
 Reads ours, whose digests are checked, and hloc's own. Trusts no file: ``files.hdf5`` refuses what hloc never writes,
 and numbers that are no rows are refused here. Holds no descriptor of any kind.

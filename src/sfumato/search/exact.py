@@ -42,7 +42,7 @@ ANGLE, ANGLE_CALL = {True: 45.0, False: 650.0}, 4e5
 def scan_cost(entries: Entries, block: Block, metric: str) -> float:
     """Return about how many nanoseconds of one core the exact scan of subspaces takes for a query of a block.
 
-    Measured on 2,000 to 1,000,000 lifted SIFT (m = 2 in R^128), batches of 1 to 1,000: docs/search.md.
+    Measured on 2,000 to 1,000,000 lifted SIFT (m = 2 in R^128), batches of 1 to 1,000: docs/results/search.md.
     """
     count, queries = len(entries), max(1, len(block))
     if metric == "angle":

@@ -4,7 +4,7 @@
 Bits of a seal are throws of a coin, which a related descriptor repeats with the same probability whichever bit it is.
 So 128 of them tell nearly as much as all: by default one in 300 of unrelated codes is near by its sketch, and nine in
 ten of those that are near enough to match. A quarter of the bytes is read, in order. Tables and cells do worse: figures
-are in docs/search.md.
+are in docs/results/search.md.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Concealed features in archives and as frames on the wire, which cannot hold a clear descriptor.
 
-See docs/format.md and docs/wire.md.
+See docs/reference/file_formats.md and docs/reference/wire.md.
 """
 
 from sfumato.lazy import lazy_names

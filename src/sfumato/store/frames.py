@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames: concealed features of one image as bytes on the wire, for uploads and queries; see docs/wire.md.
+"""Frames: concealed features of one image as bytes on the wire, for uploads and queries; see docs/reference/wire.md.
 
 Opens no file and knows no network. A frame may come from anyone: what it declares is compared with limits and with its
 length before an array is touched, and all that is wrong is a FrameError. The rules about codes are those of archives,
@@ -135,7 +135,7 @@ def encode_frame(features: ConcealedFeatures, *, dtype: str = "float32", limits:
     """Return concealed features as a frame; the same features give the same bytes.
 
     Sizes and angles of keypoints and the focal length are left out. Rows keep their order. ``dtype`` float16 halves the
-    size at a loss given in docs/format.md; bits are sent as they are.
+    size at a loss given in docs/reference/file_formats.md; bits are sent as they are.
 
     Raises FrameError for what is clear, protects nobody, or is beyond the limits.
 
@@ -163,7 +163,7 @@ def encode_frame(features: ConcealedFeatures, *, dtype: str = "float32", limits:
 
 
 def decode_frame(data: Blob, *, limits: FrameLimits | None = None) -> ConcealedFeatures:
-    """Return the features of a frame; every rule of docs/wire.md is checked.
+    """Return the features of a frame; every rule of docs/reference/wire.md is checked.
 
     Keypoints have positions alone. Takes no more memory than a small multiple of the bytes that are there.
 

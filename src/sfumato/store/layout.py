@@ -2,8 +2,8 @@
 """Rows of archived images: names, headers, digests, blobs, and the rule that nothing clear goes in.
 
 Opens no file. A row may come from a hostile one: every type and size is checked before a blob is believed, and problems
-are an InputError that the caller completes with file and image. docs/format.md is the text that rows follow. What does
-not depend on rows, the form of a code and its arrays, serves ``store.frames`` too.
+are an InputError that the caller completes with file and image. docs/reference/file_formats.md is the text that
+rows follow. What does not depend on rows, the form of a code and its arrays, serves ``store.frames`` too.
 """
 
 import hashlib

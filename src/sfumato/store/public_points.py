@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of public points: clear descriptors of mapped points that their owner published; see docs/format.md.
+"""Files of public points: clear descriptors of mapped points that their owner published.
 
+The format is in docs/reference/file_formats.md.
 Reads and never writes: only ``sfumato.publish``, on the device, makes such a file. Trusts no file: types and sizes are
 checked before arrays are read, and what is returned passed its checksums.
 """

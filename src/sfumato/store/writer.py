@@ -36,8 +36,8 @@ def save(
     image at a time. The archive takes the place of an existing one at the end and at once; ``append`` adds to
     an existing one instead, and passes over images that are in it with the same content, so that an append that was
     interrupted goes on when it is repeated; ``overwrite=False`` refuses. ``dtype`` float16 halves the size at a loss
-    given in docs/format.md. The bits of a seal are stored as they are, whatever ``dtype`` is; with ``dtype`` bits
-    nothing else is accepted. ``progress`` wraps the iterable.
+    given in docs/reference/file_formats.md. The bits of a seal are stored as they are, whatever ``dtype`` is; with
+    ``dtype`` bits nothing else is accepted. ``progress`` wraps the iterable.
 
     Raises InputError for what is not concealed, ArchiveError for files.
     """

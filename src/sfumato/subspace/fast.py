@@ -2,8 +2,8 @@
 """Exact nearest neighbours between two sets of affine subspaces, at the speed of the machine.
 
 The result is what ``reference`` defines, evaluated in float64; everything before that only skips pairs that cannot
-matter (see ``kernels.sweep`` and docs/explanation/kernels.md). The matrix of all distances is never stored. Threads
-call compiled code that does its own products: no BLAS, no second pool of threads.
+matter (see ``kernels.sweep`` and docs/explanation/exact_search.md). The matrix of all distances is never stored.
+Threads call compiled code that does its own products: no BLAS, no second pool of threads.
 """
 
 import logging

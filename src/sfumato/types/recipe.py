@@ -72,7 +72,7 @@ KINDS: dict[str, RecipeKind] = {
 }
 
 DEFAULT, DEFAULT_RECIPE = "default", "sealed-512+chaff-2"
-"""The recipe that is used by default, by name and in full; docs/threats.md says why, and what it does not protect."""
+"""The recipe that is used by default, by name and in full; docs/explanation/concealment.md says why."""
 
 SIFT_BANDWIDTH = 0.235
 """Bandwidth of a seal that names its key and no bandwidth."""

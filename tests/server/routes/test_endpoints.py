@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/endpoints.md is made of the OpenAPI document, and the codes of refusals in it are those of the source.
+"""docs/reference/http.md is made of the OpenAPI document, and the codes of refusals in it are those of the source.
 
 ``python tests/server/routes/test_endpoints.py --update`` writes it, after ``test_scopes.py --update``.
 """
@@ -12,17 +12,17 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "tests" / "server" / "openapi.json"
-PAGE = ROOT / "docs" / "endpoints.md"
+PAGE = ROOT / "docs" / "reference" / "http.md"
 HOW = "python tests/server/routes/test_endpoints.py --update writes it"
 FRAME = "application/vnd.sfumato.features.v1"
 OF_PAGES = {"html.py", "pages.py", "admin_pages.py"}
 """Modules of the pages for people, whose refusals are pages."""
 
-INTRODUCTION = """# Endpoints of the server
+INTRODUCTION = """# Requests of the server
 
 Generated from the OpenAPI document by `python tests/server/routes/test_endpoints.py --update`; do not edit. A running
 server has the same document at `/openapi.json`, and a page to try it at `/docs`. How to start a server:
-[service](service.md).
+[your own map server](../tutorials/map_server.md).
 
 Every request carries `Authorization: Bearer sfm_...`, except those with the scope *none*. A scope is needed at the
 place that the path names; *any* means that every valid key will do. A *frame* is the body of an upload or a query

@@ -23,7 +23,7 @@ Floats = NDArray[np.float32]
 
 LARGEST_POOL, LARGEST_PUBLIC = 50_000, 60_000
 """More codes or public descriptors are thinned out evenly, for time and memory. What more codes would add was measured
-with told-alignment (docs/results.md): nothing visible, up to 80,000."""
+with told-alignment (docs/explanation/attacks.md): nothing visible, up to 80,000."""
 FEWEST_FOR_A_KEY = 500
 HISTOGRAMS = (*GENERIC_EXTRACTORS, "sift", "rootsift")
 SIFT_SHAPE = (4, 4, 8)

@@ -3,7 +3,7 @@
 
 A query scans only the lists of its own nearest cells. Codes, bounds on a few axes, rank the entries in them, and only
 the best are compared exactly. Many small cells, with each entry in many lists, beat few large cells with many probes:
-the list of a small cell holds what passes near the query itself. Figures are in docs/search.md.
+the list of a small cell holds what passes near the query itself. Figures are in docs/results/search.md.
 """
 
 import math

@@ -28,7 +28,7 @@ LIFTED = (
 )
 ENCODED = (
     "These are points of a public encoder. A network that was trained on its points paints part of the picture from "
-    "them; docs/ninja.md says how much."
+    "them; 'sfumato help concealment' says how much."
 )
 
 
@@ -101,7 +101,7 @@ def chaff_sentence(recipe: Recipe) -> str:
 
 
 def threat_sentence(recipe: Recipe) -> str:
-    """Return what docs/threats.md says of features of a recipe, in short."""
+    """Return what docs/explanation/threat_model.md says of features of a recipe, in short."""
     if recipe.is_sealed:
         return SEALED if recipe.chaff else OUTLINES + SEALED
     return LIFTED if recipe.lifting is not None else ENCODED

@@ -2,7 +2,7 @@
 """Vector instructions for compiled loops: eight float32, sixteen int16 or 64 bytes at once.
 
 Numba has no vectors of its own, so these intrinsics write LLVM's intermediate representation: each Python call on a
-``builder`` adds one instruction to the function that numba is compiling. docs/explanation/kernels.md explains how.
+``builder`` adds one instruction to the function that numba is compiling. docs/explanation/exact_search.md explains how.
 Imported by compiled kernels only.
 """
 
