@@ -142,7 +142,7 @@ def conceal_photos(
     InputError, before any picture is read, for an encoder, a key or a setting that cannot be used.
 
     >>> import tempfile, sfumato
-    >>> from sfumato.images.samples import sample_paths
+    >>> from sfumato.images import sample_paths
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     conceal_photos(sample_paths()["coffee"], f"{folder}/private.sfm", secret=sfumato.new_key()).images
     1
@@ -524,7 +524,7 @@ def infer_cameras(source: str | os.PathLike[str], *, progress: Progress = identi
 
     Raises FileError if there is neither an archive nor a photo.
 
-    >>> from sfumato.images.samples import sample_paths
+    >>> from sfumato.images import sample_paths
     >>> infer_cameras(sample_paths()["coffee"]).guessed
     ('coffee.png',)
     """

@@ -36,7 +36,7 @@ Archive = Mapping[str, ConcealedFeatures]
 OnRecovery = Callable[[str, str, ConcealedFeatures, Recovery], None]
 """Called with attack, image name, concealed features and what was recovered."""
 
-WITHIN = (0.02, 0.1, 0.3)
+WITHIN: tuple[float, ...] = (0.02, 0.1, 0.3)
 """Distances, where descriptors have unit norm: broken, recognisably near, still useful to an inverter."""
 
 SAME_PLACE_PX, SAME_ANGLE = 0.01, 0.1

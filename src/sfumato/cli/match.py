@@ -20,7 +20,7 @@ from sfumato.errors import InputError
 from sfumato.matching.batch import IN_FLIGHT, MatchOutcome, match_archive
 from sfumato.matching.codebook import Codebook
 from sfumato.matching.executors import TlsFiles, dask_cluster
-from sfumato.matching.mutual import MatchParams
+from sfumato.matching.mutual import CHAFF_RATIO, ENCODED_RATIO, LIFTED_RATIO, SEALED_RATIO, MatchParams
 from sfumato.matching.pairs import PairsLike
 from sfumato.store.archive import Archive, load
 
@@ -88,8 +88,9 @@ class MatchOptions:
     ratio: Annotated[
         float | None,
         typer.Option(
-            help="At most this many times as far as the second nearest; 1 asks nothing. Default: 0.97 for sealed, "
-            "0.95 for lifted and 0.9 for encoded features."
+            help="At most this many times as far as the second nearest; 1 asks nothing. Default: "
+            f"{SEALED_RATIO} for sealed features, {CHAFF_RATIO} with chaff, {LIFTED_RATIO} for lifted and "
+            f"{ENCODED_RATIO} for encoded ones."
         ),
     ] = DEFAULTS.ratio
     max_distance: Annotated[float | None, typer.Option(help="No farther than this.")] = DEFAULTS.max_distance

@@ -113,7 +113,7 @@ def build_photo_decoys(
     written and for an unfinished build with other settings.
 
     >>> import tempfile
-    >>> from sfumato.images.samples import sample_paths
+    >>> from sfumato.images import sample_paths
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     len(build_photo_decoys(sample_paths()["coffee"], f"{folder}/decoys.safetensors", size=64).decoys)
     64

@@ -214,7 +214,7 @@ def with_chaff(
     Without a key the operating system draws, and nothing can draw the same again. Without chaff in the recipe all rows
     are real.
 
-    >>> from sfumato.images.samples import sample_image
+    >>> from sfumato.images import sample_image
     >>> import sfumato
     >>> coffee = sfumato.extract(sample_image("coffee").pixels, max_features=50)
     >>> with_chaff(coffee, "sealed-512+chaff-2", secret=sfumato.new_key())[1].sum()

@@ -105,7 +105,7 @@ def invert(
     Raises InputError for features of another kind than the inverter takes, and for features without a size.
 
     >>> import sfumato
-    >>> from sfumato.images.samples import sample_image
+    >>> from sfumato.images import sample_image
     >>> invert(sfumato.extract(sample_image("coffee").pixels, max_features=200)).shape
     (400, 600, 3)
     """
