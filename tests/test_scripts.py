@@ -215,18 +215,41 @@ def test_scripts_can_be_run():
         assert path.read_bytes().startswith(b"#!/usr/bin/env bash\n")
 
 
+# --- the picture of the README
+
+
+def test_the_picture_is_the_first_row_of_a_page(tmp_path: Path):
+    import base64
+    import io
+
+    from PIL import Image
+
+    figures = ""
+    for colour in ("red", "green", "blue"):
+        data = io.BytesIO()
+        Image.new("RGB", (40, 20), colour).save(data, "PNG")
+        figures += f'<figure><img src="data:image/png;base64,{base64.b64encode(data.getvalue()).decode()}" alt="x">'
+    page = f'<div class="row big">{figures}</div><figure><img src="data:image/png;base64,AAAA"></figure>'
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    load_script("picture").main(str(tmp_path / "report.html"), str(tmp_path / "picture.png"))
+    with Image.open(tmp_path / "picture.png") as sheet:
+        width, height = sheet.size
+        places = [(width * (2 * number + 1) // 6, height - 10) for number in range(3)]
+        assert [sheet.getpixel(place) for place in places] == [(255, 0, 0), (0, 128, 0), (0, 0, 255)]
+
+
 # --- checksums
 
 
-def load_install():
-    spec = importlib.util.spec_from_file_location("install", ROOT / "scripts" / "install.py")
+def load_script(name: str):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 def test_every_version_of_the_constraints_has_checksums():
-    install = load_install()
+    install = load_script("install")
     hashes = install.read_hashes((ROOT / "hashes.txt").read_text(encoding="utf-8"))
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
@@ -239,7 +262,7 @@ def test_every_version_of_the_constraints_has_checksums():
 
 
 def test_what_has_no_checksum_is_not_installed():
-    install = load_install()
+    install = load_script("install")
     hashes = install.read_hashes(
         "# files\na==1.0 \\\n    --hash=sha256:00 \\\n    --hash=sha256:01\nb==2 --hash=sha256:02\n"
     )
