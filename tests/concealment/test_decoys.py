@@ -5,7 +5,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from sfumato.concealment.decoys import Decoys, as_rootsift, checked_labels, collision_probability
+from sfumato.concealment.decoys import (
+    Decoys,
+    as_rootsift,
+    checked_labels,
+    collision_probability,
+    load_decoys,
+    save_decoys,
+)
 from sfumato.errors import DecoyError, InputError
 from sfumato.types.extractor import Extractor
 
@@ -73,6 +80,13 @@ def test_repr_shows_counts_and_no_value():
 def test_labels_are_integers_or_texts():
     assert checked_labels(["a", "b"], 2).dtype.kind == "U"
     assert checked_labels([1, 2], 2).dtype == np.int64
+
+
+def test_labels_narrower_than_their_array_come_back_from_the_file(tmp_path):
+    labels = np.array(["a", "b"] * 2, "U10")
+    decoys = Decoys(np.eye(4), labels=labels)
+    save_decoys(tmp_path / "decoys.safetensors", decoys)
+    assert load_decoys(tmp_path / "decoys.safetensors").checksum == decoys.checksum
 
 
 def test_collision_probability_against_simulation():

@@ -16,6 +16,7 @@ from sfumato.concealment.decoys import Decoys
 from sfumato.concealment.encoder import encode, load_encoder, save_encoder
 from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, RecipeError
 from sfumato.images.homography import warp_points
+from sfumato.images.samples import sample_image
 from sfumato.subspace import reference
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import KINDS, Link, Recipe
@@ -207,6 +208,13 @@ def test_the_seed_of_an_earlier_recipe_is_not_used_again(points, decoys):
         warnings.simplefilter("error")
         hidden = sfumato.conceal(features, used, decoys)
     assert hidden.recipe.evaluation_seed is None
+
+
+def test_the_default_recipe_goes_without_saying():
+    features = sfumato.extract(sample_image("coffee").pixels, max_features=50)
+    hidden = sfumato.conceal(features, secret=sfumato.new_key())
+    assert str(hidden.recipe).startswith("sealed-512")
+    assert hidden.recipe.chaff == 2
 
 
 def test_features_keep_their_rows_and_note_the_recipe(points, decoys):

@@ -156,7 +156,8 @@ def checked_labels(labels: ArrayLike, count: int) -> NDArray[Any]:
         raise InputError(f"labels: expected {count} integers or texts, got {array.dtype} {array.shape}")
     if array.dtype.kind == "U" and not all(is_label(str(text)) for text in np.unique(array)):
         raise InputError("labels: texts must be short, not empty, and printable")
-    result = array.astype(array.dtype if array.dtype.kind == "U" else np.int64)
+    is_text = array.dtype.kind == "U" and count
+    result = np.array(array.tolist()) if is_text else array.astype(np.int64)  # as wide as the longest, as files have it
     result.setflags(write=False)
     return result
 

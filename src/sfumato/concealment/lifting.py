@@ -32,7 +32,7 @@ from sfumato.subspace.reference import canonical_origin, gram_schmidt
 from sfumato.types.arrays import frozen_array, whole_number
 from sfumato.types.clear import Features
 from sfumato.types.concealed import Code, ConcealedFeatures, Points, Subspaces
-from sfumato.types.recipe import KINDS, Link, Recipe
+from sfumato.types.recipe import DEFAULT, KINDS, Link, Recipe
 
 ATTEMPTS = 16
 WELL_SPREAD = 1e-3
@@ -44,7 +44,7 @@ BLOCK_BYTES = 2**21
 @overload
 def conceal(
     features_or_points: Features,
-    recipe: Recipe | str,
+    recipe: Recipe | str = DEFAULT,
     decoys: Decoys | None = None,
     *,
     labels: ArrayLike | None = None,
@@ -56,7 +56,7 @@ def conceal(
 @overload
 def conceal(
     features_or_points: ArrayLike,
-    recipe: Recipe | str,
+    recipe: Recipe | str = DEFAULT,
     decoys: Decoys | None = None,
     *,
     labels: ArrayLike | None = None,
@@ -66,7 +66,7 @@ def conceal(
 ) -> Code: ...
 def conceal(
     features_or_points: Features | ArrayLike,
-    recipe: Recipe | str,
+    recipe: Recipe | str = DEFAULT,
     decoys: Decoys | None = None,
     *,
     labels: ArrayLike | None = None,
@@ -82,6 +82,7 @@ def conceal(
     tells the holder of the key which are real. ``frames``:
     whether sizes and angles of keypoints are released, which serve inverters alone; None: unless it is sealed.
 
+    By default it is sealed with chaff (``sealed-512+chaff-2``), which needs ``secret``.
     ``recipe`` may begin with encoders (``ninja-sift-2.5``, ``ninja:FILE``); without a lifting after them the result is
     points of the encoder's space, subspaces of dimension 0. An encoder draws nothing: the same descriptor gives the
     same point on every device, and ``secret`` and ``evaluation_seed`` have no effect but on chaff. With a lifting, the
