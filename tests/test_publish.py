@@ -5,9 +5,11 @@ import h5py
 import numpy as np
 import pytest
 
+import sfumato
 from sfumato.errors import FileError, InputError
 from sfumato.features.sources import open_source
 from sfumato.geometry.model import read_model
+from sfumato.geometry.model_folder import LANDMARKS
 from sfumato.publish import _select_points, _write_public, export_clear, publish_points
 from sfumato.store.public_points import load_public
 from sfumato.types.concealed import PublicPoints
@@ -69,6 +71,17 @@ def test_a_file_that_is_there_stays_unless_told(clear, model_folder, tmp_path):
     for _ in range(2):
         publish_points(open_source(clear), model_folder, tmp_path / "p.sqlite", overwrite=True)
     assert len(load_public(tmp_path / "p.sqlite")) == 5
+
+
+def test_a_map_of_sealed_features_is_not_published(clear, model_folder, place, tmp_path):
+    """Their descriptors beside their seals are known pairs, and the key follows from those."""
+    shutil.copytree(model_folder, tmp_path / "model")
+    key = sfumato.new_key()
+    sealed = {name: sfumato.conceal(one, "sealed-512", secret=key) for name, one in place.features.items()}
+    sfumato.save(tmp_path / "model" / LANDMARKS, sealed)
+    with pytest.raises(InputError, match="recover the key"):
+        publish_points(open_source(clear), tmp_path / "model", tmp_path / "p.sqlite")
+    assert not (tmp_path / "p.sqlite").exists()
 
 
 def test_images_that_are_missing_or_broken_are_named(clear, model_folder, tmp_path):

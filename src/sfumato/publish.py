@@ -17,7 +17,9 @@ from sfumato.features.sources import FeatureSource
 from sfumato.files.sqlite import replacement
 from sfumato.geometry.hloc import FEATURES_FILE, HlocImage, HlocOutcome, new_files, refuse_names, write_features
 from sfumato.geometry.model import Model, read_model, refuse_other_keypoints
+from sfumato.geometry.model_folder import LANDMARKS
 from sfumato.geometry.outputs import PUBLIC, refuse_existing
+from sfumato.store.archive import load
 from sfumato.store.public_points import PUBLIC_POINTS, row_of
 from sfumato.types.clear import Features
 from sfumato.types.concealed import PublicPoints
@@ -53,10 +55,12 @@ def publish_points(
     are named in what is returned.
 
     Raises FileError for a model that was made from other features, and if the file cannot be written, or is there and
-    holds anything but public points.
+    holds anything but public points; InputError for a map of sealed features: beside their seals, published descriptors
+    give away the key.
     """
     output = Path(output)
     refuse_existing(output, PUBLIC, {"the source": source.path}, overwrite=overwrite)
+    _refuse_sealed(Path(folder))
     model, done = read_model(folder), PublishOutcome()
     done.missing = sorted(set(model.names) - set(source.names))
     published, wrong = [], []
@@ -81,6 +85,19 @@ def publish_points(
     done.images, done.descriptors = len(published), sum(len(points) for _, points in published)
     done.points = len(np.unique(np.concatenate([points.points for _, points in published])))
     return done
+
+
+def _refuse_sealed(folder: Path) -> None:
+    """Raise InputError for a map whose landmarks are sealed: with their descriptors they are known pairs."""
+    if not (folder / LANDMARKS).exists():
+        return
+    with load(folder / LANDMARKS) as landmarks:
+        sealed = next((name for name in landmarks if landmarks.header(name).recipe.is_sealed), None)
+    if sealed is not None:
+        raise InputError(
+            f"{folder} was mapped from sealed features. Anyone who has them and their published descriptors can "
+            f"recover the key. Map a lifting instead: sfumato conceal PHOTOS -o open.sfm --recipe sub-hybrid-2"
+        )
 
 
 def _select_points(name: str, features: Features, model: Model) -> PublicPoints:

@@ -15,5 +15,5 @@ def test_a_third_process_decides_and_leaves_nothing(tmp_path):
     assert len(lines) == 7
     for line in lines[:6]:
         assert ("accepted" in line) == ("of person1" in line), line
-    assert lines[6].startswith("the server received 6 decisions")
+    assert lines[6].startswith("shown: the server received 6 decisions")
     assert list(tmp_path.iterdir()) == []
