@@ -8,6 +8,7 @@ Pictures are JPEG, so that the file stays below 300 kB, and text is stored as it
 
 import base64
 import contextlib
+import hashlib
 import io
 import json
 from collections.abc import Callable
@@ -57,6 +58,12 @@ def store(cell: Cell, printed: str, figures: list[Any]) -> None:
     cell["outputs"] = outputs
 
 
+def digest_of(cells: list[Cell]) -> str:
+    """Return a digest of all code: the notebook holds that of the code whose results it shows."""
+    code = "\0".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    return hashlib.blake2b(code.encode(), digest_size=8).hexdigest()
+
+
 def main() -> None:
     """Run the notebook and write it with its outputs."""
     import matplotlib as mpl
@@ -64,6 +71,7 @@ def main() -> None:
     mpl.use("Agg")
     notebook = read_notebook()
     run_cells(notebook["cells"], store)
+    notebook["metadata"]["results_of"] = digest_of(notebook["cells"])
     NOTEBOOK.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
