@@ -21,6 +21,8 @@ _HOMES = {
     "Image": "types.clear",
     "Landmarks": "types.scene",
     "Matches": "types.scene",
+    "NewKeyWarning": "errors",
+    "NoChaffWarning": "errors",
     "Points": "types.concealed",
     "Pose": "types.scene",
     "Recipe": "types.recipe",

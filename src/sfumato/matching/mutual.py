@@ -266,10 +266,10 @@ def match(
     other (Eq. 2), and of bits the number that differ.
     ``mutual``: each of two matched rows is the nearest of the other; otherwise every row of ``a`` gets its nearest.
     ``ratio``: the nearest must be at most this many times as far as the second nearest, from both sides if mutual;
-    by default 0.94 for sealed features, 0.96 with chaff, 0.95 for lifted, 0.9 for encoded ones, and 1 (every nearest
-    counts) for arrays.
-    ``max_distance``: and at most this far. By default sealed features match only where they are nearer than unrelated
-    ones come by chance (``inf`` takes all). ``threads``: None takes all cores.
+    by default 0.94 for sealed features, 0.96 with chaff, 0.95 for lifted, 0.9 for encoded ones. Plain Subspaces, Bits
+    and arrays do not say what they are: their default is 1 (every nearest counts).
+    ``max_distance``: and at most this far. By default sealed ConcealedFeatures match only where they are nearer than
+    unrelated ones come by chance (``inf`` takes all). ``threads``: None takes all cores.
     ``device``: a torch device such as "cuda" does the products there, not for bits; the result is the same.
 
     Raises InputError for sides of different spaces or descriptors. Warns (VoidDistanceWarning) where subspaces are so
