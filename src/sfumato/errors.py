@@ -6,6 +6,7 @@
     │   ├── RecipeError                 a recipe is misspelt or impossible
     │   ├── DecoyError                  decoys are missing, too few, or of another extractor
     │   ├── FrameError                  bytes are no frame of concealed features, or features cannot be sent as one
+    │   ├── NotEnrolledError            somebody has no template in a gallery
     │   └── RankError                   basis rows are linearly dependent
     ├── FileError (OSError)             a file is missing, damaged, hostile or of another version; a disk is full
     │   ├── ImageError                  an image cannot be read
@@ -65,6 +66,14 @@ class FrameError(InputError):
 
 
 class RankError(InputError):
+class NotEnrolledError(InputError):
+    """Somebody has no template in a gallery: ``person``. No other name of the gallery is in the message."""
+
+    def __init__(self, message: str, person: str = "") -> None:
+        super().__init__(message)
+        self.person = person
+
+
     """Basis rows are linearly dependent."""
 
 

@@ -177,6 +177,26 @@ def test_one_token_seals_two_people_and_two_galleries_differently_and_serves_all
     codes = [row for path in paths for row in load_gallery(path).templates.code.packed]
     for one, other in itertools.combinations(codes, 2):
         assert 0.4 < np.bitwise_count(one ^ other).sum() / (8 * len(one)) < 0.6
+@pytest.mark.parametrize("recipe", ["sealed-16", "sealed-100000", "sealed-2048:1@0123456789ab"])
+@pytest.mark.parametrize("more", [{}, {"shared_key": True, "secret": new_key()}], ids=["key each", "one key"])
+def test_a_recipe_that_is_refused_leaves_no_gallery(tmp_path, face_keys, recipe, more):
+    path, before = tmp_path / "gallery.sqlite", set(face_keys.iterdir())
+    with pytest.raises(RecipeError, match="sealed"):
+        enroll(named([0]), path, recipe=recipe, **more)
+    with pytest.raises(FileError):
+        load_gallery(path)
+    assert set(face_keys.iterdir()) == before
+    enroll(named([0]), path)
+    assert verify(face(0, 1), path, "p0", **ARCFACE).accepted
+
+
+@pytest.mark.parametrize("width", [1, 3, 15])
+def test_embeddings_of_a_few_numbers_are_no_faces(tmp_path, width):
+    with pytest.raises(InputError, match=f"{width} numbers"):
+        enroll(np.ones((1, width)), tmp_path / "gallery.sqlite", ids="p0")
+    assert not (tmp_path / "gallery.sqlite").exists()
+
+
     renew(face(0, 1), paths[0], ids="p0", key=token, **ARCFACE)
     for path in paths:
         for person in ("p0", "p0.5"):
@@ -289,6 +309,42 @@ def test_without_a_threshold_a_renewal_says_that_nothing_was_compared(tmp_path):
 def test_revoking_deletes_the_template_and_the_key(path):
     old, key = load_gallery(path), key_path(path, "p0")
     before = key.read_bytes()
+@pytest.mark.parametrize("kind", ["bytes", "table", "file"])
+def test_old_keys_from_elsewhere_tell_whether_it_is_the_same_person(tmp_path, kind):
+    path, old, new = tmp_path / "gallery.sqlite", new_key(), new_key()
+    keys = {"old": old, "new": new} if kind == "bytes" else {"old": {"p0": old}, "new": {"p0": new}}
+    if kind == "file":
+        keys = {name: tmp_path / f"{name}.key" for name in ("old", "new")}
+    enroll(named([0]), path, key=keys["old"])
+    with pytest.raises(InputError, match="old_key"):
+        renew(named([0], 1), path, key=keys["new"])
+    other = Embeddings(named([9]).values, ("p0",), Extractor("arcface"))
+    with pytest.raises(InputError, match="--allow-different"):
+        renew(other, path, key=keys["new"], old_key=keys["old"])
+    with pytest.raises(InputError, match="--allow-different"):
+        renew(named([0], 1), path, key=keys["new"], old_key=new_key())
+    assert renew(named([0], 1), path, key=keys["new"], old_key=keys["old"]).compared
+    assert verify(face(0, 2), path, "p0", key=keys["new"], **ARCFACE).accepted
+    assert not verify(face(0, 2), path, "p0", key=keys["old"], **ARCFACE).same_key
+    enroll(named([0]), tmp_path / "lifted", recipe="random-2")
+    with pytest.raises(InputError, match="keys"):
+        renew(named([0], 1), tmp_path / "lifted", old_key=new_key())
+
+
+def test_a_link_to_a_token_stays_a_link(tmp_path):
+    path, token, link = tmp_path / "gallery.sqlite", tmp_path / "token.key", tmp_path / "link.key"
+    link.symlink_to(token)
+    enroll(named([0]), path, key=link)
+    before = token.read_bytes()
+    renew(named([0], 1), path, key=link)
+    assert link.is_symlink()
+    assert token.read_bytes() != before
+    assert (tmp_path / "link.key.old").read_bytes() == before
+    for name in ("token.key", "link.key.old"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+    assert verify(face(0, 2), path, "p0", key=link, **ARCFACE).accepted
+
+
     PersonKey(key).begin()
     assert revoke("p0", path).people == 2
     assert [entry.name for entry in sorted(key.parent.iterdir())] == ["p1.key", "p2.key"]
@@ -616,3 +672,31 @@ def test_a_key_that_cannot_be_deleted_is_told_after_a_revocation(path):
     with pytest.raises(FileError, match="p0"):
         revoke("p0", path)
     assert load_gallery(path).templates.ids == ("p1", "p2")
+def test_what_a_server_says_does_not_decide_that_a_clear_probe_leaves(path, tmp_path, monkeypatch):
+    """A server may hand out any gallery: one without keys must not get the embedding, nor make a device key."""
+    monkeypatch.setenv("SFUMATO_KEY", str(tmp_path / "device.key"))
+    lifted, shared = tmp_path / "lifted.sqlite", tmp_path / "shared.sqlite"
+    enroll(named([0]), lifted, recipe="random-2", secret=new_key())
+    enroll(named([0]), shared, shared_key=True, secret=new_key())
+    for other in (lifted, shared):
+        for more in ({}, {"comparison": "p-to-s"}, {"key": new_key()}, {"secret": new_key()}):
+            with pytest.raises(InputError):
+                make_probe(named([0]), load_gallery(other), person="p0", **more)
+    with pytest.raises(InputError, match="p-to-s"):
+        make_probe(named([0]), load_gallery(lifted))
+    assert not (tmp_path / "device.key").exists()
+    assert np.array_equal(make_probe(named([0]), load_gallery(lifted), "p-to-s"), named([0]).values)
+
+
+def test_a_probe_of_another_form_than_the_gallery_is_refused(path, tmp_path):
+    gallery = load_gallery(path)
+    with pytest.raises(InputError, match="make_probe"):
+        verify_probe(face(0)[None], gallery, "p0")
+    enroll(named([0]), tmp_path / "lifted.sqlite", recipe="random-2")
+    probe = make_probe(named([0]), gallery, person="p0")
+    with pytest.raises(InputError, match="make_probe"):
+        verify_probe(probe, load_gallery(tmp_path / "lifted.sqlite"), "p0")
+    with pytest.raises(InputError, match="None"):
+        verify_probe(probe, gallery, None)
+
+

@@ -145,6 +145,8 @@ class Threshold:
                 raise InputError(f"threshold: {name} must be a whole number of 1 or more")
         if max(self.wanted_rate, self.measured_rate) > 1:
             raise InputError("threshold: rates go from 0 to 1")
+        if self.comparison == BITS and self.distance >= 0.5:
+            raise InputError(f"threshold: for bits it must be below 0.5, where coin throws are, got {self.distance:g}")
 
     def accepts(self, distance: float) -> bool:
         """Tell whether a probe at this distance is accepted."""
@@ -166,6 +168,22 @@ class Threshold:
         if not isinstance(values, Mapping) or set(values) != {field.name for field in fields(cls)}:
             raise InputError("a threshold of this file is incomplete")
         return cls(**values)
+
+
+SURE_DEVIATIONS = 2
+"""A threshold for bits must be this many standard deviations of coin throws below one half."""
+
+
+def refuse_coin_throws(threshold: Threshold, recipe: Recipe) -> None:
+    """Raise InputError for a threshold that accepts probes under other keys: bits that agree as coin throws do."""
+    if threshold.comparison != BITS or not recipe.is_sealed:
+        return
+    largest = 0.5 - SURE_DEVIATIONS * 0.5 / math.sqrt(recipe.links[-1].dim or 1)
+    if threshold.distance > largest:
+        raise InputError(
+            f"threshold: {threshold.distance:.3f} of the bits may differ, and for {recipe} at most {largest:.3f} may: "
+            f"beyond that the bits of another key are accepted. Allow a smaller rate of strangers, or take more bits"
+        )
 
 
 def choose_threshold(impostors: ArrayLike, rate: float, *, comparison: str, people: int) -> Threshold:
