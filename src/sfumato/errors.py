@@ -19,6 +19,7 @@
     SfumatoWarning (UserWarning)
     ├── BandwidthWarning                the bandwidth of a seal was estimated: name it on the other devices
     ├── EvaluationOnlyWarning           a concealment protects nobody
+    ├── MasterProbeWarning              one probe is accepted as many people of a gallery by whoever has their keys
     ├── NameWarning                     image names that later steps cannot use
     ├── NoChaffWarning                  features are concealed without chaff
     ├── NewKeyWarning                   a device key was made: copy it to the other devices
@@ -65,7 +66,6 @@ class FrameError(InputError):
         self.code = code
 
 
-class RankError(InputError):
 class NotEnrolledError(InputError):
     """Somebody has no template in a gallery: ``person``. No other name of the gallery is in the message."""
 
@@ -74,6 +74,7 @@ class NotEnrolledError(InputError):
         self.person = person
 
 
+class RankError(InputError):
     """Basis rows are linearly dependent."""
 
 
@@ -123,6 +124,10 @@ class EvaluationOnlyWarning(SfumatoWarning):
 
 class NoChaffWarning(SfumatoWarning):
     """Features are concealed without chaff: where they are outlines the scene."""
+
+
+class MasterProbeWarning(SfumatoWarning):
+    """One probe that is no face is accepted as many people of a gallery, by whoever has their keys."""
 
 
 class NameWarning(SfumatoWarning):

@@ -2,9 +2,13 @@
 """Calibration of a gallery: the threshold, measured on faces of other people.
 
 Runs where clear embeddings may be seen. The faces should be of people who are neither enrolled nor among the decoys.
+
+The rate of a threshold is that of impostors with faces of their own. Where embeddings have a common part, their mean is
+near all of them, and an impostor with a key sends that mean: this is measured too, and told.
 """
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +19,7 @@ from sfumato.concealment.decoys import Decoys, as_decoys
 from sfumato.concealment.faces import conceal_embeddings, split_decoys
 from sfumato.concealment.keys import new_key
 from sfumato.concealment.seal import without_key
-from sfumato.errors import FileError, InputError
+from sfumato.errors import FileError, InputError, MasterProbeWarning
 from sfumato.faces.compare import (
     BITS,
     POINT,
@@ -24,6 +28,7 @@ from sfumato.faces.compare import (
     checked_comparison,
     choose_threshold,
     pair_distances,
+    refuse_coin_throws,
 )
 from sfumato.faces.enrollment import refuse_decoys
 from sfumato.faces.gallery_file import GalleryWriter
@@ -61,6 +66,10 @@ DEFAULTS = CalibrateParams()
 
 KEYS = 4
 """Keys under which sealed strangers are compared: a threshold is for all keys, not for one."""
+SMALLEST_MEAN = 1e-6
+MANY_TIMES, MOST = 20, 0.5
+"""A mean face that is accepted this many times as often as strangers, or as more than half of the people, is told. Of
+ArcFace it is accepted three to ten times as often."""
 
 
 def calibrate(
@@ -82,9 +91,10 @@ def calibrate(
 
     ``faces``, pictures or embeddings of many people who are not enrolled, are concealed as the gallery's are, and
     different people compared; nothing of them is kept. ``rate`` is the share of strangers that may be accepted: 0.001
-    needs 10,000 pairs of different people. ``people`` names the person on each face, as a list or by the face's name;
-    by default it is the name without a number at its end, as LFW has them. ``comparison``, ``decoys``, ``labels``,
-    ``params`` and ``extractor`` are those of ``verify``; ``pairs`` limits the pairs, drawn with ``seed``.
+    needs 10,000 pairs of different people. A MasterProbeWarning says that the mean of the faces is accepted as many of
+    them: then whoever has the key of a person needs no face. ``people`` names the person on each face, as a list or by
+    the face's name; by default it is the name without a number at its end, as LFW has them. ``comparison``, ``decoys``,
+    ``labels``, ``params`` and ``extractor`` are those of ``verify``; ``pairs`` limits the pairs, drawn with ``seed``.
 
     Raises InputError where there are too few pairs to measure the rate, DecoyError for a face among the decoys,
     FileError for a file that cannot be read or written.
@@ -144,7 +154,12 @@ def measure_threshold(
     rows0, rows1 = stranger_pairs(persons, params.pairs, np.random.default_rng(params.seed))
     if recipe.is_sealed:
         distances = _sealed_distances(embeddings, recipe, rows0, rows1)
-        return choose_threshold(distances, params.rate, comparison=BITS, people=len(set(persons)))
+        threshold = choose_threshold(distances, params.rate, comparison=BITS, people=len(set(persons)))
+        refuse_coin_throws(threshold, recipe)
+        share = mean_face_accepted(embeddings, persons, recipe, threshold)
+        if share > min(MANY_TIMES * params.rate, MOST):
+            warnings.warn(_common_part(share, params.rate), MasterProbeWarning, stacklevel=3)
+        return threshold
     halves = (None, None) if decoys is None else split_decoys(decoys)
     templates = conceal_embeddings(embeddings, recipe, halves[0], labels=labels)
     probes = (
@@ -165,6 +180,36 @@ def _sealed_distances(
         templates = conceal_embeddings(embeddings, without_key(recipe), secret=new_key())
         distances[turn::KEYS] = pair_distances(templates, templates, rows0[turn::KEYS], rows1[turn::KEYS])
     return distances
+
+
+def mean_face_accepted(embeddings: Embeddings, persons: Sequence[str], recipe: Recipe, threshold: Threshold) -> float:
+    """Return the share of faces that the mean of other people's faces is accepted as, under a few new keys.
+
+    The mean of each half of the people is compared with the faces of the other half.
+    """
+    _, of_person = np.unique(np.array(persons, np.str_), return_inverse=True)
+    halves = [np.flatnonzero(of_person % 2 == half) for half in (0, 1)]
+    means = np.array([embeddings.values[rows].mean(axis=0) for rows in halves])
+    if np.linalg.norm(means, axis=1).min() < SMALLEST_MEAN:
+        return 0.0
+    probes = Embeddings(means, ("mean 0", "mean 1"), embeddings.extractor)
+    accepted = 0
+    for _ in range(KEYS):
+        key = new_key()
+        sealed, sent = (conceal_embeddings(side, without_key(recipe), secret=key) for side in (embeddings, probes))
+        for half, rows in enumerate(halves):
+            distances = pair_distances(sent, sealed, np.full(len(rows), 1 - half), rows)
+            accepted += int((distances <= threshold.distance).sum())
+    return accepted / (KEYS * len(embeddings))
+
+
+def _common_part(share: float, rate: float) -> str:
+    return (
+        f"the mean of these faces is accepted as {share:.0%} of other people, where a stranger's face is accepted as "
+        f"{rate:.2g} of them: these embeddings have a common part, and whoever has the key of a person needs no face. "
+        f"Subtract the mean of many faces from every embedding, of templates and of probes, and enroll people in a new "
+        f"gallery; or take another network"
+    )
 
 
 def _one_person(names: Sequence[str], persons: Sequence[str], *, by_name: bool) -> str:

@@ -323,7 +323,7 @@ class _Sealing:
             raise RecipeError(f"recipe {recipe} names a key, and a new gallery has new ones: leave out what follows @")
         if self.shared_key:
             key = checked_key(recipe, key_for_gallery(self._device_key(), gallery))
-            recipe = Recipe(links=(seal_link(recipe.links[-1], recipe, key, width)[1],))
+            recipe = Recipe(links=(seal_link(recipe.links[-1], recipe, key, width, odd=True)[1],))
         extractor = self.embeddings.extractor
         return GalleryFacts(id=gallery, recipe=replace(recipe, keyed=True), extractor=extractor, dimensions=width)
 
@@ -378,7 +378,7 @@ class _Sealing:
         """Return the fingerprint that each key of a file has in this gallery, and the key."""
         (person,), width = template.ids, facts.dimensions
         return [
-            (fingerprint(template.recipe, key_for_gallery(key, facts.id, person), width), key)
+            (fingerprint(template.recipe, key_for_gallery(key, facts.id, person), width, odd=True), key)
             for key in place.read_all()
         ]
 

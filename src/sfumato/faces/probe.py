@@ -185,7 +185,7 @@ class PersonKeys:
                 f"{place.path}: the key of {self.key_of or person!r:.80} is not on this device. Copy it from the "
                 f"device where the person was enrolled, or name its file (--key-file)"
             )
-        own = [key for key in keys if fingerprint(template.recipe, key, width) == template.keys[0]]
+        own = [key for key in keys if fingerprint(template.recipe, key, width, odd=True) == template.keys[0]]
         return (own or keys)[0]
 
 
