@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sfumato.experiments.faces.lifting import bit_distances, face_seal
-from sfumato.experiments.faces.master_probe import distances_without_key, majority, master_distances, master_points
+from sfumato.experiments.faces.master_probe import distances_without_key, majority, master_distances, probe_points
 from sfumato.experiments.faces.protection import FROM_ROWS, KEY_EACH, ONE_KEY, compare_templates, master_probes
 from sfumato.experiments.faces.releases import collect_albums
 from sfumato.types.clear import Embeddings
@@ -57,12 +57,12 @@ def test_a_network_that_is_not_centred_is_opened_by_its_mean():
 
 def test_points_are_near_the_faces_they_are_made_of():
     public = faces(0.5).values
-    points = master_points(public)
+    points = probe_points(public)
     mean = public.mean(axis=0) / np.linalg.norm(public.mean(axis=0))
     assert np.allclose(points["mean of length 0.25"], 0.25 * mean, atol=1e-6)
     assert np.allclose(points["opposite of the mean"], -mean, atol=1e-6)
     assert (points["middle of a crowd"] @ public.T).mean() > 0.3
-    assert list(master_points(public[:0])) == ["zero"]
+    assert list(probe_points(public[:0])) == ["zero"]
 
 
 def test_most_rows_are_counted_without_the_row_itself():

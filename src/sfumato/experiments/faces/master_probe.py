@@ -16,33 +16,25 @@ from numpy.typing import NDArray
 
 from sfumato.concealment.seal import Seal
 from sfumato.experiments.faces.lifting import bit_distances, bit_signs
-from sfumato.experiments.faces.releases import unit_length
+from sfumato.faces.calibration import master_points
 from sfumato.types.concealed import Bits
 
 LENGTHS = (0.1, 0.25, 0.5, 1.0, 2.0)
 """Lengths of the mean of faces, where a face has 1: a wave tells near zero what it does not tell farther out."""
 
-PUBLIC = 2000
-"""Public faces that a thief looks at; of more the mean is the same."""
 SEALED = 500
 """Public faces that he seals under a key, for what most of them have in each bit."""
-ALIKE = 0.25
-"""Cosine of faces that are alike: the threshold of ArcFace at one false accept in a thousand."""
-
 Distances = NDArray[np.float32]
 
 
-def master_points(public: NDArray[np.float32]) -> dict[str, NDArray[np.float64]]:
-    """Return points (n,) that are near most public faces (V, n), by name; (0, n) faces give zero alone."""
+def probe_points(public: NDArray[np.float32]) -> dict[str, NDArray[np.float64]]:
+    """Return points (n,) that are near most public faces (V, n), by name; of (0, n) faces zero alone."""
     points = {"zero": np.zeros(public.shape[1])}
-    faces = unit_length(public[:PUBLIC])
-    if not len(faces):
+    if not len(public):
         return points
-    mean = unit_length(faces.mean(axis=0)[None])[0]
+    mean, middle = master_points(public)
     points |= {f"mean of length {length:g}": length * mean for length in LENGTHS}
-    alike = faces @ faces.T > ALIKE
-    middle = faces[alike[alike.sum(axis=1).argmax()]].mean(axis=0)
-    return {**points, "opposite of the mean": -mean, "middle of a crowd": unit_length(middle[None])[0]}
+    return {**points, "opposite of the mean": -mean, "middle of a crowd": middle}
 
 
 def master_distances(

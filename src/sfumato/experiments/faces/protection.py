@@ -39,7 +39,7 @@ from sfumato.experiments.faces.lifting import (
     need_decoys,
     row_distances,
 )
-from sfumato.experiments.faces.master_probe import distances_without_key, master_distances, master_points
+from sfumato.experiments.faces.master_probe import distances_without_key, master_distances, probe_points
 from sfumato.experiments.faces.releases import (
     Albums,
     clear_threshold,
@@ -290,7 +290,7 @@ def master_probes(
 
     Without ``odd`` seals have random phases, which no gallery has: zero is near everybody then.
     """
-    values, points = albums.faces.values[albums.photos[:, 0]], master_points(public)
+    values, points = albums.faces.values[albums.photos[:, 0]], probe_points(public)
     if one_key:
         seal = face_seal(recipe, values.shape[1], seed=seed, odd=odd)
         templates = seal(values)
