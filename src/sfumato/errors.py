@@ -6,6 +6,7 @@
     │   ├── RecipeError                 a recipe is misspelt or impossible
     │   ├── DecoyError                  decoys are missing, too few, or of another extractor
     │   ├── FrameError                  bytes are no frame of concealed features, or features cannot be sent as one
+    │   ├── NotEnrolledError            somebody has no template in a gallery
     │   └── RankError                   basis rows are linearly dependent
     ├── FileError (OSError)             a file is missing, damaged, hostile or of another version; a disk is full
     │   ├── ImageError                  an image cannot be read
@@ -18,6 +19,7 @@
     SfumatoWarning (UserWarning)
     ├── BandwidthWarning                the bandwidth of a seal was estimated: name it on the other devices
     ├── EvaluationOnlyWarning           a concealment protects nobody
+    ├── MasterProbeWarning              one probe is accepted as many people of a gallery by whoever has their keys
     ├── NameWarning                     image names that later steps cannot use
     ├── NoChaffWarning                  features are concealed without chaff
     ├── NewKeyWarning                   a device key was made: copy it to the other devices
@@ -62,6 +64,14 @@ class FrameError(InputError):
     def __init__(self, message: str, code: str = "bad_frame") -> None:
         super().__init__(message)
         self.code = code
+
+
+class NotEnrolledError(InputError):
+    """Somebody has no template in a gallery: ``person``. No other name of the gallery is in the message."""
+
+    def __init__(self, message: str, person: str = "") -> None:
+        super().__init__(message)
+        self.person = person
 
 
 class RankError(InputError):
@@ -114,6 +124,10 @@ class EvaluationOnlyWarning(SfumatoWarning):
 
 class NoChaffWarning(SfumatoWarning):
     """Features are concealed without chaff: where they are outlines the scene."""
+
+
+class MasterProbeWarning(SfumatoWarning):
+    """One probe that is no face is accepted as many people of a gallery, by whoever has their keys."""
 
 
 class NameWarning(SfumatoWarning):

@@ -5,7 +5,10 @@ import cv2
 import numpy as np
 import pytest
 
+from sfumato.concealment.keys import new_key
+from sfumato.errors import NotEnrolledError
 from sfumato.faces.compare import Threshold
+from sfumato.faces.enrollment import revoke
 from sfumato.faces.gallery_file import GalleryWriter, load_gallery
 from sfumato.images.samples import sample_image
 
@@ -201,3 +204,35 @@ def test_without_the_old_key_nothing_is_renewed_unless_it_is_allowed(run_sfumato
     assert "the key of 'p0' is not on this device" in shown
     assert "--allow-different" in shown
     assert "p0 renewed" in run_sfumato("renew", newer, "-g", gallery, "--allow-different").stdout
+
+
+def test_a_key_that_others_may_read_is_told_once(run_sfumato, staff, tmp_path):
+    gallery, token = tmp_path / "gallery.sqlite", tmp_path / "token.key"
+    token.write_bytes(new_key())
+    token.chmod(0o644)
+    done = run_sfumato("enroll", staff, "-g", gallery, "--row", "p0", "--key-file", token)
+    assert done.stderr.count("others may read") == 1
+    empty = tmp_path / "empty.key"
+    empty.touch()
+    empty.chmod(0o666)
+    assert run_sfumato("enroll", staff, "-g", gallery, "--row", "p1", "--key-file", empty).stderr == ""
+    assert empty.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_old_key_may_be_in_another_file(run_sfumato, staff, tmp_path):
+    gallery, newer = tmp_path / "gallery.sqlite", write_people(tmp_path / "newer.csv", [0], seed=1)
+    old, new = ("--key-file", tmp_path / "old.key"), ("--key-file", tmp_path / "new.key")
+    run_sfumato("enroll", staff, "-g", gallery, "--row", "p0", *old)
+    assert "--old-key-file" in run_sfumato("renew", newer, "-g", gallery, *new, code=1).stderr
+    done = run_sfumato("renew", newer, "-g", gallery, *new, "--old-key-file", tmp_path / "old.key")
+    assert done.stdout.startswith("p0 renewed")
+
+
+def test_near_names_are_for_whoever_may_read_the_gallery(run_sfumato, staff, tmp_path):
+    gallery = tmp_path / "gallery.sqlite"
+    run_sfumato("enroll", staff, "-g", gallery)
+    shown = run_sfumato("revoke", "p9", "-g", gallery, code=1).stderr
+    assert "'p9' is not enrolled in this gallery (did you mean 'p" in shown
+    with pytest.raises(NotEnrolledError) as problem:
+        revoke("p9", gallery)
+    assert "p0" not in str(problem.value)

@@ -55,6 +55,7 @@ def test_the_right_person_is_accepted_and_another_is_not(run_sfumato, folder, mo
 
 def test_what_can_not_be_decided_is_told(run_sfumato, folder, tmp_path):
     assert "'eve' is not enrolled" in run_sfumato(*ask(folder, "new-a", "eve"), code=1).stderr
+    assert "did you mean 'alice'" in run_sfumato(*ask(folder, "new-a", "alise"), code=1).stderr
     assert "--decoys" in run_sfumato(*ask(folder, "new-a", "bob", "--distance", "s-to-s"), code=1).stderr
     assert "did you mean 's-to-s'" in run_sfumato(*ask(folder, "new-a", "bob", "--distance", "stos"), code=1).stderr
     assert "no face is called 'x'" in run_sfumato(*ask(folder, "x", "bob"), code=1).stderr

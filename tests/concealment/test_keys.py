@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from sfumato.concealment.keys import device_key, device_key_path, key_for_gallery, new_key, person_key, read_key
+from sfumato.concealment.keys import (
+    PersonKey,
+    device_key,
+    device_key_path,
+    key_for_gallery,
+    new_key,
+    person_key,
+    read_key,
+)
 from sfumato.errors import FileError, NewKeyWarning, WeakSecretWarning
 
 
@@ -123,6 +131,31 @@ def test_keys_of_people_are_below_the_settings(tmp_path, monkeypatch):
     place.remove()
     place.remove()
     assert place.is_free
+
+
+def test_capitals_have_files_of_their_own_where_they_are_small_letters(tmp_path, monkeypatch):
+    monkeypatch.setenv("SFUMATO_FACE_KEYS", str(tmp_path))
+    names = ["alice", "Alice", "ALICE", "\u00e9", "\u00c9", "%41lice"]
+    paths = [str(person_key(bytes(16), name).path) for name in names]
+    assert len({path.lower() for path in paths}) == len(names)
+
+
+@pytest.mark.parametrize("keeps_old", [False, True])
+def test_a_key_in_a_file_that_was_open_to_others_is_its_owners(tmp_path, keeps_old):
+    place = PersonKey(tmp_path / "k.key", keeps_old)
+    for path in (place.path, place.next_path, place.old_path):
+        path.touch()
+        path.chmod(0o666)
+    first, second = place.begin(), place.begin()
+    assert place.next_path.stat().st_mode & 0o777 == 0o600
+    for key in (first, second):
+        place.path.chmod(0o644)
+        place.finish(key)
+        assert place.path.read_bytes() == key
+        assert place.path.stat().st_mode & 0o777 == 0o600
+    if keeps_old:
+        assert place.old_path.read_bytes() == first
+        assert place.old_path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_key_that_can_not_be_written_is_told(tmp_path, monkeypatch):

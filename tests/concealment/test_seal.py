@@ -7,6 +7,7 @@ import pytest
 
 from sfumato.auditing.subjects import settled
 from sfumato.concealment.encoder import save_encoder
+from sfumato.concealment.faces import conceal_embeddings
 from sfumato.concealment.keys import key_for_place, sealing_key
 from sfumato.concealment.lifting import conceal
 from sfumato.concealment.resolve import find_encoders, resolve, resolve_ahead
@@ -15,6 +16,7 @@ from sfumato.concealment.seal import (
     BANDWIDTHS,
     FEWEST_ROWS,
     estimate_bandwidth,
+    fingerprint,
     is_made_under,
     make_seal,
     warn_if_wide,
@@ -27,7 +29,7 @@ from sfumato.errors import (
     WideSealWarning,
 )
 from sfumato.matching.mutual import match
-from sfumato.types.clear import Features
+from sfumato.types.clear import Embeddings, Features
 from sfumato.types.concealed import Bits
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
@@ -97,6 +99,62 @@ def test_a_key_gives_one_seal_and_another_key_an_unrelated_one():
     assert different_bits(one(x), other(x)).mean() == pytest.approx(0.5, abs=0.01)
     others = make_seal(KEY, 16, 1024), make_seal(KEY, 32, 512), make_seal(KEY, 32, 1024, 0.4)
     assert len({seal.checksum for seal in (one, *others)}) == 4  # equal checksums seal equally
+
+
+# --- odd waves, for faces
+
+
+def odd_share(cosine, bandwidth):
+    """The share of different bits of two unit vectors: of square waves of two Gaussian angles, harmonic by harmonic."""
+    k = np.arange(1, 200, 2, dtype=float)
+    one, other, var = k[:, None], k[None], bandwidth**-2
+    same, opposite = (np.exp(-0.5 * var * (one**2 + other**2 - 2 * sign * one * other * cosine)) for sign in (1, -1))
+    return 0.5 - 4 / np.pi**2 * ((same - opposite) / (one * other)).sum()
+
+
+@pytest.mark.parametrize("bandwidth", [0.34, 0.7, 1.0, 1.4])
+def test_odd_waves_are_signs_of_sines_and_differ_as_often_as_the_law_says(bandwidth):
+    x = rows(2, 64, np.random.default_rng(3)).astype(float)
+    x[1] -= (x[1] @ x[0]) * x[0]
+    x[1] /= np.linalg.norm(x[1])
+    seal = make_seal(KEY, 64, 8192, bandwidth, odd=True)
+    angles = x @ seal.directions.astype(float).T
+    assert np.array_equal(np.unpackbits(seal(x).packed, axis=1), np.sin(angles) >= 0)
+    for cosine in (1.0, 0.9, 0.5, 0.2, 0.0, -0.5):
+        pair = seal(np.array([x[0], cosine * x[0] + np.sqrt(1 - cosine**2) * x[1]]))
+        share = np.unpackbits(pair.packed[0] ^ pair.packed[1]).mean()
+        assert share == pytest.approx(odd_share(cosine, bandwidth), abs=0.03)  # five deviations
+    assert odd_share(0.0, bandwidth) == 0.5
+
+
+def test_zero_is_near_everybody_under_random_phases_and_near_nobody_under_odd_waves():
+    """Why faces have odd waves: whoever has the key can send the bits of zero, which need no face."""
+    x = rows(300, 64, np.random.default_rng(4))
+    shares = {}
+    for odd in (False, True):
+        seal = make_seal(KEY, 64, 2048, 1.0, odd=odd)
+        zero = Bits(np.repeat(seal(np.zeros((1, 64))).packed, 300, axis=0))
+        shares[odd] = different_bits(seal(x), zero), different_bits(seal(x[:150]), seal(x[150:]))
+    assert shares[False][0].max() < np.quantile(shares[False][1], 0.05)  # nearer than nearly all strangers
+    assert shares[True][0].min() > 0.4
+    assert shares[True][0].mean() == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_key_seals_faces_and_local_features_with_nothing_in_common():
+    x, recipe = rows(50, 64, np.random.default_rng(5)), Recipe.of("sealed-512:0.2")
+    waves, faces = (make_seal(KEY, 64, 512, 0.2, odd=odd) for odd in (False, True))
+    assert waves.checksum != faces.checksum
+    assert [fingerprint(recipe, KEY, 64, odd=odd) for odd in (False, True)] == [
+        seal.checksum[:12] for seal in (waves, faces)
+    ]
+    both = np.corrcoef(waves.directions.ravel(), faces.directions.ravel())
+    assert abs(both[0, 1]) < 5 / np.sqrt(64 * 512)
+    assert different_bits(waves(x), faces(x)).mean() == pytest.approx(0.5, abs=0.03)
+    features = conceal(Features(np.ones((50, 4), np.float32), x), recipe, secret=KEY)
+    templates = conceal_embeddings(Embeddings(x), recipe, secret=KEY)
+    assert features.recipe.links[-1].checksum != templates.recipe.links[-1].checksum
+    with pytest.raises(RecipeError, match="another"):
+        conceal_embeddings(Embeddings(x), features.recipe, secret=KEY)
 
 
 def test_recipes(tmp_path):
@@ -313,7 +371,7 @@ def test_the_bandwidth_of_an_unknown_kind_is_estimated_and_named():
     bandwidth = made.recipe.links[-1].bandwidth
     assert bandwidth == estimate_bandwidth(features.descriptors)
     assert f"sealed-64:{bandwidth:g}@" in str(made.recipe)
-    assert f"--recipe sealed-64:{bandwidth:g} " in str(caught[0].message)
+    assert f"--recipe sealed-64:{bandwidth:g}" in str(caught[0].message)
     assert caught[0].filename == __file__
     other = named("superpoint", width=256, seed=7)
     again = conceal(other, f"sealed-64:{bandwidth:g}", secret=KEY)  # as it was told, without a word

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from sfumato.concealment.faces import build_face_decoys, conceal_embeddings, conceal_parallel
-from sfumato.errors import EvaluationOnlyWarning, InputError
+from sfumato.errors import EvaluationOnlyWarning, InputError, NotEnrolledError
 from sfumato.faces.compare import choose_threshold
 from sfumato.faces.gallery import Gallery, GalleryFacts, refuse_other_directions, refuse_unprotected
 from sfumato.types.clear import Embeddings
@@ -26,8 +26,11 @@ def test_people_are_in_a_gallery_or_remembered(gallery):
     assert np.array_equal(gallery.template("p2_0").code.basis[0], gallery.templates.code.basis[2])
     with pytest.raises(InputError, match="revoked"):
         gallery.row("gone")
-    with pytest.raises(InputError, match="'p1_0'"):
-        gallery.row("p1-0")
+    for somebody in ("p1-0", None):
+        with pytest.raises(NotEnrolledError) as problem:
+            gallery.row(somebody)
+        assert problem.value.person == somebody
+        assert not any(person in str(problem.value) for person in gallery.releases)  # nobody else is named
     with pytest.raises(InputError, match="releases"):
         Gallery(gallery.templates, {"p0_0": 0})
     assert "4 of dimension 2" in repr(gallery)

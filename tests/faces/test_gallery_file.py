@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from sfumato.concealment.faces import conceal_embeddings, conceal_parallel
-from sfumato.errors import FileError, InputError, SfumatoError
+from sfumato.errors import FileError, InputError, NotEnrolledError, SfumatoError
 from sfumato.faces import gallery_file
 from sfumato.faces.compare import choose_threshold
-from sfumato.faces.gallery_file import GalleryWriter, code_rows, load_gallery
+from sfumato.faces.gallery_file import GalleryWriter, code_rows, load_gallery, people_in
 from sfumato.files.sqlite import Database, create
 from sfumato.types.clear import Embeddings
 from sfumato.types.recipe import Recipe
@@ -72,8 +72,18 @@ def test_some_people_are_read_without_the_others(path, monkeypatch):
     assert (one.templates.ids, dict(one.releases), one.thresholds) == (("p1_0",), {"p1_0": 1}, (THRESHOLD,))
     with pytest.raises(InputError, match="revoked"):
         load_gallery(path, ("p1_0", "p3_0"))
-    with pytest.raises(InputError, match="'p1_0'"):
+    with pytest.raises(NotEnrolledError, match="'p10'") as problem:
         load_gallery(path, ("p10",))
+    assert "p1_0" not in str(problem.value)
+
+
+def test_who_is_not_enrolled_is_not_looked_for_among_all(path, monkeypatch):
+    asked, usual = [], Database.rows
+    monkeypatch.setattr(Database, "rows", lambda self, sql, *more: asked.append((sql, more)) or usual(self, sql, *more))
+    with pytest.raises(NotEnrolledError):
+        load_gallery(path, ("nobody",))
+    assert all(more for sql, more in asked if "FROM templates" in sql)  # one person's row, by the id
+    assert people_in(path) == ("p0_0", "p1_0", "p2_0")
 
 
 def test_blocks_are_read_one_after_the_other(path, monkeypatch):

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sqlite3
+import warnings
 from contextlib import closing
 
 import numpy as np
@@ -13,17 +14,31 @@ import pytest
 
 from sfumato.concealment.faces import conceal_embeddings, seal_embeddings
 from sfumato.concealment.keys import PersonKey, key_for_gallery, new_key, person_key
-from sfumato.concealment.seal import fingerprint
-from sfumato.errors import FileError, InputError, RecipeError
+from sfumato.concealment.seal import fingerprint, make_seal
+from sfumato.errors import FileError, InputError, MasterProbeWarning, RecipeError
 from sfumato.faces import gallery_file
-from sfumato.faces.calibration import CalibrateParams, calibrate, measure_threshold, stranger_pairs
-from sfumato.faces.compare import Threshold, distances, expected_share, pair_distances, usual_threshold
+from sfumato.faces.calibration import (
+    CalibrateParams,
+    calibrate,
+    master_probe_accepted,
+    measure_threshold,
+    stranger_pairs,
+)
+from sfumato.faces.compare import (
+    USUAL_THRESHOLDS,
+    Threshold,
+    distances,
+    pair_distances,
+    refuse_coin_throws,
+    usual_threshold,
+)
 from sfumato.faces.decide import verify_probe
 from sfumato.faces.enrollment import _Sealing, enroll, renew, revoke
 from sfumato.faces.gallery import Gallery
 from sfumato.faces.gallery_file import GalleryWriter, load_gallery
 from sfumato.faces.probe import PersonKeys, identify, make_probe, verify
 from sfumato.types.clear import Embeddings
+from sfumato.types.concealed import Bits, ConcealedTemplates
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
 
@@ -162,6 +177,26 @@ def test_files_that_hold_no_key_leave_no_gallery(tmp_path):
     assert not (tmp_path / "gallery.sqlite").exists()
 
 
+@pytest.mark.parametrize("recipe", ["sealed-16", "sealed-100000", "sealed-2048:1@0123456789ab"])
+@pytest.mark.parametrize("more", [{}, {"shared_key": True, "secret": new_key()}], ids=["key each", "one key"])
+def test_a_recipe_that_is_refused_leaves_no_gallery(tmp_path, face_keys, recipe, more):
+    path, before = tmp_path / "gallery.sqlite", set(face_keys.iterdir())
+    with pytest.raises(RecipeError, match="sealed"):
+        enroll(named([0]), path, recipe=recipe, **more)
+    with pytest.raises(FileError):
+        load_gallery(path)
+    assert set(face_keys.iterdir()) == before
+    enroll(named([0]), path)
+    assert verify(face(0, 1), path, "p0", **ARCFACE).accepted
+
+
+@pytest.mark.parametrize("width", [1, 3, 15])
+def test_embeddings_of_a_few_numbers_are_no_faces(tmp_path, width):
+    with pytest.raises(InputError, match=f"{width} numbers"):
+        enroll(np.ones((1, width)), tmp_path / "gallery.sqlite", ids="p0")
+    assert not (tmp_path / "gallery.sqlite").exists()
+
+
 def test_one_key_is_of_one_person(tmp_path):
     path, token, key = tmp_path / "gallery.sqlite", tmp_path / "token.key", new_key()
     for given in ({"key": token}, {"key": key}):
@@ -274,6 +309,42 @@ def test_renewing_refuses_another_face_and_another_key(path, tmp_path):
     assert path.read_bytes() == before[0]
 
 
+@pytest.mark.parametrize("kind", ["bytes", "table", "file"])
+def test_old_keys_from_elsewhere_tell_whether_it_is_the_same_person(tmp_path, kind):
+    path, old, new = tmp_path / "gallery.sqlite", new_key(), new_key()
+    keys = {"old": old, "new": new} if kind == "bytes" else {"old": {"p0": old}, "new": {"p0": new}}
+    if kind == "file":
+        keys = {name: tmp_path / f"{name}.key" for name in ("old", "new")}
+    enroll(named([0]), path, key=keys["old"])
+    with pytest.raises(InputError, match="old_key"):
+        renew(named([0], 1), path, key=keys["new"])
+    other = Embeddings(named([9]).values, ("p0",), Extractor("arcface"))
+    with pytest.raises(InputError, match="--allow-different"):
+        renew(other, path, key=keys["new"], old_key=keys["old"])
+    with pytest.raises(InputError, match="--allow-different"):
+        renew(named([0], 1), path, key=keys["new"], old_key=new_key())
+    assert renew(named([0], 1), path, key=keys["new"], old_key=keys["old"]).compared
+    assert verify(face(0, 2), path, "p0", key=keys["new"], **ARCFACE).accepted
+    assert not verify(face(0, 2), path, "p0", key=keys["old"], **ARCFACE).same_key
+    enroll(named([0]), tmp_path / "lifted", recipe="random-2")
+    with pytest.raises(InputError, match="keys"):
+        renew(named([0], 1), tmp_path / "lifted", old_key=new_key())
+
+
+def test_a_link_to_a_token_stays_a_link(tmp_path):
+    path, token, link = tmp_path / "gallery.sqlite", tmp_path / "token.key", tmp_path / "link.key"
+    link.symlink_to(token)
+    enroll(named([0]), path, key=link)
+    before = token.read_bytes()
+    renew(named([0], 1), path, key=link)
+    assert link.is_symlink()
+    assert token.read_bytes() != before
+    assert (tmp_path / "link.key.old").read_bytes() == before
+    for name in ("token.key", "link.key.old"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+    assert verify(face(0, 2), path, "p0", key=link, **ARCFACE).accepted
+
+
 def test_without_a_threshold_a_renewal_says_that_nothing_was_compared(tmp_path):
     path = tmp_path / "gallery.sqlite"
     enroll(face(0), path, ids="p0")
@@ -345,7 +416,9 @@ def test_a_renewal_that_stops_twice_leaves_the_right_key(path, monkeypatch, stop
     renew(face(0, 6), path, ids="p0", **ARCFACE)
     assert verify(face(0, 7), path, "p0", **ARCFACE).accepted
     in_use, *waiting = PersonKey(key_path(path, "p0")).read_all()
-    names = [fingerprint(load_gallery(path).recipe, key_for_gallery(in_use, load_gallery(path).id, "p0"), DIMS)]
+    names = [
+        fingerprint(load_gallery(path).recipe, key_for_gallery(in_use, load_gallery(path).id, "p0"), DIMS, odd=True)
+    ]
     assert list(load_gallery(path).template("p0").keys) == names
     assert in_use not in waiting
 
@@ -443,7 +516,8 @@ def test_other_strangers_are_accepted_at_the_rate_of_a_calibration():
     sealed = seal_embeddings(others, recipe, [new_key()] * 100)  # a stranger who has the key
     rows = stranger_pairs(others.names, 10**6, np.random.default_rng(0))
     assert 0.005 < (pair_distances(sealed, sealed, *rows) <= chosen.distance).mean() < 0.06
-    assert chosen.by_chance(2048) < 1e-10
+    assert chosen.by_chance(2048) < 0.002  # of made-up faces; of ArcFace's:
+    assert usual_threshold(recipe, "arcface").by_chance(2048) < 1e-12
     with pytest.raises(InputError, match="p-to-s"):
         measure_threshold(others, recipe, None, CalibrateParams(rate=0.02, comparison="p-to-s"))
 
@@ -455,33 +529,102 @@ def test_coin_throws_are_accepted_as_often_as_binomials_say():
     assert limit.by_chance(16) == pytest.approx((throws <= 5 / 16).mean(), abs=0.01)
 
 
-@pytest.mark.parametrize(("distance", "bandwidth"), [(0.3, 1.0), (1.2, 1.0), (0.39, 0.34), (2.0, 1.0)])
-def test_the_expected_share_is_that_of_seals(distance, bandwidth):
-    angle = 2 * np.arcsin(distance / 2)
-    rows = np.zeros((2, DIMS))
-    rows[0, 0], rows[1, :2] = 1, (np.cos(angle), np.sin(angle))
-    recipe, shares = Recipe.of(f"sealed-2048:{bandwidth:g}"), []
-    for _ in range(8):
-        sealed = seal_embeddings(Embeddings(rows, ("a", "b")), recipe, [new_key()] * 2)
-        key_of_both = sealed.code.packed
-        shares.append(np.bitwise_count(key_of_both[0] ^ key_of_both[1]).sum() / 2048)
-    assert np.mean(shares) == pytest.approx(expected_share(distance, bandwidth), abs=0.025)
+def with_common_part(faces, size):
+    """Faces of a network that is not centred: all have a part in common."""
+    values = faces.values + size * np.eye(1, DIMS)
+    return Embeddings(values, faces.names, faces.extractor)
 
 
-def test_the_usual_threshold_is_for_networks_that_were_measured(path, tmp_path):
+def test_a_mean_that_is_accepted_as_many_people_is_told(path):
+    """Measured in both directions: of centred faces it is accepted as a stranger is, of others as nearly everybody."""
+    centred, recipe = named(range(100, 200)), Recipe.of("sealed-2048:1")
+    people, shares = [str(row) for row in range(100)], []
+    for size in (0.0, 1.0):
+        faces = with_common_part(centred, size)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            limit = calibrate(faces, path, rate=0.01, people=people)
+        shares.append(master_probe_accepted(faces, people, recipe, limit))
+        assert [warning.category for warning in caught] == [MasterProbeWarning] * bool(size)
+    assert shares[0] < 0.1
+    assert shares[1] > 0.9
+
+
+def test_a_crowd_of_people_who_are_alike_is_told(path):
+    """One in five is of a crowd: faces of its people agree more than others', and their middle opens most of it."""
+    faces, people = named(range(100, 300)), [str(row) for row in range(200)]
+    crowd = np.arange(200)[:, None] % 5 == 0
+    crowded = Embeddings(faces.values + crowd * np.eye(1, DIMS), faces.names, faces.extractor)
+    with pytest.warns(MasterProbeWarning, match="tries"):
+        limit = calibrate(crowded, path, rate=0.005, people=people)
+    assert 0.1 < master_probe_accepted(crowded, people, Recipe.of("sealed-2048:1"), limit) < 0.25
+
+
+def test_whoever_has_a_key_opens_nothing_without_a_face(path):
+    """The nearest point to every face of a wave with a random phase is zero; of an odd one none is."""
+    gallery = load_gallery(path)
+    link, accepted = gallery.recipe.links[-1], []
+    for person in range(3):
+        key = key_for_gallery(key_path(path, f"p{person}").read_bytes(), gallery.id, f"p{person}")
+        seal = make_seal(key, DIMS, link.dim, link.bandwidth, odd=True)
+        assert seal.checksum[:12] == gallery.template(f"p{person}").keys[0]
+        everybody = np.packbits(np.unpackbits(seal(named(range(100, 400)).values).packed, axis=1).mean(0) >= 0.5)
+        for bits in (seal(np.zeros((1, DIMS))).packed, everybody[None], ~everybody[None]):
+            names = (seal.checksum[:12],)
+            probe = ConcealedTemplates(("x",), Bits(bits), gallery.recipe, gallery.templates.extractor, names)
+            accepted.append(verify_probe(probe, gallery, f"p{person}").accepted)
+    assert len(accepted) == 9
+    assert not any(accepted)
+
+
+@pytest.mark.parametrize("distance", [0.5, 0.6, 1.0, 1e308])
+def test_a_threshold_for_bits_is_below_coin_throws(path, distance):
+    facts = {"comparison": "bits", "wanted_rate": 0.1, "measured_rate": 0.1, "impostor_pairs": 10, "people": 2}
+    with pytest.raises(InputError, match=r"0\.5"):
+        Threshold(distance=distance, **facts)
+    near = Threshold(distance=0.48, **facts)
+    with pytest.raises(InputError, match="key"):
+        refuse_coin_throws(near, Recipe.of("sealed-2048:1"))
+    refuse_coin_throws(near, Recipe.of("sealed-4096:1"))
+    with pytest.raises(InputError, match="key"), GalleryWriter(path) as writer, writer.turn():
+        writer.set_threshold(near)
+
+
+def test_a_calibration_that_would_accept_other_keys_is_refused(path):
+    with pytest.raises(InputError, match="key"):
+        calibrate(named(range(100, 160)), path, rate=0.4)
+    assert load_gallery(path).thresholds == ()
+
+
+def test_the_usual_threshold_is_for_seals_that_were_measured(path, tmp_path):
     recipe = Recipe.of("sealed-2048:1")
-    assert usual_threshold(recipe, "arcface@0123456789ab").distance == expected_share(1.2, 1.0)
+    usual = usual_threshold(recipe, "arcface@0123456789ab")
+    assert (usual.distance, usual.measured_rate) == (USUAL_THRESHOLDS["arcface", 2048, 1.0].distance, 1e-3)
     assert usual_threshold(Recipe.of("sealed-2048:0.34"), "dlib-face") is not None
     for other in ("unknown", "facenet", "my-arcface"):
         assert usual_threshold(recipe, other) is None
-    assert usual_threshold(Recipe.of("random-2"), "arcface") is None
+    for other in ("sealed-512:1", "sealed-4096:1", "sealed-2048:0.6", "sealed-2048", "random-2"):
+        assert usual_threshold(Recipe.of(other), "arcface") is None
+    enroll(face(0), tmp_path / "small.sqlite", ids="p0", recipe="sealed-512", **ARCFACE)
     enroll(face(0), tmp_path / "unnamed.sqlite", ids="p0")
-    with pytest.raises(InputError, match="calibrate"):
-        verify(face(0), tmp_path / "unnamed.sqlite", "p0")
+    for other, more in (("small", ARCFACE), ("unnamed", {})):
+        with pytest.raises(InputError, match="calibrate"):
+            verify(face(0), tmp_path / f"{other}.sqlite", "p0", **more)
     chosen = calibrate(named(range(100, 160)), path, rate=0.01)
     assert load_gallery(path).threshold("bits") == chosen != usual_threshold(recipe, "arcface")
     with pytest.raises(InputError, match="sealed"):
         verify(face(0), path, "p0", comparison="p-to-s", **ARCFACE)
+
+
+def test_the_usual_threshold_of_dlib_is_at_its_clear_distance():
+    angle = 2 * np.arcsin(0.39 / 2)
+    rows = np.zeros((2, 128))
+    rows[0, 0], rows[1, :2] = 1, (np.cos(angle), np.sin(angle))
+    pair, shares = Embeddings(rows, ("a", "b")), []
+    for _ in range(8):
+        sealed = conceal_embeddings(pair, "sealed-2048:0.34", secret=new_key())
+        shares.append(distances(sealed, sealed)[0, 1])
+    assert np.mean(shares) == pytest.approx(USUAL_THRESHOLDS["dlib", 2048, 0.34].distance, abs=0.02)
 
 
 # --- files
@@ -540,6 +683,34 @@ def test_a_template_under_the_old_key_does_not_replace_it(path):
     key = key_for_gallery(key_path(path, "p0").read_bytes(), gallery.id, "p0")
     with pytest.raises(InputError, match="key"), GalleryWriter(path) as writer, writer.turn():
         writer.replace(seal_embeddings(named([0], 1), gallery.recipe, [key]))
+
+
+def test_what_a_server_says_does_not_decide_that_a_clear_probe_leaves(path, tmp_path, monkeypatch):
+    """A server may hand out any gallery: one without keys must not get the embedding, nor make a device key."""
+    monkeypatch.setenv("SFUMATO_KEY", str(tmp_path / "device.key"))
+    lifted, shared = tmp_path / "lifted.sqlite", tmp_path / "shared.sqlite"
+    enroll(named([0]), lifted, recipe="random-2", secret=new_key())
+    enroll(named([0]), shared, shared_key=True, secret=new_key())
+    for other in (lifted, shared):
+        for more in ({}, {"comparison": "p-to-s"}, {"key": new_key()}, {"secret": new_key()}):
+            with pytest.raises(InputError):
+                make_probe(named([0]), load_gallery(other), person="p0", **more)
+    with pytest.raises(InputError, match="p-to-s"):
+        make_probe(named([0]), load_gallery(lifted))
+    assert not (tmp_path / "device.key").exists()
+    assert np.array_equal(make_probe(named([0]), load_gallery(lifted), "p-to-s"), named([0]).values)
+
+
+def test_a_probe_of_another_form_than_the_gallery_is_refused(path, tmp_path):
+    gallery = load_gallery(path)
+    with pytest.raises(InputError, match="make_probe"):
+        verify_probe(face(0)[None], gallery, "p0")
+    enroll(named([0]), tmp_path / "lifted.sqlite", recipe="random-2")
+    probe = make_probe(named([0]), gallery, person="p0")
+    with pytest.raises(InputError, match="make_probe"):
+        verify_probe(probe, load_gallery(tmp_path / "lifted.sqlite"), "p0")
+    with pytest.raises(InputError, match="None"):
+        verify_probe(probe, gallery, None)
 
 
 def test_probes_of_another_width_or_network_are_refused(path):

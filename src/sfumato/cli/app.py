@@ -225,10 +225,24 @@ def _options(
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, never a value.")] = False,
 ) -> None:
-    warnings.formatwarning = lambda message, *_args, **_kwargs: f"warning: {printable(message)}\n"
+    warnings.formatwarning = _format_once()
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
+
+
+def _format_once() -> Callable[..., str]:
+    """Return a way to show each warning as one line, and a second time not at all."""
+    shown = set[str]()
+
+    def show(message: Warning | str, *_args: Any, **_kwargs: Any) -> str:
+        line = f"warning: {printable(message)}\n"
+        if line in shown:
+            return ""
+        shown.add(line)
+        return line
+
+    return show
 
 
 def explain_errors(command: Callable[..., None], on_interrupt: str) -> Callable[..., None]:

@@ -212,7 +212,8 @@ def protection(
     Everyone with three photos is enrolled in two places and renewed ten times, sealed templates with a key for each
     person and with one for all. The table shows how far templates of one person can be linked (0 not at all, 1 always),
     true accepts with 95 % intervals, the accuracy of renewals, how many replaced templates still pass, and how many
-    faces computed from the database, from an old and a new template, or with the key pass elsewhere for the person.
+    faces computed from the database, from an old and a new template, or with the key pass elsewhere for the person. A
+    master probe is no face and near most faces: the last columns are the share of people that the best one opens.
 
     Example: sfumato evaluate protection lfw.npz --recipes hybrid-2 --decoys strangers.npz -o results/
     """

@@ -2,6 +2,8 @@
 """Commands for faces: enroll, renew and revoke people in a gallery, verify, identify and calibrate."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,9 +24,11 @@ from sfumato.cli.options import (
 )
 from sfumato.concealment.faces import FACE_RECIPE
 from sfumato.concealment.keys import read_key
+from sfumato.errors import InputError, NotEnrolledError, suggest
 from sfumato.faces import calibration, enrollment, probe
 from sfumato.faces.calibration import DEFAULTS
 from sfumato.faces.compare import BITS, POINT
+from sfumato.faces.gallery_file import people_in
 
 LIFTED = "Lifted galleries"
 REJECTED = 3
@@ -63,6 +67,10 @@ Comparison = Annotated[
 KeyFile = Annotated[
     Path | None,
     typer.Option(help="The file of the person's key. Default: below the folder of settings, made by 'enroll'."),
+]
+OldKeyFile = Annotated[
+    Path | None,
+    typer.Option(help="The file of the key that was in use, if --key-file names another for the new one."),
 ]
 KeyOf = Annotated[str | None, typer.Option(help="Use the key of this id, of those that are on this device.")]
 SecretFile = Annotated[
@@ -173,6 +181,7 @@ def renew(
     ] = False,
     allow_similar: AllowSimilar = False,
     keys: KeyOptions = KeyOptions(),
+    old_key_file: OldKeyFile = None,
     options: FaceOptions = FaceOptions(),
     as_json: AsJson = False,
 ) -> None:
@@ -187,17 +196,19 @@ def renew(
 
     Example: sfumato renew alice-2026.jpg --gallery gallery.sqlite --id alice
     """
-    result = enrollment.renew(
-        faces,
-        gallery,
-        ids=person,
-        decoys=decoys,
-        row=row,
-        allow_different=allow_different,
-        allow_similar=allow_similar,
-        **keys.settings,
-        **options.settings,
-    )
+    with _near_names(gallery):
+        result = enrollment.renew(
+            faces,
+            gallery,
+            ids=person,
+            decoys=decoys,
+            row=row,
+            allow_different=allow_different,
+            allow_similar=allow_similar,
+            old_key=old_key_file,
+            **keys.settings,
+            **options.settings,
+        )
     if not result.compared:
         comparison = BITS if result.recipe.is_sealed else POINT
         _warn(f"{UNCOMPARED.format(comparison)} whether the new photo is of the same person; {CALIBRATE}")
@@ -215,7 +226,9 @@ def revoke(
 
     Example: sfumato revoke alice --gallery gallery.sqlite
     """
-    _print_result("revoked", enrollment.revoke(ids, gallery), gallery, as_json=as_json)
+    with _near_names(gallery):
+        result = enrollment.revoke(ids, gallery)
+    _print_result("revoked", result, gallery, as_json=as_json)
 
 
 def verify(
@@ -235,7 +248,9 @@ def verify(
 
     Example: sfumato verify probe.jpg --gallery gallery.sqlite --id alice
     """
-    decision = probe.verify(face, gallery, person, key_of=key_of, **keys.settings, **options.settings, **faces.settings)
+    settings = {**keys.settings, **options.settings, **faces.settings}
+    with _near_names(gallery):
+        decision = probe.verify(face, gallery, person, key_of=key_of, **settings)
     limit = decision.threshold
     facts = {
         "id": person,
@@ -345,6 +360,15 @@ def calibrate(
         {**threshold.to_dict(), "gallery": str(gallery)},
         as_json=as_json,
     )
+
+
+@contextmanager
+def _near_names(gallery: Path) -> Iterator[None]:
+    """Name the nearest id of a gallery if somebody is not enrolled: whoever types commands may read the file."""
+    try:
+        yield
+    except NotEnrolledError as problem:
+        raise InputError(f"{problem}{suggest(problem.person, people_in(gallery))}") from problem
 
 
 def _warn(line: str) -> None:

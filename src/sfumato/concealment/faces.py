@@ -130,7 +130,7 @@ def seal_embeddings(embeddings: Embeddings, recipe: Recipe | str, keys: Sequence
     bits, bandwidth = recipe.links[-1].dim or 0, bandwidth_of(recipe.links[-1])
     packed, names = np.empty((len(keys), bits // 8), np.uint8), []
     for row, key in enumerate(keys):
-        seal = make_seal(checked_key(recipe, key), embeddings.values.shape[1], bits, bandwidth)
+        seal = make_seal(checked_key(recipe, key), embeddings.values.shape[1], bits, bandwidth, odd=True)
         packed[row] = seal(embeddings.values[row : row + 1]).packed[0]
         names.append(seal.checksum[:CHECKSUM_DIGITS])
     made = Recipe(links=recipe.links, keyed=True)
@@ -143,7 +143,7 @@ def _seal_all(
     """Seal all embeddings under one key, which the recipe of the result names."""
     chain = face_recipe(recipe, embeddings.extractor.name)
     key = checked_key(chain, sealing_key(secret, evaluation_seed))
-    seal, link = seal_link(chain.links[-1], chain, key, embeddings.values.shape[1])
+    seal, link = seal_link(chain.links[-1], chain, key, embeddings.values.shape[1], odd=True)
     made = Recipe(links=(link,), keyed=secret is not None, evaluation_seed=evaluation_seed)
     return ConcealedTemplates(embeddings.names, seal(embeddings.values), made, embeddings.extractor)
 

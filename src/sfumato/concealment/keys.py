@@ -13,14 +13,13 @@ import os
 import secrets
 import stat
 import string
-import urllib.parse
 import warnings
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from sfumato.errors import FileError, InputError, NewKeyWarning, WeakSecretWarning
-from sfumato.files.atomic import file_lock, open_file, write_file
+from sfumato.files.atomic import file_lock, open_file, read_bytes, write_file
 
 KEY_BYTES = 32
 SHORTEST_KEY = 16
@@ -139,9 +138,22 @@ def _write_key(path: Path) -> bool:
     with file_lock(path):
         if not _is_free(path):  # another process was quicker
             return False
-        path.unlink(missing_ok=True)  # an empty file may be open to others
-        write_file(path, new_key(), private=True)
+        _write_private(path, new_key())
     return True
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    """Write a file that its owner alone may read, also where one is that was open to others."""
+    try:
+        path.chmod(0o600)
+    except FileNotFoundError:
+        pass
+    except OSError as cause:
+        raise FileError(
+            f"{path}: cannot keep others from reading this file ({cause.strerror or cause}): name another place for "
+            f"the key"
+        ) from cause
+    write_file(path, content, private=True)
 
 
 # --- keys of people: a file for each person and gallery
@@ -180,13 +192,7 @@ class PersonKey:
         return [*use, *reversed(self._read_next()), *old]
 
     def _read_next(self) -> list[bytes]:
-        try:
-            with open_file(self.next_path, LARGEST_KEY) as file:
-                content = file.read()
-        except FileError:
-            if _is_free(self.next_path):
-                return []
-            raise
+        content = _content(self.next_path)
         whole = len(content) - len(content) % KEY_BYTES
         return [content[start : start + KEY_BYTES] for start in range(0, whole, KEY_BYTES)]
 
@@ -195,7 +201,8 @@ class PersonKey:
 
         Raises FileError if it cannot be written, and if the place of the old key is taken.
         """
-        if self.keeps_old and not self.is_free and not _is_free(self.old_path):
+        is_used = self.keeps_old and not self.is_free and not _is_free(self.old_path)
+        if is_used and _content(self.old_path) != _content(self.path):  # equal ones were left by a renewal that stopped
             raise FileError(
                 f"{self.old_path}: this key was in use before, and another gallery may need it: renew the person "
                 f"there, then delete the file"
@@ -204,7 +211,7 @@ class PersonKey:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with file_lock(self.next_path):
-                write_file(self.next_path, b"".join([*self._read_next(), key]), private=True)
+                _write_private(self.next_path, b"".join([*self._read_next(), key]))
         except OSError as cause:
             raise FileError(
                 f"{self.next_path}: cannot write the key of a person ({cause.strerror or cause}): name another file "
@@ -219,11 +226,11 @@ class PersonKey:
             if key not in others:
                 return
             others.remove(key)
-            if self.keeps_old and not self.is_free:
-                self.path.replace(self.old_path)
-            write_file(self.path, key, private=True)
+            if self.keeps_old and not self.is_free:  # a copy: the file may be a link, which stays where it is
+                _write_private(self.old_path, _content(self.path))
+            _write_private(self.path, key)
             if others:
-                write_file(self.next_path, b"".join(others), private=True)
+                _write_private(self.next_path, b"".join(others))
             else:
                 self.next_path.unlink()
 
@@ -241,14 +248,28 @@ class PersonKey:
                 ) from cause
 
 
+def _content(path: Path) -> bytes:
+    """Return the content of a file of keys; nothing if there is none."""
+    try:
+        return read_bytes(path, LARGEST_KEY)
+    except FileError:
+        if _is_free(path):
+            return b""
+        raise
+
+
+PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_.~")
+"""Letters of an id that stand in the name of its file. Capitals do not: some file systems take them for small ones."""
+
+
 def person_key(gallery: bytes, person: str) -> PersonKey:
     """Return the place of a person's key for a gallery, whose id is public: below $SFUMATO_FACE_KEYS or the settings.
 
     >>> person_key(bytes(2), "Zoë / 7").path.parts[-2:]
-    ('0000', 'Zo%C3%AB%20%2F%207.key')
+    ('0000', '%5Ao%C3%AB%20%2F%207.key')
     """
     folder = os.environ.get("SFUMATO_FACE_KEYS")
-    name = urllib.parse.quote(person, safe="")
+    name = "".join(chr(byte) if byte in PLAIN else f"%{byte:02X}" for byte in person.encode())
     if len(name) > LONGEST_NAME or name.startswith("."):
         name = f"%long-{hashlib.blake2b(person.encode(), digest_size=16).hexdigest()}"  # no other name is quoted so
     return PersonKey((Path(folder) if folder else _settings() / "faces") / gallery.hex() / f"{name}.key")

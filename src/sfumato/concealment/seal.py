@@ -8,6 +8,11 @@ share of different bits grows with the distance of two descriptors and reaches o
 key anyone learns which descriptors are close, and how close, and nothing about the others. Rotating or shifting all
 descriptors does not change the distribution of the bits, so they reveal nothing but distances.
 
+Faces have odd waves instead: bit i is the sign of sin(a_i x). With random phases the zero vector is nearer to every
+vector of unit norm than two of those at right angles are to each other, so that whoever has the key sends its bits and
+is accepted as everybody. Under odd waves vectors at right angles agree in half of the bits, as coin throws do, and zero
+agrees with nobody in more. Local features are matched, not accepted, and keep the random phases.
+
 A key is never kept, and neither is a seal: each call takes the key. A key cannot be computed from what is made with it.
 """
 
@@ -96,17 +101,22 @@ class Seal:
         return f"Seal({self.input_dim} numbers to {len(self.phases)} bits, {self.checksum[:12]})"
 
 
-def make_seal(key: bytes, input_dim: int, bits: int, bandwidth: float = BANDWIDTH) -> Seal:
+def make_seal(key: bytes, input_dim: int, bits: int, bandwidth: float = BANDWIDTH, *, odd: bool = False) -> Seal:
     """Return the seal of a key for rows of ``input_dim`` numbers. The same key gives the same seal, everywhere.
+
+    ``odd``: all phases are -pi / 2, so that a bit is the sign of a sine, for faces. The waves of one key that are odd
+    and those that are not have nothing in common.
 
     Raises InputError for an empty key, or sizes out of range.
     """
     if not isinstance(key, bytes | bytearray) or not key:
         raise InputError("a seal needs a key of unguessable bytes, for example secrets.token_bytes(32)")
     _check_sizes(bits, bandwidth)
-    seed = _seed(key, input_dim, bits, bandwidth)
+    seed = _seed(key, input_dim, bits, bandwidth, odd=odd)
     drawn = np.frombuffer(hashlib.shake_256(seed + b"directions").digest(2 * bits * input_dim), np.uint8)
     directions = normal_of_words(drawn, 1 / bandwidth).reshape(bits, input_dim)
+    if odd:
+        return Seal(directions, np.full(bits, -np.pi / 2, np.float32), _name(seed))
     phases = np.pi * (1 + uniform(np.frombuffer(hashlib.shake_256(seed + b"phases").digest(4 * bits), np.uint8)))
     return Seal(directions, phases.astype(np.float32), _name(seed))
 
@@ -191,8 +201,8 @@ def without_key(recipe: Recipe) -> Recipe:
     return Recipe(links=(*recipe.links[:-1], replace(link, variant=f":{bandwidth_of(link):g}")), chaff=recipe.chaff)
 
 
-def seal_link(link: Link, recipe: Recipe, key: bytes | None, width: int) -> tuple[Seal, Link]:
-    """Return the seal of a link for rows of ``width`` numbers, and the link with its checksum.
+def seal_link(link: Link, recipe: Recipe, key: bytes | None, width: int, *, odd: bool = False) -> tuple[Seal, Link]:
+    """Return the seal of a link for rows of ``width`` numbers, and the link with its checksum; ``odd`` for faces.
 
     Another key gives another seal. A link that names its seal must name the one that is made; without a key, or with
     one that protects nobody, it may also name that of all evaluations.
@@ -205,21 +215,21 @@ def seal_link(link: Link, recipe: Recipe, key: bytes | None, width: int) -> tupl
         keys.append(EVALUATION_KEY)
     bits, bandwidth = link.dim or 0, bandwidth_of(link)
     for candidate in keys:
-        if _name(_seed(candidate, width, bits, bandwidth)).startswith(link.checksum):
-            seal = make_seal(candidate, width, bits, bandwidth)
+        if _name(_seed(candidate, width, bits, bandwidth, odd=odd)).startswith(link.checksum):
+            seal = make_seal(candidate, width, bits, bandwidth, odd=odd)
             named = "" if bandwidth == BANDWIDTH else f":{bandwidth:g}"  # what names a key and no bandwidth has SIFT's
             return seal, replace(link, variant=f"{named}@{seal.checksum[:CHECKSUM_DIGITS]}")
-    name = fingerprint(recipe, checked_key(recipe, key), width)
+    name = fingerprint(recipe, checked_key(recipe, key), width, odd=odd)
     raise RecipeError(
         f"recipe {recipe} was made with another device key than the given one, whose fingerprint is {name}, or for "
         f"descriptors of other than {width} numbers: give the key it was made with, or leave out what follows the @"
     )
 
 
-def fingerprint(recipe: Recipe, key: bytes, width: int) -> str:
+def fingerprint(recipe: Recipe, key: bytes, width: int, *, odd: bool = False) -> str:
     """Return the name of a key in a sealed recipe, for rows of ``width`` numbers: the part after the @."""
     link = recipe.links[-1]
-    return _name(_seed(key, width, link.dim or 0, bandwidth_of(link)))[:CHECKSUM_DIGITS]
+    return _name(_seed(key, width, link.dim or 0, bandwidth_of(link), odd=odd))[:CHECKSUM_DIGITS]
 
 
 def checked_key(recipe: Recipe, key: bytes | None) -> bytes:
@@ -336,11 +346,11 @@ def _check_sizes(bits: int, bandwidth: float) -> None:
         raise InputError(f"the bandwidth of a seal is a number above 0, got {bandwidth}")
 
 
-def _seed(key: bytes, input_dim: int, bits: int, bandwidth: float) -> bytes:
-    """Return the seed of a seal's directions, phases and name."""
+def _seed(key: bytes, input_dim: int, bits: int, bandwidth: float, *, odd: bool = False) -> bytes:
+    """Return the seed of a seal's directions, phases and name: seals of faces, with odd waves, have others."""
     context = b"%d bits of %d numbers, bandwidth %.6f" % (bits, input_dim, bandwidth)
     hashed = hashlib.blake2b(key, digest_size=32).digest()
-    return hashlib.blake2b(context, key=hashed, person=b"sfumato seal 2").digest()
+    return hashlib.blake2b(context, key=hashed, person=b"sfumato faces 1" if odd else b"sfumato seal 2").digest()
 
 
 def _name(seed: bytes) -> str:

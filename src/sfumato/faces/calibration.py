@@ -2,9 +2,14 @@
 """Calibration of a gallery: the threshold, measured on faces of other people.
 
 Runs where clear embeddings may be seen. The faces should be of people who are neither enrolled nor among the decoys.
+
+The rate of a threshold is that of impostors with faces of their own. Where embeddings have a common part their mean is
+near all of them, where people are alike the middle of a crowd is near many: an impostor with a key sends such a point,
+which is no face. This is measured too, and told.
 """
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +20,7 @@ from sfumato.concealment.decoys import Decoys, as_decoys
 from sfumato.concealment.faces import conceal_embeddings, split_decoys
 from sfumato.concealment.keys import new_key
 from sfumato.concealment.seal import without_key
-from sfumato.errors import FileError, InputError
+from sfumato.errors import FileError, InputError, MasterProbeWarning
 from sfumato.faces.compare import (
     BITS,
     POINT,
@@ -24,6 +29,7 @@ from sfumato.faces.compare import (
     checked_comparison,
     choose_threshold,
     pair_distances,
+    refuse_coin_throws,
 )
 from sfumato.faces.enrollment import refuse_decoys
 from sfumato.faces.gallery_file import GalleryWriter
@@ -61,6 +67,11 @@ DEFAULTS = CalibrateParams()
 
 KEYS = 4
 """Keys under which sealed strangers are compared: a threshold is for all keys, not for one."""
+MANY_TIMES, MOST = 20, 0.5
+"""A probe that is accepted this many times as often as strangers, or as more than half of the people, is told. Of
+ArcFace and the adults of LFW the best one is accepted up to ten times as often (benchmarks/faceseals.py)."""
+CROWD, MOST_CROWDED = 0.01, 2000
+"""Share of pairs of faces that count as alike, and the number of faces among which a crowd is looked for."""
 
 
 def calibrate(
@@ -82,9 +93,11 @@ def calibrate(
 
     ``faces``, pictures or embeddings of many people who are not enrolled, are concealed as the gallery's are, and
     different people compared; nothing of them is kept. ``rate`` is the share of strangers that may be accepted: 0.001
-    needs 10,000 pairs of different people. ``people`` names the person on each face, as a list or by the face's name;
-    by default it is the name without a number at its end, as LFW has them. ``comparison``, ``decoys``, ``labels``,
-    ``params`` and ``extractor`` are those of ``verify``; ``pairs`` limits the pairs, drawn with ``seed``.
+    needs 10,000 pairs of different people. A MasterProbeWarning says that one probe which is no face is accepted as
+    many of them: then whoever has the key of a person may need no face. ``people`` names the person on each face, as a
+    list or by the face's name; by default it is the name without a number at its end, as LFW has them. ``comparison``,
+    ``decoys``, ``labels``, ``params`` and ``extractor`` are those of ``verify``; ``pairs`` limits the pairs, drawn with
+    ``seed``.
 
     Raises InputError where there are too few pairs to measure the rate, DecoyError for a face among the decoys,
     FileError for a file that cannot be read or written.
@@ -144,7 +157,12 @@ def measure_threshold(
     rows0, rows1 = stranger_pairs(persons, params.pairs, np.random.default_rng(params.seed))
     if recipe.is_sealed:
         distances = _sealed_distances(embeddings, recipe, rows0, rows1)
-        return choose_threshold(distances, params.rate, comparison=BITS, people=len(set(persons)))
+        threshold = choose_threshold(distances, params.rate, comparison=BITS, people=len(set(persons)))
+        refuse_coin_throws(threshold, recipe)
+        share = master_probe_accepted(embeddings, persons, recipe, threshold)
+        if share > min(MANY_TIMES * params.rate, MOST):
+            warnings.warn(_no_face_is_needed(share, params.rate), MasterProbeWarning, stacklevel=3)
+        return threshold
     halves = (None, None) if decoys is None else split_decoys(decoys)
     templates = conceal_embeddings(embeddings, recipe, halves[0], labels=labels)
     probes = (
@@ -165,6 +183,60 @@ def _sealed_distances(
         templates = conceal_embeddings(embeddings, without_key(recipe), secret=new_key())
         distances[turn::KEYS] = pair_distances(templates, templates, rows0[turn::KEYS], rows1[turn::KEYS])
     return distances
+
+
+def master_probe_accepted(
+    embeddings: Embeddings, persons: Sequence[str], recipe: Recipe, threshold: Threshold
+) -> float:
+    """Return the share of people as whom one probe is accepted that is the face of none of them, under a few new keys.
+
+    The mean and the middle of a crowd of one half of the people are compared with the faces of the other half, and the
+    better one counts.
+    """
+    _, of_person = np.unique(np.array(persons, np.str_), return_inverse=True)
+    halves = [np.flatnonzero(of_person % 2 == half) for half in (0, 1)]
+    points = np.array([point for rows in halves for point in master_points(embeddings.values[rows])])
+    probes = Embeddings(points, (), embeddings.extractor)
+    accepted = np.zeros(2)
+    for _ in range(KEYS):
+        key = new_key()
+        sealed, sent = (conceal_embeddings(side, without_key(recipe), secret=key) for side in (embeddings, probes))
+        for half, rows in enumerate(halves):
+            for kind in (0, 1):
+                place = np.full(len(rows), 2 * (1 - half) + kind)
+                accepted[kind] += (pair_distances(sent, sealed, place, rows) <= threshold.distance).sum()
+    return float(accepted.max() / (KEYS * len(embeddings)))
+
+
+def master_points(values: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the mean (n,) of faces (N, n), and the middle of those that are like the one which most are like.
+
+    >>> import numpy as np
+    >>> [point.round(1).tolist() for point in master_points(np.eye(3)[[0, 0, 1, 2]])]
+    [[0.8, 0.4, 0.4], [1.0, 0.0, 0.0]]
+    """
+    faces = values[:MOST_CROWDED].astype(np.float64)
+    cosines = faces @ faces.T
+    limit = np.quantile(cosines[~np.eye(len(faces), dtype=bool)], 1 - CROWD) if len(faces) > 1 else 1.0
+    alike = cosines >= limit
+    middle = faces[alike[alike.sum(axis=1).argmax()]].mean(axis=0)
+    mean, middle = (
+        point / length if (length := float(np.linalg.norm(point))) > SMALLEST_MEAN else faces[0]
+        for point in (values.mean(axis=0, dtype=np.float64), middle)
+    )
+    return mean, middle
+
+
+SMALLEST_MEAN = 1e-6
+
+
+def _no_face_is_needed(share: float, rate: float) -> str:
+    return (
+        f"one probe that is no face, made of faces of other people, is accepted as {share:.0%} of these people, where "
+        f"a stranger's face is accepted as {rate:.2g} of them: whoever has somebody's key may need no more. Limit the "
+        f"number of tries and take a smaller rate. If the mean of all embeddings is far from 0, subtract it from every "
+        f"embedding, of templates and of probes, and enroll people in a new gallery"
+    )
 
 
 def _one_person(names: Sequence[str], persons: Sequence[str], *, by_name: bool) -> str:

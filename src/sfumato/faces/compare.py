@@ -145,6 +145,8 @@ class Threshold:
                 raise InputError(f"threshold: {name} must be a whole number of 1 or more")
         if max(self.wanted_rate, self.measured_rate) > 1:
             raise InputError("threshold: rates go from 0 to 1")
+        if self.comparison == BITS and self.distance >= 0.5:
+            raise InputError(f"threshold: for bits it must be below 0.5, where coin throws are, got {self.distance:g}")
 
     def accepts(self, distance: float) -> bool:
         """Tell whether a probe at this distance is accepted."""
@@ -166,6 +168,22 @@ class Threshold:
         if not isinstance(values, Mapping) or set(values) != {field.name for field in fields(cls)}:
             raise InputError("a threshold of this file is incomplete")
         return cls(**values)
+
+
+SURE_DEVIATIONS = 2
+"""A threshold for bits must be this many standard deviations of coin throws below one half."""
+
+
+def refuse_coin_throws(threshold: Threshold, recipe: Recipe) -> None:
+    """Raise InputError for a threshold that accepts probes under other keys: bits that agree as coin throws do."""
+    if threshold.comparison != BITS or not recipe.is_sealed:
+        return
+    largest = 0.5 - SURE_DEVIATIONS * 0.5 / math.sqrt(recipe.links[-1].dim or 1)
+    if threshold.distance > largest:
+        raise InputError(
+            f"threshold: {threshold.distance:.3f} of the bits may differ, and for {recipe} at most {largest:.3f} may: "
+            f"beyond that the bits of another key are accepted. Allow a smaller rate of strangers, or take more bits"
+        )
 
 
 def choose_threshold(impostors: ArrayLike, rate: float, *, comparison: str, people: int) -> Threshold:
@@ -209,7 +227,7 @@ def choose_threshold(impostors: ArrayLike, rate: float, *, comparison: str, peop
 
 @dataclass(frozen=True, slots=True)
 class UsualThreshold:
-    """The clear distance, of unit norm, at which a network usually tells people apart, and the data behind it."""
+    """The share of different bits at which a seal tells people of a network apart, and the data behind it."""
 
     distance: float
     rate: float
@@ -218,36 +236,31 @@ class UsualThreshold:
 
 
 USUAL_THRESHOLDS = {
-    "arcface": UsualThreshold(1.2, 1e-3, 1_000_000, 2_132),
-    "dlib": UsualThreshold(0.39, 1e-2, 1_482, 39),
+    ("arcface", 2048, 1.0): UsualThreshold(0.418, 1e-3, 200_000, 1_241),
+    ("dlib", 2048, 0.34): UsualThreshold(0.29, 1e-2, 1_482, 39),
 }
-"""For sealed templates of each network: ArcFace's w600k_mbf on LFW (benchmarks/faceseals.py); of dlib few faces."""
+"""By network, bits and bandwidth, for seals that were measured and no others: fewer bits or another bandwidth have
+another threshold. ArcFace's w600k_mbf on LFW, folds 0 to 2 (benchmarks/faceseals.py). dlib's is a trial: the share at
+the clear distance 0.39, from few faces."""
 
 
 def usual_threshold(recipe: Recipe, network: str) -> Threshold | None:
-    """Return the threshold for bits at a network's usual distance, for galleries without one of their own; or None."""
-    usual = USUAL_THRESHOLDS.get(re.split(r"[^a-z0-9]", network.lower())[0])
-    bandwidth = recipe.links[-1].bandwidth
-    if usual is None or not recipe.is_sealed or bandwidth is None:
+    """Return the usual threshold for bits of a network, for galleries without one of their own; None if there is none.
+
+    >>> usual_threshold(Recipe.of("sealed-2048:1"), "arcface").measured_rate
+    0.001
+    >>> usual_threshold(Recipe.of("sealed-512:1"), "arcface")
+    """
+    link = recipe.links[-1] if recipe.is_sealed else None
+    kind = re.split(r"[^a-z0-9]", network.lower())[0]
+    usual = None if link is None else USUAL_THRESHOLDS.get((kind, link.dim or 0, link.bandwidth or 0.0))
+    if usual is None:
         return None
     return Threshold(
         comparison=BITS,
-        distance=expected_share(usual.distance, bandwidth),
+        distance=usual.distance,
         wanted_rate=usual.rate,
         measured_rate=usual.rate,
         impostor_pairs=usual.impostor_pairs,
         people=usual.people,
     )
-
-
-def expected_share(distance: float, bandwidth: float) -> float:
-    """Return the expected share of bits in which seals of two points differ, at a clear distance.
-
-    The mean of a triangle wave over a Gaussian (Raginsky and Lazebnik 2009, Eq. 8): one half minus a sum over odd k.
-
-    >>> [round(expected_share(distance, 1.0), 3) for distance in (0.0, 1.0, 10.0)]
-    [0.0, 0.254, 0.5]
-    """
-    odd = np.arange(1, 2001, 2, dtype=np.float64)
-    terms = np.exp(-0.5 * (odd * distance / bandwidth) ** 2) / odd**2
-    return max(0.0, float(0.5 - 4 / np.pi**2 * terms.sum()))

@@ -75,8 +75,8 @@ def verify_probe(probe: Any, gallery: Gallery, person: str) -> Decision:
     Raises InputError for someone who is not enrolled, more than one probe, or a gallery without a threshold for this
     comparison.
     """
-    _refuse_several(probe)
-    template, threshold = gallery.template(person), gallery.threshold(comparison_of(probe))
+    comparison = _checked_probe(probe, gallery)
+    template, threshold = gallery.template(person), gallery.threshold(comparison)
     distance = float(pair_distances(probe, template, [0], [0])[0])
     same_key = not template.keys or probe.keys == template.keys
     return Decision(person, same_key and threshold.accepts(distance), distance, threshold, same_key)
@@ -87,8 +87,7 @@ def identify_probe(probe: Any, gallery: Gallery, k: int = 5) -> Identification:
 
     Raises InputError for a gallery with a key for each person.
     """
-    _refuse_several(probe)
-    comparison = comparison_of(probe)
+    comparison = _checked_probe(probe, gallery)
     (candidates,) = Identifier(gallery.templates).identify(probe, k)
     threshold = next((limit for limit in gallery.thresholds if limit.comparison == comparison), None)
     if threshold is None and comparison == BITS:
@@ -96,10 +95,19 @@ def identify_probe(probe: Any, gallery: Gallery, k: int = 5) -> Identification:
     return Identification(tuple(candidates), len(gallery), comparison, threshold)
 
 
-def _refuse_several(probe: Any) -> None:
+def _checked_probe(probe: Any, gallery: Gallery) -> str:
+    """Return the comparison of a probe; raise InputError for several faces, and for one that is not sealed as the
+    gallery is."""
     count = len(side_of_templates(probe, "probe"))
     if count != 1:
         raise InputError(f"probe: expected one face, got {count}")
+    comparison, is_sealed = comparison_of(probe), gallery.recipe.is_sealed
+    if is_sealed != (comparison == BITS):
+        raise InputError(
+            f"this gallery is {'sealed' if is_sealed else 'lifted'}, and the probe is for {comparison}: make it for "
+            f"this gallery (sfumato.faces.make_probe)"
+        )
+    return comparison
 
 
 class Identifier:

@@ -35,8 +35,8 @@ from sfumato.concealment.faces import (
     split_decoys,
 )
 from sfumato.concealment.keys import PersonKey, device_key, is_weak, key_for_gallery, person_key
-from sfumato.concealment.seal import checked_key, fingerprint, seal_link
-from sfumato.errors import DecoyError, FileError, InputError
+from sfumato.concealment.seal import check_sealed, checked_key, fingerprint, seal_link
+from sfumato.errors import DecoyError, FileError, InputError, RecipeError
 from sfumato.faces.compare import BITS, POINT, Threshold, distances, pair_distances, usual_threshold
 from sfumato.faces.decide import Identifier, verify_probe
 from sfumato.faces.gallery import ID_BYTES, Gallery, GalleryFacts, refuse_unprotected
@@ -66,6 +66,8 @@ SAME_FACE = 0.999
 """Cosine above which a decoy is taken for a face itself, rounded or averaged with little."""
 
 AT_ONCE = 4096
+FEWEST_NUMBERS = 16
+"""Networks for faces give 128 or 512 numbers; with fewer than this many, few strangers differ."""
 FEW_FACES = 8
 """Up to this many all distances are computed; to prepare the templates for a search would take longer."""
 
@@ -172,6 +174,7 @@ def renew(
     allow_different: bool = False,
     allow_similar: bool = False,
     key: KeySource = None,
+    old_key: KeySource = None,
     secret: bytes | None = None,
     params: FaceParams | None = None,
     extractor: str | None = None,
@@ -179,9 +182,10 @@ def renew(
 ) -> Enrollment:
     """Replace templates by those of newer photos. All are renewed or none.
 
-    **Sealed**: each person gets a new key, in the place of the old one. ``key`` as bytes are the new ones. With the old
-    key here, a photo that the old template would reject is refused, and without it any photo, unless
-    ``allow_different``. A gallery with one key for all keeps it.
+    **Sealed**: each person gets a new key, in the place of the old one. ``key`` as bytes are the new ones, ``old_key``
+    those of before, if they are elsewhere than the new ones or in a keystore. With the old key a photo that the old
+    template would reject is refused, and without it any photo, unless ``allow_different``. A gallery with one key for
+    all keeps it.
 
     **Lifted**: the new template has the same directions; nothing is drawn, old and new never meet. Where the gallery
     has a threshold for p-to-s, a photo that the old template would reject is refused unless ``allow_different``, and
@@ -202,8 +206,10 @@ def renew(
     refuse_decoys(embeddings, decoys)
     with GalleryWriter(gallery) as writer:
         if (recipe := writer.need_facts().recipe).is_sealed:
-            request = _Sealing(embeddings, recipe, PersonKeys(key), False, secret)
+            request = _Sealing(embeddings, recipe, PersonKeys(key), False, secret, PersonKeys(old_key))
             return request.renew(writer, allow_different=allow_different)
+        if key is not None or old_key is not None:
+            raise InputError(f"recipe {recipe} has no keys of people: they belong to sealed templates")
         gallery_decoys(recipe, decoys)
         with writer.turn():
             facts, before = writer.need_facts(), writer.templates(embeddings.names)
@@ -252,10 +258,12 @@ class _Sealing:
     keys: PersonKeys
     shared_key: bool
     secret: bytes | None = field(repr=False)
+    old_keys: PersonKeys = field(default_factory=PersonKeys)
 
     def enroll(self, writer: GalleryWriter) -> Enrollment:
         """Make keys, seal, and add the templates to a gallery, which is begun if nobody is in it."""
         writer.refuse_enrolled(self.embeddings.names)
+        self._refuse_narrow()
         self._refuse_one_file()
         self._refuse_unusable(writer.facts)
         with writer.turn():
@@ -304,12 +312,18 @@ class _Sealing:
         return self._finish(writer, places, compared=compared)
 
     def _new_facts(self) -> GalleryFacts:
-        """Return the facts of a new gallery: its id, and the recipe with the bandwidth of the network."""
+        """Return the facts of a new gallery: its id, and the recipe with the bandwidth of the network.
+
+        Raises RecipeError for sizes out of range and for a recipe that names a key: a file with it would serve nobody.
+        """
         gallery, width = secrets.token_bytes(ID_BYTES), self.embeddings.values.shape[1]
         recipe = face_recipe(self.recipe, self.embeddings.extractor.name)
+        check_sealed(recipe)
+        if recipe.links[-1].checksum:
+            raise RecipeError(f"recipe {recipe} names a key, and a new gallery has new ones: leave out what follows @")
         if self.shared_key:
             key = checked_key(recipe, key_for_gallery(self._device_key(), gallery))
-            recipe = Recipe(links=(seal_link(recipe.links[-1], recipe, key, width)[1],))
+            recipe = Recipe(links=(seal_link(recipe.links[-1], recipe, key, width, odd=True)[1],))
         extractor = self.embeddings.extractor
         return GalleryFacts(id=gallery, recipe=replace(recipe, keyed=True), extractor=extractor, dimensions=width)
 
@@ -364,7 +378,7 @@ class _Sealing:
         """Return the fingerprint that each key of a file has in this gallery, and the key."""
         (person,), width = template.ids, facts.dimensions
         return [
-            (fingerprint(template.recipe, key_for_gallery(key, facts.id, person), width), key)
+            (fingerprint(template.recipe, key_for_gallery(key, facts.id, person), width, odd=True), key)
             for key in place.read_all()
         ]
 
@@ -391,13 +405,16 @@ class _Sealing:
         threshold = facts.threshold(BITS) or usual_threshold(facts.recipe, facts.extractor.name)
         gallery = Gallery(before, {}, () if threshold is None else (threshold,), facts.id, facts.dimensions)
         for row, person in enumerate(before.ids):
-            keys = self.keys if self.keys.place(facts.id, person) is not None else PersonKeys()
+            keys = self.old_keys
+            if keys == PersonKeys() and self.keys.place(facts.id, person) is not None:
+                keys = self.keys
+            owner = person if facts.has_personal_keys else None
             try:
-                probe = make_probe(self.embeddings[[row]], gallery, person=person, key=keys, secret=self.secret)
+                probe = make_probe(self.embeddings[[row]], gallery, person=owner, key=keys, secret=self.secret)
             except FileError as cause:
                 raise InputError(
-                    f"{cause}. Without it nobody can check that the new photo is of the same person: allow different "
-                    f"faces (--allow-different) if you know that it is"
+                    f"{cause}. Without the old key (--old-key-file, old_key=) nobody can check that the new photo is "
+                    f"of the same person: allow different faces (--allow-different) if you know that it is"
                 ) from cause
             assert isinstance(probe, ConcealedTemplates)
             reason = ""
@@ -418,13 +435,25 @@ class _Sealing:
 
         Those are keys for a gallery with one key for all, keys that can be guessed, and people without one.
         """
-        if self.keys == PersonKeys():
+        if self.keys == self.old_keys == PersonKeys():
             return
         if self.shared_key if facts is None else not facts.has_personal_keys:
             raise InputError("this gallery has one key for all: leave out the key of a person, or start another one")
         if self.keys.given is not None:
             for person in self.embeddings.names:
                 self.keys.read(bytes(ID_BYTES), person)
+        if self.old_keys.given is not None:
+            for person in self.embeddings.names:
+                self.old_keys.read(bytes(ID_BYTES), person)
+
+    def _refuse_narrow(self) -> None:
+        """Raise InputError for embeddings of so few numbers that they are no faces."""
+        width = self.embeddings.values.shape[1]
+        if width < FEWEST_NUMBERS:
+            raise InputError(
+                f"these embeddings have {width} numbers, and those of faces have {FEWEST_NUMBERS} or more: look at "
+                f"the file they come from"
+            )
 
     def _refuse_one_file(self) -> None:
         is_file = isinstance(self.keys.given, str | os.PathLike | bytes | bytearray)

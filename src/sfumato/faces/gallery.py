@@ -20,8 +20,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import InputError, suggest
-from sfumato.faces.compare import Threshold, usual_threshold
+from sfumato.errors import InputError, NotEnrolledError
+from sfumato.faces.compare import Threshold, refuse_coin_throws, usual_threshold
 from sfumato.types.arrays import whole_number
 from sfumato.types.concealed import ConcealedTemplates, Subspaces
 from sfumato.types.extractor import Extractor, is_label
@@ -53,7 +53,7 @@ class GalleryFacts:
         refuse_unprotected(self.recipe)
         if len(self.id) != ID_BYTES or not 0 < whole_number(self.dimensions, "dimensions") <= MOST_DIMENSIONS:
             raise InputError(f"a gallery has an id of {ID_BYTES} bytes, and from 1 to {MOST_DIMENSIONS} dimensions")
-        object.__setattr__(self, "thresholds", checked_thresholds(self.thresholds))
+        object.__setattr__(self, "thresholds", checked_thresholds(self.thresholds, self.recipe))
 
     @property
     def has_personal_keys(self) -> bool:
@@ -107,7 +107,7 @@ class Gallery:
         if not all(is_label(person) and whole_number(count, "releases") >= 1 for person, count in counts.items()):
             raise InputError("releases: expected an id and a number of 1 or more for each")
         object.__setattr__(self, "releases", MappingProxyType(counts))
-        object.__setattr__(self, "thresholds", checked_thresholds(self.thresholds))
+        object.__setattr__(self, "thresholds", checked_thresholds(self.thresholds, self.recipe))
 
     def __len__(self) -> int:
         return len(self.templates)
@@ -128,7 +128,7 @@ class Gallery:
     def row(self, person: str) -> int:
         """Return the row of an id; raise InputError if it is not enrolled."""
         if person not in self.templates.ids:
-            raise not_enrolled(person, self.templates.ids, is_known=person in self.releases)
+            raise not_enrolled(person, is_known=person in self.releases)
         return self.templates.ids.index(person)
 
     def template(self, person: str) -> ConcealedTemplates:
@@ -149,17 +149,22 @@ class Gallery:
         )
 
 
-def checked_thresholds(thresholds: Collection[Threshold]) -> tuple[Threshold, ...]:
-    """Return thresholds as they are; raise InputError if there are two for one comparison."""
+def checked_thresholds(thresholds: Collection[Threshold], recipe: Recipe) -> tuple[Threshold, ...]:
+    """Return thresholds as they are; raise InputError for two of one comparison, and for one that accepts any key."""
+    for threshold in thresholds:
+        refuse_coin_throws(threshold, recipe)
     if len({threshold.comparison for threshold in thresholds}) != len(thresholds):
         raise InputError("thresholds: there are two for one comparison")
     return tuple(thresholds)
 
 
-def not_enrolled(person: str, ids: Collection[str], *, is_known: bool) -> InputError:
-    """Return the error about someone who has no template; ``is_known``: there was one, or was to be one."""
-    hint = ": it was revoked, or its enrollment was interrupted" if is_known else suggest(person, ids)
-    return InputError(f"{person!r:.80} is not enrolled in this gallery{hint}")
+def not_enrolled(person: str, *, is_known: bool) -> NotEnrolledError:
+    """Return the error about someone who has no template; ``is_known``: there was one, or was to be one.
+
+    It names nobody else, and nothing is searched for it: who asks a server for people learns no names.
+    """
+    hint = ": it was revoked, or its enrollment was interrupted" if is_known else ""
+    return NotEnrolledError(f"{person!r:.80} is not enrolled in this gallery{hint}", person)
 
 
 def already_enrolled(ids: Collection[str], recipe: Recipe) -> InputError:

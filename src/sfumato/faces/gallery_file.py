@@ -98,6 +98,13 @@ def load_gallery(path: str | os.PathLike[str], people: Collection[str] | None = 
             return Gallery(templates, counts, facts.thresholds, facts.id, facts.dimensions)
 
 
+def people_in(path: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Return the ids of the people who are enrolled in a gallery's file, for whoever may see all of them."""
+    with open_reader(Path(path), KIND) as database:
+        names = database.rows(f"SELECT person FROM templates WHERE dtype <> '{NO_DTYPE}'")
+    return tuple(name for (name,) in names if isinstance(name, str))
+
+
 @dataclass(frozen=True, slots=True)
 class _Head:
     """The one row about a gallery: the numbers of ``people`` and of ``releases``, and its ``facts``."""
@@ -395,9 +402,7 @@ def _arrays(code: Code) -> tuple[NDArray[Any], ...]:
 def _read_people(database: Database, facts: GalleryFacts, people: Collection[str]) -> ConcealedTemplates:
     for person in people:
         if not _is_enrolled(database, facts, person):
-            names = database.rows(f"SELECT person FROM templates WHERE dtype <> '{NO_DTYPE}'")
-            ids = [name for (name,) in names if isinstance(name, str)]
-            raise not_enrolled(person, ids, is_known=bool(_read_releases(database, facts, (person,))))
+            raise not_enrolled(person, is_known=bool(_read_releases(database, facts, (person,))))
     rows = [row for person in people for row in database.rows(f"{LIVING} AND person = ?", (person,))]
     with explain(database.path, KIND):
         if [row[1] for row in rows] != list(people):

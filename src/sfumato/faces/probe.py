@@ -24,7 +24,7 @@ from sfumato.concealment.faces import conceal_embeddings, seal_embeddings, split
 from sfumato.concealment.keys import PersonKey, device_key, is_weak, key_for_gallery, person_key
 from sfumato.concealment.seal import fingerprint
 from sfumato.errors import DecoyError, FileError, ImageError, InputError, SkippedWarning, suggest
-from sfumato.faces.compare import BITS, POINT, checked_comparison
+from sfumato.faces.compare import BITS, POINT, SUBSPACE, checked_comparison
 from sfumato.faces.decide import Decision, Identification, Identifier, identify_probe, verify_probe
 from sfumato.faces.gallery import Gallery, has_personal_keys
 from sfumato.faces.gallery_file import load_gallery
@@ -89,8 +89,9 @@ def verify(
     people = gallery if isinstance(gallery, Gallery) else load_gallery(gallery, (person,))
     people.row(person)
     embedding = one_face(read_faces(face, params, extractor=extractor), row, face)
-    keys = PersonKeys(key, key_of)
-    probe = make_probe(embedding, people, comparison, as_decoys(decoys), labels, person=person, key=keys, secret=secret)
+    keys, owner = PersonKeys(key, key_of), person if has_personal_keys(people.recipe) else None
+    comparison = comparison or _comparison_here(people)
+    probe = make_probe(embedding, people, comparison, as_decoys(decoys), labels, person=owner, key=keys, secret=secret)
     return verify_probe(probe, people, person)
 
 
@@ -123,8 +124,14 @@ def identify(
     if has_personal_keys(people.recipe):
         Identifier(people.templates)  # says why not
     embedding = one_face(read_faces(face, params, extractor=extractor), row, face)
+    comparison = comparison or _comparison_here(people)
     probe = make_probe(embedding, people, comparison, as_decoys(decoys), labels, secret=secret)
     return identify_probe(probe, people, k)
+
+
+def _comparison_here(gallery: Gallery) -> str:
+    """Return the comparison where the probe stays in this process: a clear one with lifted templates."""
+    return BITS if gallery.recipe.is_sealed else POINT
 
 
 # --- probes
@@ -178,7 +185,7 @@ class PersonKeys:
                 f"{place.path}: the key of {self.key_of or person!r:.80} is not on this device. Copy it from the "
                 f"device where the person was enrolled, or name its file (--key-file)"
             )
-        own = [key for key in keys if fingerprint(template.recipe, key, width) == template.keys[0]]
+        own = [key for key in keys if fingerprint(template.recipe, key, width, odd=True) == template.keys[0]]
         return (own or keys)[0]
 
 
@@ -195,14 +202,26 @@ def make_probe(
 ) -> NDArray[np.float32] | ConcealedTemplates:
     """Return embeddings in the form that a comparison with a gallery needs: sealed, as they are, or lifted.
 
-    By default sealed galleries are compared by bits, lifted ones p-to-s. ``person``: whose ``key`` seals them, where
-    each has one. ``secret``: the device key of a gallery with one key for all.
+    The gallery may come from a server, and what it says does not decide what leaves the device. Embeddings are sealed;
+    as they are (p-to-s), or lifted (s-to-s), they are returned only to who names that ``comparison``. ``person``: whose
+    ``key`` seals them; a gallery where people have no keys is refused then. ``secret``: the device key of a gallery
+    with one key for all.
 
-    Raises InputError for embeddings of another network or dimension, DecoyError where s-to-s needs decoys, FileError
-    for a key that is not here.
+    Raises InputError for these, for embeddings of another network or dimension, DecoyError where s-to-s needs decoys,
+    FileError for a key that is not here.
     """
     is_sealed = gallery.recipe.is_sealed
-    comparison = checked_comparison(comparison or (BITS if is_sealed else POINT))
+    if person is not None and not has_personal_keys(gallery.recipe):
+        raise InputError(
+            f"person: in this gallery ({gallery.recipe}) people have no keys, so that none can seal the probe of "
+            f"{person!r:.80}. If they should have some, it is not the right gallery; else leave the person out"
+        )
+    if comparison is None and not is_sealed:
+        raise InputError(
+            f"comparison: this gallery is lifted, and its probes are clear embeddings ({POINT}), which must stay on "
+            f"this device, or lifted ones ({SUBSPACE}): name one of the two"
+        )
+    comparison = checked_comparison(comparison or BITS)
     if is_sealed != (comparison == BITS):
         raise InputError(
             f"this gallery is {'sealed' if is_sealed else 'lifted'}: it cannot be compared by {comparison}"

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Alignment without the key: it must read a seal of large bandwidth, and must not read noise."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -34,12 +36,14 @@ def material():
     return victim, public, errors(np.broadcast_to(public.mean(axis=0), victim.shape), victim)
 
 
-def test_it_reads_a_seal_that_is_nearly_a_rotation(material):
+@pytest.mark.parametrize("odd", [False, True])
+def test_it_reads_a_seal_that_is_nearly_a_rotation(material, odd):
     victim, public, guess = material
-    codes = code_rows(make_seal(b"another key nobody tells", 20, 512, 2.0)(victim))
-    found = align(codes, public, 2.0, QUICK)
+    codes = code_rows(make_seal(b"another key nobody tells", 20, 512, 2.0, odd=odd)(victim))
+    params = replace(QUICK, odd=odd)
+    found = align(codes, public, 2.0, params)
     assert errors(found, victim) < 0.5 * guess
-    assert np.array_equal(found, align(codes, public, 2.0, QUICK))
+    assert np.array_equal(found, align(codes, public, 2.0, params))
 
 
 def test_it_reads_nothing_where_no_two_descriptors_are_near(material):

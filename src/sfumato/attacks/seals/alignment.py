@@ -177,7 +177,8 @@ CLIMBED = 24
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlignmentParams:
     """Effort of the attacker: ``axes`` aligned at first and in the end, number of ``starts`` and ``hops``, ``bits``
-    of his own kernel, how many public descriptors he practises on, and the seed of his draws."""
+    of his own kernel, how many public descriptors he practises on, and the seed of his draws. ``odd``: the waves are
+    those of faces."""
 
     axes: tuple[int, ...] = (12, 16, 24, 32)
     starts: int = 24
@@ -185,6 +186,7 @@ class AlignmentParams:
     bits: int = 2048
     practice: int = 40_000
     seed: int = 0
+    odd: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -242,17 +244,20 @@ def learn_alignment(
     rng, public = np.random.default_rng(settings.seed), _enough(public, codes)
     axes = _possible(settings.axes, codes, public)
     released = components(codes, lambda rows: rows, axes[-1])
-    own = components(public, cosines(public.shape[1], settings.bits, bandwidth, rng), axes[-1])
+    own = components(public, cosines(public.shape[1], settings.bits, bandwidth, rng, odd=settings.odd), axes[-1])
     turns = [symmetry_turn(own, image[: len(public)], axes[0]) for image in mirrored]
     tops = search(own.moments(axes[0]), released.moments(axes[0]), rng, settings.starts, settings.hops, turns)
     turn = max((grow(own, released, top[1], axes) for top in distinct(tops)), key=lambda grown: grown[0])[1]
     aligned = standardise(released.scores) @ turn.T
     rows = public[: settings.practice]
-    back = practise(rows, own.scores[: len(rows)], codes.shape[1], bandwidth, rng)
+    sealed = components(rows, signs(rows.shape[1], codes.shape[1], bandwidth, rng, odd=settings.odd), axes[-1])
+    back = practise(rows, own.scores[: len(rows)], sealed)
     return _smoothed(codes, unlike_none(back(aligned), public), public)
 
 
-def learn_with_oracle(codes: Floats, clear: Floats, public: Floats, bandwidth: float) -> Coding:
+def learn_with_oracle(
+    codes: Floats, clear: Floats, public: Floats, bandwidth: float, params: AlignmentParams | None = None
+) -> Coding:
     """Return the way from codes (N, B) to descriptors by the best rotation there is, which the clear ones (N, n) show.
 
     Nobody has those: this bounds what alignment can come to, however well it searches.
@@ -261,14 +266,15 @@ def learn_with_oracle(codes: Floats, clear: Floats, public: Floats, bandwidth: f
     """
     if min(len(codes), len(public)) < FEWEST:
         raise InputError(f"alignment needs {FEWEST} codes and public descriptors or more, got {len(codes)}")
-    settings, rng, public = AlignmentParams(), np.random.default_rng(0), _enough(public, codes)
+    settings, rng, public = params or AlignmentParams(), np.random.default_rng(0), _enough(public, codes)
     axes = _possible(settings.axes, codes, public)[-1]
     released = components(codes, lambda rows: rows, axes)
-    own = components(public, cosines(public.shape[1], settings.bits, bandwidth, rng), axes)
+    own = components(public, cosines(public.shape[1], settings.bits, bandwidth, rng, odd=settings.odd), axes)
     points = standardise(np.concatenate([own.scores, own.of(clear)]))[len(public) :]
     turn = polar((points.T @ standardise(released.scores)).astype(np.float64))
     rows = public[: settings.practice]
-    back = practise(rows, own.scores[: len(rows)], codes.shape[1], bandwidth, rng)
+    sealed = components(rows, signs(rows.shape[1], codes.shape[1], bandwidth, rng, odd=settings.odd), axes)
+    back = practise(rows, own.scores[: len(rows)], sealed)
     return _smoothed(codes, unlike_none(back(standardise(released.scores) @ turn.T), public), public)
 
 
@@ -308,11 +314,8 @@ def grow(own: Components, released: Components, turn: Doubles, axes: Sequence[in
     return value, turn
 
 
-def practise(
-    rows: Floats, scores: Floats, bits: int, bandwidth: float, rng: np.random.Generator
-) -> Callable[[Doubles], Floats]:
-    """Return the way from aligned scores to descriptors, learned on codes under a key of the attacker's own."""
-    sealed = components(rows, signs(rows.shape[1], bits, bandwidth, rng), scores.shape[1])
+def practise(rows: Floats, scores: Floats, sealed: Components) -> Callable[[Doubles], Floats]:
+    """Return the way from aligned scores to descriptors, learned on rows ``sealed`` under the attacker's own key."""
     points = standardise(sealed.scores)
     turn = polar(standardise(scores).T @ points)
     back = _least_squares(_quadratic(points @ turn.T), rows)
@@ -325,16 +328,18 @@ def symmetry_turn(own: Components, image: Floats, axes: int) -> Doubles:
     return polar(standardise(own.scores[: len(image), :axes]).T @ standardise(turned))
 
 
-def cosines(width: int, bits: int, bandwidth: float, rng: np.random.Generator) -> Coding:
-    """Return random Fourier features of the kernel that codes tell (Rahimi and Recht 2007, section 3)."""
+def cosines(width: int, bits: int, bandwidth: float, rng: np.random.Generator, *, odd: bool = False) -> Coding:
+    """Return random Fourier features of the kernel that codes tell (Rahimi and Recht 2007, section 3); or sines."""
     directions = (rng.standard_normal((width, bits)) / bandwidth).astype(np.float32)
     phases = rng.uniform(0, 2 * np.pi, bits).astype(np.float32)
+    if odd:
+        phases[:] = -np.pi / 2
     return lambda rows: np.cos(rows @ directions + phases) * np.float32(np.sqrt(2 / bits))
 
 
-def signs(width: int, bits: int, bandwidth: float, rng: np.random.Generator) -> Coding:
+def signs(width: int, bits: int, bandwidth: float, rng: np.random.Generator, *, odd: bool = False) -> Coding:
     """Return a seal under a key of the attacker's own."""
-    waves = cosines(width, bits, bandwidth, rng)
+    waves = cosines(width, bits, bandwidth, rng, odd=odd)
     return lambda rows: np.where(waves(rows) < 0, -1, 1).astype(np.float32) / np.float32(np.sqrt(bits))
 
 

@@ -59,7 +59,7 @@ PRACTICE = 500
 AGE_STARTS = (21, 41, 61)
 """First years of the groups of ages after the first: to 20, 21 to 40, 41 to 60, and above."""
 
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

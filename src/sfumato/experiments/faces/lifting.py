@@ -104,14 +104,17 @@ def row_distances(
     return distances
 
 
-# --- seals (Boufounos and Rane 2011)
+# --- seals (Boufounos and Rane 2011), with odd waves
 
 
-def face_seal(recipe: Recipe, dimensions: int, *, seed: int, owner: str = "everyone") -> Seal:
-    """Return the seal of a recipe under a public key of evaluations, another one for each seed and owner."""
+def face_seal(recipe: Recipe, dimensions: int, *, seed: int, owner: str = "everyone", odd: bool = True) -> Seal:
+    """Return the seal of a recipe under a public key of evaluations, another one for each seed and owner.
+
+    Without ``odd`` it is one with random phases, weak on purpose: no face is sealed so.
+    """
     link = recipe.links[-1]
     key = SEEDED + f"{seed} of {owner}".encode()
-    return make_seal(key, dimensions, link.dim or 0, bandwidth_of(link))
+    return make_seal(key, dimensions, link.dim or 0, bandwidth_of(link), odd=odd)
 
 
 def bit_distances(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.float32]:

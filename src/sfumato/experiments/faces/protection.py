@@ -8,11 +8,14 @@
 
 Affine subspaces are compared without any key: anyone who can verify can also link, and an old template of a face stays
 a template of that face. Sealed templates are measured twice: under a key of each person, another one in each database,
-and under one key for all. Performance is always that of impostors who have the key.
+and under one key for all. Performance is always that of impostors who have the key, with faces of their own; those who
+send no face, but a probe that is near most faces, are measured beside them (``master_probe``).
+
+Coin throws have a linkability above 0 too, because densities are counted in bins: as many of them are measured as well.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +39,7 @@ from sfumato.experiments.faces.lifting import (
     need_decoys,
     row_distances,
 )
+from sfumato.experiments.faces.master_probe import distances_without_key, master_distances, probe_points
 from sfumato.experiments.faces.releases import (
     Albums,
     clear_threshold,
@@ -73,8 +77,14 @@ REVOKED_RATE = 1e-2
 KEY_EACH, ONE_KEY = "one for each person", "one for all"
 """Keys of sealed templates. Raw and lifted ones have none."""
 
+MASTER, FROM_ROWS = "master ", "master without the key"
+"""Beginning of the names of master probes of whoever has the key; the one from rows under one key, without it."""
+THROWS = 5
+"""Times that coin throws are measured."""
+
 SCORES = {
     "linkable": "linkable",
+    "coin throws": "linkable coin throws",
     **{f"TAR at FAR {RATE:g}{end}": f"true accepts{end}" for end in ("", LOW, HIGH)},
     "accuracy, 10 renewals": "renewed accuracy",
     "lowest": "lowest renewed accuracy",
@@ -82,10 +92,12 @@ SCORES = {
     "face from database": "recovered from database",
     "face from two": "recovered from two",
     "face with key": "recovered with key",
+    "master probe with key": "master probe with the key",
+    "from rows": "master probe without the key",
 }
 """Titles of columns, and the scores behind them."""
 
-VERSION = 4
+VERSION = 5
 
 Distances = NDArray[np.float32]
 
@@ -111,7 +123,8 @@ class Comparisons:
     Everyone has three photos. ``genuine`` (R, P) compares the first with the last as a verifier does, ``impostors`` (R,
     P, S) the first with the last of other people who have the key. ``mated`` and ``unmated`` are the same as someone
     sees them who has two databases. ``revoked`` (R, P) compares the first photo's template with that of the second
-    photo, which replaced it. ``recovered`` (P,) are who passes, by what the attacker has.
+    photo, which replaced it. ``recovered`` (P,) are who passes, by what the attacker has. ``masters`` (P,) are the
+    distances of master probes to the first template, by their names.
     """
 
     genuine: Distances
@@ -120,6 +133,7 @@ class Comparisons:
     unmated: Distances
     revoked: Distances
     recovered: dict[str, NDArray[np.bool_]]
+    masters: dict[str, Distances] = field(default_factory=dict)
 
 
 def evaluate_protection(
@@ -169,6 +183,8 @@ def _predict(
     return {
         **{name: getattr(compared, name) for name in ("genuine", "impostors", "mated", "unmated", "revoked")},
         **{f"recovered {name}": passed for name, passed in compared.recovered.items()},
+        **compared.masters,
+        "bits": np.array(recipe.links[-1].dim if recipe.is_sealed else 0),
     }
 
 
@@ -177,9 +193,9 @@ def compare_templates(
 ) -> Comparisons:
     """Enrol the first photo of everyone, renew it with the second, probe with the last, and attack the templates."""
     if recipe.is_sealed:
-        width = albums.faces.values.shape[1]
-        prior = face_prior(None if decoys is None else decoys.descriptors, width)
-        return _compare_sealed(albums, recipe, prior, one_key=keys == ONE_KEY, seed=seed)
+        none = np.zeros((0, albums.faces.values.shape[1]), np.float32)
+        public = none if decoys is None else decoys.descriptors
+        return _compare_sealed(albums, recipe, public, one_key=keys == ONE_KEY, seed=seed)
     return _compare_lifted(albums, recipe, decoys, seed)
 
 
@@ -232,9 +248,11 @@ def _subspace_distances(a: Subspaces, b: Subspaces, rows: NDArray[np.int64]) -> 
 # --- seals
 
 
-def _compare_sealed(albums: Albums, recipe: Recipe, prior: FacePrior, *, one_key: bool, seed: int) -> Comparisons:
+def _compare_sealed(
+    albums: Albums, recipe: Recipe, public: NDArray[np.float32], *, one_key: bool, seed: int
+) -> Comparisons:
     """Compare sealed templates. The databases that are linked have different keys, unless one key is for all."""
-    make = _seal_for_all if one_key else _seal_for_each
+    make, prior = _seal_for_all if one_key else _seal_for_each, face_prior(public, public.shape[1])
     sets, guesses = [], None
     for number in range(RENEWALS):
         packed, inverted = make(albums, recipe, prior if not number else None, RENEWALS * seed + number)
@@ -261,7 +279,28 @@ def _compare_sealed(albums: Albums, recipe: Recipe, prior: FacePrior, *, one_key
             "from two": _passes(albums, blind[0] + blind[1]),
             "with key": _passes(albums, guesses),
         },
+        masters=master_probes(albums, recipe, public, one_key=one_key, seed=RENEWALS * seed),
     )
+
+
+def master_probes(
+    albums: Albums, recipe: Recipe, public: NDArray[np.float32], *, one_key: bool, seed: int, odd: bool = True
+) -> dict[str, Distances]:
+    """Return the distances (P,) of master probes to the templates of first photos, each sealed under its key.
+
+    Without ``odd`` seals have random phases, which no gallery has: zero is near everybody then.
+    """
+    values, points = albums.faces.values[albums.photos[:, 0]], probe_points(public)
+    if one_key:
+        seal = face_seal(recipe, values.shape[1], seed=seed, odd=odd)
+        templates = seal(values)
+        distances = master_distances(templates, seal, points, public)
+        return {MASTER + name: one for name, one in distances.items()} | {FROM_ROWS: distances_without_key(templates)}
+    parts = []
+    for person, row in enumerate(values):
+        seal = face_seal(recipe, values.shape[1], seed=seed, owner=f"person {person}", odd=odd)
+        parts.append(master_distances(seal(row[None]), seal, points, public))
+    return {MASTER + name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _seal_for_all(
@@ -318,7 +357,36 @@ def _score(sample: Sample, prediction: Prediction) -> Figures:
         low, high = accept_intervals(resampled_curves(distances, same, people), [RATE])[0]
         figures |= {"true accepts": accepts, f"true accepts{LOW}": float(low), f"true accepts{HIGH}": float(high)}
     recovered = {name: float(passed.mean()) for name, passed in prediction.items() if name.startswith("recovered ")}
-    return figures | recovered
+    masters = _master_figures(prediction, threshold_at(curve, RATE))
+    return {**figures, **recovered, **masters, **_throw_figures(prediction)}
+
+
+def _master_figures(prediction: Prediction, threshold: float) -> Figures:
+    """Return the shares of people that master probes open, and that of the probe that opens most."""
+    rates = {
+        name: float((distances <= threshold).mean())
+        for name, distances in prediction.items()
+        if name.startswith(MASTER)
+    }
+    with_key = [rate for name, rate in rates.items() if name != FROM_ROWS]
+    figures = dict(rates)
+    if with_key:
+        figures["master probe with the key"] = max(with_key)
+    if FROM_ROWS in rates:
+        figures["master probe without the key"] = rates[FROM_ROWS]
+    return figures
+
+
+def _throw_figures(prediction: Prediction) -> Figures:
+    """Return the mean linkability of as many coin throws as there are distances: what a measure says of nothing."""
+    bits, rng = int(prediction["bits"]), np.random.default_rng(0)
+    if not bits:
+        return {}
+    one, two = prediction["mated"].size, prediction["unmated"].size
+    throws = [
+        linkability(rng.binomial(bits, 0.5, one) / bits, rng.binomial(bits, 0.5, two) / bits) for _ in range(THROWS)
+    ]
+    return {"linkable coin throws": float(np.mean(throws))}
 
 
 def performance_pairs(prediction: Prediction) -> tuple[Distances, NDArray[np.bool_], NDArray[np.int64]]:

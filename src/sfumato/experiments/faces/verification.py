@@ -217,7 +217,7 @@ SCORES = {
 }
 """Titles of columns, and the scores behind them."""
 
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
