@@ -19,6 +19,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -214,6 +215,17 @@ def test_links_between_documents_lead_somewhere():
         if not (path.parent / target).exists()
     ]
     assert not lost
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path: Path):
+    pytest.importorskip("mkdocs", reason="the extra docs is not installed: scripts/docs installs it")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "search" / "search_index.json").exists()
+    pages = {page.relative_to(ROOT / "docs").with_suffix(".html") for page in (ROOT / "docs").glob("**/*.md")}
+    assert pages <= {page.relative_to(tmp_path) for page in tmp_path.glob("**/*.html")}
 
 
 IMPORT = re.compile(r"^\s*(?:>>> )?(?:from|import) (sfumato(?:\.\w+)+)", re.MULTILINE)
