@@ -107,7 +107,12 @@ def sift_like(count: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def finish(suite: str, args: argparse.Namespace, sizes: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    """Print the figures as a table and write them, with machine, seed, sizes and commit, where asked."""
+    """Print the figures as a table and write them, with machine, seed, sizes and commit, where asked.
+
+    What some rows lack is None, so that all have the same columns.
+    """
+    columns = dict.fromkeys(name for row in rows for name in row)
+    rows = [{name: row.get(name) for name in columns} for row in rows]
     print_table(rows)
     if args.json:
         result = {

@@ -121,31 +121,54 @@ FRONTIER = (
 
 
 README = (
-    "matching | {accuracy / raw:2}, {correct / raw:2} | accuracy, correct matches, 1 = clear SIFT, mutual nearest. "
-    "Ratio test: {clear 0.8:2} of clear matches right, {default 0.97:2} of `default` | `sfumato evaluate frontier`",
-    "leakage | {leakage:2} | strongest attack that can be run, 0 = keypoints only, 1 = raw SIFT | the same",
-    "leakage, oracle | {leakage, oracle:2} | an attacker who is told what nobody knows | the same",
-    "speed | {sealed:2}, {pairs:1} | time of `sealed-512`, 1 = faiss on clear SIFT; pairs a second, `sub-hybrid-2`, "
-    "8,000 features (the paper: 14, RTX 2080 Ti, features not stated) | `python benchmarks/matching.py`",
-    "map, localization | {position error [m], fountain-P11:1mm}, {localized} of {queries} | camera error (clear SIFT "
-    "{clear position:1mm}); queries a server localized | `sfumato evaluate frontier`, `python benchmarks/service.py`",
-    "face login | {accuracy:3} | accuracy on LFW with `sealed-2048:1`, clear {clear face:3} | `sfumato evaluate faces`",
+    "matching | {share:2} correct, {correct:0} per pair | plane scenes, within 3 px. Clear SIFT: {raw share:2}, "
+    "{raw correct:0} by mutual nearest, {ratio share:2}, {ratio correct:0} with the ratio test | "
+    "`sfumato evaluate homography`",
+    "leakage | {leakage:2}; oracle {leakage, oracle:2} | pictures by the strongest attack that can be run, and by one "
+    "that knows what nobody knows; 0 = keypoints only, 1 = raw SIFT | `sfumato evaluate frontier`",
+    "maps | {points:2} of COLMAP's points, all {images:0} photos | fountain-P11, sceaux-castle, beside plain COLMAP. "
+    "Localized: {found:0} of 11, {position:1mm} (clear {clear position:1mm}) | `sfumato evaluate map`, `localize`",
+    "time of matching | {bits:2}, {planes:2} | sealed bits, lifted planes; 1 = faiss on clear SIFT, 8,000 features | "
+    "`python benchmarks/matching.py`",
+    "lifted pairs a second | {rate:1} on two cores | internet photos, {rows:0} features each. The paper: 14 on an RTX "
+    "2080 Ti, features not stated | `python benchmarks/pairs.py`",
+    "face login | {accuracy:3} | accuracy on LFW, thief with the key; clear embeddings {clear face:3} | "
+    "`sfumato evaluate faces`",
 )
 
 
 def readme(root: Path) -> Table:
-    records = [*sheet(root, "frontier"), *sheet(root, "face-verification"), *benchmarks(root, "front_end"),
-               *benchmarks(root, "matching"), *benchmarks(root, "service")]  # fmt: skip
-    points, faces, pairs, times, queries = (record.rows for record in records)
-    recipes, people = ({show(row["recipe"]): row for row in rows} for rows in (points, reversed(faces)))
-    worst = {row["case"]: row for row in sorted(times, key=lambda row: row["times_faiss"]) if row["method"] == "ours"}
-    row = queries[0] | recipes["sealed-512+chaff-2"] | {"pairs": 1 / worst["subspace-to-subspace m=2"]["seconds"]}
-    row |= {"sealed": worst["sealed-512"]["times_faiss"], "clear face": people["raw"]["accuracy"]}
-    row |= {"clear position": recipes["raw"]["position error [m], fountain-P11"]} | people["sealed-2048:1"]
-    row |= {f"{one['recipe']} {one['ratio']}": one["correct"] / one["matches"] for one in pairs
-            if (one["front end"], one["pairs"]) == ("colmap", "planes")}  # fmt: skip
+    sheets = ("homography-default", "frontier", "map-colmap", "localize-colmap", "face-verification")
+    records = [one for name in sheets for one in sheet(root, name)]
+    records += [*benchmarks(root, "matching"), *benchmarks(root, "pairs")]
+    planes, points, maps, poses, faces, times, pairs = (record.rows for record in records)
+    by_recipe = [{show(one["recipe"]): one for one in rows} for rows in (planes, points, poses, reversed(faces))]
+    worst = {one["case"]: one for one in sorted(times, key=lambda one: one["times_faiss"]) if one["method"] == "ours"}
+    shared = next(one for one in pairs if (one["set"], one["method"]) == ("internet", "sub-hybrid-2"))
+    ours = [one for one in maps if one["recipe"] == "default"]
+    row = by_recipe[1][DEFAULT] | {"points": min(float(one["points / COLMAP"]) for one in ours)}
+    row |= {"images": sum(float(one["images"]) for one in ours), "rate": shared["pairs_per_second"]}
+    row |= {"rows": shared["rows_per_photo"], "bits": worst["sealed-512"]["times_faiss"]}
+    row |= {"planes": worst["subspace-to-subspace m=2"]["times_faiss"]}
+    row |= {"found": 11 * float(by_recipe[2]["default"]["localized"])}
+    row |= {name: by_recipe[2][recipe]["position [m]"] for name, recipe in POSITIONS}
+    for name, recipe in (("", DEFAULT), ("raw ", "raw"), ("ratio ", "raw, ratio 0.8")):
+        row |= {f"{name}share": by_recipe[0][recipe]["3 px"], f"{name}correct": by_recipe[0][recipe]["correct 3 px"]}
+    row |= {"accuracy": by_recipe[3][FACE]["accuracy"], "clear face": by_recipe[3]["raw"]["accuracy"]}
     lines = ([cell(row, text) for text in line.split(" | ")] for line in README)
     return [["", "figure", "meaning", "command"], *lines], records, "python scripts/tables.py"
+
+
+DEFAULT, FACE, POSITIONS = "sealed-512+chaff-2", "sealed-2048:1", (("position", "default"), ("clear position", "raw"))
+
+
+def homography(root: Path) -> Table:
+    columns = ("recipe | distance | accuracy, 1 px = {1 px:2} | 3 px = {3 px:2} | 5 px = {5 px:2} | matches:0 | "
+               "correct, 3 px = {correct 3 px:0} | accuracy / raw = {accuracy 3 px / raw:2} | "
+               "correct / raw = {correct 3 px / raw:2}")  # fmt: skip
+    options = "--recipes raw,default,sub-hybrid-2,sub-hybrid-2+chaff-2 --distance s-to-s --max-features 2000"
+    command = f"sfumato evaluate homography {DATA}homography {options} -o results/"
+    return grid(sheet(root, "homography-default"), command, columns)
 
 
 def frontier(root: Path) -> Table:
@@ -206,13 +229,15 @@ def mapping(root: Path) -> Table:
 
 def maps_colmap(root: Path) -> Table:
     columns = "scene | recipe | images | points:0 | points / COLMAP:2 | track:2 | rotation [deg]:2 | doubt | all [s]:0"
-    options = "--recipes raw,default,sub-hybrid-2,sub-hybrid-4,ninja-sift-1.0,ninja-sift-2.5 -o results/"
-    return grid(sheet(root, "map-colmap"), f"sfumato evaluate map {SCENES} {options}", columns)
+    command = f"sfumato evaluate map {SCENES} --recipes raw,default,sub-hybrid-2 -o results/"
+    return grid(sheet(root, "map-colmap"), command, columns)
 
 
 def localization_colmap(root: Path) -> Table:
     columns = "scene | recipe | localized:2 | false:0 | rotation [deg]:3 | position [scene]:4 | position [m]:4"
-    command = f"sfumato evaluate localize {SCENES} --recipes raw,default,sub-hybrid-2 -o results/"
+    command = (
+        f"sfumato evaluate localize {DATA}posed/fountain-P11 --recipes raw,default --max-features 4000 -o results/"
+    )
     return grid(sheet(root, "localize-colmap"), command, columns)
 
 
@@ -299,15 +324,17 @@ TABLES = {name.replace("_", "-"): make for name, make in list(globals().items())
 
 
 def render(table: Table, page: str) -> str:
-    """Return a table as Markdown for a page, with records, notes and command; transcribed figures are only linked."""
+    """Return a table as Markdown for a page, below it records, notes and command, which the README has in its rows."""
     (titles, *lines), records, command = table
+    body = "".join(f"| {' | '.join(line)} |\n" for line in (titles, ["---"] * len(titles), *lines))
+    if page == "README.md":
+        return body
     names, folder = [Path(one.path).stem.replace(MACHINE, "") for one in records], os.path.dirname(page)
     if not command.startswith(("sfumato", "python")):
         command = " ".join(f"python benchmarks/{names[0].partition('--')[0]}.py {command} --json out.json".split())
     sources = [f"`{one.path}` (commit {one.commit}, seed {one.seed})" if one.path.endswith("json") else
                f"[{Path(one.path).name}]({os.path.relpath(one.path, folder)})" for one in records]  # fmt: skip
     notes = [NOTES.get(f"{name} {one.commit}", "") for name, one in zip(names, records, strict=True)]
-    body = "".join(f"| {' | '.join(line)} |\n" for line in (titles, ["---"] * len(titles), *lines))
     return "\n".join([body, f"Record: {', '.join(sources)}.", f"Command: `{command}`.", *filter(None, notes), ""])
 
 
