@@ -47,6 +47,7 @@ _HOMES = {
     "device_key": "concealment.keys",
     "encode": "concealment.encoder",
     "enroll": "faces.enrollment",
+    "export_colmap": "geometry.mapping",
     "export_hloc": "geometry.hloc",
     "extract": "features.local",
     "identify": "faces.probe",

@@ -39,6 +39,7 @@ from sfumato.faces.probe import verify as verify
 from sfumato.features.local import extract as extract
 from sfumato.geometry.hloc import export_hloc as export_hloc
 from sfumato.geometry.mapping import build_map as build_map
+from sfumato.geometry.mapping import export_colmap as export_colmap
 from sfumato.geometry.queries import localize as localize
 from sfumato.inversion.load import invert as invert
 from sfumato.matching.batch import match_archive as match_archive
@@ -64,4 +65,4 @@ from sfumato.types.scene import Matches as Matches
 from sfumato.types.scene import Pose as Pose
 
 __version__: str
-__all__ = ["ATTACKS", "BandwidthWarning", "Bits", "Camera", "ConcealedFeatures", "Decoys", "EvaluationOnlyWarning", "Extractor", "Features", "Image", "Landmarks", "Matches", "NewKeyWarning", "NoChaffWarning", "Points", "Pose", "Recipe", "Record", "Score", "SfumatoError", "SfumatoWarning", "Subspaces", "VoidDistanceWarning", "WeakSecretWarning", "WideSealWarning", "attack", "audit", "build_decoys", "build_index", "build_map", "build_photo_decoys", "calibrate", "codebook_for", "conceal", "conceal_photos", "device_key", "encode", "enroll", "export_hloc", "extract", "identify", "infer_cameras", "invert", "key_for_place", "load", "load_decoys", "load_encoder", "localize", "localize_photos", "match", "match_archive", "match_pairs", "nearest", "new_key", "renew", "revoke", "save", "save_decoys", "squared_distances", "verify"]
+__all__ = ["ATTACKS", "BandwidthWarning", "Bits", "Camera", "ConcealedFeatures", "Decoys", "EvaluationOnlyWarning", "Extractor", "Features", "Image", "Landmarks", "Matches", "NewKeyWarning", "NoChaffWarning", "Points", "Pose", "Recipe", "Record", "Score", "SfumatoError", "SfumatoWarning", "Subspaces", "VoidDistanceWarning", "WeakSecretWarning", "WideSealWarning", "attack", "audit", "build_decoys", "build_index", "build_map", "build_photo_decoys", "calibrate", "codebook_for", "conceal", "conceal_photos", "device_key", "encode", "enroll", "export_colmap", "export_hloc", "extract", "identify", "infer_cameras", "invert", "key_for_place", "load", "load_decoys", "load_encoder", "localize", "localize_photos", "match", "match_archive", "match_pairs", "nearest", "new_key", "renew", "revoke", "save", "save_decoys", "squared_distances", "verify"]

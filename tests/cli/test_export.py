@@ -48,6 +48,34 @@ def folder(places, place, tmp_path_factory):
     return folder
 
 
+def test_colmap_gets_a_database_that_it_verifies(run_here, folder, tmp_path):
+    import pycolmap
+
+    database, command = tmp_path / "private.db", ("export", "colmap", folder / "private.sfm", folder / "matches.h5")
+    counts = json.loads(run_here(*command, "-o", database, "--json").stdout)
+    assert (counts["images"], counts["pairs"], counts["guessed cameras"]) == (4, 6, 4)
+    pycolmap.geometric_verification(database)
+    with pycolmap.Database.open(database) as opened, load_matches(folder / "matches.h5") as ours:
+        numbers = {image.name: image.image_id for image in opened.read_all_images()}
+        assert not any(len(opened.read_descriptors(number).data) for number in numbers.values())
+        for first, second in ours:
+            rows = opened.read_matches(numbers[first], numbers[second])
+            assert rows.tolist() == ours[first, second].indices.tolist()
+        assert opened.num_verified_image_pairs() == 6
+    content = database.read_bytes()
+    assert "another path" in run_here(*command, "-o", database, code=1).stderr
+    assert database.read_bytes() == content
+    assert [path.name for path in tmp_path.iterdir()] == ["private.db"]
+
+
+def test_a_database_of_what_does_not_fit_is_not_written(run_here, folder, tmp_path):
+    (tmp_path / "cameras.txt").write_text("other.jpg SIMPLE_PINHOLE 640 480 500 320 240\n")
+    for matches, options in (("matches.h5", ("--cameras", tmp_path / "cameras.txt")), ("missing.h5", ())):
+        words = ("export", "colmap", folder / "private.sfm", folder / matches, "-o", tmp_path / "x.db", *options)
+        assert run_here(*words, code=1).stderr.startswith("error: ")
+    assert not (tmp_path / "x.db").exists()
+
+
 def test_hloc_gets_features_matches_and_pairs(run_sfumato, run_here, folder, tmp_path):
     done = run_sfumato("export", "hloc", folder / "private.sfm", folder / "matches.h5", "-o", tmp_path / "hloc")
     assert "features without descriptors of 4 images, 6 pairs with" in done.stdout

@@ -117,6 +117,7 @@ COMMANDS = (
     Command("report", "audit", "report", NOTHING_WRITTEN),
     Command("attack", "attack", "attack", "the pictures painted so far are kept, the results are not"),
     Command("localize", "map", "localize_", NOTHING_WRITTEN),
+    Command("export colmap", "export", "colmap", NOTHING_WRITTEN),
     Command("export hloc", "export", "hloc", NOTHING_WRITTEN),
     Command("export public", "export", "public", "nothing was published"),
     Command("index build", "index", "build", NOTHING_WRITTEN),
@@ -156,6 +157,7 @@ GROUPS = {
     "export": (
         "Files for other programs, and what an owner chooses to publish.",
         "sfumato export hloc private.sfm matches.h5 -o hloc/",
+        "sfumato export colmap private.sfm matches.h5 -o database.db",
     ),
     "index": (
         "Indexes of concealed features, asked for the nearest entries of others.",

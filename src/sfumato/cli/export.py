@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sfumato export: concealed features and matches as hloc reads them; and what an owner chooses to publish."""
+"""sfumato export: concealed features and matches as hloc and COLMAP read them; and what an owner publishes."""
 
 import sys
 from pathlib import Path
@@ -22,6 +22,7 @@ from sfumato.cli.options import (
 from sfumato.errors import InputError
 from sfumato.features.sources import FeatureSource, open_source
 from sfumato.geometry.hloc import HlocOutcome, export_hloc
+from sfumato.geometry.mapping import export_colmap
 from sfumato.publish import export_clear, publish_points
 from sfumato.store.archive import load
 
@@ -77,6 +78,42 @@ def hloc(
             archive, matches, output, with_subspaces=with_subspaces, overwrite=overwrite, progress=bar
         )
     _report(outcome, output, {}, what="features without descriptors", as_json=as_json)
+
+
+def colmap(
+    archive: Annotated[Path, typer.Argument(help="The archive, e.g. private.sfm.")],
+    matches: Annotated[Path, typer.Argument(help="Matches of its images, e.g. matches.h5.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The database to write, e.g. database.db.")],
+    cameras: Annotated[
+        Path | None, typer.Option(help="A list of cameras, as 'sfumato map' takes it. Default: guessed from sizes.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a COLMAP database with keypoints, cameras and matches, on which unmodified COLMAP verifies and maps.
+
+    No descriptor is written: COLMAP's own matching finds nothing in it. See 'sfumato help own_features'.
+
+    Example: sfumato export colmap private.sfm matches.h5 -o database.db
+    """
+    done = export_colmap(archive, matches, output, cameras)
+    for name, reason in done.unreadable.items():
+        print(printable(f"skipped {name}: {reason}"), file=sys.stderr)
+    facts = {
+        "images": done.images,
+        "features": done.features,
+        "pairs": done.pairs,
+        "matches": done.matches,
+        "guessed cameras": len(done.guessed),
+        "unreadable": dict(done.unreadable),
+        "output": str(output),
+    }
+    guessed = f", {quantity(len(done.guessed), 'camera')} guessed" if done.guessed else ""
+    tell(
+        f"{done.features} keypoints of {quantity(done.images, 'image')}, {quantity(done.pairs, 'pair')} with "
+        f"{quantity(done.matches, 'match', 'es')}{guessed}: {output}",
+        facts,
+        as_json=as_json,
+    )
 
 
 def public(

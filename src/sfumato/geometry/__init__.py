@@ -21,6 +21,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "compare_poses": "statistics",
         "compare_with_truth": "statistics",
         "draw_map": "maps",
+        "export_colmap": "mapping",
         "export_hloc": "hloc",
         "load_map": "maps",
         "load_pycolmap": "colmap",

@@ -14,6 +14,7 @@ from sfumato.geometry.localization import localize_query as localize_query
 from sfumato.geometry.mappers import MapParams as MapParams
 from sfumato.geometry.mapping import MapOutcome as MapOutcome
 from sfumato.geometry.mapping import build_map as build_map
+from sfumato.geometry.mapping import export_colmap as export_colmap
 from sfumato.geometry.mapping import map_keypoints as map_keypoints
 from sfumato.geometry.maps import Map as Map
 from sfumato.geometry.maps import draw_map as draw_map
@@ -32,4 +33,4 @@ from sfumato.geometry.statistics import median_errors as median_errors
 from sfumato.geometry.statistics import recalls as recalls
 from sfumato.geometry.verify import VerifyParams as VerifyParams
 
-__all__ = ["Localization", "Localizations", "LocalizeParams", "Map", "MapErrors", "MapOutcome", "MapParams", "MapStatistics", "Model", "NoPose", "VerifyParams", "build_map", "compare_poses", "compare_with_truth", "draw_map", "export_hloc", "load_map", "load_pycolmap", "localize", "localize_query", "map_keypoints", "median_errors", "pose_error", "read_cameras", "read_model", "read_poses", "recalls", "save_landmarks", "write_cameras", "write_poses"]
+__all__ = ["Localization", "Localizations", "LocalizeParams", "Map", "MapErrors", "MapOutcome", "MapParams", "MapStatistics", "Model", "NoPose", "VerifyParams", "build_map", "compare_poses", "compare_with_truth", "draw_map", "export_colmap", "export_hloc", "load_map", "load_pycolmap", "localize", "localize_query", "map_keypoints", "median_errors", "pose_error", "read_cameras", "read_model", "read_poses", "recalls", "save_landmarks", "write_cameras", "write_poses"]

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import ArchiveError, FileError, InputError, SfumatoError
+from sfumato.files.atomic import new_file
 from sfumato.geometry.cameras import NAME_EARLIER, default_camera, name_fault, read_marked_cameras, refuse_other_sizes
 from sfumato.geometry.colmap import Keypoints, real_names, refuse_missing, silence, write_database
 from sfumato.geometry.mappers import DATABASE, MapParams, doubt_cameras, run_mapper, triangulate
@@ -204,6 +205,62 @@ def build_map(
         )
     seconds = time.perf_counter() - started
     return replace(outcome, unreadable=scene.unreadable, guessed=guessed, seconds=seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColmapOutcome:
+    """Counts of what a COLMAP database got; ``guessed`` names the images whose cameras are guesses."""
+
+    images: int
+    features: int
+    pairs: int
+    matches: int
+    guessed: frozenset[str]
+    unreadable: Mapping[str, str]
+
+
+def export_colmap(
+    archive: str | os.PathLike[str] | Archive,
+    matches: str | os.PathLike[str] | Mapping[Pair, Matches],
+    path: str | os.PathLike[str],
+    cameras: str | os.PathLike[str] | Mapping[str, Camera] | None = None,
+    *,
+    focal_lengths: Mapping[str, float] | None = None,
+) -> ColmapOutcome:
+    """Write keypoints, cameras and matches of an archive as a new database, which unmodified COLMAP verifies and maps.
+
+    No descriptor is written. ``matches``, ``cameras`` and ``focal_lengths`` as in ``build_map``. A pair in both orders
+    is written once.
+
+    Raises InputError for cameras that do not fit the images, FileError for matches of other features, and if the file
+    is there already or cannot be written.
+
+    >>> import tempfile, numpy as np
+    >>> from sfumato import ConcealedFeatures, Matches, Subspaces, save
+    >>> lines = Subspaces(np.eye(8)[:3], np.eye(8)[3:6, None])
+    >>> features = ConcealedFeatures(np.zeros((3, 4)), lines, "random-1", image_size=(640, 480))
+    >>> work = tempfile.mkdtemp()
+    >>> save(f"{work}/private.sfm", {"a.jpg": features, "b.jpg": features})
+    >>> pairs = {("a.jpg", "b.jpg"): Matches([[0, 2]], [0.1])}
+    >>> export_colmap(f"{work}/private.sfm", pairs, f"{work}/database.db").matches
+    1
+    """
+    if os.path.lexists(path):
+        raise FileError(f"{path} is there already, and no database is ever replaced: choose another path")
+    with open_archive(archive) as images, _open_matches(matches) as file, new_file(path) as (_, part):
+        scene = _read_scene(images, cameras, focal_lengths)
+        pairs = {} if file is None else _select_matches(file, images, scene)
+        trusted = scene.keypoints.keys() - scene.guessed
+        part.unlink()
+        write_database(part, scene.keypoints, scene.cameras, pairs, trusted=trusted)
+        return ColmapOutcome(
+            images=len(scene.keypoints),
+            features=sum(map(len, scene.keypoints.values())),
+            pairs=len(pairs),
+            matches=sum(len(pairs[pair]) for pair in pairs),
+            guessed=frozenset(scene.guessed),
+            unreadable=scene.unreadable,
+        )
 
 
 @contextmanager
