@@ -5,8 +5,15 @@ import numpy as np
 import pytest
 
 from sfumato.experiments.faces.lifting import bit_distances, face_seal
-from sfumato.experiments.faces.master_probe import distances_without_key, majority, master_distances, probe_points
-from sfumato.experiments.faces.protection import FROM_ROWS, KEY_EACH, ONE_KEY, compare_templates, master_probes
+from sfumato.experiments.faces.master_probe import (
+    FROM_ROWS,
+    distances_without_key,
+    majority,
+    master_distances,
+    master_probes,
+    probe_points,
+)
+from sfumato.experiments.faces.protection import KEY_EACH, ONE_KEY, compare_templates
 from sfumato.experiments.faces.releases import collect_albums
 from sfumato.types.clear import Embeddings
 from sfumato.types.concealed import Bits

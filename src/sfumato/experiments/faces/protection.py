@@ -39,7 +39,7 @@ from sfumato.experiments.faces.lifting import (
     need_decoys,
     row_distances,
 )
-from sfumato.experiments.faces.master_probe import distances_without_key, master_distances, probe_points
+from sfumato.experiments.faces.master_probe import master_figures, master_probes
 from sfumato.experiments.faces.releases import (
     Albums,
     clear_threshold,
@@ -77,8 +77,6 @@ REVOKED_RATE = 1e-2
 KEY_EACH, ONE_KEY = "one for each person", "one for all"
 """Keys of sealed templates. Raw and lifted ones have none."""
 
-MASTER, FROM_ROWS = "master ", "master without the key"
-"""Beginning of the names of master probes of whoever has the key; the one from rows under one key, without it."""
 THROWS = 5
 """Times that coin throws are measured."""
 
@@ -283,26 +281,6 @@ def _compare_sealed(
     )
 
 
-def master_probes(
-    albums: Albums, recipe: Recipe, public: NDArray[np.float32], *, one_key: bool, seed: int, odd: bool = True
-) -> dict[str, Distances]:
-    """Return the distances (P,) of master probes to the templates of first photos, each sealed under its key.
-
-    Without ``odd`` seals have random phases, which no gallery has: zero is near everybody then.
-    """
-    values, points = albums.faces.values[albums.photos[:, 0]], probe_points(public)
-    if one_key:
-        seal = face_seal(recipe, values.shape[1], seed=seed, odd=odd)
-        templates = seal(values)
-        distances = master_distances(templates, seal, points, public)
-        return {MASTER + name: one for name, one in distances.items()} | {FROM_ROWS: distances_without_key(templates)}
-    parts = []
-    for person, row in enumerate(values):
-        seal = face_seal(recipe, values.shape[1], seed=seed, owner=f"person {person}", odd=odd)
-        parts.append(master_distances(seal(row[None]), seal, points, public))
-    return {MASTER + name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
 def _seal_for_all(
     albums: Albums, recipe: Recipe, prior: FacePrior | None, seed: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32] | None]:
@@ -357,24 +335,8 @@ def _score(sample: Sample, prediction: Prediction) -> Figures:
         low, high = accept_intervals(resampled_curves(distances, same, people), [RATE])[0]
         figures |= {"true accepts": accepts, f"true accepts{LOW}": float(low), f"true accepts{HIGH}": float(high)}
     recovered = {name: float(passed.mean()) for name, passed in prediction.items() if name.startswith("recovered ")}
-    masters = _master_figures(prediction, threshold_at(curve, RATE))
+    masters = master_figures(prediction, threshold_at(curve, RATE))
     return {**figures, **recovered, **masters, **_throw_figures(prediction)}
-
-
-def _master_figures(prediction: Prediction, threshold: float) -> Figures:
-    """Return the shares of people that master probes open, and that of the probe that opens most."""
-    rates = {
-        name: float((distances <= threshold).mean())
-        for name, distances in prediction.items()
-        if name.startswith(MASTER)
-    }
-    with_key = [rate for name, rate in rates.items() if name != FROM_ROWS]
-    figures = dict(rates)
-    if with_key:
-        figures["master probe with the key"] = max(with_key)
-    if FROM_ROWS in rates:
-        figures["master probe without the key"] = rates[FROM_ROWS]
-    return figures
 
 
 def _throw_figures(prediction: Prediction) -> Figures:
