@@ -62,7 +62,7 @@ def measure(path: Path, recipe: str, people: int, dims: int, args: Any) -> dict[
     fill(path, recipe, keys, rng.standard_normal((people, dims), np.float32))
     set_threshold(path, "bits" if is_sealed else "p-to-s")
     face = Embeddings(rng.normal(size=(1, dims)), ("face",), Extractor(NETWORK))
-    given: dict[str, Any] = {"person": "person0", "key": keys} if is_sealed else {}
+    given: dict[str, Any] = {"person": "person0", "key": keys} if is_sealed else {"comparison": "p-to-s"}
     probe = make_probe(face, load_gallery(path, ("person0",)), **given)
 
     def add(*, compared: bool = False) -> None:

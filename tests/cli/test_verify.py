@@ -84,7 +84,7 @@ def sealed(tmp_path, face_keys):
 def test_a_sealed_probe_is_accepted_rejected_or_of_another_key(run_sfumato, sealed, face_keys):
     done = run_sfumato(*ask(sealed, "new-a", "alice"))
     assert done.stdout.startswith("accepted as alice: distance 0.")
-    assert "(bits), which accepts 0.001 of strangers who have the key" in done.stdout
+    assert "(bits), which accepts 0.001 of strangers' faces under this key" in done.stdout
     assert run_sfumato(*ask(sealed, "new-b", "alice"), code=3).stdout.startswith("rejected as alice: distance 0.")
     facts = json.loads(run_sfumato(*ask(sealed, "new-a", "alice", "--json")).stdout)
     assert (facts["accepted"], facts["same key"], facts["comparison"]) == (True, True, "bits")

@@ -603,9 +603,9 @@ def test_the_usual_threshold_is_for_seals_that_were_measured(path, tmp_path):
     assert usual_threshold(Recipe.of("sealed-2048:0.34"), "dlib-face") is not None
     for other in ("unknown", "facenet", "my-arcface"):
         assert usual_threshold(recipe, other) is None
-    for other in ("sealed-512:1", "sealed-4096:1", "sealed-2048:0.6", "sealed-2048", "random-2"):
+    for other in ("sealed-256:1", "sealed-2048:1.4", "sealed-2048:0.6", "sealed-2048", "random-2"):
         assert usual_threshold(Recipe.of(other), "arcface") is None
-    enroll(face(0), tmp_path / "small.sqlite", ids="p0", recipe="sealed-512", **ARCFACE)
+    enroll(face(0), tmp_path / "small.sqlite", ids="p0", recipe="sealed-256", **ARCFACE)
     enroll(face(0), tmp_path / "unnamed.sqlite", ids="p0")
     for other, more in (("small", ARCFACE), ("unnamed", {})):
         with pytest.raises(InputError, match="calibrate"):

@@ -261,7 +261,7 @@ def verify(
         "comparison": limit.comparison,
         "same key": decision.same_key,
     }
-    whom = "strangers who have the key" if limit.comparison == BITS else "strangers"
+    whom = "strangers' faces under this key" if limit.comparison == BITS else "strangers"
     line = (
         f"{'accepted' if decision.accepted else 'rejected'} as {printable(person)}: distance {decision.distance:.4f}, "
         f"threshold {limit.distance:.4f} ({limit.comparison}), which accepts {limit.measured_rate:.2g} of {whom}"
