@@ -280,7 +280,8 @@ def face_verification(root: Path) -> Table:
 
 def face_protection(root: Path) -> Table:
     columns = ("recipe | keys | linkable:2 | TAR at FAR 0.001:3 | accuracy, 10 renewals:3 | lowest:3 | "
-               "revoked accepted:3 | face from database:3 | face from two:3 | face with key:3")  # fmt: skip
+               "revoked accepted:3 | face from database:3 | face from two:3 | face with key:3 | "
+               "master probe with key:3 | from rows:3")  # fmt: skip
     return grid(sheet(root, "face-protection"), f"sfumato evaluate protection {LFW} --decoys {UTK} {FACES}", columns)
 
 
@@ -293,8 +294,24 @@ def face_attributes(root: Path) -> Table:
 
 def face_seals(root: Path) -> Table:
     records = benchmarks(root, "faceseals")
-    rows = [row for row in records[0].rows if row["case"] == "size" and row["folds"] == "3-4"]
-    return crossed(records, "", "{bits} bits", "bandwidth {bandwidth}", "{accuracy:3}, {TAR:3}, {messages:3}", rows)
+    rows = [row for row in records[0].rows if (row["case"], row["folds"], row["waves"]) == ("size", "3-4", "odd")]
+    text = "{accuracy:3}, {true accepts:3}, {master probe:3}, {messages:3}"
+    return crossed(records, "", "{bits} bits", "bandwidth {bandwidth}", text, rows)
+
+
+def face_tries(root: Path) -> Table:
+    records = benchmarks(root, "faceseals")
+    columns = (
+        "tries | faces of other LFW people = {strangers:3} | faces of UTKFace = {public:3} | chosen faces = {chosen:3}"
+    )
+    return grid(records, "", columns, [row for row in records[0].rows if row["case"] == "tries"])
+
+
+def face_centres(root: Path) -> Table:
+    records = benchmarks(root, "faceseals")
+    columns = ("length of the common part = {common:1} | cosine of strangers = {cosine:2} | true accepts:3 | one "
+               "master probe = {master probe:3} | once the mean is subtracted = {mean subtracted:3}")  # fmt: skip
+    return grid(records, "", columns, [row for row in records[0].rows if row["case"] == "common part"])
 
 
 def identify(root: Path) -> Table:

@@ -19,6 +19,7 @@ from sfumato.cli.options import (
     complete_face_recipe,
     printable,
     progress_bar,
+    quantity,
     read_labels,
     tell,
 )
@@ -379,7 +380,8 @@ def _print_result(verb: str, result: enrollment.Enrollment, path: Path, *, as_js
     ids, people, recipe = result.ids, result.people, str(result.recipe)
     who = printable(ids[0]) if len(ids) == 1 else f"{len(ids)} people"
     facts = {verb: list(ids), "people": people, "recipe": recipe, "gallery": str(path)}
-    line = f"{who} {verb} with {recipe}: {path} holds {people} concealed templates"
+    how = "" if verb == "revoked" else f" with {recipe}"
+    line = f"{who} {verb}{how}: {path} holds {quantity(people, 'concealed template')}"
     if result.keys is not None:
         facts["keys"] = str(result.keys)
         line += f"\n{'key' if len(ids) == 1 else 'keys'}: {printable(result.keys)} (keep it; no server may have it)"

@@ -243,9 +243,9 @@ USUAL_THRESHOLDS = {
     ("dlib", 2048, 0.34): UsualThreshold(0.29, 1e-2, 1_482, 39),
 }
 """By network, bits and bandwidth, for seals that were measured and no others: fewer bits or another bandwidth have
-another threshold. ArcFace's w600k_mbf on LFW, folds 0 to 2; on folds 3 and 4 it accepts 0.0008 to 0.001 of strangers, on
-UTKFace, which has all ages, 0.009 (benchmarks/faceseals.py). dlib's is a trial: the share at the clear distance 0.39,
-from few faces."""
+another threshold. ArcFace's w600k_mbf on LFW, folds 0 to 2; on folds 3 and 4 it accepts 0.0008 to 0.001 of strangers,
+on UTKFace, which has all ages, 0.009 (benchmarks/faceseals.py). dlib's is a trial from few faces: the share at the
+clear distance 0.39."""
 
 
 def usual_threshold(recipe: Recipe, network: str) -> Threshold | None:
