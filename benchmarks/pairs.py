@@ -42,8 +42,8 @@ def photo_sets(is_small: bool) -> dict[str, list[Path]]:
         return {"samples": list(sample_paths().values())[: 3 if is_small else None]}
     folders = sorted((data / "unordered" / "internet").iterdir())
     return {
-        "internet": [path for folder in folders for path in list_images(folder)],
-        "fountain-P11": list_images(data / "posed" / "fountain-P11" / "images"),
+        "internet": [path for folder in folders for _, path in list_images(folder)],
+        "fountain-P11": [path for _, path in list_images(data / "posed" / "fountain-P11" / "images")],
     }
 
 

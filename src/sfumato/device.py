@@ -379,7 +379,7 @@ class _Run:
             self.recipe = with_bandwidth(recipe, bandwidth)
         name = "" if key is None else _fingerprint(self.recipe, key)
         under = "a new device key" if key is None else f"the given device key, fingerprint {name}"
-        advice = "give the recipe and the key it was begun with (--recipe, --secret-file), choose another file"
+        advice = "give the recipe and the key it was begun with (--recipe, --secret-file, --place), choose another file"
         _refuse_mixture(output, others, f"{recipe} under {under}", advice)
         if headers and key is None:
             raise ArchiveError(

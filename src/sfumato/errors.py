@@ -168,7 +168,8 @@ def need(module: str, *, extra: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as cause:
         raise MissingDependency(
-            f"this needs {module}, which is not installed: pip install 'sfumato[{extra}]'"
+            f"this needs {module}, which is not installed: pip install 'sfumato[{extra}]', or in a clone: "
+            f"pip install '.[{extra}]'"
         ) from cause
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from sfumato.errors import ImageError, InputError
 from sfumato.images import read
-from sfumato.images.read import image_format, list_images, read_image, to_grey
+from sfumato.images.read import AUDIT_MARK, image_format, list_images, read_image, to_grey
 from sfumato.types.clear import Image
 
 FORMATS = [".jpg", ".png", ".tiff", ".webp", ".bmp", ".ppm", ".jp2"]
@@ -289,3 +289,14 @@ def test_real_photos_are_read(shared_data):
     assert len(found) == 100
     sizes = {read_image(path).size for _, path in found[:5]}
     assert sizes <= {(481, 321), (321, 481)}
+
+
+def test_what_an_audit_keeps_is_not_among_the_photos(tmp_path):
+    """Sample photos and second views, which an audit keeps, must not be sealed under a key that matters."""
+    (tmp_path / "report-data" / "photos").mkdir(parents=True)
+    for place in (tmp_path / "mine.png", tmp_path / "report-data" / "photos" / "astronaut.png"):
+        assert cv2.imwrite(str(place), np.zeros((4, 4, 3), np.uint8))
+    assert len(list_images(tmp_path)) == 2
+    (tmp_path / "report-data" / AUDIT_MARK).touch()
+    assert [name for name, _ in list_images(tmp_path)] == ["mine.png"]
+    assert len(list_images(tmp_path / "report-data")) == 1  # whoever names the folder means it

@@ -30,8 +30,8 @@ from sfumato.auditing.toolbox import Toolbox
 from sfumato.concealment.decoys import BUNDLED as BUNDLED_DECOYS
 from sfumato.errors import FileError, InputError
 from sfumato.features.local import LocalParams
-from sfumato.files.atomic import read_text, write_text
-from sfumato.images.read import list_images
+from sfumato.files.atomic import read_text, write_file, write_text
+from sfumato.images.read import AUDIT_MARK, list_images
 from sfumato.images.samples import sample_paths
 from sfumato.report.page import make_page
 from sfumato.types.recipe import DEFAULT_RECIPE, Recipe
@@ -179,6 +179,7 @@ def run_audit(
     recipes = protocol.settled()
     data = Path(folder)
     params = PhotoParams(side=protocol.side, seed=protocol.seed, local=protocol.local)
+    write_file(data / AUDIT_MARK, b"photos of an audit: not to be concealed\n", with_folder=True)
     prepared = prepare_photos(photos, data / "photos", params, progress=stages("reading"))
     pairing = HomographyProtocol(recipes=recipes, distances=("s-to-s",), seeds=(protocol.seed,), local=protocol.local)
     views = list(prepared.pairs.values())

@@ -74,6 +74,9 @@ def audit(
     protocol = AuditProtocol(
         recipes=split_names(recipes), seed=seed, side=side, local=LocalParams(max_features=max_features)
     )
+    if photos is None:
+        note = "no photos were named: auditing sample photos, which takes minutes; yours: sfumato audit my_photos/"
+        print(note, file=sys.stderr)
     page, results = write_audit(
         photos,
         output,
@@ -88,8 +91,8 @@ def audit(
     verdicts = verdicts_of(results.records)
     words = ", ".join(f"{one.name} {one.level.word}" for one in verdicts)
     tell(
-        f"{page} ({decimal(page.stat().st_size)}): {words}. Open it in a browser. It contains your photos; so does "
-        f"{data_folder(page)}",
+        f"{page} ({decimal(page.stat().st_size)}): {words}. Open it in a browser. It contains "
+        f"{'the sample' if photos is None else 'your'} photos; so does {data_folder(page)}",
         {
             "page": str(page),
             "recipes": {one.name: verdict_facts(one) for one in verdicts},

@@ -144,7 +144,8 @@ def conceal(
         )
         if count
     )
-    line = f"{outcome.features} features of {outcome.images} images concealed with {outcome.recipe}{notes}"
+    features = "features and chaff" if "+chaff" in str(outcome.recipe) else "features"
+    line = f"{outcome.features} {features} of {outcome.images} images concealed with {outcome.recipe}{notes}"
     facts = {**outcome_facts(outcome), "recipe": outcome.recipe, "output": str(output), "bytes": size}
     facts |= {} if outcome.privacy is None else {"privacy spent": outcome.privacy}
     if with_cameras:

@@ -82,8 +82,8 @@ FACE_RECIPE = "sealed-2048"
 FACE_BANDWIDTHS = {"arcface": 1.0, "dlib": 0.34}
 """Bandwidth of seals for each network, of unit norm. ArcFace's was measured: strangers are at right angles, and at 1
 the waves hardly turn within the reach of a face. Narrower ones tell people apart no better, and a point near zero is
-accepted more often than a face: a thief sends that (benchmarks/faceseals.py). dlib's is in proportion to the distances at which the two
-networks usually tell people apart."""
+accepted more often than a face: a thief sends that (benchmarks/faceseals.py). dlib's is in proportion to the distances
+at which the two networks usually tell people apart."""
 
 
 def face_recipe(recipe: Recipe | str, network: str) -> Recipe:

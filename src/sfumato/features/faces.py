@@ -318,4 +318,7 @@ def model_file(name: str) -> Path:
         path = Path(folder) / "models" / name
         if path.is_file():
             return path
-    raise MissingDependency(f"this needs {MODELS} with {name}, which is not installed: pip install 'sfumato[face]'")
+    raise MissingDependency(
+        f"this needs {MODELS} with {name}, which is not installed: "
+        "pip install 'sfumato[face]', or in a clone: pip install '.[face]'"
+    )

@@ -80,11 +80,16 @@ def to_grey(image: Image) -> NDArray[np.uint8]:
     return grey
 
 
+AUDIT_MARK = ".sfumato-audit"
+"""A file in the folder that an audit keeps beside its page."""
+
+
 def list_images(place: str | os.PathLike[str]) -> list[tuple[str, Path]]:
     """Return (name, path) of one image file, or of all images in a folder and below it, sorted by name.
 
-    Names are paths relative to the folder, with ``/``. Hidden files and folders are left out. Links are
-    followed; a folder that is reached twice is listed once.
+    Names are paths relative to the folder, with ``/``. Hidden files and folders are left out, and so is what an audit
+    keeps beside its page: sample photos and second views must not be sealed by mistake. Links are followed; a folder
+    that is reached twice is listed once.
 
     Raises ImageError if there is none, or if a folder cannot be listed.
     """
@@ -183,7 +188,7 @@ def _walk(folder: Path, visited: set[tuple[int, int]]) -> Iterator[Path]:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as cause:
         raise ImageError(f"{folder} cannot be listed: {cause.strerror}") from cause
-    if (status.st_dev, status.st_ino) in visited:
+    if (status.st_dev, status.st_ino) in visited or (visited and (folder / AUDIT_MARK).exists()):
         return
     visited.add((status.st_dev, status.st_ino))
     for entry in entries:

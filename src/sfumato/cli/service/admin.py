@@ -45,7 +45,10 @@ def need_server_extra() -> None:
     """Raise MissingDependency, without loading anything, if the libraries of a server are not installed."""
     for name in ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client"):
         if find_spec(name) is None:
-            raise MissingDependency(f"this needs {name}, which is not installed: pip install 'sfumato[server]'")
+            raise MissingDependency(
+                f"this needs {name}, which is not installed: pip install 'sfumato[server]', or "
+                "in a clone: pip install '.[server]'"
+            )
 
 
 def open_store(data: Path) -> "Store":
