@@ -58,7 +58,9 @@ def benchmarks(root: Path, pattern: str) -> list[Record]:
         name, rows = path.relative_to(root).as_posix(), [run | row for row in read["rows"]]
         records.append(Record(name, rows, read["commit"], read["seed"]))
     if not records:
-        raise NoRecord(f"No record of this measurement is committed: `python benchmarks/{suite}.py --json` makes it.")
+        raise NoRecord(
+            f"No record of this measurement is committed: `python benchmarks/{suite}.py --json out.json` makes it."
+        )
     return records
 
 

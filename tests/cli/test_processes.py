@@ -34,6 +34,8 @@ LINES = {
         map private.sfm --matches matches.h5 --cameras cameras.txt -o model
         localize private.sfm --map model --cameras cameras.txt -o poses.txt
         export hloc private.sfm matches.h5 -o hloc
+        export colmap private.sfm matches.h5 -o database.db
+        help recipes
         export public clear.h5 --map model -o public-points.sqlite --yes
         index build private.sfm -o x.index --kind exact
         index remove x.index view-0000.png

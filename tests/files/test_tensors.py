@@ -20,6 +20,7 @@ from sfumato.files.tensors import (
     save_checkpoint,
     save_tensors,
 )
+from sfumato.inversion.patches import network_folder
 
 ARRAYS = {
     "weight": np.arange(12, dtype=np.float32).reshape(3, 4),
@@ -185,8 +186,8 @@ def test_mapped_arrays_are_those_that_are_read(tmp_path):
 
 
 def test_what_comes_with_the_package_has_a_digest():
-    files = [*Path(sfumato.__file__).parent.rglob("*.safetensors")]
-    assert len(files) >= 9
+    files = [*Path(sfumato.__file__).parent.rglob("*.safetensors"), *network_folder().glob("*.safetensors")]
+    assert len(files) >= 18
     for path in files:
         with safe_open(path, "np") as file:
             assert len(file.metadata()["digest"]) == 64

@@ -291,7 +291,7 @@ def make_app(commands: Iterable[Command] = COMMANDS) -> typer.Typer:
         name="sfumato",
         help="Private visual features: still matched, mapped and recognised, no longer turned back into the picture.",
         epilog="Start with: sfumato audit. Then: sfumato conceal photos/ -o private.sfm; sfumato match "
-        "private.sfm --exhaustive -o matches.h5. The documents: sfumato help",
+        "private.sfm --exhaustive -o matches.h5",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

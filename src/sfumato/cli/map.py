@@ -88,7 +88,8 @@ def map_(
         Path | None, typer.Option(help="The folder of the photos: focal lengths are taken from their EXIF.")
     ] = None,
     matches: Annotated[
-        Path | None, typer.Option(help="Made by sfumato match. Default: every image with every other.")
+        Path | None,
+        typer.Option(help="Made by sfumato match. Default: all pairs of up to 60 images, 20 per image of more."),
     ] = None,
     picture: Annotated[
         Path | None, typer.Option(help="Also draw the map, points and cameras: a .png, .svg or .pdf file.")
@@ -164,8 +165,8 @@ def _warn_of_guesses(outcome: MapOutcome, cameras: Path | None) -> None:
     exif = [f"focal lengths of {quantity(known, 'image')} from EXIF"] if known else []
     rest = (
         [
-            f"of {guessed} guessed as 1.2 times the longer side; give --cameras, or, if the photos have EXIF, "
-            "--photos, or conceal with --with-cameras"
+            f"of {guessed} guessed as 1.2 times the longer side; give --cameras, or --shared-camera if one camera "
+            "took them all; photos with EXIF know more: --photos, or conceal --with-cameras"
         ]
         if guessed
         else []

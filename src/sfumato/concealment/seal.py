@@ -49,7 +49,7 @@ MOST_BITS = 512
 WIDEST_BANDWIDTH = 0.27
 """A seal beyond either of them warns: what attackers without the key get grows with both. The bandwidth is SIFT's; that
 of another kind may be wider than its own by the same factor."""
-SEE = "; see 'sfumato help concealment'"
+SEE = " (see 'sfumato help concealment')"
 
 FEWEST_ROWS, MOST_ROWS = 100, 1000
 """Features of one image from which a bandwidth is estimated."""
