@@ -179,8 +179,8 @@ def run_document(path: Path, shell: Shell) -> int:
     return count
 
 
-SLOW = ("audit_a_recipe.md", "deploy.md", "first_audit.md", "first_map.md", "map_and_localize.md", "map_server.md",
-        "own_features.md")  # fmt: skip
+SLOW = ("audit_a_recipe.md", "deploy.md", "first_audit.md", "first_map.md", "keys.md", "map_and_localize.md",
+        "map_server.md", "match_and_search.md", "own_features.md")  # fmt: skip
 """Documents whose commands take five seconds and more, and are tested one by one elsewhere."""
 
 

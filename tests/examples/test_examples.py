@@ -88,6 +88,7 @@ def test_examples_import_public_names_only(name: str):
 # --- maps with hloc
 
 
+@pytest.mark.slow
 def test_a_map_is_made_of_files_without_descriptors(run: Callable[..., list[str]], tmp_path: Path):
     with pytest.warns(NewKeyWarning):
         lines = run("map_with_hloc.py", "-o", tmp_path / "map")
@@ -253,6 +254,7 @@ def test_one_person_logs_in_and_nobody_else(run: Callable[..., list[str]]):
 # --- search
 
 
+@pytest.mark.slow
 def test_the_index_finds_what_the_exact_scan_finds(run: Callable[..., list[str]]):
     lines = run("nearest_subspace.py")
     recall, before, after = map(int, re.findall(r"(\d+)% .* planes; (\d+) of 400 .* and (\d+) after", lines[-1])[0])
@@ -286,6 +288,7 @@ def test_a_recipe_that_leaks_fails_the_audit(audit: Callable[..., str], tmp_path
     assert audit("ninja-sift-1.O", 1.0, code=2) == ""
 
 
+@pytest.mark.slow
 def test_without_evidence_an_audit_does_not_pass(audit: Callable[..., str]):
     assert "failed (too little was tried)" in audit("compress-48+sealed-64", 0.3, code=1)
     assert audit("compress-48+sealed-64", 0.3, "--allow-open", code=0).endswith("passed")
