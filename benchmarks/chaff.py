@@ -2,6 +2,7 @@
 """Chaff: sources of it against attackers who tell it from real features, what they then paint, and what chaff costs.
 
     python benchmarks/chaff.py --only telling painted --json out.json   # needs the photos below SFUMATO_DATA, and torch
+    python benchmarks/chaff.py --only boosting --boosted small --json out.json          # needs scikit-learn and torch
     python benchmarks/chaff.py --only cost --json out.json
 
 "telling": the area under the curve of telling real features from chaff, two of chaff to a real one; 0.5 for guesses, 1
@@ -21,6 +22,12 @@ stationary scene becomes the map.
 that "together" takes for real: the correlation with the outlines of the photo. Two controls show what an inverter
 paints without any help: places at random, and a single feature.
 
+"boosting": the strongest attack, on the package's chaff with as many features as the default takes: gradient boosting
+over plain statistics of positions and bits, such as how positions are rounded, learned from photos of other places
+under other keys. "small" photos (the second half of bsds500/val, on which nothing was chosen), and "large" ones:
+tourist photos and photos of 6 megapixels, where nobody learns from the place under attack. Outlines are painted as for
+"painted".
+
 "cost": an archive, seconds of the processor, matches on planes and a map, with 0 to 4 features of chaff to a real one.
 """
 
@@ -28,6 +35,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from chaffs.boosting import boost
 from chaffs.cost import cost_of_maps, cost_on_planes
 from chaffs.figures import Row
 from chaffs.network import network_file
@@ -39,13 +47,17 @@ from common import arguments, data_folder, finish, pinned_threads
 
 from sfumato.types.clear import Features
 
-PARTS = ("telling", "painted", "cost")
+PARTS = ("telling", "painted", "boosting", "cost")
+PHOTOS = ("small", "large")
 
 
 def main() -> int:
     parser = arguments((__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--sources", nargs="+", choices=SOURCES, default=list(SOURCES), metavar="SOURCE")
+    parser.add_argument(
+        "--boosted", nargs="+", choices=PHOTOS, default=list(PHOTOS), help="photos that boosting attacks"
+    )
     parser.add_argument("--photos", type=int, default=40, help="photos under attack")
     parser.add_argument("--painted", type=int, default=20, help="photos that are painted")
     parser.add_argument("--lookups", type=int, default=8, help="photos whose layouts are looked up, or released twice")
@@ -79,6 +91,8 @@ def main() -> int:
                 rows += tell_repeats(args, folder) + tell_matches(args, folder)
             if "painted" in args.only and of_chaff is not None:
                 rows += paint(of_chaff, args)
+        if "boosting" in args.only:
+            rows += boost(args, folder)
         if "cost" in args.only:
             rows += cost_on_planes(args, folder, Path(place)) + cost_of_maps(args, folder, Path(place))
     sizes = {name: getattr(args, name) for name in ("photos", "painted", "lookups", "learners", "bank", "draws",

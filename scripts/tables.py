@@ -213,6 +213,15 @@ def chaff_outlines(root: Path) -> Table:
     return crossed(records, options, "{case}", "{figure}", "{value:2} ± {error:2}", rows)
 
 
+def chaff_boosting(root: Path) -> Table:
+    records = [*benchmarks(root, "chaff--boosting-small"), *benchmarks(root, "chaff--boosting-large")]
+    rows = [row | {"name": f"{row['case']}: {row['figure']}"} for one in records for row in one.rows]
+    rows = [row for row in rows if row["figure"] not in ("photos", "rows of a photo")]
+    runs = ("small --rows 300000 --photos 30 --learners 80 --painted 20", "large --rows 120000 --painted 8")
+    options = AGAIN.format("chaff").join(f"--only boosting --boosted {run}" for run in runs)
+    return crossed(records, options, "{name}", "{part}", "{value:2} ± {error:2}", rows)
+
+
 def chaff_cost(root: Path) -> Table:
     records = benchmarks(root, "chaff--cost")
     rows = [row | {"text": show(round(row["value"], 3))} for row in records[0].rows]

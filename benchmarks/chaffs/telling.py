@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Telling of real rows from chaff: by all separators, by a lookup, by two releases and by matches."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,11 @@ Floats = np.ndarray
 
 @dataclass
 class Answers:
-    """Mixtures of the photos under attack, and what the separators together say of their rows."""
+    """Mixtures of the photos under attack, what the separators together say of their rows, and what others say."""
 
     mixtures: list[Mixture]
     scores: list[Floats]
+    others: dict[str, list[Floats]] = field(default_factory=dict)
 
 
 def tell_source(name: str, photos: Photos, noise: dict[int, Features], args: Any) -> tuple[list[Row], Answers]:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chaff: features of pictures that never were, mixed among those of a photo.
 
-Where features lie outlines what a photo shows, however well their descriptors are concealed. Chaff covers the outline.
+Where features lie outlines what a photo shows, however well their descriptors are concealed. Chaff covers the outline,
+though not from attackers who learned to tell it from real features (docs/explanation/threat_model.md).
 A picture of noise is drawn, the photo's own extractor finds features in it, and those are taken that lie where the
 photo has few: together they cover the picture evenly. They are then concealed as the real ones are, under the same key.
 Each photo has noise of its own, so chaff matches nothing.

@@ -92,12 +92,12 @@ def chaff_sentence(recipe: Recipe) -> str:
     """Return what chaff means for the dots of a recipe.
 
     >>> chaff_sentence(Recipe.of("sealed-512+chaff-2"))
-    'At least 2 of 3 dots are chaff: features that never were. The server cannot tell which.'
+    'At least 2 of 3 dots are chaff: features that never were. An attacker can tell some of them.'
     """
     if not recipe.chaff:
         return "There is no chaff among them: every dot is a feature of the photo."
     share = f"At least {recipe.chaff} of {recipe.chaff + 1} dots"
-    return f"{share} are chaff: features that never were. The server cannot tell which."
+    return f"{share} are chaff: features that never were. An attacker can tell some of them."
 
 
 def threat_sentence(recipe: Recipe) -> str:
