@@ -30,7 +30,7 @@ LEVELS = (
     Level("broken", "A server paints nearly the same picture as from clear features."),
 )
 """From the best to the worst: the first whose limits all figures meet is the verdict. Outlines are correlations with
-those of the photo: about 0.5 without chaff, where a person recognises the subject of some photos, and 0.2 with."""
+those of the photo: at about 0.5 a person recognises the subject of some photos."""
 
 NOTHING_RAN = "Nothing was measured: no attack could be run on these photos."
 RECOVERED = "Attackers recover the features themselves: better software would paint more than is seen here."
