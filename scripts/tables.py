@@ -160,6 +160,7 @@ def readme(root: Path) -> Table:
 
 
 DEFAULT, FACE, POSITIONS = "sealed-512+chaff-2", "sealed-2048:1", (("position", "default"), ("clear position", "raw"))
+"""Recipes in the committed records; ``DEFAULT`` is what was the default when they were made."""
 
 
 def homography(root: Path) -> Table:
