@@ -60,11 +60,6 @@ def sides_of(features: Iterable[Features], recipe: str, seed: int) -> list[Any]:
     return [conceal_repeatably(image, parsed, decoys, seed=seed) for image in features]
 
 
-def keypoints_of(side: Any, features: Features) -> Any:
-    """Return the keypoints (N, 4) of a side: with chaff in the recipe others than those of the clear features."""
-    return getattr(side, "keypoints", features.keypoints)
-
-
 def matches_by_ratio(a: Any, b: Any) -> dict[float, Matches]:
     """Return the matches of two images for each ratio; they are searched once."""
     sides = [side_of(side, "image") for side in (a, b)]
@@ -85,7 +80,7 @@ def count_correct(
         for other, homography in enumerate(sequence.homographies, 1):
             for ratio, matches in matches_by_ratio(sides[0], sides[other]).items():
                 rows = matches.indices
-                first, second = (keypoints_of(sides[image], features[image])[:, :2] for image in (0, other))
+                first, second = (features[image].keypoints[:, :2] for image in (0, other))
                 errors = transfer_errors(homography, first[rows[:, 0]], second[rows[:, 1]])
                 found[ratio].append((len(rows), int((errors <= CORRECT_PX).sum())))
     means = {ratio: np.mean(counts, axis=0) for ratio, counts in found.items()}
@@ -103,7 +98,7 @@ def count_verified(folders: Iterable[Path], local: LocalParams, recipe: str, see
         sides = dict(zip(photos, sides_of(photos.values(), recipe, seed), strict=True))
         found = {(a, b): matches_by_ratio(sides[a], sides[b]) for a, b in combinations(photos, 2)}
         for ratio, total in totals.items():
-            inliers = verified_matches(photos, sides, {pair: matches[ratio] for pair, matches in found.items()})
+            inliers = verified_matches(photos, {pair: matches[ratio] for pair, matches in found.items()})
             total[0] += len(found)
             total[1] += sum(count > 0 for count in inliers)
             total[2] += sum(inliers)
@@ -113,14 +108,12 @@ def count_verified(folders: Iterable[Path], local: LocalParams, recipe: str, see
     ]
 
 
-def verified_matches(
-    photos: Mapping[str, Features], sides: Mapping[str, Any], matches: Mapping[tuple[str, str], Matches]
-) -> list[int]:
+def verified_matches(photos: Mapping[str, Features], matches: Mapping[tuple[str, str], Matches]) -> list[int]:
     """Return the number of matches of each pair that agree with one rigid scene."""
     cameras = {name: default_camera(image.image_size or (1, 1)) for name, image in photos.items()}
     with tempfile.TemporaryDirectory(prefix="sfumato-front-end-") as place:
         database = Path(place) / "database.db"
-        keypoints = {name: keypoints_of(sides[name], image) for name, image in photos.items()}
+        keypoints = {name: image.keypoints for name, image in photos.items()}
         write_database(database, keypoints, cameras, matches, trusted=[])
         return [pair.inliers for pair in verify(database, VerifyParams(threads=1)).pairs]
 

@@ -3,10 +3,9 @@
 
     python benchmarks/people.py --sheet people.jpg --json out.json      # needs the photos below SFUMATO_DATA
 
-Twenty photos of bsds500/val with people in them. Columns: the photo; what clear features show; the positions that an
-archive of plain seals holds, as dots, and those of the default; the outlines that the inverters for outlines paint of
-plain seals and of the default, each trained on just that; what the inverter for positions paints of the default; and
-what a told alignment reads of the default, an oracle that nobody has, by the inverter trained on such readings.
+Twenty photos of bsds500/val with people in them. Columns: the photo; the positions that an archive of the default
+holds, as dots; what clear features show; what the inverters for outlines and for positions paint of the default; and
+what a told alignment reads of it, an oracle that nobody has, by the inverter trained on such readings.
 "leakage" is on the usual scale: 0 for a mean descriptor, 1 for clear features. "outlines" is the correlation of what is
 painted with the outlines of the photo. The sheet holds photos: it stays out of the repository.
 """
@@ -20,7 +19,6 @@ from common import arguments, data_folder, finish, note, pinned_threads
 
 from sfumato.auditing.toolbox import CELLS, OUTLINES, PATCH, POSITIONS, TrainedInverter, bundled_inverters
 from sfumato.concealment.decoys import load_decoys
-from sfumato.concealment.lifting import with_chaff
 from sfumato.concealment.seal import with_usual_bandwidth
 from sfumato.experiments.frontier.sheets import Column, draw_sheet
 from sfumato.features.local import LocalParams, extract
@@ -51,14 +49,12 @@ def dots(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 def painters() -> dict[str, TrainedInverter]:
     """Return the attackers of the default that come with the package, and the usual inverter of clear features."""
-    found = {(one.architecture, Recipe.of(one.recipe).chaff): one for one in bundled_inverters()}
-    chaff = Recipe.of(DEFAULT_RECIPE).chaff
+    found = {(one.architecture, Recipe.of(one.recipe).is_sealed): one for one in bundled_inverters()}
     return {
         "clear": next(one for one in bundled_inverters() if (one.recipe, one.architecture) == ("raw", PATCH)),
-        "outlines, no chaff": found[OUTLINES, 0],
-        "outlines, default": found[OUTLINES, chaff],
-        "positions, trained with chaff": found[POSITIONS, chaff],
-        "told alignment": found[CELLS, chaff],
+        "outlines": found[OUTLINES, False],
+        "positions": found[POSITIONS, False],
+        "told alignment": found[CELLS, True],
     }
 
 
@@ -81,7 +77,6 @@ def main() -> int:
             note(path.stem)
             image = read_image(path)
             clear = extract(image, local)
-            mixed, _ = with_chaff(clear, recipe, evaluation_seed=args.seed)
             readings = read_back(clear)
             usual, reader = inverters["clear"], inverters["told alignment"]
             assert reader.frame is not None
@@ -90,12 +85,8 @@ def main() -> int:
                 "clear": usual.paint(clear.keypoints, clear.descriptors, image.size),
                 "floor": usual.paint(clear.keypoints, floor, image.size),
                 **{
-                    name: inverters[name].paint(rows.keypoints, empty_rows(len(rows)), image.size)
-                    for name, rows in (
-                        ("outlines, no chaff", clear),
-                        ("outlines, default", mixed),
-                        ("positions, trained with chaff", mixed),
-                    )
+                    name: inverters[name].paint(clear.keypoints, empty_rows(len(clear)), image.size)
+                    for name in ("outlines", "positions")
                 },
                 "told alignment": reader.paint(
                     readings.keypoints, canonical_input(readings.subspaces, reader.frame), image.size
@@ -108,8 +99,7 @@ def main() -> int:
                 drawn.setdefault(name, []).append(outline_score(picture, image.pixels))
             pictures = {
                 "photo": image.pixels,
-                "positions, no chaff": dots(clear.keypoints, image.size),
-                "positions, default": dots(mixed.keypoints, image.size),
+                "dots": dots(clear.keypoints, image.size),
                 **{name: np.rint(255 * one).astype(np.uint8) for name, one in painted.items() if name != "floor"},
             }
             for name, picture in pictures.items():

@@ -28,7 +28,7 @@ from sfumato.matching.bit_votes import NEAREST, SAMPLE, collect
 from sfumato.matching.codebook import Codebook, load_codebook
 from sfumato.matching.retrieval import RetrievalParams, nearest_images, sign
 
-RECIPES = ("raw", "random-2", "sub-hybrid-2", "sub-hybrid-4", "sealed-512", "sealed-512+chaff-2")
+RECIPES = ("raw", "random-2", "sub-hybrid-2", "sub-hybrid-4", "sealed-512")
 PLACES = (5, 10, 20)
 Scenes = dict[str, tuple[str, sfumato.Features]]
 """Image name to scene and clear features; the scene is empty for photos that belong to nothing."""

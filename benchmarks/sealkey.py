@@ -3,11 +3,11 @@
 
     python benchmarks/sealkey.py --json out.json                 # needs the photos and pairs below SFUMATO_DATA
 
-The attacker holds what a sealed archive holds: codes and positions, with or without chaff among them. Cases:
+The attacker holds what a sealed archive holds: codes and positions. Cases:
 
 - clear: the descriptors themselves, at positions; how strong the painter is.
-- known: photos of the attacker's own were sealed. He finds his features in the archive by their exact positions.
-- alignment, told alignment: no pair is known; chaff is part of the pool of codes.
+- known: photos of the attacker's own were sealed. Row i of the archive is his feature i.
+- alignment, told alignment: no pair is known.
 - places, fountain: one photo of each place was sealed, and the attacker has another one. He lays the features of his
   photo over the positions of the archive (places/registration.py), and what meets, for pairs; then he sorts those out
   by their bits (places/pairs.py). --other names his photo of the five places; of the fountain it is the next one.
@@ -15,8 +15,7 @@ The attacker holds what a sealed archive holds: codes and positions, with or wit
 "registered" counts the photos that were laid over right, of all; "pairs" are what the key was fitted to, "true" the
 share of them that are right. "bits" is the share of bits of unknown descriptors that the key foretells, 0.5 for
 nothing; "within" and "leakage" are of the first photos of bsds500/val, sealed under the same key: descriptors that were
-read, and pictures painted at positions by the inverter of --inverter, on the usual scale; "real rows": the same if an
-oracle told which rows are chaff.
+read, and pictures painted at positions by the inverter of --inverter, on the usual scale.
 """
 
 import json
@@ -39,7 +38,6 @@ from sfumato.attacks.knowledge import rows_of
 from sfumato.attacks.seals.alignment import AlignmentParams, learn_alignment, learn_with_oracle
 from sfumato.attacks.seals.attacks import mirror_orders
 from sfumato.attacks.seals.key import Waves, read_with_key, recover_key
-from sfumato.concealment.lifting import with_chaff
 from sfumato.concealment.seal import BANDWIDTH, Seal, make_seal
 from sfumato.features.local import LocalParams, extract
 from sfumato.images.read import list_images, read_image
@@ -51,26 +49,23 @@ from sfumato.types.clear import Features
 
 Floats = np.ndarray
 CASES = ("clear", "known", "alignment", "places", "fountain")
-COLUMNS = ("case", "chaff", "registered", "pairs", "true", "bits", "within 0.1", "within 0.3", "leakage",
-           "real rows")  # fmt: skip
+COLUMNS = ("case", "registered", "pairs", "true", "bits", "within 0.1", "within 0.3", "leakage")
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """An unknown photo as it was sealed: features with chaff among them, which of them are ``real``, its pixels."""
+    """An unknown photo that was sealed: its features and pixels."""
 
     features: Features
-    real: Floats
     pixels: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """What all cases share: the seal, unknown photos by chaff, public descriptors, the painter, the arguments."""
+    """What all cases share: the seal, unknown photos, public descriptors, the painter, the arguments."""
 
     seal: Seal
-    secret: bytes
-    subjects: dict[int, list[Subject]]
+    subjects: list[Subject]
     public: Floats
     painter: ImageInverter | None
     scale: tuple[float, float]
@@ -80,161 +75,133 @@ class Attack:
         """Return what the owner's key makes of descriptors."""
         return rows_of(self.seal(rows))
 
-    def mixed(self, features: Features, chaff: int) -> tuple[Features, Floats]:
-        """Return the features of a photo as they are sealed, and which of them are real."""
-        return with_chaff(features, f"sealed-512+chaff-{chaff}" if chaff else "sealed-512", secret=self.secret)
+    @property
+    def clear(self) -> Floats:
+        """Descriptors of all unknown photos."""
+        return np.concatenate([one.features.descriptors for one in self.subjects])
 
-    def figures(self, case: str, chaff: int, read: Floats) -> dict[str, float | None]:
+    def figures(self, case: str, read: Floats) -> dict[str, float | None]:
         """Return how near the rows that were read of all unknown photos come, and what is painted of them."""
         if self.args.readings is not None:
-            np.save(self.args.readings / f"{reading_name(case, chaff)}.npy", read)
-        subjects = self.subjects[chaff]
-        clear = np.concatenate([one.features.descriptors for one in subjects])
-        errors = np.linalg.norm(read - clear, axis=1)[np.concatenate([one.real for one in subjects])]
-        shown: dict[str, float | None] = {"leakage": None, "real rows": None}
+            np.save(self.args.readings / f"{reading_name(case)}.npy", read)
+        errors = np.linalg.norm(read - self.clear, axis=1)
+        leakage = None
         if self.painter is not None:
             floor, best = self.scale
-            for name, only_real in (("leakage", False), ("real rows", True)):
-                shown[name] = (self._similarity(subjects, read, only_real) - floor) / (best - floor)
-        return {"within 0.1": float((errors < 0.1).mean()), "within 0.3": float((errors < 0.3).mean()), **shown}
+            leakage = (self._similarity(read) - floor) / (best - floor)
+        shares = {f"within {limit}": float((errors < limit).mean()) for limit in (0.1, 0.3)}
+        return {**shares, "leakage": leakage}
 
-    def _similarity(self, subjects: list[Subject], read: Floats, only_real: bool) -> float:
+    def _similarity(self, read: Floats) -> float:
         found, start = [], 0
-        for one in subjects:
+        for one in self.subjects:
             rows = np.ascontiguousarray(read[start : start + len(one.features)], np.float32)
             start += len(rows)
-            kept = one.real if only_real else np.ones(len(rows), bool)
-            picture = invert_image(self.painter, one.features.keypoints[kept], rows[kept], one.features.image_size)
+            picture = invert_image(self.painter, one.features.keypoints, rows, one.features.image_size)
             found.append(picture_scores(picture, one.pixels)["ssim"])
         return float(np.mean(found))
 
     def foretold(self, waves: Waves) -> float:
         """Return the share of bits of the unknown photos that a key foretells; of the first ones if it has fewer."""
-        clear = np.concatenate([one.features.descriptors[one.real] for one in next(iter(self.subjects.values()))])
-        truth = np.sign(self.codes(clear))[:, : len(waves.phases)]
-        return float((waves.codes(clear) == truth).mean())
+        truth = np.sign(self.codes(self.clear))[:, : len(waves.phases)]
+        return float((waves.codes(self.clear) == truth).mean())
 
-    def key_figures(self, case: str, chaff: int, pairs: Pairs, *, reads: bool) -> dict[str, float | None]:
+    def key_figures(self, case: str, pairs: Pairs, *, reads: bool) -> dict[str, float | None]:
         """Return what the key is worth that pairs give; if nothing is read with it, a part of the key."""
         codes = pairs.codes if reads else pairs.codes[:, : self.args.quick_bits]
         waves = recover_key(pairs.descriptors, codes, self.args.bandwidth, seed=self.args.seed)
         if not reads:
             return {"bits": self.foretold(waves)}
-        clear = np.concatenate([one.features.descriptors for one in self.subjects[chaff]])
-        read = read_with_key(self.codes(clear), waves, self.public)
-        return {"bits": self.foretold(waves), **self.figures(case, chaff, read)}
+        read = read_with_key(self.codes(self.clear), waves, self.public)
+        return {"bits": self.foretold(waves), **self.figures(case, read)}
 
 
-def reading_name(case: str, chaff: int) -> str:
+def reading_name(case: str) -> str:
     """Return the name of the file of what was read in a case."""
-    return "".join(letter if letter.isalnum() else "-" for letter in f"{case} {chaff}")
+    return "".join(letter if letter.isalnum() else "-" for letter in case)
 
 
 def repainted(attack: Attack, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield rows of an earlier run with what the painter of this one makes of the readings that were kept."""
     for row in rows:
-        file = attack.args.readings / f"{reading_name(row['case'], row['chaff'])}.npy"
-        figures = attack.figures(row["case"], row["chaff"], np.load(file)) if file.is_file() else {}
+        file = attack.args.readings / f"{reading_name(row['case'])}.npy"
+        figures = attack.figures(row["case"], np.load(file)) if file.is_file() else {}
         yield dict.fromkeys(COLUMNS) | row | figures
 
 
-def row_of(case: str, chaff: int, **figures: Any) -> dict[str, Any]:
+def row_of(case: str, **figures: Any) -> dict[str, Any]:
     """Return a row of the table, said aloud."""
-    row = dict.fromkeys(COLUMNS) | {"case": case, "chaff": chaff} | figures
+    row = dict.fromkeys(COLUMNS) | {"case": case} | figures
     note(str({name: value for name, value in row.items() if value is not None}))
     return row
 
 
 def clear_rows(attack: Attack) -> Iterator[dict[str, Any]]:
     """Yield what clear descriptors show at their positions: how strong the painter is; nobody has them."""
-    for chaff, subjects in attack.subjects.items():
-        clear = np.concatenate([one.features.descriptors for one in subjects])
-        yield row_of("clear descriptors", chaff, **attack.figures("clear descriptors", chaff, clear))
+    yield row_of("clear descriptors", **attack.figures("clear descriptors", attack.clear))
 
 
-def known_rows(attack: Attack, photos: list[Path], local: LocalParams, chaff: int) -> Iterator[dict[str, Any]]:
-    """Yield what a number of known features gives, found in archives by their positions; one number with chaff."""
-    most, known, codes, right, total = max(attack.args.known), list[Floats](), list[Floats](), 0, 0
+def known_rows(attack: Attack, photos: list[Path], local: LocalParams) -> Iterator[dict[str, Any]]:
+    """Yield what a number of known features gives."""
+    most, known, total = max(attack.args.known), list[Floats](), 0
     for path in photos:
-        own = extract(path, local)
-        archive, _ = attack.mixed(own, chaff)
-        rows, partners = same_positions(own.keypoints, archive.keypoints)
-        right += int((own.descriptors[rows] == archive.descriptors[partners]).all(axis=1).sum())
-        total += len(own)
-        known.append(own.descriptors[rows])
-        codes.append(attack.codes(archive.descriptors[partners]))
+        known.append(extract(path, local).descriptors)
+        total += len(known[-1])
         if total >= most:
             break
-    found = Pairs(np.concatenate(known), np.concatenate(codes))
-    note(f"chaff {chaff}: {len(found)} of {total} features found in archives by position, {right} rightly")
-    for count in [most] if chaff else attack.args.known:
-        pairs = Pairs(found.descriptors[:count], found.codes[:count])
-        case, share = f"known features, {count}", right / len(found)
-        worth = attack.key_figures(case, chaff, pairs, reads=not attack.args.quick or (count == most and not chaff))
-        yield row_of(case, chaff, pairs=len(pairs), true=share, **worth)
+    rows = np.concatenate(known)
+    for count in attack.args.known:
+        pairs, case = Pairs(rows[:count], attack.codes(rows[:count])), f"known features, {count}"
+        worth = attack.key_figures(case, pairs, reads=not attack.args.quick or count == most)
+        yield row_of(case, pairs=len(pairs), true=1.0, **worth)
 
 
-def same_positions(own: Floats, archive: Floats) -> tuple[Floats, Floats]:
-    """Return rows of two photos' keypoints at the very same position; where there are several, in their order."""
-    places: dict[bytes, list[int]] = {}
-    for row, place in enumerate(np.ascontiguousarray(archive[:, :2])):
-        places.setdefault(place.tobytes(), []).append(row)
-    mine: dict[bytes, list[int]] = {}
-    for row, place in enumerate(np.ascontiguousarray(own[:, :2])):
-        mine.setdefault(place.tobytes(), []).append(row)
-    both = [(row, other) for place, rows in mine.items() if len(places.get(place, ())) == len(rows)
-            for row, other in zip(rows, places[place], strict=True)]  # fmt: skip
-    pairs = np.array(both, int).reshape(-1, 2)
-    return pairs[:, 0], pairs[:, 1]
-
-
-def alignment_rows(attack: Attack, released: dict[int, list[Features]]) -> Iterator[dict[str, Any]]:
+def alignment_rows(attack: Attack, released: list[Features]) -> Iterator[dict[str, Any]]:
     """Yield what alignment reads, and what an oracle's best one does, from the codes of the photos released."""
     args, mirrored = attack.args, [attack.public[:8192][:, order] for order in mirror_orders()]
     tries = AlignmentParams(seed=args.seed, starts=2, hops=3) if args.small else AlignmentParams(seed=args.seed)
-    for chaff in args.chaff:
-        clear = np.concatenate([features.descriptors for features in released[chaff]])
-        codes, count = attack.codes(clear), sum(len(one.features) for one in attack.subjects[chaff])
-        reading = learn_alignment(codes, attack.public, args.bandwidth, tries, mirrored)
-        yield row_of("alignment", chaff, **attack.figures("alignment", chaff, reading(codes[:count])))
-        reading = learn_with_oracle(codes, clear, attack.public, args.bandwidth)
-        yield row_of("told alignment", chaff, **attack.figures("told alignment", chaff, reading(codes[:count])))
+    clear = np.concatenate([features.descriptors for features in released])
+    codes, count = attack.codes(clear), len(attack.clear)
+    reading = learn_alignment(codes, attack.public, args.bandwidth, tries, mirrored)
+    yield row_of("alignment", **attack.figures("alignment", reading(codes[:count])))
+    reading = learn_with_oracle(codes, clear, attack.public, args.bandwidth)
+    yield row_of("told alignment", **attack.figures("told alignment", reading(codes[:count])))
 
 
 LEAST_TRUE = 0.2
 """Share of nearest pairs that are true if a photo was laid over right."""
 
 
-def scene_rows(attack: Attack, case: str, scenes: list[Scene], chaff: int, *, reads: bool) -> Iterator[dict[str, Any]]:
+def scene_rows(attack: Attack, case: str, scenes: list[Scene], *, reads: bool) -> Iterator[dict[str, Any]]:
     """Yield what other photos of places give: pairs by position alone, then those that bits agree with, and the key."""
     met, truths, count = list[Proposals](), list[Floats](), 0
     for scene in scenes:
-        found, rightly = met_in(scene, attack, chaff)
+        found, rightly = met_in(scene, attack)
         count += len(found) > 0 and bool(rightly[:, 0].mean() >= LEAST_TRUE)
         if found.is_registered:
             met.append(found)
             truths.append(rightly)
     registered, total = f"{count} of {len(scenes)}", sum(map(len, met))
     true = sum(int(rightly[:, 0].sum()) for rightly in truths) / max(1, total)
-    yield row_of(f"{case}: nearest", chaff, registered=registered, pairs=total, true=true)
+    yield row_of(f"{case}: nearest", registered=registered, pairs=total, true=true)
     waves, chosen = bootstrap(met, attack.args.bandwidth, attack.args.quick_bits, attack.args.seed)
     if waves is None or not any(len(rows) for rows, _ in chosen):
         return
     pairs, name = merge(met, chosen), f"{case}: by bits"
     right = np.concatenate([rightly[choice] for rightly, choice in zip(truths, chosen, strict=True)])
-    worth = attack.key_figures(name, chaff, pairs, reads=True) if reads else {"bits": attack.foretold(waves)}
-    yield row_of(name, chaff, registered=registered, pairs=len(pairs), true=float(right.mean()), **worth)
+    worth = attack.key_figures(name, pairs, reads=True) if reads else {"bits": attack.foretold(waves)}
+    yield row_of(name, registered=registered, pairs=len(pairs), true=float(right.mean()), **worth)
 
 
-def met_in(scene: Scene, attack: Attack, chaff: int) -> tuple[Proposals, Floats]:
+def met_in(scene: Scene, attack: Attack) -> tuple[Proposals, Floats]:
     """Return the partners that the attacker's features have in the archive, and which of them are true."""
-    own, (archive, real) = scene.own(), attack.mixed(scene.archive(), chaff)
+    own, archive = scene.own(), scene.archive()
     places, codes = archive.keypoints[:, :2].astype(float), attack.codes(archive.descriptors)
     start = time.perf_counter()
     found = pairs_of(own, places, archive.image_size, codes, seed=attack.args.seed)
-    rightly = is_true(scene, own, archive, real, found.rows[:, None], found.partners) & found.usable
+    rightly = is_true(scene, own, archive, found.rows[:, None], found.partners) & found.usable
     words = f"{rightly[:, 0].sum()} of the nearest true, {rightly.any(axis=1).sum()} of all" if len(found) else "none"
-    note(f"{scene.name}, chaff {chaff}: {found.stage}, {found.share:.2f} of windows, {len(found)} features have "
+    note(f"{scene.name}: {found.stage}, {found.share:.2f} of windows, {len(found)} features have "
          f"a partner: {words}; {time.perf_counter() - start:.0f} s")  # fmt: skip
     return found, rightly
 
@@ -247,8 +214,8 @@ def bundled_painter(path: Path | None) -> ImageInverter | None:
         return load_image_inverter(bundled) if bundled.is_file() else None
 
 
-def prepare(args: Any, folder: Path | None, local: LocalParams) -> tuple[Attack, dict[int, list[Features]], list[Path]]:
-    """Return what cases share, the photos released by chaff, and photos of the attacker's own."""
+def prepare(args: Any, folder: Path | None, local: LocalParams) -> tuple[Attack, list[Features], list[Path]]:
+    """Return what cases share, the photos released, and photos of the attacker's own."""
     if folder is None:
         attacked, others = ([path] for path in list(sample_paths().values())[:2])
     else:
@@ -257,25 +224,18 @@ def prepare(args: Any, folder: Path | None, local: LocalParams) -> tuple[Attack,
     secret = blake2b(b"benchmark key %d" % args.seed, digest_size=32).digest()
     photos = [extract(path, local) for path in attacked]
     pixels = [read_image(path).pixels for path in attacked[: args.photos]]
-    released, subjects = {}, {}
-    for chaff in args.chaff:
-        mixed = [
-            with_chaff(one, f"sealed-512+chaff-{chaff}" if chaff else "sealed-512", secret=secret) for one in photos
-        ]
-        released[chaff] = [features for features, _ in mixed]
-        subjects[chaff] = [Subject(*pair, shown) for pair, shown in zip(mixed, pixels, strict=False)]
+    subjects = [Subject(one, shown) for one, shown in zip(photos, pixels, strict=False)]
     public = photo_descriptors(others[::-1], args.public, each=1000)
     seal = make_seal(secret, public.shape[1], args.bits, args.bandwidth)
     clear = [(one, shown) for one, shown in zip(photos, pixels, strict=False)]
     usual, rows = load_inverter(), np.concatenate([one.descriptors for one, _ in clear])
     scale = similarity(usual, None, clear), similarity(usual, rows, clear)
-    return Attack(seal, secret, subjects, public, bundled_painter(args.inverter), scale, args), released, others
+    return Attack(seal, subjects, public, bundled_painter(args.inverter), scale, args), photos, others
 
 
 def main() -> int:
     parser = arguments(__doc__ or "")
     parser.add_argument("--cases", nargs="*", choices=CASES, default=list(CASES))
-    parser.add_argument("--chaff", type=int, nargs="*", default=[0, 2], help="features of chaff per real one; 0 first")
     parser.add_argument("--known", type=int, nargs="*", default=[1000, 2000, 4000])
     parser.add_argument("--photos", type=int, default=3, help="photos that are read and painted")
     parser.add_argument("--released", type=int, default=20, help="photos whose codes alignment has")
@@ -307,24 +267,19 @@ def main() -> int:
         if "clear" in args.cases:
             rows += clear_rows(attack)
         if "known" in args.cases:
-            for chaff in args.chaff:
-                rows += known_rows(attack, others, local, chaff)
+            rows += known_rows(attack, others, local)
         if "alignment" in args.cases:
             rows += alignment_rows(attack, released)
-        for chaff in args.chaff if folder else args.chaff[-1:]:
-            if folder is None:
-                rows += scene_rows(attack, "a sample", sample_scenes(others[0]), chaff, reads=not args.quick)
-                continue
-            if "places" in args.cases:
-                for other in args.other:
-                    scenes = place_scenes(folder / "homography", other)
-                    rows += scene_rows(attack, f"5 places, photo {other}", scenes, chaff, reads=not args.quick)
-            if "fountain" in args.cases:
-                scenes = fountain_scenes(folder / "posed/fountain-P11")
-                rows += scene_rows(attack, "fountain, 1 photo", scenes[:1], chaff, reads=True)
-                rows += scene_rows(
-                    attack, f"fountain, {args.steps} photos", scenes[: args.steps], chaff, reads=not args.quick
-                )
+        if folder is None:
+            rows += scene_rows(attack, "a sample", sample_scenes(others[0]), reads=not args.quick)
+        if folder is not None and "places" in args.cases:
+            for other in args.other:
+                scenes = place_scenes(folder / "homography", other)
+                rows += scene_rows(attack, f"5 places, photo {other}", scenes, reads=not args.quick)
+        if folder is not None and "fountain" in args.cases:
+            scenes = fountain_scenes(folder / "posed/fountain-P11")
+            rows += scene_rows(attack, "fountain, 1 photo", scenes[:1], reads=True)
+            rows += scene_rows(attack, f"fountain, {args.steps} photos", scenes[: args.steps], reads=not args.quick)
     sizes = {"photos": args.photos, "released": args.released, "public": len(attack.public), "bits": args.bits,
              "bandwidth": args.bandwidth, "known features a photo": local.max_features,
              "quick": args.quick}  # fmt: skip

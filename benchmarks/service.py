@@ -4,10 +4,9 @@
     python benchmarks/service.py --json out.json
 
 A real server is started, a generated street of photos is uploaded and mapped by a job, and queries are sent. Features
-are those of benchmarks/localize.py: sealed, and with the default recipe, so that two rows of chaff stand beside each
-real one. While queries are asked, the server and its engine have one core and the clients the other, where there are
-two; else the figures say that they shared. Times are those that a client sees, from the first byte sent to the last of
-the answer.
+are those of benchmarks/localize.py: sealed. While queries are asked, the server and its engine have one core and the
+clients the other, where there are two; else the figures say that they shared. Times are those that a client sees, from
+the first byte sent to the last of the answer.
 """
 
 import json
@@ -26,14 +25,11 @@ from typing import Any
 import httpx2
 import numpy as np
 from common import arguments, finish, load_average, note
-from localize import CLUTTER, Street, make_street
+from localize import CLUTTER, RECIPE, Street, make_street
 
-import sfumato
 from sfumato.store import encode_frame
 from sfumato.store.frames import MEDIA_TYPE
 
-RECIPE = "sealed-512@0123456789ab+chaff-2"
-CHAFF = 2
 CAMERA = "PINHOLE,1280,960,1000,1000,640,480"
 PLACE = "0123456789abcdef"
 LIMITS = {"localize_rate": 1e6, "localize_burst": 10**6, "upload_rate": 1e6, "upload_burst": 10**6,
@@ -47,19 +43,6 @@ class Answer:
     status: int
     seconds: float
     localized: bool
-
-
-def with_chaff(features: sfumato.ConcealedFeatures, rng: np.random.Generator) -> sfumato.ConcealedFeatures:
-    """Mix two rows of coin throws among each real one, and sort all by position, as the default recipe does."""
-    count = CHAFF * len(features)
-    pixels = np.concatenate([features.keypoints[:, :2], rng.uniform(0, [1279, 959], (count, 2)).astype(np.float32)])
-    assert isinstance(features.code, sfumato.Bits)
-    packed = np.concatenate([features.code.packed, rng.integers(0, 256, (count, 64), np.uint8)])
-    order = np.lexsort((pixels[:, 0], pixels[:, 1]))
-    keypoints = np.hstack([pixels[order], np.tile(np.float32([1, 0]), (len(order), 1))])
-    return sfumato.ConcealedFeatures(
-        keypoints, sfumato.Bits(packed[order]), RECIPE, features.extractor, features.image_size
-    )  # fmt: skip
 
 
 class LocalServer:
@@ -113,7 +96,7 @@ def fill(client: httpx2.Client, street: Street, images: int) -> dict[str, Any]:
     """Upload photos of a street and let the server map them; return the job."""
     client.put(f"/v1/places/{PLACE}").raise_for_status()
     for number in range(images):
-        frame = encode_frame(with_chaff(street.photo(float(number))[0], street.rng))
+        frame = encode_frame(street.photo(float(number))[0])
         answer = client.put(
             f"/v1/places/{PLACE}/images/{number:032x}", content=frame, params={"camera": CAMERA},
             headers={"Content-Type": MEDIA_TYPE},
@@ -207,7 +190,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                     server.pin(cores[0])
                     os.sched_setaffinity(0, {cores[1]})
                 places = rng.uniform(1, args.images - 2, 20)
-                queries = [with_chaff(street.photo(float(x), CLUTTER)[0], rng) for x in places]
+                queries = [street.photo(float(x), CLUTTER)[0] for x in places]
                 frames = [encode_frame(query) for query in queries]
                 rows = measure(server, frames, args)
         finally:

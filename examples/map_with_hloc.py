@@ -22,9 +22,6 @@ from sfumato.experiments import make_room, save_room
 from sfumato.features import LocalParams, write_hloc
 from sfumato.images import list_images
 
-RECIPE = "sealed-512"
-"""The default without chaff: chaff needs pictures, and here we have features of another program only."""
-
 
 def make_features(folder: Path) -> tuple[Path, Path]:
     """Make photos of a room and their features, in hloc's form and under hloc's name for RootSIFT: hloc's part."""
@@ -40,7 +37,7 @@ def conceal(features: Path, folder: Path) -> Path:
     """The device: conceal the features of hloc's file under its key. The archive may leave the device."""
     archive = folder / "private.sfm"
     key = sfumato.device_key(folder / "device.key")  # made here; without a path it is this user's own
-    outcome = sfumato.conceal_photos(features, archive, recipe=RECIPE, secret=key)
+    outcome = sfumato.conceal_photos(features, archive, secret=key)
     print(f"{archive.name}: {outcome.images} photos concealed now, {outcome.skipped} before, with {outcome.recipe}")
     return archive
 

@@ -50,11 +50,10 @@ def conceal_first(features: sfumato.Features, key: bytes) -> sfumato.ConcealedFe
     """Conceal the first picture of a place. Nobody measured the bandwidth for this network, so it is estimated.
 
     The warning names the estimate. All other pictures must take the same, for another picture gives another estimate.
-    The recipe is the default one without chaff, which only Sfumato's own extractors can make.
     """
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", sfumato.BandwidthWarning)
-        concealed = sfumato.conceal(features, "sealed-512", secret=key)
+        concealed = sfumato.conceal(features, secret=key)
     for note in notes:
         print(f"warning: {note.message}\n")
     return concealed

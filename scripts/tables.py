@@ -22,9 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORDS, SHEETS, MACHINE = "benchmarks/results/0.1.0", "docs/results", "--two-core-x86_64--cpu"
 BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n)(?:(?!<!-- table).)*?(<!-- end -->)", re.DOTALL)
 NOTES = {
-    "front_end 25d9da6": "`default` was `sealed-512` without chaff; ratios were of square roots: 0.97 is today's 0.94.",
-    "mapping a19a424": "`default` was `sealed-512` without chaff.",
-    "chaff--telling cafb56c": "At cafb56c, `chaff` was the package's chaff before repeats were hidden.",
+    "front_end 25d9da6": "Ratios were of square roots: 0.97 is today's 0.94.",
+    "people 60e2cbe": "`default` was `sealed-512+chaff-2`.",
 }
 """Notes by record and commit: a record that is measured again loses its note."""
 Row = dict[str, Any]
@@ -49,7 +48,7 @@ Table = tuple[list[list[str]], Sequence[Record], str]
 
 
 def benchmarks(root: Path, pattern: str) -> list[Record]:
-    """Return the records of benchmarks that fit a pattern such as chaff--*; sizes of the run stand in every row."""
+    """Return the records of benchmarks that fit a pattern such as bandwidth--*; sizes of the run stand in every row."""
     suite, _, part = pattern.partition("--")
     records = []
     for path in sorted((root / RECORDS).glob(f"{suite}{MACHINE}{part and '--' + part}.json")):
@@ -109,7 +108,6 @@ def crossed(records: Sequence[Record], command: str, down: str, across: str, tex
 
 DATA = "$SFUMATO_DATA/"
 SCENES = f"{DATA}unordered/sceaux-castle {DATA}posed/fountain-P11"
-CHAFF = "--photos {run photos} --learners {run learners} --draws {run draws} --minutes {run minutes}"
 AGAIN = " --json out.json` and `python benchmarks/{}.py "
 FACES = "--recipes raw,sealed-2048:1,random-2,hybrid-2,adversarial-4 --seeds 3 -o results/"
 LFW, UTK = f"{DATA}faces/lfw_arcface_folds_0-4.npz", f"{DATA}faces/utkface_arcface.npz"
@@ -162,15 +160,17 @@ def readme(root: Path) -> Table:
 
 
 DEFAULT, FACE, POSITIONS = "sealed-512+chaff-2", "sealed-2048:1", (("position", "default"), ("clear position", "raw"))
+"""Recipes in the committed records; ``DEFAULT`` is what was the default when they were made."""
 
 
 def homography(root: Path) -> Table:
     columns = ("recipe | distance | accuracy, 1 px = {1 px:2} | 3 px = {3 px:2} | 5 px = {5 px:2} | matches:0 | "
                "correct, 3 px = {correct 3 px:0} | accuracy / raw = {accuracy 3 px / raw:2} | "
                "correct / raw = {correct 3 px / raw:2}")  # fmt: skip
-    options = "--recipes raw,default,sub-hybrid-2,sub-hybrid-2+chaff-2 --distance s-to-s --max-features 2000"
+    options = "--recipes raw,default,sub-hybrid-2 --distance s-to-s --max-features 2000"
     command = f"sfumato evaluate homography {DATA}homography {options} -o results/"
-    return grid(sheet(root, "homography-default"), command, columns)
+    records = sheet(root, "homography-default")
+    return grid(records, command, columns, [row for row in records[0].rows if row["recipe"] != "sub-hybrid-2+chaff-2"])
 
 
 def frontier(root: Path) -> Table:
@@ -192,40 +192,10 @@ def matching_baselines(root: Path) -> Table:
 
 def seal_keys(root: Path) -> Table:
     records = benchmarks(root, "sealkey")
-    columns = ("known to the attacker = {case} | chaff | photos laid over = {registered} | pairs:0 | true:0% | bits "
-               "foretold = {bits:0%} | within 0.1:1% | leakage:2 | leakage, chaff known = {real rows:2}")  # fmt: skip
-    return grid(records, "--quick", columns, [row for row in records[0].rows if row["bits"] is not None])
-
-
-def chaff_telling(root: Path) -> Table:
-    records = [one for one in benchmarks(root, "chaff--*") if one.rows[0]["part"] == "telling"]
-    figures = ("network", "statistics", "codes", "together", "layouts")
-    rows = [row for one in records for row in one.rows if row["figure"] in figures]
-    source = "{case}; {run photos} photos, {run learners} to learn from, {run draws} draws ({run commit})"
-    options = AGAIN.format("chaff").join(cell(one.rows[0], f"--only telling {CHAFF}") for one in records)
-    return crossed(records, options, source, "{figure}", "{value:2} ± {error:2}", rows)
-
-
-def chaff_outlines(root: Path) -> Table:
-    records = [one for one in benchmarks(root, "chaff--*") if one.rows[-1]["part"] == "painted"]
-    rows = [row for one in records for row in one.rows if row["part"] == "painted"]
-    options = cell(records[0].rows[0], f"--only painted --sources chaff --painted {{run painted}} {CHAFF}")
-    return crossed(records, options, "{case}", "{figure}", "{value:2} ± {error:2}", rows)
-
-
-def chaff_boosting(root: Path) -> Table:
-    records = [*benchmarks(root, "chaff--boosting-small"), *benchmarks(root, "chaff--boosting-large")]
-    rows = [row | {"name": f"{row['case']}: {row['figure']}"} for one in records for row in one.rows]
-    rows = [row for row in rows if row["figure"] not in ("photos", "rows of a photo")]
-    runs = ("small --rows 300000 --photos 30 --learners 80 --painted 20", "large --rows 120000 --painted 8")
-    options = AGAIN.format("chaff").join(f"--only boosting --boosted {run}" for run in runs)
-    return crossed(records, options, "{name}", "{part}", "{value:2} ± {error:2}", rows)
-
-
-def chaff_cost(root: Path) -> Table:
-    records = benchmarks(root, "chaff--cost")
-    rows = [row | {"text": show(round(row["value"], 3))} for row in records[0].rows]
-    return crossed(records, "--only cost --amounts 0 1 2 4", "{figure}", "{case}", "{text}", rows)
+    columns = ("known to the attacker = {case} | photos laid over = {registered} | pairs:0 | true:0% | bits "
+               "foretold = {bits:0%} | within 0.1:1% | leakage:2")  # fmt: skip
+    rows = [row for row in records[0].rows if row["bits"] is not None and not row.get("chaff")]
+    return grid(records, "--quick", columns, rows)
 
 
 def people(root: Path) -> Table:

@@ -18,7 +18,6 @@ from sfumato.errors import (
     InputError,
     NameWarning,
     NewKeyWarning,
-    NoChaffWarning,
     RecipeError,
     WideSealWarning,
 )
@@ -167,25 +166,24 @@ KEY, OTHER = sha256(b"1").digest(), sha256(b"2").digest()
 
 @pytest.mark.filterwarnings("ignore::sfumato.errors.BandwidthWarning", "ignore::sfumato.errors.WideSealWarning")
 def test_descriptors_of_any_width_are_sealed(hloc_file, tmp_path):
-    path, alone = tmp_path / "p.sfm", DEFAULT_RECIPE.split("+")[0]
-    with pytest.warns(NoChaffWarning, match=alone):
-        outcome = conceal_photos(hloc_file, path, secret=KEY)
+    path = tmp_path / "p.sfm"
+    outcome = conceal_photos(hloc_file, path, secret=KEY)
     assert outcome.images == 2
     with sfumato.load(path) as archive:
         assert {str(archive[name].recipe) for name in archive} == {outcome.recipe}
-    assert outcome.recipe.startswith(f"{alone}@")
-    with pytest.raises(ArchiveError, match="chaff"):
+    assert outcome.recipe.startswith(f"{DEFAULT_RECIPE}@")
+    with pytest.raises(ArchiveError, match="other features"):
         conceal_photos(sample_paths()["coffee"], path, secret=KEY)
     with h5py.File(hloc_file, "a") as file:
         file.copy("query.jpg", "another.jpg")
-    for recipe in (alone, outcome.recipe):
+    for recipe in (DEFAULT_RECIPE, outcome.recipe):
         again = conceal_photos(hloc_file, path, recipe=recipe, secret=KEY)
         assert again.recipe == outcome.recipe
         with pytest.raises((ArchiveError, RecipeError), match="device key"):
             conceal_photos(hloc_file, path, recipe=recipe, secret=OTHER)
 
 
-@pytest.mark.filterwarnings("ignore::sfumato.errors.BandwidthWarning", "ignore::sfumato.errors.NoChaffWarning")
+@pytest.mark.filterwarnings("ignore::sfumato.errors.BandwidthWarning")
 def test_a_new_key_is_made_when_something_is_to_be_sealed_and_not_for_what_is_sealed_already(
     hloc_file, tmp_path, monkeypatch
 ):
@@ -281,17 +279,6 @@ def test_sealed_archives_hold_positions_only_unless_asked(tmp_path, recipe, fram
             frame = archive[name].keypoints[:, 2:]
             assert np.array_equal(frame, clear[name].keypoints[:, 2:]) == kept
             assert kept or (frame == (1, 0)).all()
-
-
-@pytest.mark.parametrize(("first", "then"), [("", "+chaff-1"), ("+chaff-1", ""), ("+chaff-1", "+chaff-2")])
-def test_photos_with_other_chaff_do_not_join_an_archive(tmp_path, first, then):
-    secret, local = sha256(b"1").digest(), LocalParams(max_features=20)
-    path, samples = tmp_path / "p.sfm", sample_paths()
-    conceal_photos(samples["coffee"], path, recipe=f"sealed-64{first}", secret=secret, local=local)
-    with pytest.raises(ArchiveError, match="begun"):
-        conceal_photos(samples["astronaut"], path, recipe=f"sealed-64{then}", secret=secret, local=local)
-    with sfumato.load(path) as archive:
-        assert len(archive) == 1
 
 
 def write_by_scale(path):

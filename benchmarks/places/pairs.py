@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pairs of the attacker's descriptors and codes of an archive: proposed by positions, sorted out by bits.
 
-After registration each of his features has a few partners, most of them wrong where there is chaff. Bits tell which are
+After registration each of his features has a few partners, some of them wrong. Bits tell which are
 right, without a key: of two of his features with near descriptors the right partners have near bits. A key fitted to
 the pairs that agree so foretells bits; the partners that have them are the pairs of the next key.
 """

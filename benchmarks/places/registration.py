@@ -4,7 +4,7 @@
 Windows of one photo are turned, scaled and stretched, and correlated with all positions of the other at once (FFT). The
 best peaks are climbed from, as affine maps. Those under which far more positions meet than do a few pixels beside are
 followed over the photo, from small window to small window: other cameras, and scenes that are not flat, change the map
-slowly. Positions of chaff meet by chance, and chance is counted beside.
+slowly. Positions also meet by chance, and chance is counted beside.
 """
 
 import heapq

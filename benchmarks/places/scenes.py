@@ -79,7 +79,7 @@ def _fundamental(own: dict[str, Floats], sealed: dict[str, Floats]) -> Floats:
     return lenses[1].T @ cross @ turns[1].T @ turns[0] @ lenses[0]
 
 
-def is_true(scene: Scene, own: Features, archive: Features, real: Floats, rows: Floats, partners: Floats) -> Floats:
+def is_true(scene: Scene, own: Features, archive: Features, rows: Floats, partners: Floats) -> Floats:
     """Tell which pairs of features, of the attacker's photo and of the archive, are of one thing in the scene."""
     rows = np.broadcast_to(rows, partners.shape)
     mine, theirs = own.keypoints[rows.ravel(), :2], archive.keypoints[partners.ravel(), :2]
@@ -90,4 +90,4 @@ def is_true(scene: Scene, own: Features, archive: Features, real: Floats, rows: 
     else:
         away = np.linalg.norm(project(scene.geometry, mine) - theirs, axis=1)
     apart = np.linalg.norm(own.descriptors[rows.ravel()] - archive.descriptors[partners.ravel()], axis=1)
-    return (real[partners.ravel()] & (away < REACH) & (apart < LIKE)).reshape(partners.shape)
+    return ((away < REACH) & (apart < LIKE)).reshape(partners.shape)

@@ -22,7 +22,6 @@ _HOMES = {
     "Landmarks": "types.scene",
     "Matches": "types.scene",
     "NewKeyWarning": "errors",
-    "NoChaffWarning": "errors",
     "Points": "types.concealed",
     "Pose": "types.scene",
     "Recipe": "types.recipe",

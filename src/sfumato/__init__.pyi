@@ -24,7 +24,6 @@ from sfumato.device import localize_photos as localize_photos
 from sfumato.errors import BandwidthWarning as BandwidthWarning
 from sfumato.errors import EvaluationOnlyWarning as EvaluationOnlyWarning
 from sfumato.errors import NewKeyWarning as NewKeyWarning
-from sfumato.errors import NoChaffWarning as NoChaffWarning
 from sfumato.errors import SfumatoError as SfumatoError
 from sfumato.errors import SfumatoWarning as SfumatoWarning
 from sfumato.errors import VoidDistanceWarning as VoidDistanceWarning
@@ -65,4 +64,4 @@ from sfumato.types.scene import Matches as Matches
 from sfumato.types.scene import Pose as Pose
 
 __version__: str
-__all__ = ["ATTACKS", "BandwidthWarning", "Bits", "Camera", "ConcealedFeatures", "Decoys", "EvaluationOnlyWarning", "Extractor", "Features", "Image", "Landmarks", "Matches", "NewKeyWarning", "NoChaffWarning", "Points", "Pose", "Recipe", "Record", "Score", "SfumatoError", "SfumatoWarning", "Subspaces", "VoidDistanceWarning", "WeakSecretWarning", "WideSealWarning", "attack", "audit", "build_decoys", "build_index", "build_map", "build_photo_decoys", "calibrate", "codebook_for", "conceal", "conceal_photos", "device_key", "encode", "enroll", "export_colmap", "export_hloc", "extract", "identify", "infer_cameras", "invert", "key_for_place", "load", "load_decoys", "load_encoder", "localize", "localize_photos", "match", "match_archive", "match_pairs", "nearest", "new_key", "renew", "revoke", "save", "save_decoys", "squared_distances", "verify"]
+__all__ = ["ATTACKS", "BandwidthWarning", "Bits", "Camera", "ConcealedFeatures", "Decoys", "EvaluationOnlyWarning", "Extractor", "Features", "Image", "Landmarks", "Matches", "NewKeyWarning", "Points", "Pose", "Recipe", "Record", "Score", "SfumatoError", "SfumatoWarning", "Subspaces", "VoidDistanceWarning", "WeakSecretWarning", "WideSealWarning", "attack", "audit", "build_decoys", "build_index", "build_map", "build_photo_decoys", "calibrate", "codebook_for", "conceal", "conceal_photos", "device_key", "encode", "enroll", "export_colmap", "export_hloc", "extract", "identify", "infer_cameras", "invert", "key_for_place", "load", "load_decoys", "load_encoder", "localize", "localize_photos", "match", "match_archive", "match_pairs", "nearest", "new_key", "renew", "revoke", "save", "save_decoys", "squared_distances", "verify"]

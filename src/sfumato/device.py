@@ -19,7 +19,6 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.concealment.chaff import can_have_chaff
 from sfumato.concealment.decoys import Decoys, as_decoys, bundled_decoys
 from sfumato.concealment.keys import device_key, device_key_path, sealing_key
 from sfumato.concealment.lifting import conceal_features, refuse_place, resolve_for
@@ -40,7 +39,6 @@ from sfumato.errors import (
     ImageError,
     InputError,
     NameWarning,
-    NoChaffWarning,
     RecipeError,
     SfumatoError,
 )
@@ -123,10 +121,10 @@ def conceal_photos(
     is called again; ``overwrite`` starts anew. An image that cannot be used is named in the outcome and does not stop
     the others. An image that repeats another of the same run gets the same subspaces.
 
-    ``recipe``: by default the one that we defend, without its chaff for features of other programs, as a warning says.
-    A sealed recipe, as this one, needs a key: ``secret``, or else this user's ``device_key()``, which is made just
-    before the first image is concealed, and never for an archive that already has a key. ``place`` seals under the key
-    of that place. With other recipes ``secret`` gives the same descriptor always the same subspace.
+    ``recipe``: by default the one that we defend. A sealed recipe, as this one, needs a key: ``secret``, or
+    else this user's ``device_key()``, which is made just before the first image is concealed, and never for an archive
+    that already has a key. ``place`` seals under the key of that place. With other recipes ``secret`` gives the same
+    descriptor always the same subspace.
 
     ``decoys`` (default: the bundled ones, for SIFT) and ``labels``, one per image, belong to liftings. ``frames`` says
     whether sizes and angles of keypoints are kept, from which alone much of a picture can be painted; None keeps them
@@ -157,14 +155,6 @@ def conceal_photos(
     )
     if with_cameras:
         _need_photos(source)
-    if recipe.strip() == DEFAULT and settled.chaff and not can_have_chaff(source.extractor):
-        settled = replace(settled, chaff=0)
-        warnings.warn(
-            f"{source.path} holds features of another program, or of a network with weights of its own, and chaff for "
-            f"them cannot be made here: they are concealed with {settled}, so that their positions outline the scene",
-            NoChaffWarning,
-            stacklevel=2,
-        )
     _warn_of_names(source.names, is_drawn=settled.lifting is not None and secret is None)
     key = _Key.choose(settled, secret, evaluation_seed, place)
     if settled.is_clear:
@@ -216,8 +206,7 @@ def _warn_of_names(names: Iterable[str], *, is_drawn: bool) -> None:
 class _Key:
     """The key of a run: ``secret``, or a function to ``make`` it before the first image, or a public seed.
 
-    With a place, seals are made under the key of that place; chaff follows the device key, so that a photo has the same
-    chaff at every place.
+    With a place, seals are made under the key of that place.
     """
 
     secret: bytes | None = field(default=None, repr=False)
@@ -227,9 +216,9 @@ class _Key:
 
     @classmethod
     def choose(cls, recipe: Recipe, secret: bytes | None, evaluation_seed: int | None, place: str | None) -> "_Key":
-        """Return the given key or, for seals and chaff, this user's: chaff must be the same at a second release."""
+        """Return the given key or, for seals, this user's."""
         make = None
-        if secret is None and evaluation_seed is None and (recipe.is_sealed or recipe.chaff):
+        if secret is None and evaluation_seed is None and recipe.is_sealed:
             if device_key_path().exists():
                 secret = device_key()
             else:
@@ -297,7 +286,7 @@ class _Run:
         outcome.recipe = next((str(writer.header(name).recipe) for name in writer.names), str(self.recipe))
         first: dict[bytes, tuple[str, _Rows]] = {}
         lifting = self.recipe.lifting  # what is not lifted comes out the same again; eps covers no repeat that shows
-        shares = lifting is not None and lifting.epsilon is None and not self.recipe.chaff
+        shares = lifting is not None and lifting.epsilon is None
         images = source.features(skip=set(writer.names), progress=progress)
         for name, features in _telling_first(images, self.recipe):
             if isinstance(features, SfumatoError):

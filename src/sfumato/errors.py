@@ -21,7 +21,6 @@
     ├── EvaluationOnlyWarning           a concealment protects nobody
     ├── MasterProbeWarning              one probe is accepted as many people of a gallery by whoever has their keys
     ├── NameWarning                     image names that later steps cannot use
-    ├── NoChaffWarning                  features are concealed without chaff
     ├── NewKeyWarning                   a device key was made: copy it to the other devices
     ├── SkippedWarning                  a picture was left out
     ├── VoidDistanceWarning             subspaces are so large that any two of them meet
@@ -120,10 +119,6 @@ class SfumatoWarning(UserWarning):
 
 class EvaluationOnlyWarning(SfumatoWarning):
     """A concealment protects nobody: it is for evaluations only."""
-
-
-class NoChaffWarning(SfumatoWarning):
-    """Features are concealed without chaff: where they are outlines the scene."""
 
 
 class MasterProbeWarning(SfumatoWarning):

@@ -371,7 +371,7 @@ def test_a_wide_seal_warns_in_a_line(photos, tmp_path, run_sfumato):
 
 def test_the_help_explains_the_default():
     shown = " ".join(run_here("conceal", "--help").output.replace("│", " ").split())
-    assert "default is sealed-512+chaff-2: a 512-bit code made with your device key" in shown
+    assert "default is sealed-512: a 512-bit code made with your device key" in shown
 
 
 def test_places_of_one_device_key_do_not_match(photos, tmp_path, run_sfumato):

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
 from hashlib import sha256
 
 import numpy as np
@@ -381,8 +380,7 @@ def test_the_first_example_works_on_the_default_recipe_and_so_does_retrieval(run
     lines = [line for line in command.help.splitlines() if line.startswith("Example: ")]
     points = np.random.default_rng(0).normal(size=(12, 16))
     features = sfumato.Features(np.full((12, 4), 7.0), points / np.linalg.norm(points, axis=1, keepdims=True))
-    alone = replace(sfumato.Recipe("default"), chaff=0)
-    hidden = sfumato.conceal(features, alone, secret=sha256(b"1").digest())
+    hidden = sfumato.conceal(features, secret=sha256(b"1").digest())
     assert hidden.recipe.is_sealed
     sfumato.save(tmp_path / "private.sfm", {"a.jpg": hidden, "b.jpg": hidden, "c.jpg": hidden})
     run_sfumato(*lines[0].split()[2:], cwd=tmp_path)

@@ -213,8 +213,8 @@ def test_the_seed_of_an_earlier_recipe_is_not_used_again(points, decoys):
 def test_the_default_recipe_goes_without_saying():
     features = sfumato.extract(sample_image("coffee").pixels, max_features=50)
     hidden = sfumato.conceal(features, secret=sfumato.new_key())
-    assert str(hidden.recipe).startswith("sealed-512")
-    assert hidden.recipe.chaff == 2
+    assert str(hidden.recipe).startswith("sealed-512@")
+    assert len(hidden) == len(features) == 50
 
 
 def test_features_keep_their_rows_and_note_the_recipe(points, decoys):

@@ -14,7 +14,7 @@ from sfumato.types.record import Picture, Record, Score
 
 PHOTO = '"><script>alert(1)</script>.jpg'
 DEFAULT = "ninja-mine@0123456789ab"
-SEALED = "sealed-512@330fa2794d6c+chaff-2"
+SEALED = "sealed-512@330fa2794d6c"
 
 
 class Reader(HTMLParser):
@@ -204,7 +204,7 @@ def test_what_could_not_be_run_is_told_apart_from_photos_left_out(make_match, ma
     matched = [make_match("raw", 12.0, "p-to-p"), make_match(SEALED, 12.0, "p-to-p")]
     records = [sealed_audit(), *matched, make_attack("raw", "clear", 1.0), nothing]
     assert left_out(records) == []
-    assert not_run(records) == ["sealed-512+chaff-2, alignment: square.png: alignment needs 64 codes"]
+    assert not_run(records) == ["sealed-512, alignment: square.png: alignment needs 64 codes"]
     text = read(make_page(records)).text
     assert "Left out" not in text
     assert "Could not be run (1)" in text
@@ -298,4 +298,4 @@ def test_figures_of_tables(value, shown):
 
 def test_recipes_for_people():
     assert plain_recipe("raw") == "clear features"
-    assert plain_recipe(SEALED) == "sealed-512+chaff-2"
+    assert plain_recipe(SEALED) == "sealed-512"

@@ -1,28 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where recipes stand: the worst attack counts, oracles do not, matching is of raw's."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from sfumato.attacks.registry import TRAINED_INVERTER
 from sfumato.errors import InputError
 from sfumato.report.verdict import verdicts_of
-from sfumato.report.words import (
-    CHAFF_IS_TOLD,
-    CHAFF_TOLD,
-    LEVELS,
-    NOTHING_RAN,
-    RECOVERED,
-    SEALED_UNTESTED,
-    UNTRAINED,
-    codes_words,
-)
+from sfumato.report.words import LEVELS, NOTHING_RAN, RECOVERED, SEALED_UNTESTED, UNTRAINED, codes_words
 from sfumato.types.record import Score
-
-RECORDS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "0.1.0"
 
 
 def test_the_default_comes_first_then_the_least_leaking_and_raw_last(records, make_attack):
@@ -123,44 +110,26 @@ def test_a_recipe_without_any_attack_is_open(make_match):
 
 
 SEALED = "sealed-512@330fa2794d6c"
-CHAFF = f"{SEALED}+chaff-2"
 TRAINED = "inverter trained on it"
 
 
-@pytest.mark.parametrize("recipe", [SEALED, CHAFF])
-def test_sealed_features_of_few_photos_are_open(make_attack, recipe):
-    (few,) = verdicts_of([make_attack(recipe, "alignment", -0.09, 0.0, features=1000.0)])
+def test_sealed_features_of_few_photos_are_open(make_attack):
+    (few,) = verdicts_of([make_attack(SEALED, "alignment", -0.09, 0.0, features=1000.0)])
     assert (few.is_sealed, few.level.word, few.leakage, few.codes) == (True, "open", -0.09, 3000)
     assert few.says == codes_words(3000)
-    enough = make_attack(recipe, "alignment", 0.05, 0.0, features=5417.0)
-    (many,) = verdicts_of([enough, make_attack(recipe, "positions", 0.1, inverter=TRAINED)])
-    best = "outlines" if recipe == CHAFF else "strong"
-    assert (many.codes, many.level.word) == (16_251, best), "as many as the reference has"
-    (untrained,) = verdicts_of([enough, make_attack(recipe, "positions", 0.1)])
+    enough = make_attack(SEALED, "alignment", 0.05, 0.0, features=5417.0)
+    (many,) = verdicts_of([enough, make_attack(SEALED, "positions", 0.1, inverter=TRAINED)])
+    assert (many.codes, many.level.word) == (16_251, "strong"), "as many as the reference has"
+    (untrained,) = verdicts_of([enough, make_attack(SEALED, "positions", 0.1)])
     assert (untrained.level.word, untrained.says) == ("open", UNTRAINED)
-    (much,) = verdicts_of([make_attack(recipe, "alignment", 0.6, 0.0, features=1000.0)])
+    (much,) = verdicts_of([make_attack(SEALED, "alignment", 0.6, 0.0, features=1000.0)])
     assert much.level.word == "weak"
-
-
-def test_no_recipe_with_chaff_is_strong_because_chaff_is_told(make_attack):
-    inverter = make_attack("random-2+chaff-1", "direct", 0.05)
-    (lifted,) = verdicts_of([inverter])
-    assert (lifted.level.word, lifted.is_capped, lifted.says) == ("outlines", True, CHAFF_IS_TOLD)
-    (worse,) = verdicts_of([make_attack("random-2+chaff-1", "direct", 0.5)])
-    assert (worse.level.word, worse.is_capped) == ("weak", False)
-
-
-def test_how_well_chaff_is_told_is_what_was_measured():
-    for told, name, case in zip(CHAFF_TOLD, ("small", "large"), ("small photos", "tourist photos"), strict=True):
-        record = json.loads((RECORDS / f"chaff--two-core-x86_64--cpu--boosting-{name}.json").read_text())
-        measured = {(row["part"], row["case"], row["figure"]): row["value"] for row in record["rows"]}
-        assert told == round(measured[case, "boosting", "area under the curve"], 2)
 
 
 def test_where_features_lie_counts_for_each_recipe_by_itself(make_attack):
     attacks = [make_attack("random-2", "direct", 0.05), make_attack("random-2", "keypoints", 0.4)]
-    shown, other = verdicts_of([make_attack(CHAFF, "positions", 0.2), *attacks])
-    assert (shown.name, shown.leakage, shown.level.word) == ("sealed-512+chaff-2", 0.2, "outlines")
+    shown, other = verdicts_of([make_attack(SEALED, "positions", 0.2), *attacks])
+    assert (shown.name, shown.leakage, shown.level.word) == ("sealed-512", 0.2, "outlines")
     assert (other.leakage, other.level.word) == (0.4, "weak")
     assert other.worst is not None
     assert other.worst.name == "keypoints"
@@ -195,5 +164,5 @@ def test_where_nothing_ran_it_is_open_whatever_the_authors_measured(make_match, 
 
 
 def test_of_sealed_recipes_what_was_not_tested_is_told(make_attack):
-    (sealed,) = verdicts_of([make_attack(CHAFF, "alignment", 0.1)])
+    (sealed,) = verdicts_of([make_attack(SEALED, "alignment", 0.1)])
     assert sealed.untested == SEALED_UNTESTED

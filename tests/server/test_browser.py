@@ -34,7 +34,7 @@ def features(seed: int, count: int = 400) -> ConcealedFeatures:
     keypoints = np.zeros((count, 4))
     keypoints[:, :2] = rng.uniform(0, (640, 480), (count, 2))
     bits = Bits(rng.integers(0, 256, (count, 64), dtype=np.uint8))
-    return ConcealedFeatures(keypoints, bits, "sealed-512@0123456789ab+chaff-2", Extractor("sift"), (640, 480))
+    return ConcealedFeatures(keypoints, bits, "sealed-512@0123456789ab", Extractor("sift"), (640, 480))
 
 
 def call(server: Any, method: str, path: str, body: bytes = b"", kind: str = MEDIA_TYPE) -> bytes:

@@ -267,6 +267,32 @@ def test_an_archive_of_an_earlier_version_is_recognised(tmp_path: Path):
             read(tmp_path / "old.sfm.h5")
 
 
+@pytest.mark.parametrize("recipe", ["sealed-64@0123456789ab", "random-2"])
+def test_rows_of_earlier_versions_are_read_where_they_have_no_chaff(
+    tmp_path: Path, features: Any, sealed: Any, same: Any, forge: Any, recipe: str
+):
+    image = sealed() if "sealed" in recipe else features()
+    old = image.recipe.to_json().replace("{", '{"chaff":0,', 1)
+    forge(tmp_path / "old.sfm", image, recipe=old)
+    with load(tmp_path / "old.sfm") as archive:
+        same(archive["a.jpg"], image)
+    save(tmp_path / "old.sfm", {"new.jpg": image}, append=True)
+    with load(tmp_path / "old.sfm") as archive:
+        assert archive.header("new.jpg").recipe == archive.header("a.jpg").recipe == image.recipe
+    forge(
+        tmp_path / "damaged.sfm", image, recipe=old, checksum=layout.encode_image("a.jpg", image, "float32")[0].checksum
+    )
+    with load(tmp_path / "damaged.sfm") as archive, pytest.raises(ArchiveError, match="checksum"):
+        archive["a.jpg"]
+
+
+def test_rows_made_with_chaff_are_refused(tmp_path: Path, sealed: Any, forge: Any):
+    image = sealed()
+    forge(tmp_path / "old.sfm", image, recipe=image.recipe.to_json().replace("{", '{"chaff":2,', 1))
+    with load(tmp_path / "old.sfm") as archive, pytest.raises(ArchiveError, match="chaff"):
+        archive["a.jpg"]
+
+
 def test_other_sqlite_files_are_refused(tmp_path: Path, sql: Any):
     sql(tmp_path / "a.db", "CREATE TABLE image (name)")
     with pytest.raises(ArchiveError, match="SQLite"):

@@ -48,7 +48,7 @@ def concealed(draw: Any, kind: str) -> ConcealedFeatures:
     count, seed = draw(st.integers(0, 9)), draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
     keypoints = np.concatenate((draw(hnp.arrays(np.float32, (count, 2), elements=numbers)), rng.random((count, 2))), 1)
-    chaff, keyed = draw(st.integers(0, 3)), draw(st.booleans())
+    keyed = draw(st.booleans())
     if kind == "bits":
         width = draw(st.sampled_from([32, 64, 512]))
         code: Any = Bits(draw(hnp.arrays(np.uint8, (count, width // 8))))
@@ -63,9 +63,7 @@ def concealed(draw: Any, kind: str) -> ConcealedFeatures:
         recipe = f"random-{dim}"
     links = Recipe.of(recipe).links
     focal = draw(st.none() | st.floats(1, 1e6))
-    return ConcealedFeatures(
-        keypoints, code, Recipe(links=links, chaff=chaff, keyed=keyed), draw(extractors), draw(sizes), focal
-    )
+    return ConcealedFeatures(keypoints, code, Recipe(links=links, keyed=keyed), draw(extractors), draw(sizes), focal)
 
 
 def as_sent(features: ConcealedFeatures) -> ConcealedFeatures:

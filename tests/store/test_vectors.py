@@ -82,12 +82,12 @@ def seal_vectors() -> dict[str, Any]:
     }
 
 
-def sealed(count: int, chaff: int = 0, settings: dict[str, Any] | None = None) -> ConcealedFeatures:
+def sealed(count: int, settings: dict[str, Any] | None = None) -> ConcealedFeatures:
     seal = make_seal(key_for_place(KEY, PLACE), WIDTH, BITS, BANDWIDTH)
     links = Recipe.of(f"sealed-512@{seal.checksum[:12]}").links
     code = Bits(seal(unit_rows()[:count]).packed)
     extractor = Extractor("sift", SETTINGS if settings is None else settings)
-    return ConcealedFeatures(keypoints(count), code, Recipe(links=links, chaff=chaff, keyed=True), extractor, SIZE)
+    return ConcealedFeatures(keypoints(count), code, Recipe(links=links, keyed=True), extractor, SIZE)
 
 
 def lifted(recipe: str, count: int = 2, size: tuple[int, int] | None = None) -> ConcealedFeatures:
@@ -109,7 +109,7 @@ def good_frames() -> dict[str, tuple[ConcealedFeatures, str]]:
     return {
         "sealed-0.bin": (sealed(0), "float32"),
         "sealed-1.bin": (sealed(1), "float32"),
-        "sealed-3.bin": (sealed(3, chaff=2), "float32"),
+        "sealed-3.bin": (sealed(3), "float32"),
         "lifted-float32.bin": (lifted("random-2"), "float32"),
         "lifted-float16.bin": (lifted("random-2"), "float16"),
         "points.bin": (lifted("ninja:made@0123456789ab"), "float32"),

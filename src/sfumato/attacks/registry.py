@@ -42,7 +42,7 @@ PATCH = "patch"
 """The usual inverter, which paints one descriptor after another."""
 
 TRAINED_INVERTER = "inverter trained on it"
-"""The inverter trained on positions with chaff, or on what attacks read out of sealed features."""
+"""The inverter trained on what attacks read out of sealed features."""
 
 AT_POSITIONS = "positions only"
 """The inverter for clear descriptors that takes no sizes and angles of keypoints."""

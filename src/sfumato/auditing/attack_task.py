@@ -210,8 +210,8 @@ class AttackTask:
     def predict(self, sample: Sample) -> Prediction:
         """Attack one photo: distances (N,) to the clear descriptors, confidence (N,), the picture as PNG bytes.
 
-        The attacker has just what an archive of the recipe holds: its rows, chaff among them, and of keypoints the
-        sizes and angles only where it keeps them. Distances are those of the real features.
+        The attacker has just what an archive of the recipe holds: its rows, and of keypoints the sizes and
+        angles only where it keeps them.
         """
         features = self.data.clear[self.data.photos[sample.key]]
         if features.image_size is None:
@@ -221,9 +221,8 @@ class AttackTask:
         picture = self.inverter.paint(released.keypoints, rows, features.image_size)
         distances = confidence = np.empty(0, np.float32)
         if recovery is not None:
-            mixed, real = self._mixed(features)
-            errors = recovery.descriptors[real] - mixed.descriptors[real]
-            distances, confidence = np.linalg.norm(errors, axis=1).astype(np.float32), recovery.confidence[real]
+            errors = recovery.descriptors - features.descriptors
+            distances, confidence = np.linalg.norm(errors, axis=1).astype(np.float32), recovery.confidence
         return {
             "distances": distances,
             "confidence": confidence,
@@ -285,11 +284,7 @@ class AttackTask:
 
     def _concealed(self, features: Features, further: int) -> ConcealedFeatures:
         tools, recipe, seed = self.data.tools, self.subject.recipe, self.subject.seed or 0
-        return tools.concealed.conceal(features, recipe, tools.decoys, seed + further, chaff_seed=seed)
-
-    def _mixed(self, features: Features) -> tuple[Features, NDArray[np.bool_]]:
-        """Return the clear features that stand behind the released rows, chaff among them, and which are real."""
-        return self.data.tools.concealed.mix(features, self.subject.recipe, self.subject.seed or 0)
+        return tools.concealed.conceal(features, recipe, tools.decoys, seed + further)
 
     # --- what the attacker knows
 
@@ -301,9 +296,9 @@ class AttackTask:
         if "decoys" in self.needs and tools.decoys is not None:
             values["decoys"] = tools.decoys.descriptors
         if "clear" in self.needs:
-            values["clear"] = self._mixed(features)[0].descriptors
+            values["clear"] = features.descriptors
         if "releases" in self.needs:
-            rows = np.arange(len(self._mixed(features)[0]), dtype=np.int32)
+            rows = np.arange(len(features), dtype=np.int32)
             values["releases"] = Companions(rows=rows, subspaces=self._concealed(features, SECOND).subspaces)
         decoder = tools.decoder(self.data.extractor.name, str(recipe))
         if "decoder" in self.needs and decoder is not None:
@@ -315,8 +310,11 @@ class AttackTask:
         if "pool" in self.needs:
             values["pool"] = self._pool(recipe)
         if "told" in self.needs:
-            name = f"{self._pool_name} chaff {recipe.chaff}"
-            clear = tools.codes.get(Recipe.of("raw"), name, lambda: self._of_all_photos(self._mixed_descriptors))
+            clear = tools.codes.get(
+                Recipe.of("raw"),
+                self._pool_name,
+                lambda: self._of_all_photos(lambda features: features.descriptors),
+            )
             values["told"] = KnownPairs(descriptors=clear, codes=self._pool(recipe))
         if "pairs" in self.needs and tools.public_descriptors is not None:
             values["pairs"] = self._known_pairs(recipe, tools.public_descriptors)
@@ -345,9 +343,6 @@ class AttackTask:
                 continue
             self.data.clear.keep_only([])
         return np.concatenate(blocks)
-
-    def _mixed_descriptors(self, features: Features) -> NDArray[np.float32]:
-        return self._mixed(features)[0].descriptors.copy()
 
     def _known_pairs(self, recipe: Recipe, public: NDArray[np.float32]) -> KnownPairs:
         """Return public descriptors with their codes, made once: attacks know them again, and learn once."""

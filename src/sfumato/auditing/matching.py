@@ -11,7 +11,7 @@ added in these shares.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -46,7 +46,6 @@ from sfumato.auditing.tables import (
 )
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, digest_data
 from sfumato.concealment.decoys import Decoys
-from sfumato.concealment.lifting import with_chaff
 from sfumato.errors import InputError, suggest
 from sfumato.features.local import LocalParams, extract, extractor_of
 from sfumato.images.homography import HomographySequence, warp_points
@@ -172,16 +171,15 @@ class PairMatcher:
         """Match a pair: rows, distances, and for each match how far off it is in pixels of image k."""
         pair = self.pairs[sample.key]
         clear = self._clear[pair.first], self._clear[pair.second]
-        first, second = self._mixed(clear[0], is_first=True), self._mixed(clear[1])
         found: dict[str, NDArray[Any]] = {"features": np.array([len(one) for one in clear], np.int32)}
         for case in self.shares:
             parts = self._parts(pair, case)
-            a = self._prepared_first(pair, first, parts[0])
-            b = self._prepared(second, parts[1], lifted=True)
+            a = self._prepared_first(pair, clear[0], parts[0])
+            b = self._prepared(clear[1], parts[1], lifted=True)
             warn_if_void(a, b)
             params = MatchParams(ratio=self._ratio, threads=self._protocol.threads)
             matches = match_prepared(a, b, params, self.subject.recipe)
-            points = (features.keypoints[matches.indices[:, i], :2] for i, features in enumerate((first, second)))
+            points = (features.keypoints[matches.indices[:, i], :2] for i, features in enumerate(clear))
             found |= {
                 f"{case}indices": matches.indices,
                 f"{case}distances": matches.distances,
@@ -221,12 +219,6 @@ class PairMatcher:
             self._first = key, self._prepared(features, part, lifted=self.subject.distance != "p-to-s")
         return self._first[1]
 
-    def _mixed(self, features: Features, *, is_first: bool = False) -> Features:
-        """Return the rows that are released: with the chaff of the recipe, but of a query that is not lifted."""
-        if is_first and self.subject.distance == "p-to-s":
-            return features
-        return with_chaff(features, self.subject.recipe, evaluation_seed=self.subject.seed or 0)[0]
-
     def _prepared(self, features: Features, part: int | None, *, lifted: bool) -> Prepared:
         """Prepare released rows: points of a recipe that has no more than encoders, or as they are concealed."""
         recipe = self.subject.recipe
@@ -234,9 +226,8 @@ class PairMatcher:
             side = side_of(unlifted(features, recipe), "points")
         else:
             decoys = self._decoys if part is None or self._decoys is None else single_part(self._decoys, part)
-            alone = replace(recipe, chaff=0)  # the chaff is among the rows already
             side = side_of(
-                conceal_repeatably(features, alone, decoys, seed=self.subject.seed or 0), "concealed features"
+                conceal_repeatably(features, recipe, decoys, seed=self.subject.seed or 0), "concealed features"
             )
         return prepare_side(side)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pictures of an audit: photos, what every attack painted, matches drawn as lines, and a plot.
 
-Reads what the evaluations kept; attacks nothing itself. Clear features are extracted and chaff is drawn once more, only
-to know where the ends of the lines are.
+Reads what the evaluations kept; attacks nothing itself. Clear features are extracted once more, only to know where the
+ends of the lines are.
 """
 
 import io
@@ -25,7 +25,6 @@ from sfumato.auditing.photos import PreparedPhotos, encode
 from sfumato.auditing.reference import LEAST_ACCURACY, MOST_LEAKAGE
 from sfumato.auditing.runner import Results
 from sfumato.auditing.tables import COLOURS, MARKERS
-from sfumato.concealment.lifting import with_chaff
 from sfumato.errors import FileError, InputError
 from sfumato.files.atomic import write_file
 from sfumato.images.homography import HomographySequence
@@ -98,8 +97,7 @@ def match_pictures(plan: HomographyPlan, sequence: HomographySequence, folder: s
         rows, right = prediction[f"{case}indices"], prediction[f"{case}errors_px"] <= RIGHT_WITHIN_PX
         shown = np.linspace(0, len(rows) - 1, min(LINES, len(rows))).round().astype(int)
         recipe = str(task.params["recipe"])
-        ends = [with_chaff(one, recipe, evaluation_seed=task.seed or 0)[0].keypoints[:, :2] for one in clear]
-        points = ends[0][rows[shown, 0]], ends[1][rows[shown, 1]]
+        points = clear[0].keypoints[rows[shown, 0], :2], clear[1].keypoints[rows[shown, 1], :2]
         content = small(draw_matches(pictures[0], pictures[1], *points, right[shown]), 2 * SIDE)
         yield Picture(shows="matches", content=content, media=MEDIA, photo=sequence.name, recipe=recipe)
 

@@ -7,7 +7,7 @@ Clear features are extracted when they are needed and never written anywhere.
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -112,7 +112,7 @@ def choose_decoys(subjects: Sequence[Subject], extractor: Extractor, own: Decoys
             f"these decoys are {own.extractor.name}, the features are {extractor.name}: build decoys of the same "
             f"kind with sfumato decoys build and pass them with --decoys"
         )
-    for recipe in dict.fromkeys(replace(one.recipe, chaff=0) for one in subjects):
+    for recipe in dict.fromkeys(one.recipe for one in subjects):
         width = 128 if decoys is None else decoys.descriptors.shape[1]
         row = np.eye(1, resolve(recipe).input_dim or width, dtype=np.float32)
         conceal_repeatably(Features(np.zeros((1, 4), np.float32), row, extractor), recipe, decoys, seed=0)

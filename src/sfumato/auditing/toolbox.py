@@ -6,7 +6,7 @@ Everything has a digest, so that a result says what it was made with.
 
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +20,6 @@ from sfumato.auditing.subjects import conceal_repeatably
 from sfumato.auditing.task import digest_data
 from sfumato.concealment.decoys import Decoys, load_decoys
 from sfumato.concealment.encoder import is_encoder_file
-from sfumato.concealment.lifting import with_chaff
 from sfumato.concealment.seal import without_key
 from sfumato.errors import FileError, InputError
 from sfumato.files.tensors import load_checkpoint, load_tensors
@@ -147,24 +146,11 @@ class ConcealedCache:
         self._features: Features | None = None
         self._made: dict[Hashable, Any] = {}
 
-    def conceal(
-        self, features: Features, recipe: Recipe, decoys: Decoys | None, seed: int, *, chaff_seed: int | None = None
-    ) -> ConcealedFeatures:
-        """Return the features concealed for an evaluation; a second release has the chaff of the first."""
-
-        def make() -> ConcealedFeatures:
-            if not recipe.chaff:
-                return conceal_repeatably(features, recipe, decoys, seed=seed)
-            mixed, _ = self.mix(features, recipe, seed if chaff_seed is None else chaff_seed)
-            alone = conceal_repeatably(mixed, replace(recipe, chaff=0), decoys, seed=seed)
-            return replace(alone, recipe=replace(alone.recipe, chaff=recipe.chaff))
-
-        return self.get(features, (recipe.identity, seed), make)
-
-    def mix(self, features: Features, recipe: Recipe, seed: int) -> tuple[Features, NDArray[np.bool_]]:
-        """Return the features with the chaff of a recipe, and which of them are real; chaff is drawn once for all."""
-        key = ("chaff", recipe.chaff, seed)
-        return self.get(features, key, lambda: with_chaff(features, recipe, evaluation_seed=seed))
+    def conceal(self, features: Features, recipe: Recipe, decoys: Decoys | None, seed: int) -> ConcealedFeatures:
+        """Return the features concealed for an evaluation."""
+        return self.get(
+            features, (recipe.identity, seed), lambda: conceal_repeatably(features, recipe, decoys, seed=seed)
+        )
 
     def get(self, features: Features, key: Hashable, make: Callable[[], Made]) -> Made:
         """Return what was made of these features before, or make it; what was made of another photo is dropped."""
@@ -241,18 +227,9 @@ class Tools:
         return inverter
 
     def blind_inverters(self, extractor_name: str, recipe: Recipe) -> list[TrainedInverter]:
-        """Return the inverters that paint where keypoints are, as an archive of a recipe has it, and no descriptor.
-
-        Those that learned with chaff are for recipes with chaff, of any amount.
-        """
-        return [
-            one
-            for one in self.inverters
-            if one.is_blind
-            and one.extractor_name == extractor_name
-            and one.can_paint(recipe)
-            and (not Recipe.of(one.recipe).chaff or recipe.chaff)
-        ]
+        """Return the inverters that paint where keypoints are, as an archive of a recipe has it, and no descriptor."""
+        fitting = (one for one in self.inverters if one.is_blind and one.extractor_name == extractor_name)
+        return [one for one in fitting if one.can_paint(recipe)]
 
     def decoder(self, extractor_name: str, recipe: str) -> tuple[str, Decode] | None:
         """Return the digest and the decoder for what a recipe releases; one of unknown descriptors fits all."""

@@ -105,13 +105,12 @@ class TwoStageTask(AttackTask):
         features = self.data.clear[self.data.photos[sample.key]]
         if features.image_size is None:
             raise ImageError(f"{sample.key}: the size of the photo is not known")
-        space, (mixed, real) = EncodedSpace(self.subject.recipe, self.data.tools), self._mixed(features)
-        own = mixed.take(real)
+        space = EncodedSpace(self.subject.recipe, self.data.tools)
         recovery = self._undo_lifting_once(features, space)
         prediction: dict[str, NDArray[Any]] = {
-            "lifted": _distances(recovery.descriptors[real], space.encode(own)),
+            "lifted": _distances(recovery.descriptors, space.encode(features)),
             "distances": np.empty(0, np.float32),
-            "confidence": recovery.confidence[real],
+            "confidence": recovery.confidence,
             "features": np.array([len(features)], np.int32),
         }
         if self.attack.then == POINTS:
@@ -121,7 +120,7 @@ class TwoStageTask(AttackTask):
             decoder = self._decoder()
             assert decoder is not None
             rows = decoder[1](Points(rows))
-            prediction["distances"] = _distances(rows[real], own.descriptors)
+            prediction["distances"] = _distances(rows, features.descriptors)
         else:
             frame = np.empty((0, 0)) if self.inverter.frame is None else self.inverter.frame
             rows = canonical_input(Points(rows), frame)
@@ -148,9 +147,9 @@ class TwoStageTask(AttackTask):
         needs = self.attack.first_needs
         values = space.knowledge(needs)
         if "clear" in needs:
-            values["clear"] = space.encode(self._mixed(features)[0])
+            values["clear"] = space.encode(features)
         if "releases" in needs:
-            rows = np.arange(len(self._mixed(features)[0]), dtype=np.int32)
+            rows = np.arange(len(features), dtype=np.int32)
             values["releases"] = Companions(rows=rows, subspaces=self._concealed(features, SECOND).subspaces)
         lifted = space.as_lifted(self._concealed(features, 0))
         return run_attack(ATTACKS[self.attack.name], lifted, Knowledge(**values))

@@ -44,14 +44,12 @@ def conceal(
     recipe: Annotated[
         str,
         typer.Option(
-            help="How to conceal. default is sealed-512+chaff-2: a 512-bit code made with your device key, which "
-            "nobody needs to compare codes, and two features of pictures that never were mixed in for each real one, "
-            "so that positions show less of the outlines ('sfumato help concealment'); +chaff-2 can follow other "
-            "recipes too. Or a lifting, its kind and dimension: random-2, sub-hybrid-2, with -generated for decoys "
-            "that no database contains. Or an encoder: ninja:FILE (made by 'sfumato train ninja'), ninja-sift-2.5 or "
-            "compress-48 (bundled), alone or before a lifting: compress-48+sub-hybrid-2-generated. subset-4:eps=10 "
-            "has a privacy guarantee, at a price (a patent, US 12,462,057, claims its use for descriptors). See "
-            "'sfumato help recipes'.",
+            help="How to conceal. default is sealed-512: a 512-bit code made with your device key, which nobody needs "
+            "to compare codes ('sfumato help concealment'). Or a lifting, its kind and dimension: random-2, "
+            "sub-hybrid-2, with -generated for decoys that no database contains. Or an encoder: ninja:FILE (made by "
+            "'sfumato train ninja'), ninja-sift-2.5 or compress-48 (bundled), alone or before a lifting: "
+            "compress-48+sub-hybrid-2-generated. subset-4:eps=10 has a privacy guarantee, at a price (a patent, "
+            "US 12,462,057, claims its use for descriptors). See 'sfumato help recipes'.",
             autocompletion=complete_recipe,
         ),
     ] = DEFAULT,
@@ -144,8 +142,7 @@ def conceal(
         )
         if count
     )
-    features = "features and chaff" if "+chaff" in str(outcome.recipe) else "features"
-    line = f"{outcome.features} {features} of {outcome.images} images concealed with {outcome.recipe}{notes}"
+    line = f"{outcome.features} features of {outcome.images} images concealed with {outcome.recipe}{notes}"
     facts = {**outcome_facts(outcome), "recipe": outcome.recipe, "output": str(output), "bytes": size}
     facts |= {} if outcome.privacy is None else {"privacy spent": outcome.privacy}
     if with_cameras:

@@ -190,7 +190,6 @@ def describe_archive(path: Path, *, images: bool, check: bool) -> dict[str, Any]
         "recipe": _tally(str(entry.recipe) for entry in entries),
         "subspaces": _tally(_form(entry) for entry in entries),
         **_seals(entries),
-        **_chaff(entries),
         "extractor": _tally(entry.extractor.name for entry in entries),
         "settings": _tally(
             ", ".join(f"{key}={value}" for key, value in sorted(entry.extractor.settings.items())) for entry in entries
@@ -287,13 +286,6 @@ def _seals(entries: Iterable[ImageHeader]) -> dict[str, str]:
         bits = f"{link.dim} bits a feature, bandwidth {bandwidth_of(link):g}"
         texts.append(f"{bits}, under the {key} with the fingerprint {link.checksum}")
     return {"sealed": _tally(texts)} if texts else {}
-
-
-def _chaff(entries: Collection[ImageHeader]) -> dict[str, str]:
-    """Return how many features never were, in words; nothing where there are none. Which ones, no archive says."""
-    texts = [f"at least {entry.recipe.chaff} for each real feature" for entry in entries if entry.recipe.chaff]
-    real = sum(entry.count // (1 + entry.recipe.chaff) for entry in entries)
-    return {"chaff": f"{_tally(texts)}: {real} features at most are real"} if texts else {}
 
 
 def _cameras(entries: Collection[ImageHeader]) -> str:

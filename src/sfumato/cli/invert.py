@@ -15,9 +15,9 @@ from sfumato.features.local import extract
 from sfumato.files.atomic import write_file
 from sfumato.images.read import read_image
 from sfumato.inversion.load import invert as invert_features
-from sfumato.inversion.load import load_keypoint_inverter, open_inverter
+from sfumato.inversion.load import load_keypoint_inverter, open_inverter, without_descriptors
 from sfumato.inversion.metrics import GREY, picture_scores
-from sfumato.training.concealers import concealer_of, positions_of
+from sfumato.training.concealers import concealer_of
 
 
 def invert(
@@ -60,7 +60,7 @@ def invert(
         remember(load_encoder(encoder))
     image = read_image(photo)
     features = extract(image, local.params)
-    concealer = positions_of(opened.recipe, seed) if opened.is_blind else concealer_of(opened.recipe, decoys, seed)
+    concealer = without_descriptors if opened.is_blind else concealer_of(opened.recipe, decoys, seed)
     picture = invert_features(features if concealer is None else concealer(features), opened)
     scores = picture_scores(picture, image.pixels) if min(image.size) >= 11 else {}
     write_picture(output, picture, image.pixels if side_by_side else None, grey=grey)

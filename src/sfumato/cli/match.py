@@ -20,7 +20,7 @@ from sfumato.errors import InputError
 from sfumato.matching.batch import IN_FLIGHT, MatchOutcome, match_archive
 from sfumato.matching.codebook import Codebook
 from sfumato.matching.executors import TlsFiles, dask_cluster
-from sfumato.matching.mutual import CHAFF_RATIO, ENCODED_RATIO, LIFTED_RATIO, SEALED_RATIO, MatchParams
+from sfumato.matching.mutual import ENCODED_RATIO, LIFTED_RATIO, SEALED_RATIO, MatchParams
 from sfumato.matching.pairs import PairsLike
 from sfumato.store.archive import Archive, load
 
@@ -89,7 +89,7 @@ class MatchOptions:
         float | None,
         typer.Option(
             help="At most this many times as far as the second nearest; 1 asks nothing. Default: "
-            f"{SEALED_RATIO} for sealed features, {CHAFF_RATIO} with chaff, {LIFTED_RATIO} for lifted and "
+            f"{SEALED_RATIO} for sealed features, {LIFTED_RATIO} for lifted and "
             f"{ENCODED_RATIO} for encoded ones."
         ),
     ] = DEFAULTS.ratio

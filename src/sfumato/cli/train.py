@@ -26,9 +26,9 @@ from sfumato.device import ConcealOutcome
 from sfumato.errors import InputError, suggest
 from sfumato.files.atomic import check_output
 from sfumato.images.read import list_images
-from sfumato.inversion.load import KEYPOINT_HIDDEN
+from sfumato.inversion.load import KEYPOINT_HIDDEN, without_descriptors
 from sfumato.training.compress import train_compress
-from sfumato.training.concealers import concealer_of, positions_of
+from sfumato.training.concealers import concealer_of
 from sfumato.training.decoder import DecoderTrainParams, train_decoder
 from sfumato.training.image import BLIND_CELLS, CELLS, ImageTrainParams, train_image_inverter
 from sfumato.training.inverter import InverterTrainParams, add_figures, parts_of, train_patch_inverter
@@ -82,8 +82,7 @@ def inverter(
         bool,
         typer.Option(
             "--keypoints-only",
-            help="For patch: learn from keypoints without any descriptor; for cells from positions, with the chaff of "
-            "--recipe.",
+            help="For patch: learn from keypoints without any descriptor; for cells from positions alone.",
         ),
     ] = False,
     outlines: Annotated[
@@ -138,10 +137,9 @@ def inverter(
         hint = suggest(architecture, ARCHITECTURES)
         raise InputError(f"no architecture is called {architecture!r:.80}{hint}; there are {', '.join(ARCHITECTURES)}")
     is_patch = architecture == "patch"
-    if keypoints_only and not ((is_patch and recipe == "raw") or architecture == "cells"):
+    if keypoints_only and (recipe != "raw" or architecture not in ("patch", "cells")):
         raise InputError(
-            "--keypoints-only is for --architecture patch, without --recipe, and for cells, where a recipe gives its "
-            "chaff: no descriptor is used"
+            "--keypoints-only is for --architecture patch and cells, without --recipe: no descriptor is used"
         )
     if outlines and not (keypoints_only and architecture == "cells"):
         raise InputError("--outlines is for --architecture cells with --keypoints-only")
@@ -149,7 +147,7 @@ def inverter(
     check_output(output, overwrite=options.overwrite or (options.resume and is_begun))
     local_params = replace(local, max_features=local.max_features or (2000 if is_patch else 1000)).params
     paths = list_photos(photos)
-    concealer = positions_of(recipe, options.seed) if keypoints_only else concealer_of(recipe, decoys, options.seed)
+    concealer = without_descriptors if keypoints_only else concealer_of(recipe, decoys, options.seed)
     facts: dict[str, Any]
     if is_patch:
         params = InverterTrainParams(

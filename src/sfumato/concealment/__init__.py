@@ -35,6 +35,5 @@ __getattr__, __dir__, __all__ = lazy_names(
         "save_encoder": "encoder",
         "seal_embeddings": "faces",
         "split_decoys": "faces",
-        "with_chaff": "lifting",
     },
 )

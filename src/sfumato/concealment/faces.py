@@ -91,7 +91,7 @@ def face_recipe(recipe: Recipe | str, network: str) -> Recipe:
 
     A network that nobody measured gets ArcFace's, with a BandwidthWarning.
 
-    Raises RecipeError for a seal with other links before it, or chaff.
+    Raises RecipeError for a seal with other links before it.
 
     >>> str(face_recipe("sealed-2048", "arcface@0123456789ab"))
     'sealed-2048:1'
@@ -99,7 +99,7 @@ def face_recipe(recipe: Recipe | str, network: str) -> Recipe:
     recipe = Recipe.of(recipe)
     if not recipe.is_sealed:
         return recipe
-    if len(recipe.links) > 1 or recipe.chaff:
+    if len(recipe.links) > 1:
         raise RecipeError(f"recipe {recipe}: faces are sealed as they are: sealed-2048, without other links")
     kind = kind_of(network)
     if recipe.links[-1].bandwidth is None and kind not in (*FACE_BANDWIDTHS, UNNAMED):

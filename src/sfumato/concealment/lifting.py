@@ -10,7 +10,6 @@ a random rotation. The translation vector of Eq. 7 would leave a box around d; a
 directions w_i - d.
 """
 
-import hashlib
 import os
 import warnings
 from dataclasses import replace
@@ -19,7 +18,6 @@ from typing import overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sfumato.concealment.chaff import mix_chaff
 from sfumato.concealment.decoys import Decoys, checked_labels, full_pool, label_pool, part_pool
 from sfumato.concealment.draw_decoys import Supply, decoys_for
 from sfumato.concealment.keys import sealing_key
@@ -77,20 +75,18 @@ def conceal(
 ) -> ConcealedFeatures | Code:
     """Conceal the features of one image, or points (N, n); row i of the result stands for row i of what came in.
 
-    With ``+chaff-2`` at the end of the recipe two features that never were are mixed in for each of the image, those
-    that repeat each other often are left out, and rows go from the top of the picture to its bottom; ``with_chaff``
-    tells the holder of the key which are real. ``frames``:
-    whether sizes and angles of keypoints are released, which serve inverters alone; None: unless it is sealed.
+    ``frames``: whether sizes and angles of keypoints are released, which serve inverters alone; None: unless it is
+    sealed.
 
-    By default it is sealed with chaff (``sealed-512+chaff-2``), which needs ``secret``.
+    By default it is sealed (``sealed-512``), which needs ``secret``.
     ``recipe`` may begin with encoders (``ninja-sift-2.5``, ``ninja:FILE``); without a lifting after them the result is
     points of the encoder's space, subspaces of dimension 0. An encoder draws nothing: the same descriptor gives the
-    same point on every device, and ``secret`` and ``evaluation_seed`` have no effect but on chaff. With a lifting, the
+    same point on every device, and ``secret`` and ``evaluation_seed`` have no effect. With a lifting, the
     decoys, clear ones, go through the same encoders. A recipe that ends with ``sealed-512`` needs ``secret``: features
     match if they were sealed under the same one, with the same bandwidth. Without one in the recipe it is that of the
     kind of descriptor; for kinds that nobody measured it is estimated from these features, with a warning that names
     it.
-    ``place`` seals under the key of that place. Chaff follows the device key alone: a photo has the same at all places.
+    ``place`` seals under the key of that place.
 
     ``decoys`` are needed by every lifting but random. ``labels`` (N,) belong to hybrid-labels. With ``secret`` (a
     device key of at least 16 unguessable bytes) the same descriptor always gives the same subspace, so that a second
@@ -118,8 +114,6 @@ def conceal(
             evaluation_seed=evaluation_seed,
         )
     points = frozen_array(features_or_points, "points", (None, None))
-    if Recipe.of(recipe).chaff:
-        raise InputError(f"recipe {recipe}: chaff goes among the features of a photo, and an array has no positions")
     resolved = resolve_for(recipe, points, secret=secret, place=place, evaluation_seed=evaluation_seed)
     return _apply(resolved, points, decoys, labels, _choose_draws(resolved.recipe, points, secret, evaluation_seed))
 
@@ -179,15 +173,11 @@ def conceal_features(
     """
     _refuse_other_kind(features, resolved, decoys)
     chain, lifting = resolved.recipe, resolved.recipe.lifting
-    if chain.chaff:
-        _refuse_labels(labels, chain)
-        features, _ = with_chaff(features, chain, secret=secret, evaluation_seed=evaluation_seed)
     draws = _choose_draws(chain, features.descriptors, secret, evaluation_seed)
     code = _apply(resolved, features.descriptors, decoys, labels, draws)
-    draws_nothing = chain.has_encoder and lifting is None and not chain.is_sealed and not chain.chaff
+    draws_nothing = chain.has_encoder and lifting is None and not chain.is_sealed
     recipe = Recipe(
         links=chain.links,
-        chaff=chain.chaff,
         evaluation_seed=None if draws_nothing else evaluation_seed,
         keyed=secret is not None and not draws_nothing,
         decoys=decoys.checksum if decoys is not None and lifting is not None and lifting.decoy_count else None,
@@ -206,37 +196,6 @@ def _refuse_other_kind(features: Features, resolved: ResolvedRecipe, decoys: Dec
         )
 
 
-def with_chaff(
-    features: Features, recipe: Recipe | str, *, secret: bytes | None = None, evaluation_seed: int | None = None
-) -> tuple[Features, NDArray[np.bool_]]:
-    """Return features as a recipe mixes them with chaff before it conceals them, and which of the rows are real.
-
-    For whoever has the clear features and the key: a device that wants to know which rows of an archive are its own.
-    Without a key the operating system draws, and nothing can draw the same again. Without chaff in the recipe all rows
-    are real.
-
-    >>> from sfumato.images import sample_image
-    >>> import sfumato
-    >>> coffee = sfumato.extract(sample_image("coffee").pixels, max_features=50)
-    >>> with_chaff(coffee, "sealed-512+chaff-2", secret=sfumato.new_key())[1].sum()
-    np.int64(50)
-    """
-    recipe = Recipe.of(recipe)
-    if secret is not None and recipe.chaff:
-        checked_key(recipe, secret)
-    return mix_chaff(features, recipe.chaff, _chaff_seed(features, secret, evaluation_seed))
-
-
-def _chaff_seed(features: Features, secret: bytes | None, seed: int | None) -> bytes:
-    """Return the seed of the chaff of a photo: fresh or, with a key, a keyed function of its features."""
-    key = sealing_key(secret, seed)
-    if key is None:
-        return os.urandom(32)
-    photo = hashlib.blake2b(features.descriptors.astype("<f4").tobytes(), key=key[:64], person=b"sfumato chaff")
-    photo.update(features.keypoints.astype("<f4").tobytes())
-    return photo.digest()
-
-
 def _choose_draws(chain: Recipe, points: NDArray[np.float32], secret: bytes | None, seed: int | None) -> Draws:
     """Return the source of draws; keyed draws depend on the clear descriptors, which no rounding changes."""
     if secret is not None and seed is not None:
@@ -247,8 +206,8 @@ def _choose_draws(chain: Recipe, points: NDArray[np.float32], secret: bytes | No
     if seed is None:
         return SystemDraws()
     Recipe("raw", evaluation_seed=seed)  # checks its range
-    if chain.lifting is not None or chain.is_clear or chain.is_sealed or chain.chaff:
-        what = "seal" if chain.is_sealed else "chaff" if chain.chaff else "lifting"
+    if chain.lifting is not None or chain.is_clear or chain.is_sealed:
+        what = "seal" if chain.is_sealed else "lifting"
         warnings.warn(
             f"evaluation_seed makes this {what} repeatable by anyone: it protects nobody",
             EvaluationOnlyWarning,

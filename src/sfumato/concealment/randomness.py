@@ -138,22 +138,3 @@ def distinct_integers(drawn: NDArray[np.uint8], bounds: NDArray[np.int64]) -> ND
 
 def _as_rows(drawn: bytes, count: int) -> NDArray[np.uint8]:
     return np.frombuffer(drawn, np.uint8).reshape(-1, count)
-
-
-class NoiseStream:
-    """Bytes of SHAKE-256 from one seed, in the order in which they are asked for."""
-
-    def __init__(self, seed: bytes) -> None:
-        self._seed, self._asked = seed, 0
-
-    def uniform(self, count: int) -> NDArray[np.float64]:
-        """Return ``count`` numbers, uniform from 0 to 1, 0 left out."""
-        self._asked += 1
-        drawn = hashlib.shake_256(self._seed + self._asked.to_bytes(8, "little")).digest(4 * count)
-        return (np.frombuffer(drawn, "<u4") + 1.0) * 2.0**-32
-
-    def normal(self, count: int) -> NDArray[np.float64]:
-        """Return ``count`` standard normal numbers (Box and Muller)."""
-        half = -(-count // 2)
-        radius, angle = np.sqrt(-2 * np.log(self.uniform(half))), 2 * np.pi * self.uniform(half)
-        return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]

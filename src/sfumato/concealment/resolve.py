@@ -134,7 +134,7 @@ def resolve_ahead(recipe: Recipe | str) -> Recipe:
     check_sealed(recipe)
     *links, seal = recipe.links
     before = resolve(Recipe(links=tuple(links))).recipe.links if links else ()
-    return Recipe(links=(*before, seal if seal.checksum else without_key_name(seal)), chaff=recipe.chaff)
+    return Recipe(links=(*before, seal if seal.checksum else without_key_name(seal)))
 
 
 def choose_bandwidth(recipe: Recipe, name: str, rows: Floats | None = None, *, warns: bool = True) -> Recipe:

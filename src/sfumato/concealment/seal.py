@@ -198,7 +198,7 @@ def without_key(recipe: Recipe) -> Recipe:
     'compress-48+sealed-512:0.3'
     """
     link = recipe.links[-1]
-    return Recipe(links=(*recipe.links[:-1], replace(link, variant=f":{bandwidth_of(link):g}")), chaff=recipe.chaff)
+    return Recipe(links=(*recipe.links[:-1], replace(link, variant=f":{bandwidth_of(link):g}")))
 
 
 def seal_link(link: Link, recipe: Recipe, key: bytes | None, width: int, *, odd: bool = False) -> tuple[Seal, Link]:
@@ -268,7 +268,7 @@ def is_made_under(made: Recipe, recipe: Recipe, key: bytes | None) -> bool:
     on with its own. A name tells no width: the usual one is tried first, then all others.
     """
     link, other = made.links[-1], recipe.links[-1]
-    forms = [(one.links[:-1], one.kind, one.links[-1].dim, one.chaff) for one in (made, recipe)]
+    forms = [(one.links[:-1], one.kind, one.links[-1].dim) for one in (made, recipe)]
     if not made.is_sealed or forms[0] != forms[1]:
         return False
     if other.bandwidth not in (None, bandwidth_of(link)):

@@ -183,8 +183,8 @@ def refuse_unprotected(recipe: Recipe) -> None:
     """Raise InputError for a recipe that protects nobody, or cannot be compared with clear probes."""
     if recipe.is_clear or recipe.evaluation_seed is not None:
         raise InputError(f"a gallery holds concealed templates only: {recipe!r} protects nobody")
-    if recipe.has_encoder and not (recipe.is_sealed and len(recipe.links) == 1 and not recipe.chaff):
-        raise InputError(f"{recipe}: encoders and chaff are for local descriptors; seal faces with sealed-2048")
+    if recipe.has_encoder and not (recipe.is_sealed and len(recipe.links) == 1):
+        raise InputError(f"{recipe}: encoders are for local descriptors; seal faces with sealed-2048")
 
 
 def has_personal_keys(recipe: Recipe) -> bool:

@@ -50,9 +50,7 @@ class BitVotes:
         """
         if not len(bits) or not len(self.packed):
             return []
-        recipe = self.side.recipe
-        most = SAMPLE * (1 + (recipe.chaff if recipe is not None else 0))  # so many real ones vote as without chaff
-        sample = bits[np.linspace(0, len(bits) - 1, min(most, len(bits))).astype(np.intp)]
+        sample = bits[np.linspace(0, len(bits) - 1, min(SAMPLE, len(bits))).astype(np.intp)]
         limit = chance_bits(bits.ambient_dim, len(self.packed)) ** 2
         rows = search_bits(
             BitSet(self.packed), BitSet(sample.packed), (0, NEAREST), threads=threads, limit=limit

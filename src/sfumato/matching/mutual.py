@@ -152,26 +152,18 @@ def warn_if_void(a: Side | Prepared, b: Side | Prepared) -> None:
 FALSE_ALARMS = 0.1
 """Unrelated features expected as near as a match, among all candidates. Their bits agree like throws of a coin."""
 
-CHAFF_ALARMS = 10
-"""So many times fewer are allowed with chaff, which is a little more alike than coins: a hundredth of the correct
-matches is lost, and as few are wrong as without chaff (twelve photos and generated views of them)."""
-
 
 def chance_limit(recipe: Recipe | None, count: int) -> float | None:
     """Return the number of different bits up to which sealed features match, one of ``count`` candidates.
 
-    With chaff the limit is narrower: its rows ask too, and are not to find more together than real ones alone. None for
-    other recipes.
+    None for other recipes.
 
     >>> chance_limit(Recipe.of("sealed-512"), 2000), chance_limit(Recipe.of("random-2"), 2000)
     (211.0, None)
-    >>> chance_limit(Recipe.of("sealed-512+chaff-2"), 6000)
-    200.0
     """
     if recipe is None or not recipe.is_sealed:
         return None
-    alarms = CHAFF_ALARMS * (1 + recipe.chaff) if recipe.chaff else 1
-    return float(chance_bits(int(recipe.links[-1].dim or 0), count * alarms))
+    return float(chance_bits(int(recipe.links[-1].dim or 0), count))
 
 
 # --- the ratio test: where several features look alike, neither is matched
@@ -180,8 +172,6 @@ def chance_limit(recipe: Recipe | None, count: int) -> float | None:
 SEALED_RATIO, LIFTED_RATIO, ENCODED_RATIO = 0.94, 0.95, 0.9
 """Of sealed and of lifted features, and of those that an encoder alone changed: more pairs of hard photos are verified
 than with every mutual nearest (benchmarks/front_end.py), and maps of few photos are right (benchmarks/mapping.py)."""
-CHAFF_RATIO = 0.96
-"""Of sealed features with chaff: those that look alike most were left out when it was mixed in."""
 
 
 def default_ratio(recipe: Recipe | None) -> float:
@@ -193,7 +183,7 @@ def default_ratio(recipe: Recipe | None) -> float:
     if recipe is None or recipe.is_clear:
         return 1.0
     if recipe.is_sealed:
-        return CHAFF_RATIO if recipe.chaff else SEALED_RATIO
+        return SEALED_RATIO
     return ENCODED_RATIO if recipe.lifting is None else LIFTED_RATIO
 
 
@@ -266,7 +256,7 @@ def match(
     other (Eq. 2), and of bits the number that differ.
     ``mutual``: each of two matched rows is the nearest of the other; otherwise every row of ``a`` gets its nearest.
     ``ratio``: the nearest must be at most this many times as far as the second nearest, from both sides if mutual;
-    by default 0.94 for sealed features, 0.96 with chaff, 0.95 for lifted, 0.9 for encoded ones. Plain Subspaces, Bits
+    by default 0.94 for sealed features, 0.95 for lifted, 0.9 for encoded ones. Plain Subspaces, Bits
     and arrays do not say what they are: their default is 1 (every nearest counts).
     ``max_distance``: and at most this far. By default sealed ConcealedFeatures match only where they are nearer than
     unrelated ones come by chance (``inf`` takes all). ``threads``: None takes all cores.

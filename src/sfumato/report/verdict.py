@@ -13,7 +13,6 @@ from statistics import fmean
 
 from sfumato.errors import InputError
 from sfumato.report.words import (
-    CHAFF_IS_TOLD,
     LEVELS,
     NONE,
     NOTHING_RAN,
@@ -250,16 +249,7 @@ class RecipeVerdict:
 
     @property
     def level(self) -> Level:
-        """The verdict; nothing that hides outlines by chaff is strong, because chaff can be told from real features."""
-        return LEVELS[1] if self.is_capped else self._level_here
-
-    @property
-    def is_capped(self) -> bool:
-        """Whether the recipe would be strong, but for its chaff."""
-        return "+chaff-" in self.recipe and self._level_here is LEVELS[0]
-
-    @property
-    def _level_here(self) -> Level:
+        """The verdict."""
         if self.is_clear:
             return NONE
         return level_of(self.leakage, self.recovered(), enough=self.has_enough, outlines=self.outlines)
@@ -269,8 +259,6 @@ class RecipeVerdict:
         """The verdict in a sentence: about the picture, or about the descriptors where they decided it."""
         if self.is_clear or self.leakage is None:
             return NONE.says if self.is_clear else NOTHING_RAN
-        if self.is_capped:
-            return CHAFF_IS_TOLD
         if self.level is OPEN:
             return codes_words(self.codes) if self.is_sealed and self.codes < ENOUGH_CODES else UNTRAINED
         of_picture = level_of(self.leakage, 0.0, enough=True, outlines=self.outlines)

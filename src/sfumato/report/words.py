@@ -30,19 +30,7 @@ LEVELS = (
     Level("broken", "A server paints nearly the same picture as from clear features."),
 )
 """From the best to the worst: the first whose limits all figures meet is the verdict. Outlines are correlations with
-those of the photo: about 0.5 without chaff, where a person recognises the subject of some photos, and 0.2 with chaff,
-as long as nobody tells it from real features."""
-
-CHAFF_TOLD = (0.65, 0.72)
-"""Area under the curve of telling real features from chaff, in the mean over small and over tourist photos: 0.5 for
-guesses, 1 for certainty (``benchmarks/chaff.py --only boosting``)."""
-
-CHAFF_IS_TOLD = (
-    "Hardly anything is seen here, but this recipe hides outlines by chaff, and an attacker can tell chaff from real "
-    f"features (area under the curve {CHAFF_TOLD[0]} on small photos, {CHAFF_TOLD[1]} on tourist photos, where 0.5 is "
-    "guessing). Outlines may be seen, of buildings most of all."
-)
-"""Said where a recipe would be called strong, but for its chaff."""
+those of the photo: at about 0.5 a person recognises the subject of some photos."""
 
 NOTHING_RAN = "Nothing was measured: no attack could be run on these photos."
 RECOVERED = "Attackers recover the features themselves: better software would paint more than is seen here."

@@ -24,7 +24,7 @@ from sfumato.files.sqlite import LARGEST_VALUE, FileKind
 from sfumato.types.arrays import checked_focal, checked_size
 from sfumato.types.concealed import CANONICAL, Bits, Code, ConcealedFeatures, Points, Subspaces, is_canonical
 from sfumato.types.extractor import Extractor
-from sfumato.types.recipe import LARGEST_DIM, Recipe
+from sfumato.types.recipe import LARGEST_DIM, OLD_START, Recipe
 
 TABLE = """CREATE TABLE image (
     name TEXT PRIMARY KEY NOT NULL,
@@ -301,7 +301,7 @@ def texts_of(header: CodeHeader) -> tuple[str, str]:
 
 @lru_cache(maxsize=64)
 def parse_recipe(text: str) -> Recipe:
-    """Return the recipe of a stored text, which must be the one form ``to_json`` gives."""
+    """Return the recipe of a stored text, which must be the one form ``to_json`` gives, or gave in earlier versions."""
     return _parse(Recipe, text, "recipe")
 
 
@@ -314,7 +314,7 @@ def parse_extractor(text: str) -> Extractor:
 def _parse(kind: type[Described], text: str, what: str) -> Described:
     try:
         value = kind.from_json(text)
-        same = value.to_json() == text
+        same = value.to_json() == (text if not text.startswith(OLD_START) else "{" + text.removeprefix(OLD_START))
     except InputError:
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError) as cause:  # valid JSON of a hostile shape
@@ -358,7 +358,7 @@ def header_of(row: Sequence[Any], name: str) -> ImageHeader:
         data=row[10],
         frames=row[13] != 8 * count,
     )
-    if header.checksum != row[11]:
+    if digest_lines(row[:11]) != row[11]:  # of the texts as they are stored
         raise InputError("the checksum of its header is wrong: it was damaged or changed")
     if header.name != name:
         raise InputError(f"its row belongs to another image, {header.name!r:.80}")

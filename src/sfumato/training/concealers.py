@@ -9,7 +9,6 @@ best alignment, which he knows for his own keys. Knows recipes and public descri
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import count, cycle
 from pathlib import Path
 
@@ -18,13 +17,12 @@ from numpy.typing import NDArray
 
 from sfumato.attacks.knowledge import Knowledge, KnownPairs, rows_of
 from sfumato.attacks.seals.attacks import LARGEST_PUBLIC, recover_with_oracle, thinned
-from sfumato.concealment.chaff import mix_chaff
 from sfumato.concealment.decoys import bundled_decoys, load_decoys
 from sfumato.concealment.lifting import conceal
 from sfumato.concealment.resolve import before_seal, resolve
 from sfumato.concealment.seal import with_usual_bandwidth, without_key
 from sfumato.errors import EvaluationOnlyWarning, InputError, WideSealWarning
-from sfumato.inversion.load import Concealer, without_descriptors
+from sfumato.inversion.load import Concealer
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures, Points
 from sfumato.types.recipe import Recipe
@@ -33,39 +31,6 @@ Floats = NDArray[np.float32]
 
 KEYS, CODES = 3, 17_000
 """Number of the attacker's own keys, and of the features sealed under each: those of twenty photos."""
-
-
-RELEASES = 1
-"""Draws of the chaff of a photo: each takes as long as to extract its features twice or more."""
-
-
-def positions_of(recipe: str, seed: int) -> Concealer:
-    """Return the function that gives positions alone of what a recipe releases: with its chaff, and no descriptor."""
-    parsed = Recipe.of(recipe)
-    if not parsed.chaff:
-        return without_descriptors
-    draws = count(1_000_000 * seed)
-
-    def release(features: Features) -> ConcealedFeatures:
-        mixed, _ = mix_chaff(features, parsed.chaff, b"training %d" % next(draws))
-        return replace(without_descriptors(mixed), recipe=parsed)
-
-    return remembered(release)
-
-
-def remembered(concealer: Concealer, most: int = RELEASES) -> Concealer:
-    """Return a concealer that conceals each photo ``most`` times, and then gives what it made before, in turn."""
-    made: dict[int, tuple[Features, list[ConcealedFeatures]]] = {}
-    turns = count()
-
-    def conceal_or_repeat(features: Features) -> ConcealedFeatures:
-        _, releases = made.setdefault(id(features), (features, []))  # who is in the dictionary keeps its id
-        if len(releases) < most:
-            releases.append(concealer(features))
-            return releases[-1]
-        return releases[next(turns) % most]
-
-    return conceal_or_repeat
 
 
 def concealer_of(recipe: str, decoys: Path | None, seed: int) -> Concealer | None:
@@ -111,24 +76,21 @@ def _file_reader(recipe: Recipe, decoys: Path | None, seed: int) -> Concealer:
 def reader_of(recipe: Recipe, public: Floats, *, seed: int = 0) -> Concealer:
     """Return a function that seals features under keys of the attacker's own, in turn, and reads them back.
 
-    It returns points: the descriptors as read, with those of the recipe's chaff among them, under the recipe's name
-    without a key. ``public`` (V, n) are descriptors of other photos.
+    It returns points: the descriptors as read, under the recipe's name without a key. ``public`` (V, n) are descriptors
+    of other photos.
 
     Raises InputError for a recipe that is not sealed; the function raises it if there are too few descriptors.
     """
     if not recipe.is_sealed:
         raise InputError(f"recipe {recipe} is not sealed: there is nothing to read back")
     named, sample = without_key(recipe), thinned(public, LARGEST_PUBLIC)
-    alone = replace(named, chaff=0)
-    readings = cycle([_reading(alone, sample, seed * KEYS + number, number) for number in range(KEYS)])
-    draws = count(1_000_000 * seed)
+    readings = cycle([_reading(named, sample, seed * KEYS + number, number) for number in range(KEYS)])
 
     def read_back(features: Features) -> ConcealedFeatures:
-        mixed, _ = mix_chaff(features, named.chaff, b"training %d" % next(draws))
-        points = Points(next(readings)(mixed))
-        return ConcealedFeatures(mixed.keypoints, points, named, mixed.extractor, mixed.image_size)
+        points = Points(next(readings)(features))
+        return ConcealedFeatures(features.keypoints, points, named, features.extractor, features.image_size)
 
-    return remembered(read_back) if named.chaff else read_back
+    return read_back
 
 
 def _reading(recipe: Recipe, public: Floats, key: int, number: int) -> Callable[[Features], Floats]:

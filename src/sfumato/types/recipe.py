@@ -14,9 +14,6 @@ lifting comes last (it turns points into subspaces). ``sub-hybrid-2`` is a chain
                                                         of the kind of descriptor, once the key is named that of SIFT
               | "raw"                                   clear descriptors, for evaluations only
 
-``+chaff-2`` at the end is no link: it leaves descriptors as they are, and mixes features of pictures that never were
-among the real ones, two for each.
-
 ``default`` stands for the recipe that we defend, ``DEFAULT_RECIPE``.
 """
 
@@ -71,7 +68,7 @@ KINDS: dict[str, RecipeKind] = {
     ),
 }
 
-DEFAULT, DEFAULT_RECIPE = "default", "sealed-512+chaff-2"
+DEFAULT, DEFAULT_RECIPE = "default", "sealed-512"
 """The recipe that is used by default, by name and in full; docs/explanation/concealment.md says why."""
 
 SIFT_BANDWIDTH = 0.235
@@ -79,8 +76,8 @@ SIFT_BANDWIDTH = 0.235
 
 LARGEST_DIM = 65_536
 
-MOST_CHAFF = 16
-"""Features of chaff for each real one."""
+OLD_START = '{"chaff":0,'
+"""How texts of earlier versions begin, which knew chaff; the rest is the one text form."""
 
 USUAL_DIMS = {"compress": "48", "sealed": "512", "subset": "4:eps=10"}
 """Suggestions for a missing dimension; 2 for other kinds."""
@@ -188,7 +185,6 @@ class Link:
 class Recipe:
     """A chain of links, and what else a reader of the result must know.
 
-    ``chaff``: how many features that never were stand beside each real one.
     ``evaluation_seed`` is set when the draws can be repeated (they then protect nobody). ``keyed``: the draws were
     derived from a device key. ``decoys``: the checksum of the database that was used. These two describe a result and
     do not take part in comparisons.
@@ -200,7 +196,6 @@ class Recipe:
     """
 
     links: tuple[Link, ...]
-    chaff: int = 0
     evaluation_seed: int | None = None
     keyed: bool = field(default=False, compare=False)
     decoys: str | None = field(default=None, compare=False)
@@ -212,7 +207,6 @@ class Recipe:
         *,
         forced: bool = False,
         links: tuple[Link, ...] | None = None,
-        chaff: int = 0,
         evaluation_seed: int | None = None,
         keyed: bool = False,
         decoys: str | None = None,
@@ -220,17 +214,9 @@ class Recipe:
         if (kind is None) == (links is None) or (links is not None and (dim is not None or forced)):
             raise RecipeError("a recipe is made of a kind (and dim), or of links")
         if isinstance(kind, str) and kind not in KINDS and dim is None and not forced:
-            whole = Recipe.of(kind)  # the short form
-            links, chaff, kind = whole.links, chaff or whole.chaff, None
+            links, kind = Recipe.of(kind).links, None  # the short form
         chain = (Link(kind, dim, forced),) if kind is not None else tuple(links or ())
         _check_chain(chain)
-        if isinstance(chaff, bool) or not isinstance(chaff, int) or not 0 <= chaff <= MOST_CHAFF:
-            raise RecipeError(f"chaff is a whole number up to {MOST_CHAFF}, for example 'chaff-2', got {chaff!r:.80}")
-        if chaff and chain[0].role == "clear":
-            raise RecipeError("raw stands alone: chaff hides nothing among clear descriptors")
-        if chaff and chain[-1].kind in ("subset", "hybrid-labels"):
-            reason = "has no labels" if chain[-1].kind == "hybrid-labels" else "would spend of its privacy budget"
-            raise RecipeError(f"{chain[-1].kind} takes no chaff, which {reason}: leave '+chaff-{chaff}' out")
         if evaluation_seed is not None and (
             isinstance(evaluation_seed, bool)
             or not isinstance(evaluation_seed, int)
@@ -240,8 +226,7 @@ class Recipe:
         if not isinstance(keyed, bool) or not (decoys is None or is_label(decoys)):
             raise RecipeError("keyed must be a truth value and decoys a checksum or None")
         for name, value in (
-            ("links", chain), ("chaff", chaff), ("evaluation_seed", evaluation_seed), ("keyed", keyed),
-            ("decoys", decoys),
+            ("links", chain), ("evaluation_seed", evaluation_seed), ("keyed", keyed), ("decoys", decoys),
         ):  # fmt: skip
             object.__setattr__(self, name, value)
 
@@ -254,13 +239,7 @@ class Recipe:
             raise RecipeError(f"expected a recipe or its short form, got {type(recipe).__name__}")
         chain = DEFAULT_RECIPE if recipe.strip() == DEFAULT else recipe
         chain = re.sub(rf"^\s*{DEFAULT}\s*\+", f"{DEFAULT_RECIPE}+", chain)  # what follows is refused by its name
-        *before, last = (part.strip() for part in chain.split("+"))
-        chaff = re.fullmatch(r"chaff-(\d{1,9})", last, re.ASCII)
-        if chaff is None:
-            return cls(links=tuple(_parse_link(part, chain) for part in (*before, last)))
-        if not before or not int(chaff[1]):
-            raise RecipeError(f"recipe {recipe!r:.80}: chaff of 1 or more comes after a recipe: 'sealed-512+chaff-2'")
-        return cls(links=tuple(_parse_link(part, chain) for part in before), chaff=int(chaff[1]))
+        return cls(links=tuple(_parse_link(part.strip(), chain) for part in chain.split("+")))
 
     @property
     def lifting(self) -> Link | None:
@@ -316,7 +295,7 @@ class Recipe:
     @property
     def identity(self) -> str:
         """The short form without the names of encoders that were read: recipes of one identity give the same result."""
-        return "+".join(link.identity for link in self.links) + self._chaff_text
+        return "+".join(link.identity for link in self.links)
 
     @property
     def is_clear(self) -> bool:
@@ -330,7 +309,6 @@ class Recipe:
         ]
         data = {
             "links": links,
-            "chaff": self.chaff,
             "evaluation_seed": self.evaluation_seed,
             "keyed": self.keyed,
             "decoys": self.decoys,
@@ -339,12 +317,16 @@ class Recipe:
 
     @classmethod
     def from_json(cls, text: str) -> "Recipe":
-        """Read what ``to_json`` wrote; unknown, missing or wrong entries are a RecipeError."""
+        """Read what ``to_json`` wrote, today or when it had ``"chaff":0``; anything else is a RecipeError."""
         try:
             data: Any = json.loads(text)
         except (ValueError, RecursionError) as cause:
             raise RecipeError("recipe is not valid JSON") from cause
-        keys = {"links", "chaff", "evaluation_seed", "keyed", "decoys"}
+        keys = {"links", "evaluation_seed", "keyed", "decoys"}
+        if isinstance(data, dict) and data.pop("chaff", 0) != 0:
+            raise RecipeError(
+                "made with chaff, which this version does not read: conceal the photos again, under the same key"
+            )
         if not isinstance(data, dict) or set(data) != keys or not isinstance(data["links"], list):
             raise RecipeError(f"recipe must have exactly the keys {', '.join(sorted(keys))}")
         links = []
@@ -354,12 +336,8 @@ class Recipe:
             links.append(Link(**entry))
         return cls(links=tuple(links), **data)
 
-    @property
-    def _chaff_text(self) -> str:
-        return f"+chaff-{self.chaff}" if self.chaff else ""
-
     def __str__(self) -> str:
-        return "+".join(str(link) for link in self.links) + self._chaff_text
+        return "+".join(str(link) for link in self.links)
 
     def __repr__(self) -> str:
         notes = f", evaluation_seed={self.evaluation_seed}" if self.evaluation_seed is not None else ""
@@ -385,7 +363,9 @@ def _parse_link(text: str, recipe: str) -> Link:
             return Link(name, int(parts[2]), variant=f"{parts[3] or ''}{parts[4] or ''}")
         return Link(name, int(parts[2]), forced=parts[4] is not None, variant=parts[3] or "")
     if text.lower().startswith("chaf"):
-        raise RecipeError(f"recipe {recipe!r:.80}: chaff comes once, at the end, with a number: 'sealed-512+chaff-2'")
+        raise RecipeError(
+            f"recipe {recipe!r:.80}: chaff is no longer made, use sealed-512, whose positions stay on the device"
+        )
     dim = re.fullmatch(r".*?-(\d{1,5})(\D.*)?", text, re.ASCII | re.DOTALL)
     forms = {k: f"{k}-{dim[1] if dim else _usual(k)}" for k in KINDS if KINDS[k].argument == "dimension"}
     near = suggest(text.lower(), ["default", *(forms.get(k, k) for k in KINDS)])

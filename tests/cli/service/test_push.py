@@ -9,7 +9,7 @@ pytest.importorskip("httpx2")
 from sfumato.cli.service.connect import pushed_path
 from sfumato.client.names import NameTable
 
-FEW = ("--max-features", "60", "--extractor", "opencv", "--recipe", "sealed-512")
+FEW = ("--max-features", "60", "--extractor", "opencv", "--recipe", "sealed-256")
 
 
 def test_an_archive_is_sent_once(run_sfumato, at_server, archive):
@@ -46,10 +46,10 @@ def test_other_options_than_those_of_the_first_push_are_refused_and_these_are_na
     run_sfumato("push", photo, "--place", "shelf", *FEW)
     for words in ((), (*FEW[2:],), ("--max-features", "60", "--extractor", "opencv")):
         errors = run_sfumato("push", photo, "--place", "shelf", *words, code=1).stderr
-        assert "(--extractor opencv --max-features 60 --recipe sealed-512)" in errors
+        assert "(--extractor opencv --max-features 60 --recipe sealed-256)" in errors
         assert "--overwrite" not in errors
     run_sfumato("push", photo, "--place", "shelf", "--extractor", "opencv", "--max-features", "60",
-                "--recipe", "sealed-512")  # fmt: skip
+                "--recipe", "sealed-256")  # fmt: skip
 
 
 def test_a_place_that_the_key_may_not_make_is_told_before_any_photo_is_read(

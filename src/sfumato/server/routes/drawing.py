@@ -17,11 +17,10 @@ BLOCK_ROWS, BLOCK_BITS = 88, 88
 NUMBER_ROWS, NUMBER_COLUMNS = 16, 6
 
 SEALED = (
-    "Without the key of the device, and without a photo of this place, our attackers paint no more of it than a flat "
-    "picture has. That is measured, not proven. Whoever has another photo of the place can often recover the key from "
-    "what is shown here, and then read about one descriptor in six."
+    "Positions outline the scene to the eye. Without the key of the device, and without a photo of this place, our "
+    "attackers paint no more of it than a flat picture has. That is measured, not proven. Whoever has another photo of "
+    "the place can often recover the key from what is shown here, and then read about one descriptor in six."
 )
-OUTLINES = "There is no chaff among these dots, so they outline the scene to the eye. "
 LIFTED = (
     "These are affine subspaces, as published. Of SIFT attackers recover most descriptors at the usual dimensions, and "
     "paint the photo from them: treat this recipe as obfuscation."
@@ -88,20 +87,8 @@ def first_numbers(features: ConcealedFeatures) -> list[str]:
     return [" ".join(f"{value:+.3f}" for value in row) for row in rows]
 
 
-def chaff_sentence(recipe: Recipe) -> str:
-    """Return what chaff means for the dots of a recipe.
-
-    >>> chaff_sentence(Recipe.of("sealed-512+chaff-2"))
-    'At least 2 of 3 dots are chaff: features that never were. An attacker can tell some of them.'
-    """
-    if not recipe.chaff:
-        return "There is no chaff among them: every dot is a feature of the photo."
-    share = f"At least {recipe.chaff} of {recipe.chaff + 1} dots"
-    return f"{share} are chaff: features that never were. An attacker can tell some of them."
-
-
 def threat_sentence(recipe: Recipe) -> str:
     """Return what docs/explanation/threat_model.md says of features of a recipe, in short."""
     if recipe.is_sealed:
-        return SEALED if recipe.chaff else OUTLINES + SEALED
+        return SEALED
     return LIFTED if recipe.lifting is not None else ENCODED

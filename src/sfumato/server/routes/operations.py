@@ -20,8 +20,8 @@ from sfumato.store.frames import MEDIA_TYPE
 router = APIRouter(route_class=KeyedRoute, tags=["operations"])
 
 SEES = (
-    "The server sees where the features of an image lie, chaff among them, codes that it cannot read, which images "
-    "match, the map, and when it is asked. It never sees a picture, a clear descriptor, a name that people chose, or a "
+    "The server sees where the features of an image lie, codes that it cannot read, which images match, the map, and "
+    "when it is asked. It never sees a picture, a clear descriptor, a name that people chose, or a "
     "key of a device."
 )
 

@@ -16,7 +16,6 @@ from sfumato.server import access, blobs, jobs, places
 from sfumato.server.database import Store
 from sfumato.server.guard import clear_modules
 from sfumato.server.routes.drawing import (
-    chaff_sentence,
     draw_dots,
     first_bits,
     first_numbers,
@@ -239,7 +238,6 @@ async def show_image(request: Request, place: PlaceId, name: ImageName) -> Respo
         "place": place,
         "image": row,
         "checksums": sorted({link.checksum for link in recipe.encoders if link.checksum}),
-        "chaff": chaff_sentence(recipe),
         "threat": threat_sentence(recipe),
         "dots": None,
     }
