@@ -85,7 +85,7 @@ def attack_rows(
         ("density", Knowledge(public=sets["public"])),
         ("density, decoys known", Knowledge(public=sets["public"], decoys=sets["database"])),
     ):
-        found = recover_density(select_rows(hidden, fewer), known).descriptors
+        found = recover_density(hidden.take(fewer), known).descriptors
         rows.append(row("attack", what, recipe, 0, np.linalg.norm(found - clear[fewer], axis=1)))
     found = recover_intersection(hidden, Knowledge(releases=companions_from_archive(hidden, again))).descriptors
     rows.append(row("attack", "intersection of two releases", recipe, 2, np.linalg.norm(found - clear, axis=1)))

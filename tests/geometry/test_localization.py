@@ -20,7 +20,7 @@ from sfumato.geometry.localization import (
     localize_query,
 )
 from sfumato.geometry.mapping import map_keypoints
-from sfumato.geometry.maps import Map, select_rows
+from sfumato.geometry.maps import Map
 from sfumato.geometry.model import read_model
 from sfumato.types.concealed import ConcealedFeatures, PublicPoints, Subspaces
 from sfumato.types.scene import Camera, Matches
@@ -40,7 +40,7 @@ def model(places, place, tmp_path_factory):
 
 def concealed_map(places, place, model, recipe="random-2"):
     hidden = place.concealed(places.VIEWS, recipe, seed=100)
-    return Map(model, {n: select_rows(f, model.sight(n).keypoints) for n, f in hidden.items()}, is_public=False)
+    return Map(model, {n: f.take(model.sight(n).keypoints) for n, f in hidden.items()}, is_public=False)
 
 
 def public_map(places, place, model):
@@ -141,7 +141,7 @@ def test_matches_are_the_mutual_nearest_of_each_image_by_definition(maps, place,
     from sfumato.subspace.reference import squared_distances
 
     [query] = place.concealed(places.QUERIES[:1]).values()
-    query = select_rows(query, np.arange(120))
+    query = query.take(np.arange(120))
     for map_ in maps.values():
         rows, landmarks = _find_points(query, map_, map_.names[:2], LocalizeParams(ratio=1.0))
         expected = set()
@@ -191,8 +191,8 @@ def test_half_a_pixel_is_added_for_colmap(maps, place, places, model):
 
 def test_results_that_are_no_pose(maps, place, places):
     map_, [query] = maps["public"], place.concealed(places.QUERIES[:1]).values()
-    nothing = select_rows(query, np.zeros(0, np.int64))
-    few = select_rows(query, np.arange(6))
+    nothing = query.take(np.zeros(0, np.int64))
+    few = query.take(np.arange(6))
     for features, candidates, reason in (
         (nothing, map_.names, "the query has no features"),
         (query, [], "no image of the map to compare with"),
@@ -332,7 +332,7 @@ def test_a_photo_is_localized_to_centimetres(fountain, recipe, is_public):
             for one, s in sights.items()
         }
     else:
-        source = {one: select_rows(hidden[one], s.keypoints) for one, s in sights.items()}
+        source = {one: hidden[one].take(s.keypoints) for one, s in sights.items()}
     map_ = Map(model, source, is_public=is_public)
     found = localize_query(hidden[name], posed.cameras[name], map_, map_.names)
     metres, degrees = pose_error(found.pose, posed.poses[name])
@@ -345,7 +345,7 @@ def test_encoded_features_are_localized_among_their_own_kind(places, place, mode
     width = next(iter(place.features.values())).descriptors.shape[1]
     own, other = (f"ninja:x@{remember(make_encoder(s, dims=(width, width))).checksum[:12]}" for s in (0, 1))
     hidden = {n: sfumato.conceal(place.features[n], own) for n in (*places.VIEWS, *places.QUERIES)}
-    rows = {n: select_rows(hidden[n], model.sight(n).keypoints) for n in places.VIEWS}
+    rows = {n: hidden[n].take(model.sight(n).keypoints) for n in places.VIEWS}
     map_, query = Map(model, rows, is_public=False), places.QUERIES[0]
     found = localize_query(hidden[query], place.camera, map_, map_.names)
     assert pose_error(found.pose, place.poses[query])[0] < 0.02

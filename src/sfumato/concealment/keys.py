@@ -303,6 +303,12 @@ def key_for_place(key: bytes, place: str) -> bytes:
     return hashlib.blake2b(place.strip().encode(), key=hashed, person=b"sfumato place", digest_size=32).digest()
 
 
+def key_for_rows(key: bytes) -> bytes:
+    """Return the key of order and tags of rows, derived from a sealing key; a seal does not show it."""
+    hashed = hashlib.blake2b(key, digest_size=32).digest()
+    return hashlib.blake2b(key=hashed, person=b"sfumato rows", digest_size=32).digest()
+
+
 def sealing_key(secret: bytes | None, evaluation_seed: int | None, place: str | None = None) -> bytes | None:
     """Return the key for a seal: the secret, for a place its own; one made from an evaluation seed; None for neither.
 

@@ -23,13 +23,14 @@ from sfumato.concealment.draw_decoys import Supply, decoys_for
 from sfumato.concealment.keys import sealing_key
 from sfumato.concealment.randomness import Draws, KeyedDraws, SeededDraws, SystemDraws, normal, uniform
 from sfumato.concealment.resolve import ResolvedRecipe, choose_bandwidth, encode_decoys, encode_points, resolve
+from sfumato.concealment.rows import make_tags, photo_name, row_order
 from sfumato.concealment.seal import UNNAMED, checked_key
 from sfumato.concealment.subset import release_subsets
 from sfumato.errors import DecoyError, EvaluationOnlyWarning, InputError, RecipeError
 from sfumato.subspace.reference import canonical_origin, gram_schmidt
 from sfumato.types.arrays import frozen_array, whole_number
 from sfumato.types.clear import Features
-from sfumato.types.concealed import Code, ConcealedFeatures, Points, Subspaces
+from sfumato.types.concealed import Bits, Code, ConcealedFeatures, Points, Subspaces
 from sfumato.types.recipe import DEFAULT, KINDS, Link, Recipe
 
 ATTEMPTS = 16
@@ -50,6 +51,7 @@ def conceal(
     secret: bytes | None = None,
     place: str | None = None,
     evaluation_seed: int | None = None,
+    positions: bool | None = None,
 ) -> ConcealedFeatures: ...
 @overload
 def conceal(
@@ -72,13 +74,16 @@ def conceal(
     secret: bytes | None = None,
     place: str | None = None,
     evaluation_seed: int | None = None,
+    positions: bool | None = None,
 ) -> ConcealedFeatures | Code:
-    """Conceal the features of one image, or points (N, n); row i of the result stands for row i of what came in.
+    """Conceal the features of one image, or points (N, n).
 
-    ``frames``: whether sizes and angles of keypoints are released, which serve inverters alone; None: unless it is
-    sealed.
+    By default it is sealed (``sealed-512``), which needs ``secret``. The positions of sealed features stay home: their
+    rows lie in an order under the key, which ``order_rows`` gives, with tags by which devices know them. ``positions``:
+    True releases all, so that row i stands for row i of what came in, as it does for recipes without a seal, and
+    outlines of the photo show. ``frames``: whether sizes and angles go with them, which serve inverters alone; None:
+    unless it is sealed.
 
-    By default it is sealed (``sealed-512``), which needs ``secret``.
     ``recipe`` may begin with encoders (``ninja-sift-2.5``, ``ninja:FILE``); without a lifting after them the result is
     points of the encoder's space, subspaces of dimension 0. An encoder draws nothing: the same descriptor gives the
     same point on every device, and ``secret`` and ``evaluation_seed`` have no effect. With a lifting, the
@@ -111,7 +116,9 @@ def conceal(
             labels=labels,
             frames=frames,
             secret=secret,
+            place=place,
             evaluation_seed=evaluation_seed,
+            positions=positions,
         )
     points = frozen_array(features_or_points, "points", (None, None))
     resolved = resolve_for(recipe, points, secret=secret, place=place, evaluation_seed=evaluation_seed)
@@ -164,15 +171,22 @@ def conceal_features(
     labels: ArrayLike | None = None,
     frames: bool | None = None,
     secret: bytes | None = None,
+    place: str | None = None,
     evaluation_seed: int | None = None,
+    positions: bool | None = None,
 ) -> ConcealedFeatures:
     """Conceal the features of one image with a recipe that was resolved for them, once for many images.
 
-    The other arguments are those of ``conceal``; ``secret`` is the device key, also where the recipe was resolved for
-    a place. Only here it is said what a recipe releases of keypoints.
+    The other arguments are those of ``conceal``, and ``place`` the one that the recipe was resolved for. Only here it
+    is said what a recipe releases of keypoints.
     """
     _refuse_other_kind(features, resolved, decoys)
     chain, lifting = resolved.recipe, resolved.recipe.lifting
+    is_home = stays_home(chain, positions, frames)
+    key = sealing_key(secret, evaluation_seed, place) if is_home else None
+    photo = "" if key is None else photo_name(key, features)
+    if key is not None:
+        features = features.take(row_order(key, photo, len(features)))
     draws = _choose_draws(chain, features.descriptors, secret, evaluation_seed)
     code = _apply(resolved, features.descriptors, decoys, labels, draws)
     draws_nothing = chain.has_encoder and lifting is None and not chain.is_sealed
@@ -182,9 +196,29 @@ def conceal_features(
         keyed=secret is not None and not draws_nothing,
         decoys=decoys.checksum if decoys is not None and lifting is not None and lifting.decoy_count else None,
     )
+    if key is not None and isinstance(code, Bits):
+        nowhere, tags = np.full((len(code), 4), np.nan, np.float32), make_tags(key, photo, code)
+        return ConcealedFeatures(nowhere, code, recipe, features.extractor, features.image_size, tags=tags)
     concealed = ConcealedFeatures(features.keypoints, code, recipe, features.extractor, features.image_size)
     keeps_frames = chain.keeps_frames if frames is None else frames
     return concealed if keeps_frames else concealed.positions_only()
+
+
+def stays_home(recipe: Recipe, positions: bool | None = None, frames: bool | None = None) -> bool:
+    """Tell whether positions stay on the device: those of seals, unless all are released with an explicit word.
+
+    Raises InputError for what contradicts itself.
+    """
+    if positions is False and not recipe.is_sealed:
+        raise InputError(
+            f"positions stay home for recipes that are sealed, and {recipe} is not: seal the features (sealed-512)"
+        )
+    if frames and recipe.is_sealed and not positions:
+        raise InputError(
+            "sizes and angles (--frames, frames=True) go with positions: release all of them (--positions, "
+            "positions=True), so that outlines show, or leave frames out"
+        )
+    return recipe.is_sealed and not positions
 
 
 def _refuse_other_kind(features: Features, resolved: ResolvedRecipe, decoys: Decoys | None) -> None:

@@ -63,6 +63,8 @@ class FileKind:
     error: type[FileError] = FileError
     earlier: tuple[bytes, str] = (b"", "")
     page_bytes: int = PAGE_BYTES
+    older: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    """Versions that are read too, with their tables: the first ones of ``tables``."""
 
 
 class Database:
@@ -74,6 +76,7 @@ class Database:
     def __init__(self, path: Path, kind: FileKind, connection: sqlite3.Connection) -> None:
         self.path, self.kind, self._connection, self._lock = path, kind, connection, threading.RLock()
         self._steps, self._place = 0, os.path.realpath(path)
+        self.version = kind.version
         self._status = os.stat(self._place)
 
     def limit_steps(self, most: int) -> None:
@@ -131,6 +134,17 @@ class Database:
         """Bytes of the file as it is seen, with what ``-wal`` adds to it."""
         ((pages,),), ((page_bytes,),) = self.rows("PRAGMA page_count"), self.rows("PRAGMA page_size")
         return int(pages * page_bytes)
+
+    def upgrade(self) -> None:
+        """Add the tables that an older version does not have, at once."""
+        if self.version != self.kind.version:
+            with self.transaction():
+                ((version,),) = self.rows("PRAGMA user_version")
+                if version == self.version:  # nobody else was faster
+                    for table in self.kind.tables[len(dict(self.kind.older)[self.version]) :]:
+                        self.rows(table)
+                    self.rows(f"PRAGMA user_version={self.kind.version}")
+            self.version = self.kind.version
 
     def check(self) -> None:
         """Read the whole structure of the file; raise the error of its kind if it is damaged."""
@@ -465,16 +479,18 @@ def _check_kind(database: Database) -> None:
     ((mark,),), ((version,),) = database.rows("PRAGMA application_id"), database.rows("PRAGMA user_version")
     if mark != kind.mark:
         raise InputError(f"this is an SQLite file, but not {kind.name}")
-    if version != kind.version:
+    tables = {kind.version: kind.tables, **dict(kind.older)}
+    if version not in tables:
         raise InputError(f"it has version {version} of the format, this Sfumato reads {kind.version}: use another")
+    database.version = int(version)
     found = database.rows("SELECT type, name, sql FROM sqlite_schema ORDER BY type, name LIMIT 1000")
-    if tuple(found) != _expected(kind):
+    if tuple(found) != _expected(tables[version]):
         raise InputError("its tables are not those that Sfumato makes: it was damaged or changed")
 
 
 @lru_cache(maxsize=16)
-def _expected(kind: FileKind) -> tuple[Row, ...]:
+def _expected(tables: tuple[str, ...]) -> tuple[Row, ...]:
     with closing(sqlite3.connect(":memory:")) as connection:
-        for table in kind.tables:
+        for table in tables:
             connection.execute(table)
         return tuple(connection.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY type, name").fetchall())

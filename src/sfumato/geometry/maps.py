@@ -305,7 +305,7 @@ def save_landmarks(
                 refuse_other_keypoints(name, model, features.keypoints)
             except InputError as cause:
                 raise FileError(f"{folder} was not mapped from {archive.path}: {cause}") from cause
-            writer.add(name, select_rows(features, rows))
+            writer.add(name, features.take(rows))
             total += len(rows)
     _save_codes(Path(folder), model.names)
     return total
@@ -344,11 +344,6 @@ def _digest_of(landmarks: Archive, names: Sequence[str]) -> str:
     for name in names:
         state.update(json.dumps([name, landmarks.header(name).checksum]).encode("ascii"))
     return state.hexdigest()
-
-
-def select_rows(features: ConcealedFeatures, rows: NDArray[np.int64]) -> ConcealedFeatures:
-    """Return rows of concealed features, as they are."""
-    return replace(features, keypoints=features.keypoints[rows], code=features.code[rows])
 
 
 def _fits(archive: Archive, model: Model, name: str) -> bool:

@@ -9,13 +9,25 @@ import os
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sfumato.errors import ArchiveError, InputError
 from sfumato.files.sqlite import Database, Row, explain, open_reader
-from sfumato.store.layout import ARCHIVE, HEADER_COLUMNS, ImageHeader, checked_name, header_of, image_of
+from sfumato.store.layout import (
+    ARCHIVE,
+    HEADER_COLUMNS,
+    ImageHeader,
+    checked_name,
+    header_of,
+    image_of,
+    release_of,
+    tags_of,
+)
 from sfumato.types.concealed import ConcealedFeatures
 
 SMALLEST_ROW = 150
@@ -163,7 +175,20 @@ def read_image(database: Database, name: str) -> ConcealedFeatures:
     """Return the features of an image; its header is checked before its blobs are read."""
     header = read_header(database, name)
     with _explain_image(database, name):
-        return image_of(header, *read_row(database, "keypoints, code", name))
+        features = image_of(header, *read_row(database, "keypoints, code", name))
+        if not header.is_home or database.version == 1:
+            return features
+        for row in database.rows("SELECT name, photo, checksum, tags FROM tags WHERE name = ? LIMIT 1", (name,)):
+            features = replace(features, tags=tags_of(row, header))
+        release = read_release(database, header)
+        return features if release is None else features.with_positions(*release)
+
+
+def read_release(database: Database, header: ImageHeader) -> tuple[NDArray[np.int64], NDArray[np.float32]] | None:
+    """Return numbers and positions of the rows of an image that were released; None if none were."""
+    query = "SELECT name, count, checksum, numbers, positions FROM release WHERE name = ? LIMIT 1"
+    rows = database.rows(query, (header.name,)) if database.version > 1 else []
+    return release_of(rows[0], header) if rows else None
 
 
 @contextmanager

@@ -22,7 +22,17 @@ from sfumato.errors import ArchiveError, InputError
 from sfumato.files.hdf5 import SIGNATURE
 from sfumato.files.sqlite import LARGEST_VALUE, FileKind
 from sfumato.types.arrays import checked_focal, checked_size
-from sfumato.types.concealed import CANONICAL, Bits, Code, ConcealedFeatures, Points, Subspaces, is_canonical
+from sfumato.types.concealed import (
+    CANONICAL,
+    TAG_BYTES,
+    Bits,
+    Code,
+    ConcealedFeatures,
+    Points,
+    RowTags,
+    Subspaces,
+    is_canonical,
+)
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import LARGEST_DIM, OLD_START, Recipe
 
@@ -43,11 +53,29 @@ TABLE = """CREATE TABLE image (
     code BLOB NOT NULL
 ) STRICT"""
 
+TAGS = """CREATE TABLE tags (
+    name TEXT PRIMARY KEY NOT NULL,
+    photo TEXT NOT NULL,
+    checksum TEXT NOT NULL,
+    tags BLOB NOT NULL
+) STRICT"""
+"""Names under the key and tags of the rows of images whose positions stay home."""
+
+RELEASE = """CREATE TABLE release (
+    name TEXT PRIMARY KEY NOT NULL,
+    count INTEGER NOT NULL,
+    checksum TEXT NOT NULL,
+    numbers BLOB NOT NULL,
+    positions BLOB NOT NULL
+) STRICT"""
+"""Positions that left the device later: numbers of rows, ascending, and where they are."""
+
 ARCHIVE = FileKind(
     name="a Sfumato archive",
     mark=0x53666D41,
-    version=1,
-    tables=(TABLE,),
+    version=2,
+    tables=(TABLE, TAGS, RELEASE),
+    older=((1, (TABLE,)),),
     advice="give another file, or make the archive again (sfumato conceal)",
     error=ArchiveError,
     earlier=(SIGNATURE, "this is an HDF5 file, as archives of earlier versions were, which this version does not read"),
@@ -78,7 +106,8 @@ class ImageHeader:
 
     ``count`` features (N), subspaces of dimension ``dim`` (m) in ``ambient_dim`` (n) dimensions, or so many bits, as
     ``dtype`` (float32, float16 or bits). ``data`` is the digest of the blobs. ``focal_px`` is None unless the owner
-    released it. ``frames``: sizes and angles of keypoints are stored, and not only positions.
+    released it. ``frames``: sizes and angles of keypoints are stored, and not only positions; ``is_home``: not even
+    these, which stay on the device but for those that were released later.
     """
 
     name: str
@@ -92,6 +121,7 @@ class ImageHeader:
     data: str
     focal_px: float | None = None
     frames: bool = True
+    is_home: bool = False
 
     def __post_init__(self) -> None:
         checked_name(self.name)
@@ -103,7 +133,7 @@ class ImageHeader:
     def sizes(self) -> tuple[int, int]:
         """Bytes of keypoints and code."""
         code = sum(map(math.prod, code_shapes(self))) * np.dtype(DTYPES[self.dtype]).itemsize
-        return 4 * self.count * (4 if self.frames else 2), code
+        return 4 * self.count * (0 if self.is_home else 4 if self.frames else 2), code
 
     @property
     def nbytes(self) -> int:
@@ -356,7 +386,8 @@ def header_of(row: Sequence[Any], name: str) -> ImageHeader:
         image_size=None if width is None else checked_size((width, height)),
         focal_px=checked_focal(row[9]),
         data=row[10],
-        frames=row[13] != 8 * count,
+        frames=row[13] == 16 * count,
+        is_home=row[13] == 0 and count > 0,
     )
     if digest_lines(row[:11]) != row[11]:  # of the texts as they are stored
         raise InputError("the checksum of its header is wrong: it was damaged or changed")
@@ -373,10 +404,13 @@ def image_of(header: ImageHeader, keypoints: bytes, code: bytes) -> ConcealedFea
     """Return the features in the blobs of an image; their digest is verified."""
     if digest((keypoints, code)) != header.data:
         raise InputError("the checksum of its blobs is wrong: they were damaged or changed")
-    rows: NDArray[np.float32] = np.frombuffer(keypoints, "<f4").reshape(header.count, 4 if header.frames else 2)
-    if not header.frames:
+    if header.is_home:
+        rows = np.full((header.count, 4), np.nan, np.float32)
+    else:
+        rows = np.frombuffer(keypoints, "<f4").reshape(header.count, 4 if header.frames else 2)
+    if not header.frames and not header.is_home:
         rows = without_frames(rows)
-    elif _has_no_frames(rows):
+    elif header.frames and _has_no_frames(rows):
         raise InputError("it stores sizes and angles that say nothing")
     numbers = np.frombuffer(code, DTYPES[header.dtype])
     shapes = code_shapes(header)
@@ -397,8 +431,10 @@ def encode_image(name: str, features: ConcealedFeatures, dtype: str) -> tuple[Im
         arrays = code_arrays(features.code, kind)
     except InputError as cause:
         raise InputError(f"image {name!r:.80}: {cause}") from cause
-    frames = not _has_no_frames(features.keypoints)
-    keypoints = np.ascontiguousarray(features.keypoints if frames else features.keypoints[:, :2], "<f4").tobytes()
+    is_home = not features.is_shown.all()
+    frames = not is_home and not _has_no_frames(features.keypoints)
+    shown = features.keypoints[:0] if is_home else features.keypoints if frames else features.keypoints[:, :2]
+    keypoints = np.ascontiguousarray(shown, "<f4").tobytes()
     code = b"".join(array.data for array in arrays)
     header = ImageHeader(
         name=name,
@@ -412,8 +448,57 @@ def encode_image(name: str, features: ConcealedFeatures, dtype: str) -> tuple[Im
         data=digest((keypoints, code)),
         focal_px=features.focal_px,
         frames=frames,
+        is_home=is_home,
     )
     return header, keypoints, code
+
+
+# --- tags and released positions
+
+
+def tags_row(name: str, tags: RowTags) -> tuple[Any, ...]:
+    """Return the row of the tags of an image."""
+    blob = tags.rows.tobytes()
+    return name, tags.photo, digest_lines((name, tags.photo, digest([blob]))), blob
+
+
+def tags_of(row: Sequence[Any], header: ImageHeader) -> RowTags:
+    """Return the tags in a row, which is checked."""
+    name, photo, checksum, blob = row
+    if not (isinstance(photo, str) and isinstance(blob, bytes)) or name != header.name:
+        raise InputError("its tags are of another image or type")
+    if digest_lines((name, photo, digest([blob]))) != checksum or len(blob) != TAG_BYTES * header.count:
+        raise InputError("the checksum of its tags is wrong: they were damaged or changed")
+    return RowTags(photo, np.frombuffer(blob, np.uint8).reshape(-1, TAG_BYTES))
+
+
+def release_row(name: str, numbers: NDArray[np.integer], positions: NDArray[np.float32]) -> tuple[Any, ...]:
+    """Return the row of the released positions (K, 2) of an image, of the rows with these numbers (K,), ascending."""
+    blobs = np.ascontiguousarray(numbers, "<u4").tobytes(), np.ascontiguousarray(positions, "<f4").tobytes()
+    return name, len(numbers), digest_lines((name, len(numbers), digest(blobs))), *blobs
+
+
+def release_of(row: Sequence[Any], header: ImageHeader) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return numbers and positions in a row of released ones, which is checked."""
+    name, count, checksum, *blobs = row
+    if not all(isinstance(blob, bytes) for blob in blobs) or name != header.name:
+        raise InputError("its released positions are of another image or type")
+    if digest_lines((name, count, digest(blobs))) != checksum or [len(b) for b in blobs] != [4 * count, 8 * count]:
+        raise InputError("the checksum of its released positions is wrong: they were damaged or changed")
+    numbers = np.frombuffer(blobs[0], "<u4").astype(np.int64)
+    positions = np.frombuffer(blobs[1], "<f4").reshape(-1, 2)
+    check_release(numbers, positions, header.count)
+    return numbers, positions
+
+
+def check_release(numbers: NDArray[np.int64], positions: NDArray[np.float32], count: int) -> None:
+    """Raise InputError for numbers that are not ascending rows of ``count``, and positions that are no numbers."""
+    if numbers.ndim != 1 or positions.shape != (len(numbers), 2):
+        raise InputError("released positions: expected a position (x, y) for each number of a row")
+    if len(numbers) and (numbers[0] < 0 or numbers[-1] >= count or (np.diff(numbers) <= 0).any()):
+        raise InputError(f"released positions: numbers of rows must ascend and be below {count}")
+    if not np.isfinite(positions).all():
+        raise InputError("released positions must be finite numbers")
 
 
 def _has_no_frames(keypoints: NDArray[np.float32]) -> bool:

@@ -10,10 +10,22 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sfumato.errors import ArchiveError, InputError, suggest
 from sfumato.files.sqlite import Database, open_writer, remove, remove_stale, replacement
-from sfumato.store.archive import list_names, read_header, read_image
-from sfumato.store.layout import ARCHIVE, DTYPES, ImageHeader, encode_image, is_name
+from sfumato.store.archive import list_names, read_header, read_image, read_release
+from sfumato.store.layout import (
+    ARCHIVE,
+    DTYPES,
+    ImageHeader,
+    check_release,
+    encode_image,
+    is_name,
+    release_row,
+    tags_row,
+)
 from sfumato.types.concealed import ConcealedFeatures
 
 INSERT = f"INSERT INTO image VALUES ({', '.join('?' * 14)})"
@@ -110,6 +122,41 @@ class ArchiveWriter:
             if name in self:
                 raise InputError(f"image {name!r:.80} is in the archive already; names must differ")
             database.rows(INSERT, (*header.values, header.checksum, keypoints, code))
+            if features.tags is not None and header.is_home:
+                database.rows("INSERT INTO tags VALUES (?, ?, ?, ?)", tags_row(name, features.tags))
+            shown = np.flatnonzero(features.is_shown)
+            if header.is_home and len(shown):
+                row = release_row(name, shown, features.keypoints[shown, :2])
+                database.rows("INSERT INTO release VALUES (?, ?, ?, ?, ?)", row)
+
+    def release(self, name: str, numbers: NDArray[np.int64], positions: NDArray[np.float32]) -> int:
+        """Write the positions (K, 2) of rows (K,) of an image, ascending, beside those that were released before.
+
+        Returns how many are new. Raises InputError for a row that was released at another position, and for an image
+        that is not there or has all its positions; nothing is written then.
+        """
+        database = self._open()
+        with database.transaction():
+            header = self.header(name)
+            if not header.is_home:
+                raise InputError(f"image {name!r:.80} holds its positions already: nothing is left to release")
+            check_release(numbers, positions, header.count)
+            before = read_release(database, header)
+            if before is not None:
+                known, places = before
+                both, old, new = np.intersect1d(known, numbers, assume_unique=True, return_indices=True)
+                if not np.array_equal(places[old], positions[new]):
+                    raise InputError(
+                        f"image {name!r:.80}: some of {len(both)} rows were released before, at other positions: two "
+                        f"releases would tell more than one"
+                    )
+                added = np.setdiff1d(np.arange(len(numbers)), new, assume_unique=True)
+                numbers = np.concatenate([known, numbers[added]])
+                positions = np.concatenate([places, positions[added]])
+            order = np.argsort(numbers)
+            row = release_row(name, numbers[order], positions[order])
+            database.rows("INSERT OR REPLACE INTO release VALUES (?, ?, ?, ?, ?)", row)
+            return len(numbers) - (0 if before is None else len(before[0]))
 
     def __contains__(self, name: object) -> bool:
         return is_name(name) and bool(self._open().rows("SELECT 1 FROM image WHERE name = ?", (name,)))
@@ -149,6 +196,7 @@ def _addition(path: Path) -> Iterator[Database]:
     is_new = not os.path.lexists(target)
     with open_writer(path, ARCHIVE) as database:
         remove_stale(target)
+        database.upgrade()
         try:
             yield database
         finally:

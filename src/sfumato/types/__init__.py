@@ -23,6 +23,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "Progress": "progress",
         "Recipe": "recipe",
         "Record": "record",
+        "RowTags": "concealed",
         "Score": "record",
         "StageProgress": "progress",
         "Subspaces": "concealed",

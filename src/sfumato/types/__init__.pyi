@@ -8,6 +8,7 @@ from sfumato.types.concealed import Bits as Bits
 from sfumato.types.concealed import ConcealedFeatures as ConcealedFeatures
 from sfumato.types.concealed import ConcealedTemplates as ConcealedTemplates
 from sfumato.types.concealed import Points as Points
+from sfumato.types.concealed import RowTags as RowTags
 from sfumato.types.concealed import Subspaces as Subspaces
 from sfumato.types.extractor import Extractor as Extractor
 from sfumato.types.progress import Progress as Progress
@@ -23,4 +24,4 @@ from sfumato.types.scene import Landmarks as Landmarks
 from sfumato.types.scene import Matches as Matches
 from sfumato.types.scene import Pose as Pose
 
-__all__ = ["Bits", "Camera", "ConcealedFeatures", "ConcealedTemplates", "DEFAULT_RECIPE", "Embeddings", "Extractor", "Features", "Image", "Landmarks", "Link", "Matches", "Points", "Pose", "Progress", "Recipe", "Record", "Score", "StageProgress", "Subspaces", "identity"]
+__all__ = ["Bits", "Camera", "ConcealedFeatures", "ConcealedTemplates", "DEFAULT_RECIPE", "Embeddings", "Extractor", "Features", "Image", "Landmarks", "Link", "Matches", "Points", "Pose", "Progress", "Recipe", "Record", "RowTags", "Score", "StageProgress", "Subspaces", "identity"]

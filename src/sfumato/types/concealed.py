@@ -206,13 +206,42 @@ def canonical_rows(
     return canonical
 
 
+TAG_BYTES = 8
+"""Of the tag of a row: nobody guesses one in 2^64."""
+PHOTO_NAME = re.compile(r"[0-9a-f]{32}\Z")
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class RowTags:
+    """What shows whoever has the key that rows are of a real photo: its name under the key, and a tag of each row.
+
+    ``photo``: 32 hexadecimal digits, which tell without the key that two are the same photo, and nothing else; ``rows``
+    (N, 8) uint8, of the photo, the number of the row and its bits.
+    """
+
+    photo: str
+    rows: NDArray[np.uint8]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.photo, str) or not PHOTO_NAME.match(self.photo):
+            raise InputError("tags: the name of a photo is 32 hexadecimal digits")
+        object.__setattr__(self, "rows", frozen_array(self.rows, "tags", (None, TAG_BYTES), np.uint8))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return f"RowTags({len(self)} rows)"
+
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ConcealedFeatures:
-    """Concealed local features of one image; row i stands for row i of the clear ones.
+    """Concealed local features of one image.
 
-    ``keypoints`` (N, 4) float32 as in ``sfumato.Features``; ``code`` N Subspaces (of a lifting), Points (of an encoder)
-    or Bits (of a seal); ``recipe`` that made them. ``focal_px`` is the focal length of the camera in pixels, where the
-    owner of the photo released it.
+    ``keypoints`` (N, 4) float32 as in ``sfumato.Features``, and NaN where the position stays on the device; ``code`` N
+    Subspaces (of a lifting), Points (of an encoder) or Bits (of a seal); ``recipe`` that made them. ``focal_px`` is the
+    focal length of the camera in pixels, where the owner of the photo released it. ``tags``: of rows whose positions
+    stay home; they lie in an order under the key. Else row i stands for row i of the clear features.
     """
 
     keypoints: NDArray[np.float32]
@@ -221,13 +250,16 @@ class ConcealedFeatures:
     extractor: Extractor = Extractor()  # noqa: RUF009 (frozen)
     image_size: tuple[int, int] | None = None
     focal_px: float | None = None
+    tags: RowTags | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.extractor, Extractor):
             raise InputError(f"extractor: expected an Extractor, got {type(self.extractor).__name__}")
         recipe = Recipe.of(self.recipe)
         checked_code(self.code, recipe)
-        object.__setattr__(self, "keypoints", frozen_array(self.keypoints, "keypoints", (len(self.code), 4)))
+        object.__setattr__(self, "keypoints", _checked_keypoints(self.keypoints, len(self.code)))
+        if self.tags is not None and (len(self.tags) != len(self.code) or not isinstance(self.code, Bits)):
+            raise InputError(f"tags: {len(self.tags)} are not one for each of {self.code!r}")
         object.__setattr__(self, "recipe", recipe)
         object.__setattr__(self, "image_size", checked_size(self.image_size))
         object.__setattr__(self, "focal_px", checked_focal(self.focal_px))
@@ -242,19 +274,50 @@ class ConcealedFeatures:
     @property
     def has_frames(self) -> bool:
         """Whether keypoints have sizes and angles: without, all have a size of 1 and an angle of 0."""
-        return bool((self.keypoints[:, 2:] != (1, 0)).any())
+        return bool((self.keypoints[self.is_shown][:, 2:] != (1, 0)).any())
+
+    @property
+    def is_shown(self) -> NDArray[np.bool_]:
+        """Whether the position of each row (N,) left the device."""
+        shown: NDArray[np.bool_] = ~np.isnan(self.keypoints[:, 0])
+        return shown
 
     def positions_only(self) -> "ConcealedFeatures":
         """Return the features with sizes of 1 and angles of 0: matching and maps need neither, inverters use both."""
         keypoints = self.keypoints.copy()
-        keypoints[:, 2:] = 1, 0
+        keypoints[:, 2:] = np.where(np.isnan(keypoints[:, 2:]), np.nan, [1, 0])
         return replace(self, keypoints=keypoints)
+
+    def with_positions(self, rows: NDArray[np.integer], positions: NDArray[np.float32]) -> "ConcealedFeatures":
+        """Return the features with the positions (K, 2) of some rows (K,), which were released."""
+        keypoints = self.keypoints.copy()
+        keypoints[rows] = np.pad(positions, ((0, 0), (0, 2)))
+        keypoints[rows, 2:] = 1, 0
+        return replace(self, keypoints=keypoints)
+
+    def take(self, rows: NDArray[np.integer] | NDArray[np.bool_]) -> "ConcealedFeatures":
+        """Return some rows, as they are; their numbers change, so that tags no longer fit and are left out."""
+        return replace(self, keypoints=self.keypoints[rows], code=self.code[rows], tags=None)
 
     def __len__(self) -> int:
         return len(self.keypoints)
 
     def __repr__(self) -> str:
-        return f"ConcealedFeatures({self.code!r}, {str(self.recipe)!r}, {self.extractor.name})"
+        shown = np.count_nonzero(self.is_shown)
+        home = "" if shown == len(self) else f", {shown} positions"
+        return f"ConcealedFeatures({self.code!r}, {str(self.recipe)!r}, {self.extractor.name}{home})"
+
+
+def _checked_keypoints(keypoints: Any, count: int) -> NDArray[np.float32]:
+    """Return keypoints (N, 4) of which each row is finite or NaN; raises InputError for others."""
+    rows = np.asarray(keypoints)
+    if rows.ndim != 2 or rows.dtype.kind != "f" or not np.isnan(rows).any():
+        return frozen_array(keypoints, "keypoints", (count, 4))
+    home = np.isnan(rows).all(axis=1)
+    checked = frozen_array(np.where(home[:, None], 0, rows), "keypoints", (count, 4)).copy()
+    checked[home] = np.nan
+    checked.setflags(write=False)
+    return checked
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

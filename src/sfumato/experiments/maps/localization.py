@@ -30,7 +30,7 @@ from sfumato.features.local import LocalParams, extractor_of
 from sfumato.geometry.cameras import pose_error
 from sfumato.geometry.localization import LocalizeParams, localize_query
 from sfumato.geometry.mapping import map_keypoints
-from sfumato.geometry.maps import Map, select_rows
+from sfumato.geometry.maps import Map
 from sfumato.geometry.model import Model, read_model
 from sfumato.geometry.statistics import THRESHOLDS, PoseError, median_errors, recalls
 from sfumato.matching.mutual import default_ratio
@@ -98,7 +98,7 @@ class LeftOutMaps:
         if owner.recipe.is_clear:
             return Map(model, {name: self._public(name, model) for name in model.names}, is_public=True)
         rows = {name: model.sight(name).keypoints for name in model.names}
-        hidden = {name: select_rows(scene.concealed(name, owner), rows[name]) for name in model.names}
+        hidden = {name: scene.concealed(name, owner).take(rows[name]) for name in model.names}
         return Map(model, hidden, is_public=False)
 
     def _public(self, name: str, model: Model) -> PublicPoints:

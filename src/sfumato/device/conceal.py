@@ -9,20 +9,18 @@ import hashlib
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from operator import length_hint
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.concealment.decoys import Decoys, as_decoys, bundled_decoys
 from sfumato.concealment.keys import device_key, device_key_path, sealing_key
-from sfumato.concealment.lifting import conceal_features, refuse_place, resolve_for
+from sfumato.concealment.lifting import conceal_features, refuse_place, resolve_for, stays_home
 from sfumato.concealment.resolve import ResolvedRecipe, before_seal, resolve_ahead
+from sfumato.concealment.rows import row_order, to_grid
 from sfumato.concealment.seal import (
     FEWEST_ROWS,
     USUAL_WIDTH,
@@ -33,45 +31,33 @@ from sfumato.concealment.seal import (
     with_bandwidth,
 )
 from sfumato.concealment.subset import archive_privacy
+from sfumato.device.cameras import focal_length, need_photos
+from sfumato.device.positions import PositionsWriter
 from sfumato.errors import (
     ArchiveError,
     FileError,
-    ImageError,
     InputError,
     NameWarning,
     RecipeError,
     SfumatoError,
 )
-from sfumato.features.colmap import SIGNATURE
 from sfumato.features.hloc import write_hloc
 from sfumato.features.local import LocalParams, order_by_position
 from sfumato.features.sources import FeatureSource, Result, open_source
-from sfumato.files.atomic import ANY_SIZE, open_file
 from sfumato.geometry.cameras import (
     NAME_EARLIER,
     NAME_FIRST,
-    default_camera,
     is_listable,
     name_fault,
     name_list,
-    read_known_cameras,
 )
-from sfumato.geometry.localization import LocalizeParams
-from sfumato.geometry.maps import Map, load_map
-from sfumato.geometry.outputs import Inputs
-from sfumato.geometry.queries import Localizations, localize
-from sfumato.geometry.shortlist import CandidatesLike
-from sfumato.images.read import SUFFIXES, focal_from_exif, image_format, read_image
-from sfumato.matching.codebook import Codebook
-from sfumato.store.archive import Archive, load
 from sfumato.store.layout import ImageHeader
 from sfumato.store.writer import ArchiveWriter
 from sfumato.types.clear import Features
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.extractor import Extractor
-from sfumato.types.progress import Progress, SizedItems, StageProgress, identity
+from sfumato.types.progress import Progress, SizedItems, identity
 from sfumato.types.recipe import DEFAULT, Recipe
-from sfumato.types.scene import Camera
 
 REASONS_SHOWN = 3
 
@@ -108,6 +94,7 @@ def conceal_photos(
     with_cameras: bool = False,
     dtype: str = "float32",
     evaluation_seed: int | None = None,
+    positions: bool | None = None,
     overwrite: bool = False,
     local: LocalParams | None = None,
     extractor: str | None = None,
@@ -154,19 +141,20 @@ def conceal_photos(
         else photos
     )
     if with_cameras:
-        _need_photos(source)
-    _warn_of_names(source.names, is_drawn=settled.lifting is not None and secret is None)
-    key = _Key.choose(settled, secret, evaluation_seed, place)
+        need_photos(source)
+    warn_of_names(source.names, is_drawn=settled.lifting is not None and secret is None)
+    key = RunKey.choose(settled, secret, evaluation_seed, place)
     if settled.is_clear:
         raise RecipeError(f"recipe {settled} conceals nothing and cannot be archived")
     _refuse_other_key(settled, key)
-    run = _Run(
+    run = ConcealRun(
         settled,
         key,
         as_decoys(decoys),
         labels,
         not settled.is_sealed if frames is None else frames,
         with_cameras,
+        stays_home(settled, positions, frames),
     )
     with ArchiveWriter(Path(archive), append=not overwrite, dtype=dtype) as writer:
         outcome = run.write(source, writer, Path(archive), progress)
@@ -175,16 +163,7 @@ def conceal_photos(
     return outcome
 
 
-def _need_photos(source: FeatureSource) -> None:
-    """Raise InputError for cameras of what are not photos."""
-    if not source.photos:
-        raise InputError(
-            f"cameras (--with-cameras) are read from the EXIF of photos, and {source.path} holds features of another "
-            f"program: leave it out, and give cameras to the map (--cameras)"
-        )
-
-
-def _warn_of_names(names: Iterable[str], *, is_drawn: bool) -> None:
+def warn_of_names(names: Iterable[str], *, is_drawn: bool) -> None:
     """Warn before anything is concealed of names that stand in the way later: nothing can change them then.
 
     ``is_drawn``: liftings are drawn anew each time, so that concealing a photo again would reveal it.
@@ -203,7 +182,7 @@ def _warn_of_names(names: Iterable[str], *, is_drawn: bool) -> None:
 
 
 @dataclass(slots=True)
-class _Key:
+class RunKey:
     """The key of a run: ``secret``, or a function to ``make`` it before the first image, or a public seed.
 
     With a place, seals are made under the key of that place.
@@ -215,7 +194,7 @@ class _Key:
     place: str | None = field(default=None, repr=False)
 
     @classmethod
-    def choose(cls, recipe: Recipe, secret: bytes | None, evaluation_seed: int | None, place: str | None) -> "_Key":
+    def choose(cls, recipe: Recipe, secret: bytes | None, evaluation_seed: int | None, place: str | None) -> "RunKey":
         """Return the given key or, for seals, this user's."""
         make = None
         if secret is None and evaluation_seed is None and recipe.is_sealed:
@@ -243,7 +222,7 @@ class _Key:
             self.secret, self.make = self.make(), None
 
 
-def _refuse_other_key(recipe: Recipe, key: _Key) -> None:
+def _refuse_other_key(recipe: Recipe, key: RunKey) -> None:
     """Raise RecipeError for a sealed recipe that names another key than the given one."""
     if not recipe.is_sealed or (key.make is not None and not recipe.links[-1].checksum):
         return
@@ -251,11 +230,11 @@ def _refuse_other_key(recipe: Recipe, key: _Key) -> None:
     if recipe.links[-1].checksum and not is_made_under(recipe, recipe, secret):
         raise RecipeError(
             f"recipe {recipe} was made with another device key than the given one, whose fingerprint is "
-            f"{_fingerprint(recipe, secret)}: give the key it was made with, or leave out the @ part"
+            f"{fingerprint_of(recipe, secret)}: give the key it was made with, or leave out the @ part"
         )
 
 
-def _fingerprint(recipe: Recipe, key: bytes) -> str:
+def fingerprint_of(recipe: Recipe, key: bytes) -> str:
     """Return how a sealed recipe names a key, and for which width: no descriptor was read yet."""
     before = before_seal(recipe)
     width = USUAL_WIDTH if before is None else before.encoders[-1].output_dim
@@ -266,15 +245,16 @@ def _fingerprint(recipe: Recipe, key: bytes) -> str:
 
 
 @dataclass(slots=True)
-class _Run:
+class ConcealRun:
     """One run over a source: a recipe whose encoders were read, the key, decoys and labels."""
 
     recipe: Recipe
-    key: _Key
+    key: RunKey
     decoys: Decoys | None
     labels: Mapping[str, str] | None
     keeps_frames: bool
     with_cameras: bool = False
+    is_home: bool = False
     _resolved: dict[tuple[str, int], ResolvedRecipe] = field(default_factory=dict, repr=False)
 
     def write(self, source: FeatureSource, writer: ArchiveWriter, output: Path, progress: Progress) -> ConcealOutcome:
@@ -282,6 +262,23 @@ class _Run:
         made = self._refuse_other_archive(output, writer)
         _refuse_other_extractor(source, writer, output)
         self._refuse_other_cameras(source, writer, output)
+        with PositionsWriter(output) as kept:
+            outcome = self._write_images(source, writer, output, kept, made, progress)
+        if not len(writer):
+            raise ArchiveError(f"nothing was written: no image of {source.path} can be read. {_reasons(outcome)}")
+        if self.with_cameras:
+            outcome.focal_lengths = sum(writer.header(name).focal_px is not None for name in writer.names)
+        return outcome
+
+    def _write_images(
+        self,
+        source: FeatureSource,
+        writer: ArchiveWriter,
+        output: Path,
+        kept: PositionsWriter,
+        made: set[str],
+        progress: Progress,
+    ) -> ConcealOutcome:
         outcome = ConcealOutcome(skipped=sum(name in writer for name in source.names))
         outcome.recipe = next((str(writer.header(name).recipe) for name in writer.names), str(self.recipe))
         first: dict[bytes, tuple[str, _Rows]] = {}
@@ -303,9 +300,12 @@ class _Run:
                 hidden = _repeat(writer.read(twin), twin_rows, features, rows)
                 hidden = hidden if self.keeps_frames else hidden.positions_only()
             else:
-                hidden = self._conceal(name, _take(features, rows))
+                features = _take(features, rows)
+                hidden = self._conceal(name, features)
+                if hidden.tags is not None:
+                    kept.keep(name, hidden.tags.photo, self._positions_of(hidden.tags.photo, features))
             if self.with_cameras:
-                hidden = replace(hidden, focal_px=_focal_length(source, name, features.image_size))
+                hidden = replace(hidden, focal_px=focal_length(source, name, features.image_size))
             made |= _refuse_mixture(output, made, _how_made(hidden))
             try:
                 writer.add(name, hidden)
@@ -320,10 +320,6 @@ class _Run:
             outcome.recipe = str(hidden.recipe)
             if len(hidden) == 0:
                 outcome.featureless.append(name)
-        if not len(writer):
-            raise ArchiveError(f"nothing was written: no image of {source.path} can be read. {_reasons(outcome)}")
-        if self.with_cameras:
-            outcome.focal_lengths = sum(writer.header(name).focal_px is not None for name in writer.names)
         return outcome
 
     def _conceal(self, name: str, features: Features) -> ConcealedFeatures:
@@ -347,8 +343,16 @@ class _Run:
             labels=labels,
             frames=self.keeps_frames,
             secret=secret,
+            place=self.key.place,
             evaluation_seed=seed,
+            positions=not self.is_home if self.recipe.is_sealed else None,
         )
+
+    def _positions_of(self, photo: str, features: Features) -> NDArray[np.float32]:
+        """Return the positions of features as they would be released, in the order of their rows."""
+        key = self.key.sealing
+        assert key is not None  # they are sealed
+        return to_grid(features.keypoints)[row_order(key, photo, len(features))]
 
     def _refuse_other_archive(self, output: Path, writer: ArchiveWriter) -> set[str]:
         """Return how the images of an archive were made; raise ArchiveError if this run makes them in another way."""
@@ -366,7 +370,7 @@ class _Run:
         bandwidth = next((header.recipe.links[-1].bandwidth for header in headers if header.recipe.is_sealed), None)
         if bandwidth is not None:  # an archive goes on with the bandwidth it was begun with
             self.recipe = with_bandwidth(recipe, bandwidth)
-        name = "" if key is None else _fingerprint(self.recipe, key)
+        name = "" if key is None else fingerprint_of(self.recipe, key)
         under = "a new device key" if key is None else f"the given device key, fingerprint {name}"
         advice = "give the recipe and the key it was begun with (--recipe, --secret-file, --place), choose another file"
         _refuse_mixture(output, others, f"{recipe} under {under}", advice)
@@ -391,7 +395,7 @@ class _Run:
                     f"another file, or --overwrite to start anew"
                 )
         elif self.with_cameras and not all(
-            name in source.photos and _focal_length(source, name, size) is None for name, size in sizes.items()
+            name in source.photos and focal_length(source, name, size) is None for name, size in sizes.items()
         ):
             raise ArchiveError(
                 f"{output} was begun without cameras: go on without --with-cameras (with_cameras), or choose another "
@@ -439,14 +443,6 @@ def _telling_first(images: Iterable[Result], recipe: Recipe) -> Iterator[Result]
     yield from waiting or ()
 
 
-def _focal_length(source: FeatureSource, name: str, size: tuple[int, int] | None) -> float | None:
-    """Return the focal length in the EXIF of a photo; None where there is none, or COLMAP does not know the format."""
-    try:
-        return None if size is None else focal_from_exif(source.photos[name], size)
-    except ImageError:
-        return None
-
-
 def _refuse_other_extractor(source: FeatureSource, writer: ArchiveWriter, output: Path) -> None:
     """Raise ArchiveError, before any image is read, for an archive of features that were extracted in another way."""
     new = source.extractor if writer.names else None
@@ -479,7 +475,12 @@ def _how_made(image: ConcealedFeatures | ImageHeader) -> str:
     seed = "" if recipe.evaluation_seed is None else f", evaluation seed {recipe.evaluation_seed}"
     draws = ", device secret" if recipe.keyed else seed
     decoys = f", decoys {recipe.decoys[:8]}" if recipe.decoys else ""
-    return f"{recipe} of {image.extractor.name}{draws}{decoys}"
+    if isinstance(image, ImageHeader):
+        shown = image.count > 0 and not image.is_home
+    else:
+        shown = len(image) > 0 and bool(image.is_shown.all())
+    places = ", all positions released" if recipe.is_sealed and shown else ""
+    return f"{recipe} of {image.extractor.name}{draws}{decoys}{places}"
 
 
 def _refuse_mixture(output: Path, made: set[str], new: str, advice: str = "choose another file") -> set[str]:
@@ -488,156 +489,6 @@ def _refuse_mixture(output: Path, made: set[str], new: str, advice: str = "choos
             f"{output} was begun with {' and '.join(sorted(made))}, not {new}: {advice}, or --overwrite to start anew"
         )
     return {new}
-
-
-# --- cameras, and photos localized where they are
-
-
-@dataclass(frozen=True, slots=True)
-class CameraList:
-    """Cameras by the name of their image.
-
-    ``guessed`` are the images whose focal length is a guess; ``unreadable`` gives the reason where there is no camera.
-    """
-
-    cameras: Mapping[str, Camera]
-    guessed: tuple[str, ...] = ()
-    unreadable: Mapping[str, str] = field(default_factory=dict)
-
-
-def infer_cameras(source: str | os.PathLike[str], *, progress: Progress = identity) -> CameraList:
-    """Return a camera for each image of an archive, of a folder of photos, or of one photo.
-
-    The focal length is that of EXIF, or the one that goes with the archive; without one it is guessed as 1.2 times the
-    longer side. ``sfumato.geometry.write_cameras`` writes them as hloc does.
-
-    Raises FileError if there is neither an archive nor a photo.
-
-    >>> from sfumato.images import sample_paths
-    >>> infer_cameras(sample_paths()["coffee"]).guessed
-    ('coffee.png',)
-    """
-    sizes: dict[str, tuple[int, int] | None] = {}
-    focal: dict[str, float | None] = {}
-    unreadable: dict[str, str] = {}
-    if holds_photos(source):
-        photos = open_source(source)
-        for name in progress(photos.names):
-            try:
-                sizes[name] = read_image(photos.photos[name]).size
-            except ImageError as problem:
-                unreadable[name] = str(problem)
-                continue
-            focal[name] = _focal_length(photos, name, sizes[name])
-    else:
-        with load(source) as archive:
-            summary = archive.summary()
-        unreadable |= summary.damaged
-        for header in progress(summary.images):
-            sizes[header.name], focal[header.name] = header.image_size, header.focal_px
-    unreadable |= {name: "the archive does not say how large it is" for name, size in sizes.items() if size is None}
-    cameras = {name: default_camera(size, focal[name]) for name, size in sizes.items() if size is not None}
-    return CameraList(cameras, tuple(name for name in cameras if focal[name] is None), unreadable)
-
-
-def holds_photos(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a path is a folder or a photo, by its content; an archive is neither."""
-    path = Path(path)
-    if path.is_dir():
-        return True
-    try:
-        with open_file(path, ANY_SIZE) as file:
-            head = file.read(32)
-    except FileError:
-        return path.suffix.lower() in SUFFIXES
-    return bool(image_format(head)) or (path.suffix.lower() in SUFFIXES and not head.startswith(SIGNATURE))
-
-
-def localize_photos(
-    photos: str | os.PathLike[str],
-    model: str | os.PathLike[str] | Map,
-    cameras: str | os.PathLike[str] | Mapping[str, Camera] | None = None,
-    pairs: CandidatesLike = "exhaustive",
-    params: LocalizeParams | None = None,
-    *,
-    secret: bytes | None = None,
-    place: str | None = None,
-    codebook: Codebook | None = None,
-    output: str | os.PathLike[str] | None = None,
-    inputs: Inputs | None = None,
-    overwrite: bool = False,
-    workers: int | None = None,
-    progress: StageProgress = lambda stage, items, total: items,
-) -> Localizations:
-    """Localize photos against a map on the device that has its key: conceal them as the map's were, then ``localize``.
-
-    Features are extracted with the settings of the map's. What is concealed is in a private folder and is deleted in
-    the end; focal lengths come from EXIF where no cameras are given, or the list marks them as guesses. ``secret``:
-    the device key that the map was made with, by default this user's; ``place`` if it was made for one. The rest is as
-    in ``localize``.
-
-    Raises RecipeError for a map that was made under another device key, naming its fingerprint, and InputError for one
-    whose features were made by another program or in another version: extract and conceal the photos in the same way,
-    and localize the archive.
-    """
-    with ExitStack() as stack:
-        map_ = model if isinstance(model, Map) else stack.enter_context(load_map(model))
-        made = _landmarks_of(map_)
-        recipe, local = made.recipe, local_params_of(made.extractor)
-        key = _Key.choose(recipe, secret, recipe.evaluation_seed, place)
-        _refuse_other_device(recipe, key)
-        source = open_source(photos, params=local, workers=workers)
-        _need_photos(source)
-        if output is not None:
-            _warn_of_names(source.names, is_drawn=recipe.lifting is not None and secret is None)
-        archive = Path(stack.enter_context(TemporaryDirectory(prefix="sfumato-"))) / "queries.sfm"
-        run = _Run(resolve_ahead(str(recipe)), key, None, None, keeps_frames=not recipe.is_sealed, with_cameras=True)
-        with ArchiveWriter(archive) as writer:
-            hidden = run.write(source, writer, archive, lambda items: progress("concealing", items, length_hint(items)))
-        if isinstance(cameras, str | os.PathLike):
-            inputs = {"the list of cameras": cameras, **(inputs or {})}
-            cameras = read_known_cameras(cameras, source.names)
-        outcome = localize(
-            archive, map_, cameras, pairs, params,
-            codebook=codebook, output=output, inputs=inputs, overwrite=overwrite, progress=progress,
-        )  # fmt: skip
-    outcome.unreadable |= hidden.unreadable
-    return outcome
-
-
-def _landmarks_of(map_: Map) -> ImageHeader | ConcealedFeatures:
-    """Return what the concealed landmarks of a map are: the first image says it for all."""
-    images = map_.landmarks()
-    if map_.is_public or not map_.names:
-        raise InputError("photos are concealed as the landmarks of a map are, and this one has none that are concealed")
-    name = map_.names[0]
-    made: ImageHeader | ConcealedFeatures = images.header(name) if isinstance(images, Archive) else images[name]
-    return made
-
-
-def local_params_of(extractor: Extractor) -> LocalParams:
-    """Return the settings of the features of a map, if this version can extract such features."""
-    settings = dict(extractor.settings)
-    if settings.keys() == {entry.name for entry in fields(LocalParams)} and settings["weights"] is None:
-        return LocalParams(**settings)  # type: ignore[arg-type]
-    raise InputError(
-        f"the features of this map ({extractor.name}) were made by a network, another program or another version: "
-        f"extract and conceal the photos in the same way (sfumato conceal), and localize the archive"
-    )
-
-
-def _refuse_other_device(recipe: Recipe, key: _Key) -> None:
-    """Raise RecipeError if the landmarks of a map were sealed under another key than the one of this device."""
-    if not recipe.is_sealed:
-        return
-    secret, name = key.sealing, recipe.links[-1].checksum
-    if secret is not None and is_made_under(recipe, recipe, secret):
-        return
-    here = "and this device has no key" if secret is None else f"and the given one has {_fingerprint(recipe, secret)}"
-    raise RecipeError(
-        f"the map was made under the device key with the fingerprint {name}, {here}: give the key of the map "
-        f"(--secret-file, secret=) and its place if it has one (--place, place=), or localize on a device that has it"
-    )
 
 
 # --- clear features
@@ -699,17 +550,3 @@ def write_clear_features(
 
 def _reasons(outcome: ConcealOutcome) -> str:
     return "; ".join(f"{name}: {reason}" for name, reason in list(outcome.unreadable.items())[:REASONS_SHOWN])
-
-
-__all__ = [
-    "CameraList",
-    "ConcealOutcome",
-    "conceal_photos",
-    "holds_photos",
-    "infer_cameras",
-    "local_params_of",
-    "localize_photos",
-    "open_source",
-    "read_features",
-    "write_clear_features",
-]

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The device that owns the photos: it conceals them, keeps their positions, releases some, and localizes itself.
+
+The only package that holds clear features and writes archives of them.
+"""
+
+from sfumato.lazy import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "CameraList": "cameras",
+        "ConcealOutcome": "conceal",
+        "conceal_photos": "conceal",
+        "holds_photos": "cameras",
+        "infer_cameras": "cameras",
+        "local_params_of": "localize",
+        "localize_photos": "localize",
+        "read_features": "conceal",
+        "write_clear_features": "conceal",
+    },
+)
