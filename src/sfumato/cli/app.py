@@ -91,6 +91,7 @@ COMMANDS = (
     Command("help", "help", "help_", NOTHING_CHANGED),
     Command("extract", "device", "extract", NOTHING_WRITTEN),
     Command("conceal", "device", "conceal", CONCEALED),
+    Command("release", "device", "release", "what was released is in the archive; run the same command again to go on"),
     Command("cameras", "device", "cameras", NOTHING_WRITTEN),
     Command("match", "match", "match", MATCHED),
     Command("map", "map", "map_", "nothing was written; a map that was there is as it was"),

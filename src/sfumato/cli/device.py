@@ -2,7 +2,7 @@
 """Commands of the device that owns the photos: conceal, extract and cameras."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -28,13 +28,23 @@ from sfumato.cli.options import (
     warn_about,
 )
 from sfumato.concealment.keys import read_key
-from sfumato.device import conceal_photos, infer_cameras, write_clear_features
-from sfumato.errors import FileError
+from sfumato.device import (
+    ReleaseOutcome,
+    ReleaseParams,
+    conceal_photos,
+    draw_releases,
+    infer_cameras,
+    release_positions,
+    write_clear_features,
+)
+from sfumato.device.evidence import RULES
+from sfumato.errors import FileError, InputError
 from sfumato.features.hloc import WARNING
 from sfumato.geometry.cameras import GUESSED_FOCAL, write_cameras
 from sfumato.geometry.outputs import CAMERAS, refuse_existing
 from sfumato.types.recipe import DEFAULT
 
+RELEASE_DEFAULTS = ReleaseParams()
 Photos = Annotated[Path, typer.Argument(help="A folder of photos, a photo, an hloc features.h5, or a COLMAP database.")]
 
 
@@ -86,6 +96,15 @@ def conceal(
             "their order, for sealed recipes.",
         ),
     ] = None,
+    positions: Annotated[
+        bool,
+        typer.Option(
+            "--positions",
+            help="For sealed recipes: let the positions of all features leave the device. Outlines of the photo show "
+            "in them. Default: they stay home, in a file beside the archive, and 'sfumato release' lets those go that "
+            "several photos see.",
+        ),
+    ] = False,
     with_cameras: Annotated[
         bool,
         typer.Option(
@@ -125,6 +144,7 @@ def conceal(
             with_cameras=with_cameras,
             dtype="float16" if float16 else "float32",
             evaluation_seed=evaluation_seed,
+            positions=True if positions else None,
             overwrite=overwrite,
             local=local.params,
             extractor=extractor,
@@ -172,6 +192,86 @@ def _state(path: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def release(
+    archive: Annotated[Path, typer.Argument(help="The archive that was matched, e.g. private.sfm.")],
+    matches: Annotated[Path, typer.Option(help="What a server says of it: a file that 'sfumato match' made.")],
+    rule: Annotated[str, typer.Option(help=f"{'; '.join(f'{name}: {words}' for name, words in RULES.items())}.")] = (
+        RELEASE_DEFAULTS.rule
+    ),
+    limit: Annotated[
+        float, typer.Option(help="If more than this share of a photo's rows is asked for, none of them leaves.")
+    ] = RELEASE_DEFAULTS.most_share,
+    never: Annotated[
+        Path | None,
+        typer.Option(help="A folder of masks, photo.jpg.png for photo.jpg: what lies where they are black stays home."),
+    ] = None,
+    photos: Annotated[
+        Path | None,
+        typer.Option(help="The photos: for --pictures, and where the file of positions beside the archive is lost."),
+    ] = None,
+    pictures: Annotated[
+        Path | None, typer.Option(help="A folder: draw what of each photo can be seen from now on. Needs --photos.")
+    ] = None,
+    secret_file: Annotated[
+        Path | None, typer.Option(help="The device key that the archive was sealed with. Default: yours.")
+    ] = None,
+    place: Annotated[str | None, typer.Option(help="The place that the archive was sealed for, if it was.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would leave, and write nothing.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Release positions, on the device that has them: of what several photos see, so that a map can be made.
+
+    The device checks what the matches claim: rows must be of real photos of the place, agree in their bits and, where
+    it has both photos, in the geometry. Only what agrees over three photos leaves. The positions go into the archive,
+    which then maps. Run it again when there are more photos.
+
+    Example: sfumato release private.sfm --matches pairs.h5
+    Example: sfumato release private.sfm --matches pairs.h5 --photos photos/ --pictures seen/
+    """
+    if pictures is not None and photos is None:
+        raise InputError("--pictures draws on the photos: give their folder too (--photos)")
+    outcome = release_positions(
+        archive,
+        matches,
+        ReleaseParams(rule=rule, most_share=limit),
+        secret=None if secret_file is None else read_key(secret_file),
+        place=place,
+        photos=photos,
+        never=never,
+        dry_run=dry_run,
+        progress=progress_bar("reading matches", None, quiet=quiet or as_json),
+    )
+    drawn = draw_releases(archive, photos, pictures) if pictures is not None and photos is not None else []
+    report_release(outcome, str(archive), [*map(str, drawn)], dry_run=dry_run, as_json=as_json)
+
+
+def report_release(
+    outcome: ReleaseOutcome, where: str, drawn: Sequence[str] = (), *, dry_run: bool = False, as_json: bool = False
+) -> None:
+    """Say what left the device; ends with exit code 1 if something was kept back."""
+    for name, reason in outcome.kept_back.items():
+        print(printable(f"{name}: {reason}"), file=sys.stderr)
+    new, shown = sum(outcome.new.values()), sum(outcome.shown.values())
+    facts = {
+        "photos": len(outcome.rows), "rows": sum(outcome.rows.values()), "released": shown, "new": new,
+        "share": outcome.share, "pairs": outcome.claimed, "proven pairs": outcome.proven,
+        "kept back": dict(outcome.kept_back), "by photo": dict(outcome.shown), "pictures": list(drawn),
+        "dry run": dry_run, "output": where,
+    }  # fmt: skip
+    would = "would leave" if dry_run else "left"
+    note = f"; pictures of what is seen: {Path(drawn[0]).parent}" if drawn else ""
+    tell(
+        f"{new} positions {would}, {shown} of {sum(outcome.rows.values())} in all ({outcome.share:.1%}) of "
+        f"{quantity(len(outcome.rows), 'photo')}; {outcome.proven} of {quantity(outcome.claimed, 'pair')} proven: "
+        f"{where}{note}",
+        facts,
+        as_json=as_json,
+    )
+    if outcome.kept_back:
+        raise typer.Exit(1)
 
 
 def extract(

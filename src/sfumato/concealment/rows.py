@@ -76,7 +76,10 @@ def tag_rows(key: bytes, photo: str, numbers: NDArray[np.integer], bits: Bits) -
 
 def are_real(key: bytes, photo: str, numbers: NDArray[np.integer], bits: Bits, tags: NDArray[np.uint8]) -> bool:
     """Tell whether all tags (N, 8) are those of these rows: nobody without the key could make one."""
-    return hashlib.blake2b(tag_rows(key, photo, numbers, bits)).digest() == hashlib.blake2b(tags.tobytes()).digest()
+    return (
+        hashlib.blake2b(tag_rows(key, photo, numbers, bits).tobytes()).digest()
+        == hashlib.blake2b(tags.tobytes()).digest()
+    )
 
 
 def to_grid(keypoints: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -8,7 +8,11 @@ from sfumato.device.conceal import ConcealOutcome as ConcealOutcome
 from sfumato.device.conceal import conceal_photos as conceal_photos
 from sfumato.device.conceal import read_features as read_features
 from sfumato.device.conceal import write_clear_features as write_clear_features
+from sfumato.device.evidence import ReleaseParams as ReleaseParams
 from sfumato.device.localize import local_params_of as local_params_of
 from sfumato.device.localize import localize_photos as localize_photos
+from sfumato.device.release import ReleaseOutcome as ReleaseOutcome
+from sfumato.device.release import draw_releases as draw_releases
+from sfumato.device.release import release_positions as release_positions
 
-__all__ = ["CameraList", "ConcealOutcome", "conceal_photos", "holds_photos", "infer_cameras", "local_params_of", "localize_photos", "read_features", "write_clear_features"]
+__all__ = ["CameraList", "ConcealOutcome", "ReleaseOutcome", "ReleaseParams", "conceal_photos", "draw_releases", "holds_photos", "infer_cameras", "local_params_of", "localize_photos", "read_features", "release_positions", "write_clear_features"]

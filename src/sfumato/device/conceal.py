@@ -290,7 +290,7 @@ class ConcealRun:
                 outcome.unreadable[name] = str(features)
                 continue
             self.key.prepare()
-            rows = None if self.keeps_frames else _rows_by_position(features)
+            rows = None if self.keeps_frames else rows_by_position(features)
             digest = hashlib.blake2b(features.descriptors.tobytes()).digest()
             twin, twin_rows = first.setdefault(digest, (name, rows if shares else None))
             if twin in writer and len(features) and shares:
@@ -407,7 +407,7 @@ _Rows = NDArray[np.int32] | None
 """Rows of an image in another order; None leaves them as they are."""
 
 
-def _rows_by_position(features: Features) -> _Rows:
+def rows_by_position(features: Features) -> _Rows:
     rows = order_by_position(features.keypoints).astype(np.int32)
     return None if np.array_equal(rows, np.arange(len(rows))) else rows
 
@@ -540,7 +540,7 @@ def write_clear_features(
 
     def images() -> Iterator[tuple[str, Features]]:
         for name, features in read_features([source], outcome, progress):
-            yield name, features if frames else _take(features, _rows_by_position(features))
+            yield name, features if frames else _take(features, rows_by_position(features))
         if not outcome.images:  # a file of nothing looks like success
             raise FileError(f"nothing to write: no image can be read. {_reasons(outcome)}")
 

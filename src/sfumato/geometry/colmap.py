@@ -220,6 +220,32 @@ def check_rows(pair: Pair, matches: Matches, counts: tuple[int, int]) -> Rows:
     return rows.astype(np.uint32)
 
 
+class ShownMatches(Mapping[Pair, Matches]):
+    """Matches of the rows whose positions were released, numbered as these are; read on access.
+
+    ``shown``: of each image, which rows (N,) were released.
+    """
+
+    def __init__(self, matches: Mapping[Pair, Matches], shown: Mapping[str, NDArray[np.bool_]]) -> None:
+        real = real_names(matches, shown)
+        self._matches, self._shown = matches, {name: shown[real[name]] for name in real}
+        self._number = {name: np.cumsum(rows) - 1 for name, rows in self._shown.items()}
+
+    def __getitem__(self, pair: Pair) -> Matches:
+        matches = self._matches[pair]
+        first, second = (self._shown[name] for name in pair)
+        rows = check_rows(pair, matches, (len(first), len(second)))
+        stays = first[rows[:, 0]] & second[rows[:, 1]]
+        numbers = [self._number[name][rows[stays, side]] for side, name in enumerate(pair)]
+        return Matches(np.stack(numbers, axis=1).astype(np.int32), matches.distances[stays])
+
+    def __iter__(self) -> Iterator[Pair]:
+        return iter(self._matches)
+
+    def __len__(self) -> int:
+        return len(self._matches)
+
+
 def refuse_faulty(names: Iterable[str]) -> None:
     """Raise InputError for names that must not go into a model, which others take for paths."""
     wrong = [name for name in names if name_fault(name)]

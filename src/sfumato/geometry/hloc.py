@@ -23,6 +23,7 @@ from sfumato.errors import FileError, InputError, SfumatoError
 from sfumato.files.atomic import replace_file, write_text
 from sfumato.files.hdf5 import new_hdf5
 from sfumato.geometry.cameras import NAME_EARLIER, name_fault, name_list, unlistable_names
+from sfumato.geometry.colmap import ShownMatches
 from sfumato.geometry.outputs import HLOC_FEATURES, HLOC_MATCHES, HLOC_PAIRS, Inputs, refuse_existing
 from sfumato.matching.match_file import (
     MATCHES,
@@ -114,12 +115,18 @@ def _export(
     refuse_names(names)
     pairs = [] if matches is None else _check_pairs(archive, matches)
     files = [FEATURES_FILE] if matches is None else [FEATURES_FILE, MATCHES_FILE, PAIRS_FILE]
+    shown = {name: archive[name].is_shown for name in names if archive.header(name).is_home}
+    if shown and not any(rows.any() for rows in shown.values()):
+        raise InputError(
+            f"no position of {archive.path} has left its device: match the archive (sfumato match), and release on the "
+            f"device what the photos agree on (sfumato release)"
+        )
     images = ((name, _image(archive[name], with_subspaces)) for name in progress(names))
     inputs = {"the archive": archive.path, "the match file": None if matches is None else matches.path}
     with new_files(folder, files, inputs, overwrite=overwrite) as (part, outcome.files):
         write_features(part / FEATURES_FILE, images, outcome)
         if matches is not None:
-            _write_matches(part / MATCHES_FILE, archive, pairs, matches, outcome)
+            _write_matches(part / MATCHES_FILE, archive, pairs, matches, shown, outcome)
             write_text(part / PAIRS_FILE, "".join(f"{first} {second}\n" for (first, second), _ in pairs))
     return outcome
 
@@ -213,6 +220,7 @@ def new_files(
 
 
 def _image(features: ConcealedFeatures, with_subspaces: bool) -> HlocImage:
+    features = features if features.is_shown.all() else features.take(features.is_shown)
     more: dict[str, NDArray[Any]]
     if isinstance(features.code, Bits):
         more = {"sealed_bits": features.code.packed}
@@ -232,14 +240,19 @@ def _arrays(image: HlocImage) -> dict[str, NDArray[Any]]:
 
 
 def _write_matches(
-    path: Path, archive: Archive, pairs: list[tuple[Pair, Pair]], matches: MatchFile, outcome: HlocOutcome
+    path: Path,
+    archive: Archive,
+    pairs: list[tuple[Pair, Pair]],
+    matches: MatchFile,
+    shown: Mapping[str, NDArray[np.bool_]],
+    outcome: HlocOutcome,
 ) -> None:
     facts = {name: archive.header(name) for name in archive}
+    full = {name: shown.get(name, np.ones(header.count, bool)) for name, header in facts.items()}
+    of_shown = ShownMatches(matches, full)
     with new_hdf5(path) as file:
         for pair, stored in pairs:
-            rows, counts = matches[stored], [facts[name].count for name in pair]
-            if len(rows) and (rows.indices.max(axis=0) >= counts).any():
-                raise InputError(f"{matches.path}: matches of {pair[0]!r:.80} and {pair[1]!r:.80} name rows they lack")
+            rows, counts = of_shown[stored], [int(full[name].sum()) for name in pair]
             bits = None if matches.provenance is None else bits_of(facts[pair[0]].recipe)  # hloc's own are not in bits
             arrays = pair_arrays(rows, counts[0], bits)
             file.add("/".join(map(group_name, pair)), {key: arrays[key] for key in (MATCHES, SCORES)})

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sfumato.errors import ArchiveError, FileError, InputError, SfumatoError
 from sfumato.files.atomic import new_file
 from sfumato.geometry.cameras import NAME_EARLIER, default_camera, name_fault, read_marked_cameras, refuse_other_sizes
-from sfumato.geometry.colmap import Keypoints, real_names, refuse_missing, silence, write_database
+from sfumato.geometry.colmap import Keypoints, ShownMatches, real_names, refuse_missing, silence, write_database
 from sfumato.geometry.mappers import DATABASE, MapParams, doubt_cameras, run_mapper, triangulate
 from sfumato.geometry.maps import save_landmarks
 from sfumato.geometry.model_folder import new_model_folder, other_folder, refuse_taken, write_model
@@ -142,6 +142,13 @@ class _ArchiveScene:
     cameras: Mapping[str, Camera] = field(default_factory=dict)
     guessed: frozenset[str] = frozenset()
     unreadable: dict[str, str] = field(default_factory=dict)
+    shown: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    """Of images whose positions stay home, which rows were released: ``keypoints`` are of these."""
+
+    def of_shown(self, matches: Mapping[Pair, Matches]) -> Mapping[Pair, Matches]:
+        """Return the matches of rows with positions, by their numbers among these."""
+        everything = {name: np.ones(len(rows), bool) for name, rows in self.keypoints.items()}
+        return ShownMatches(matches, everything | self.shown) if self.shown else matches
 
 
 def build_map(
@@ -193,6 +200,7 @@ def build_map(
         if cameras is None and params.refine_intrinsics is None:
             params = replace(params, refine_intrinsics=True)
         pairs = _match_all(images, scene, progress) if file is None else _select_matches(file, images, scene)
+        pairs = scene.of_shown(pairs)
         guessed = scene.guessed | (frozenset(params.guessed) & scene.keypoints.keys())
         outcome = map_keypoints(
             scene.keypoints,
@@ -249,7 +257,7 @@ def export_colmap(
         raise FileError(f"{path} is there already, and no database is ever replaced: choose another path")
     with open_archive(archive) as images, _open_matches(matches) as file, new_file(path) as (_, part):
         scene = _read_scene(images, cameras, focal_lengths)
-        pairs = {} if file is None else _select_matches(file, images, scene)
+        pairs = {} if file is None else scene.of_shown(_select_matches(file, images, scene))
         trusted = scene.keypoints.keys() - scene.guessed
         part.unlink()
         write_database(part, scene.keypoints, scene.cameras, pairs, trusted=trusted)
@@ -292,9 +300,17 @@ def _read_scene(
         except ArchiveError as problem:
             scene.unreadable[name] = str(problem)
             continue
-        scene.keypoints[name], sizes[name] = features.keypoints, features.image_size
+        shown = features.is_shown
+        if not shown.all():
+            scene.shown[name] = shown
+        scene.keypoints[name], sizes[name] = features.keypoints[shown], features.image_size
         if features.focal_px is not None:
             focal[name] = features.focal_px
+    if scene.shown and not any(map(len, scene.keypoints.values())):
+        raise InputError(
+            f"no position of {archive.path} has left its device, and a map is made of positions: match the archive "
+            f"(sfumato match), and release on the device what the photos agree on (sfumato release)"
+        )
     if cameras is not None:
         given = (cameras, frozenset()) if isinstance(cameras, Mapping) else read_marked_cameras(cameras, sizes)
         scene.cameras, scene.guessed = given[0], given[1] & sizes.keys()

@@ -301,6 +301,7 @@ def save_landmarks(
     with ArchiveWriter(path, dtype=kinds.pop() if len(kinds) == 1 else "float32") as writer:
         for name in progress(model.names):
             features, rows = archive[name], model.sight(name).keypoints
+            features = features if features.is_shown.all() else features.take(features.is_shown)
             try:
                 refuse_other_keypoints(name, model, features.keypoints)
             except InputError as cause:

@@ -193,6 +193,48 @@ def _is_believable(
     return True
 
 
+SCALE_PX = 2.0
+"""Error of a good match that the quick estimate assumes."""
+LEAST_AGREEING = 15
+
+
+def agreeing_matches(
+    points0: NDArray[np.floating], points1: NDArray[np.floating], max_error_px: float = 4.0
+) -> NDArray[np.bool_]:
+    """Tell which of some matches (M, 2) pixels each agree with one epipolar geometry; none if chance could do as well.
+
+    Cameras need not be known. A quick look by MAGSAC (Barath et al. 2019) for devices that hold both photos of a pair;
+    a map is verified by COLMAP. The same matches give the same answer.
+    """
+    import cv2
+
+    nothing = np.zeros(len(points0), bool)
+    if len(points0) < LEAST_AGREEING:
+        return nothing
+    settings = cv2.UsacParams()
+    settings.threshold, settings.confidence, settings.maxIterations = SCALE_PX, 0.9999, MOST_TRIALS
+    settings.score, settings.loMethod = cv2.SCORE_METHOD_MAGSAC, cv2.LOCAL_OPTIM_SIGMA
+    settings.loIterations, settings.loSampleSize, settings.randomGeneratorState = 10, 50, 0
+    sides = np.ascontiguousarray(points0, np.float64), np.ascontiguousarray(points1, np.float64)
+    try:
+        geometry, _ = cv2.findFundamentalMat(*sides, settings)
+    except cv2.error:  # all points on one line or in one spot
+        return nothing
+    if geometry is None or geometry.shape != (3, 3) or not np.isfinite(geometry).all():
+        return nothing
+    rows0, rows1 = (np.hstack([side, np.ones((len(side), 1))]) for side in sides)
+    agreeing: NDArray[np.bool_] = _squared_sampson_errors(geometry, rows0, rows1) <= max_error_px**2 / 2
+    count = int(agreeing.sum())
+    if count < LEAST_AGREEING:
+        return nothing
+    alarms = _log_false_alarms(geometry, (rows0, rows1), max_error_px, count, sample=7, trials=MOST_TRIALS)
+    return agreeing if alarms <= log10(FALSE_GEOMETRIES) else nothing
+
+
+FALSE_GEOMETRIES = 0.01
+"""Geometries that would fit as many wrong matches, expected among all that were tried."""
+
+
 def _known_geometry(params: VerifyParams, poses: Mapping[str, Pose]) -> Estimator:
     """Return a function that keeps the matches of two images which agree with the images' poses."""
     pycolmap = load_pycolmap()
