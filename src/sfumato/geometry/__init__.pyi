@@ -8,9 +8,12 @@ from sfumato.geometry.cameras import write_cameras as write_cameras
 from sfumato.geometry.cameras import write_poses as write_poses
 from sfumato.geometry.colmap import load_pycolmap as load_pycolmap
 from sfumato.geometry.hloc import export_hloc as export_hloc
+from sfumato.geometry.localization import LandmarkMatches as LandmarkMatches
 from sfumato.geometry.localization import Localization as Localization
 from sfumato.geometry.localization import LocalizeParams as LocalizeParams
+from sfumato.geometry.localization import find_landmarks as find_landmarks
 from sfumato.geometry.localization import localize_query as localize_query
+from sfumato.geometry.localization import solve_pose as solve_pose
 from sfumato.geometry.mappers import MapParams as MapParams
 from sfumato.geometry.mapping import MapOutcome as MapOutcome
 from sfumato.geometry.mapping import build_map as build_map
@@ -33,4 +36,4 @@ from sfumato.geometry.statistics import median_errors as median_errors
 from sfumato.geometry.statistics import recalls as recalls
 from sfumato.geometry.verify import VerifyParams as VerifyParams
 
-__all__ = ["Localization", "Localizations", "LocalizeParams", "Map", "MapErrors", "MapOutcome", "MapParams", "MapStatistics", "Model", "NoPose", "VerifyParams", "build_map", "compare_poses", "compare_with_truth", "draw_map", "export_colmap", "export_hloc", "load_map", "load_pycolmap", "localize", "localize_query", "map_keypoints", "median_errors", "pose_error", "read_cameras", "read_model", "read_poses", "recalls", "save_landmarks", "write_cameras", "write_poses"]
+__all__ = ["LandmarkMatches", "Localization", "Localizations", "LocalizeParams", "Map", "MapErrors", "MapOutcome", "MapParams", "MapStatistics", "Model", "NoPose", "VerifyParams", "build_map", "compare_poses", "compare_with_truth", "draw_map", "export_colmap", "export_hloc", "find_landmarks", "load_map", "load_pycolmap", "localize", "localize_query", "map_keypoints", "median_errors", "pose_error", "read_cameras", "read_model", "read_poses", "recalls", "save_landmarks", "solve_pose", "write_cameras", "write_poses"]

@@ -7,7 +7,7 @@ and if wrong matches would not have given one as good.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import lgamma, log, log10
 from typing import Any
 
@@ -29,7 +29,7 @@ from sfumato.matching.mutual import (
     warn_if_void,
 )
 from sfumato.subspace.subspace_set import SubspaceSet
-from sfumato.types.arrays import whole_number
+from sfumato.types.arrays import frozen_array, whole_number
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.scene import Camera, Pose
 
@@ -251,6 +251,47 @@ class Localization:
         return f"Localized({result}, {self.inliers} inliers of {self.matches} matches)"
 
 
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class LandmarkMatches:
+    """Matches of a query with mapped points, all that a pose needs beside the query's own positions.
+
+    ``rows`` (M,) of the query and ``landmarks`` (M,), rows of ``positions`` (L, 3) in the world, each pair once;
+    ``distances`` (M,) of their codes; ``candidates``: the images of the map that were compared.
+    """
+
+    rows: NDArray[np.int64]
+    landmarks: NDArray[np.int64]
+    positions: NDArray[np.float64]
+    distances: NDArray[np.float32]
+    candidates: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        count = len(self.rows)
+        rows = frozen_array(self.rows, "rows", (None,), np.int64)
+        landmarks = frozen_array(self.landmarks, "landmarks", (count,), np.int64)
+        positions = frozen_array(self.positions, "positions", (None, 3), np.float64)
+        if count and (rows.min() < 0 or landmarks.min() < 0 or landmarks.max() >= len(positions)):
+            raise InputError("landmarks: a match names a row or a point that is not there")
+        values = rows, landmarks, positions, frozen_array(self.distances, "distances", (count,))
+        for name, value in zip(("rows", "landmarks", "positions", "distances"), values, strict=True):
+            object.__setattr__(self, name, value)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def nearest(self, most: int) -> "LandmarkMatches":
+        """Return the ``most`` matches of nearest codes, with their points alone."""
+        chosen = np.sort(np.argsort(self.distances, kind="stable")[:most])
+        points, landmarks = np.unique(self.landmarks[chosen], return_inverse=True)
+        return replace(
+            self, rows=self.rows[chosen], landmarks=landmarks.astype(np.int64), positions=self.positions[points],
+            distances=self.distances[chosen],
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"LandmarkMatches({len(self)} with {len(self.positions)} points)"
+
+
 def localize_query(
     query: ConcealedFeatures,
     camera: Camera,
@@ -260,25 +301,51 @@ def localize_query(
     *,
     guessed_camera: bool = False,
 ) -> Localization:
-    """Estimate the pose of a query from its matches with candidate images of a map.
+    """Estimate the pose of a query, whose positions are known, from its matches with candidate images of a map.
 
-    Candidates that the map does not have are left out. A keypoint may be matched with several points; each such pair
-    counts once, whichever image saw the point. With ``guessed_camera`` the focal length is estimated with the pose.
+    ``find_landmarks``, then ``solve_pose``: the first needs no position of the query, the second no map. With
+    ``guessed_camera`` the focal length is estimated with the pose.
 
-    Raises InputError for a camera of another image size, and for features that the map's cannot be compared with.
+    Raises InputError for a camera of another image size, for features that the map's cannot be compared with, and for a
+    query whose positions stayed on its device.
     """
-    params = params or LocalizeParams()
     refuse_other_sizes({"the query": camera}, {"the query": query.image_size})
-    known = tuple(name for name in dict.fromkeys(candidates) if name in map_)
-    if len(query) == 0:
+    if not query.is_shown.all():
+        raise InputError(
+            "the positions of this query stayed on its device, and so must the pose: find landmarks for it "
+            "(find_landmarks), and solve the pose where the positions are (solve_pose)"
+        )
+    matches = find_landmarks(query, map_, candidates, params)
+    return solve_pose(matches, query.keypoints, camera, params, guessed_camera=guessed_camera)
+
+
+def solve_pose(
+    matches: LandmarkMatches,
+    keypoints: NDArray[np.float32],
+    camera: Camera,
+    params: LocalizeParams | None = None,
+    *,
+    guessed_camera: bool = False,
+) -> Localization:
+    """Estimate a pose from matches with mapped points and the keypoints (N, 2 or more) of the query's rows.
+
+    Runs on the device that took the query: the positions need not leave it. A keypoint may be matched with several
+    points; each such pair counts once. Raises InputError for matches of rows that the query does not have.
+    """
+    params, known = params or LocalizeParams(), matches.candidates
+    if len(keypoints) == 0:
         return Localization(None, 0, 0, known, "the query has no features")
     if not known:
         return Localization(None, 0, 0, known, "no image of the map to compare with")
-    rows, landmarks = _find_points(query, map_, known, params)
-    if len(rows) < params.min_inliers:
-        return Localization(None, 0, len(rows), known, f"too few matches: {len(rows)} of at least {params.min_inliers}")
-    places = query.keypoints[rows, :2].astype(np.float64) + PIXEL_CENTRE
-    positions, error, seed = map_.positions[landmarks], params.max_error_px, params.seed
+    if len(matches) and int(matches.rows.max()) >= len(keypoints):
+        raise InputError(f"landmarks: they are matched with rows that a query of {len(keypoints)} features lacks")
+    if len(matches) < params.min_inliers:
+        return Localization(
+            None, 0, len(matches), known, f"too few matches: {len(matches)} of at least {params.min_inliers}"
+        )
+    rows, landmarks = matches.rows, matches.landmarks
+    places = keypoints[rows, :2].astype(np.float64) + PIXEL_CENTRE
+    positions, error, seed = matches.positions[landmarks], params.max_error_px, params.seed
     estimate = _estimate_pose(places, positions, camera, max_error_px=error, seed=seed, free_focal=guessed_camera)
     doubt = "" if guessed_camera else _doubt_focal(places, positions, camera, estimate, max_error_px=error, seed=seed)
     reason = ""
@@ -298,19 +365,23 @@ def localize_query(
     return Localization(None if reason else estimate.pose, estimate.inliers, len(rows), known, reason, doubt)
 
 
-def _find_points(
-    query: ConcealedFeatures, map_: Map, candidates: Sequence[str], params: LocalizeParams
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return rows of the query and the landmarks they are matched with, each pair once, sorted.
+def find_landmarks(
+    query: ConcealedFeatures, map_: Map, candidates: Sequence[str], params: LocalizeParams | None = None
+) -> LandmarkMatches:
+    """Return the mapped points that rows of a query are matched with; positions of the query are not looked at.
 
-    An image of the map that is damaged is named in the map and left out.
+    Candidates that the map does not have are left out, and so is an image of the map that is damaged, which the map
+    names then.
+
+    Raises InputError for features that the map's cannot be compared with.
     """
+    known = tuple(name for name in dict.fromkeys(candidates) if name in map_)
     own = side_of(query, "query")
-    prepared, matching = prepare_side(own), params.matching
+    prepared, matching = prepare_side(own), (params or LocalizeParams()).matching
     if isinstance(prepared, SubspaceSet):
         prepared.frame = map_.frame
-    codes, count = [np.zeros(0, np.int64)], len(map_.positions)
-    for name in candidates:
+    codes, distances, count = [np.zeros(0, np.int64)], [np.zeros(0, np.float32)], len(map_.positions)
+    for name in known if len(query) else ():
         try:
             view = map_.view(name)
         except FileError as problem:
@@ -320,12 +391,19 @@ def _find_points(
             continue
         check_comparable(own, view.side)
         warn_if_void(own, view.side)
-        indices = match_prepared(prepared, view.prepared, matching, own.recipe).indices
+        matches = match_prepared(prepared, view.prepared, matching, own.recipe)
         if isinstance(prepared, SubspaceSet):
             map_.frame = map_.frame or prepared.frame  # one for all: each image is projected once
-        codes.append(indices[:, 0].astype(np.int64) * count + view.landmarks[indices[:, 1]])
-    rows, landmarks = np.divmod(np.unique(np.concatenate(codes)), max(count, 1))
-    return rows, landmarks
+        codes.append(matches.indices[:, 0].astype(np.int64) * count + view.landmarks[matches.indices[:, 1]])
+        distances.append(matches.distances)
+    nearest_first = np.argsort(np.concatenate(distances), kind="stable")
+    pairs, first = np.unique(np.concatenate(codes)[nearest_first], return_index=True)
+    first = nearest_first[first]
+    rows, numbers = np.divmod(pairs, max(count, 1))
+    points, landmarks = np.unique(numbers, return_inverse=True)
+    return LandmarkMatches(
+        rows, landmarks.astype(np.int64), map_.positions[points], np.concatenate(distances)[first], known
+    )
 
 
 def check_comparable(query: Side, reference: Side) -> None:
