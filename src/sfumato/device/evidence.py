@@ -22,7 +22,7 @@ Rows = NDArray[np.int64]
 Pair = tuple[str, str]
 
 RULES = {
-    "tracks": "rows that agree over three photos, each pair of them checked",
+    "tracks": "rows that agree over three photos, and of photos with few of these what a proven pair agrees on",
     "circles": "rows whose matches close a circle of three photos",
     "pairs": "rows of every pair that was checked: two photos are enough",
 }
@@ -34,20 +34,23 @@ STRANGERS = 1_000_000
 class ReleaseParams:
     """Conditions of a release. ``rule``: one of ``RULES``. ``most_share``: of the rows of a photo; if a server asks for
     more, nothing of that photo leaves. ``max_error_px``: how far two matched rows of own photos may be from one
-    epipolar geometry. ``least_circles``: circles that prove a pair of which another device holds a photo."""
+    epipolar geometry. ``least_circles``: circles that prove a pair of which another device holds a photo.
+    ``least_rows``: a photo with fewer in tracks of three gives what a proven pair agrees on too, or it would be missing
+    in the map."""
 
     rule: str = "tracks"
     most_share: float = 0.75
-    max_error_px: float = 4.0
+    max_error_px: float = 8.0
     least_circles: int = 15
+    least_rows: int = 500
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
             raise InputError(f"rule: expected one of {', '.join(RULES)}{suggest(str(self.rule), RULES)}")
         if not 0 < self.most_share <= 1:
             raise InputError(f"most_share (--limit): expected a share above 0 and at most 1, got {self.most_share!r}")
-        if not 0 < self.max_error_px < 1000 or self.least_circles < 1:
-            raise InputError("max_error_px and least_circles must be above 0")
+        if not 0 < self.max_error_px < 1000 or self.least_circles < 1 or self.least_rows < 0:
+            raise InputError("max_error_px and least_circles must be above 0, and least_rows 0 or more")
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -113,8 +116,14 @@ def choose_rows(
     own = {name for name, known in real.items() if known.positions is not None}
     if params.rule == "circles":
         chosen = _circle_rows(trusted, real)
+    elif params.rule == "pairs":
+        chosen = _track_rows(trusted, 2)
     else:
-        chosen = _track_rows(trusted, real, 3 if params.rule == "tracks" else 2)
+        chosen = _track_rows(trusted, 3)
+        weak = {name for name in own if len(chosen.get(name, ())) < params.least_rows}
+        circles = _count_circles(trusted, real) if weak else {}
+        few = {p: rows for p, rows in trusted.items() if weak & set(p) and circles.get(p, 0) >= params.least_circles}
+        chosen |= {name: np.union1d(rows, chosen.get(name, rows[:0])) for name, rows in _track_rows(few, 2).items()}
     released = {name: chosen.get(name, np.zeros(0, np.int64)) for name in sorted(own)}
     return Choice(released, len(claims), len(trusted), forged)
 
@@ -213,7 +222,7 @@ def _circle_rows(claims: Mapping[Pair, Rows], photos: Mapping[str, KnownRows]) -
     return {name: np.unique(np.concatenate(parts)) for name, parts in rows_of.items()}
 
 
-def _track_rows(claims: Mapping[Pair, Rows], photos: Mapping[str, KnownRows], least: int) -> dict[str, Rows]:
+def _track_rows(claims: Mapping[Pair, Rows], least: int) -> dict[str, Rows]:
     """Return the rows of each photo whose chain of matches reaches ``least`` photos; a map keeps chains of three."""
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components
