@@ -30,7 +30,6 @@ from sfumato.attacks.liftings.oracle_curves import oracle_curve
 from sfumato.attacks.liftings.releases import meet, recover_intersection, scene_points
 from sfumato.attacks.run import WITHIN, companions_from_archive, summarise_distances
 from sfumato.errors import EvaluationOnlyWarning
-from sfumato.geometry.maps import select_rows
 from sfumato.subspace.reference import project
 
 RECIPES = ("random-2", "sub-hybrid-2", "sub-hybrid-4")

@@ -42,7 +42,7 @@ def test_every_command_and_option_is_there(reference: ModuleType):
     page = reference.cli_page()
     for command in COMMANDS:
         assert f"\n## sfumato {command.words}\n" in page
-    assert "| `--max-features` number | `12000` |" in page
+    assert "| `--max-features` number | `16384` |" in page
 
 
 def test_every_public_name_is_there(reference: ModuleType):

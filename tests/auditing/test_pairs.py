@@ -180,7 +180,7 @@ def test_parameters_say_what_was_measured(toy, toy_decoys):
     assert (params["recipe"], params["distance"]) == ("sub-hybrid-2", "s-to-s")
     assert (params["parts"], params["part_count"]) == ("expected", 4)
     assert (params["decoys"], params["draws"]) == (toy_decoys.checksum, "evaluation seed")
-    assert (params["descriptor"], params["max_features"]) == ("sift", 12_000)
+    assert (params["descriptor"], params["max_features"]) == ("sift", 16_384)
     raw = matcher(toy, toy_decoys).params
     assert (raw["decoys"], raw["draws"]) == (None, None)
     assert matcher(toy, toy_decoys, "random-2").params["decoys"] is None

@@ -31,7 +31,7 @@ def test_a_folder_with_good_broken_and_empty_photos(run_sfumato, photos, tmp_pat
         clear, hidden = extract(photos / "a.png"), archive["a.png"]
         assert np.array_equal(hidden.keypoints, clear.keypoints)
         assert hidden.extractor.settings["contrast_threshold"] == 0.02
-        assert hidden.extractor.settings["max_features"] == 12_000
+        assert hidden.extractor.settings["max_features"] == 16_384
         distances = sfumato.squared_distances(clear.descriptors[:50], hidden.code[:50])
         assert np.diag(distances).max() < 1e-10
         assert np.median(distances) > 0.1

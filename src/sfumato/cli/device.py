@@ -37,7 +37,7 @@ from sfumato.device import (
     release_positions,
     write_clear_features,
 )
-from sfumato.device.evidence import RULES
+from sfumato.device.claims import RULES
 from sfumato.errors import FileError, InputError
 from sfumato.features.hloc import WARNING
 from sfumato.geometry.cameras import GUESSED_FOCAL, write_cameras

@@ -13,7 +13,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "ConcealOutcome": "conceal",
         "conceal_photos": "conceal",
         "ReleaseOutcome": "release",
-        "ReleaseParams": "evidence",
+        "ReleaseParams": "claims",
         "draw_releases": "release",
         "holds_photos": "cameras",
         "infer_cameras": "cameras",

@@ -4,11 +4,11 @@
 from sfumato.device.cameras import CameraList as CameraList
 from sfumato.device.cameras import holds_photos as holds_photos
 from sfumato.device.cameras import infer_cameras as infer_cameras
+from sfumato.device.claims import ReleaseParams as ReleaseParams
 from sfumato.device.conceal import ConcealOutcome as ConcealOutcome
 from sfumato.device.conceal import conceal_photos as conceal_photos
 from sfumato.device.conceal import read_features as read_features
 from sfumato.device.conceal import write_clear_features as write_clear_features
-from sfumato.device.evidence import ReleaseParams as ReleaseParams
 from sfumato.device.localize import local_params_of as local_params_of
 from sfumato.device.localize import localize_photos as localize_photos
 from sfumato.device.release import ReleaseOutcome as ReleaseOutcome

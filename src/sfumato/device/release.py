@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from sfumato.concealment.keys import device_key, device_key_path, sealing_key
 from sfumato.concealment.rows import photo_name, row_order, to_grid
 from sfumato.concealment.seal import is_made_under
+from sfumato.device.claims import ReleaseParams, choose_rows
 from sfumato.device.conceal import rows_by_position
-from sfumato.device.evidence import Choice, KnownRows, Pair, ReleaseParams, Rows, choose_rows
 from sfumato.device.localize import local_params_of
 from sfumato.device.positions import Positions, PositionsWriter, open_positions, positions_path
 from sfumato.errors import FileError, InputError, RecipeError, SfumatoError
@@ -30,6 +30,7 @@ from sfumato.files.atomic import read_bytes, write_file
 from sfumato.images.read import read_image
 from sfumato.matching.match_file import load_matches
 from sfumato.store.archive import Archive
+from sfumato.store.evidence import ClaimedRows, Evidence, Pair
 from sfumato.store.writer import ArchiveWriter
 from sfumato.types.progress import Progress, identity
 from sfumato.types.scene import Matches
@@ -60,7 +61,7 @@ class ReleaseOutcome:
 
 def release_positions(
     archive: str | os.PathLike[str],
-    matches: str | os.PathLike[str] | Mapping[Pair, Matches],
+    matches: str | os.PathLike[str] | Mapping[Pair, Matches] | Evidence,
     params: ReleaseParams | None = None,
     *,
     secret: bytes | None = None,
@@ -72,9 +73,10 @@ def release_positions(
 ) -> ReleaseOutcome:
     """Release the positions that a map needs: those of rows that agree over three photos. They go into the archive.
 
-    ``matches``: a match file, or Matches by pairs. ``secret`` and ``place``: those of ``conceal_photos``. Positions
-    come from the file beside the archive, or again from ``photos``. ``never``: a folder of masks, ``NAME.png`` for the
-    photo NAME, whose black pixels keep what lies there at home. ``dry_run`` writes nothing.
+    ``matches``: a match file, Matches by pairs, or the Evidence of a server. ``secret`` and ``place``: those of
+    ``conceal_photos``. Positions come from the file beside the archive, or again from ``photos``. ``never``: a folder
+    of masks, ``NAME.png`` for the photo NAME, whose black pixels keep what lies there at home. ``dry_run`` writes
+    nothing.
 
     Raises FileError if the positions are not here, RecipeError for another key, ArchiveError for files.
     """
@@ -82,74 +84,45 @@ def release_positions(
     with ExitStack() as stack:
         images = stack.enter_context(Archive(archive))
         key = sealing_key_of(images, secret, place)
-        own = _own_positions(images, stack, photos, key)
-        known = {name: rows for name in images if (rows := KnownRows.of(images[name], own(name))) is not None}
+        known = {name: one for name in images if (one := ClaimedRows.of(images[name])) is not None}
         if not known:
             raise InputError(
                 f"{archive} holds no rows whose positions stay home: it was made with --positions, or by a recipe that "
                 f"is not sealed, and a map can be made of it as it is"
             )
-        if not any(one.positions is not None for one in known.values()):
+        masks = masks_in(never, images)
+        positions = _own_positions(images, known, photos, key)
+        if not positions:
             raise FileError(
                 f"{positions_path(archive)} has none of the photos of {archive}: release on the device that made it, "
                 f"or name the photos (--photos)"
             )
-        pairs = stack.enter_context(load_matches(matches)) if isinstance(matches, str | os.PathLike) else matches
-        _refuse_other_matches(pairs, images)
-        claims = {pair: pairs[pair].indices.astype(np.int64) for pair in progress(list(pairs))}
-        choice = choose_rows(claims, known, key, params)
+        if isinstance(matches, Evidence):
+            claims, known = matches.claims, {**matches.others, **known}
+        else:
+            pairs = stack.enter_context(load_matches(matches)) if isinstance(matches, str | os.PathLike) else matches
+            _refuse_other_matches(pairs, images)
+            claims = {pair: pairs[pair].indices.astype(np.int64) for pair in progress(list(pairs))}
+        choice = choose_rows(claims, known, positions, key, params)
         before = {name: np.flatnonzero(images[name].is_shown) for name in choice.rows}
-    return _write(Path(archive), choice, known, before, params, masks_in(never, images), dry_run=dry_run)
-
-
-def _write(
-    archive: Path,
-    choice: Choice,
-    known: Mapping[str, KnownRows],
-    before: Mapping[str, Rows],
-    params: ReleaseParams,
-    masks: "Masks",
-    *,
-    dry_run: bool,
-) -> ReleaseOutcome:
-    outcome = ReleaseOutcome(claimed=choice.claimed, proven=choice.proven)
-    outcome.kept_back |= choice.forged
+    outcome = ReleaseOutcome(claimed=choice.claimed, proven=choice.proven, kept_back=dict(choice.forged))
     with ExitStack() as stack:
         writer = None if dry_run else stack.enter_context(ArchiveWriter(archive, append=True))
-        for name in choice.rows:
-            rows, kept_back = allowed_rows(name, choice, known[name], before[name], params, masks)
-            positions = known[name].positions
-            assert positions is not None
-            if kept_back:
-                outcome.kept_back[name] = kept_back
+        for name, chosen in choice.rows.items():
+            rows, most = chosen[~masks(name, positions[name][chosen])], params.most_share * known[name].count
+            if len(np.union1d(before[name], rows)) > most:
+                asked = len(rows) / max(1, known[name].count)
+                outcome.kept_back[name] = (
+                    f"{asked:.0%} of its rows were asked for, and {params.most_share:.0%} is the limit (--limit): "
+                    f"nothing new of it was released"
+                )
+                rows = rows[:0]
             outcome.rows[name] = known[name].count
             outcome.shown[name] = len(np.union1d(before[name], rows))
             outcome.new[name] = len(np.setdiff1d(rows, before[name]))
             if writer is not None and outcome.new[name]:
-                writer.release(name, rows, positions[rows])
+                writer.release(name, rows, positions[name][rows])
     return outcome
-
-
-def allowed_rows(
-    name: str,
-    choice: Choice,
-    known: KnownRows,
-    before: Rows,
-    params: ReleaseParams,
-    masks: "Masks",
-) -> tuple[Rows, str]:
-    """Return the chosen rows of a photo that masks and the limit let go, and why others are kept back."""
-    rows, positions = choice.rows[name], known.positions
-    assert positions is not None
-    rows = rows[~masks(name, positions[rows])]
-    most = params.most_share * known.count
-    if len(np.union1d(rows, before)) > most:
-        asked = len(rows) / max(1, known.count)
-        return rows[:0], (
-            f"{asked:.0%} of its rows were asked for, and {params.most_share:.0%} is the limit (--limit): nothing new "
-            f"of it was released"
-        )
-    return rows, ""
 
 
 def sealing_key_of(images: Archive, secret: bytes | None, place: str | None) -> bytes:
@@ -190,24 +163,19 @@ def _refuse_other_matches(matches: Any, images: Archive) -> None:
 
 def _own_positions(
     images: Archive,
-    stack: ExitStack,
+    known: Mapping[str, ClaimedRows],
     photos: str | os.PathLike[str] | None,
     key: bytes,
-) -> Callable[[str], NDArray[np.float32] | None]:
-    """Return what gives the positions of an image; None for one of another device."""
+) -> dict[str, NDArray[np.float32]]:
+    """Return the positions of the photos of this device; those of other devices are not among them."""
     if photos is not None:
         restore_positions(images, photos, key)
     path = positions_path(images.path)
     if not path.is_file():
-        return lambda name: None
-    kept = stack.enter_context(Positions(path))
-
-    def read(name: str) -> NDArray[np.float32] | None:
-        features = images[name]
-        places = None if features.tags is None else kept.read(name, features.tags.photo)
-        return places if places is not None and len(places) == len(features) else None
-
-    return read
+        return {}
+    with Positions(path) as kept:
+        read = {name: kept.read(name, rows.tags.photo) for name, rows in known.items()}
+    return {name: places for name, places in read.items() if places is not None and len(places) == known[name].count}
 
 
 def restore_positions(images: Archive, photos: str | os.PathLike[str], key: bytes) -> list[str]:

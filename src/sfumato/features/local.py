@@ -24,6 +24,8 @@ from sfumato.types.extractor import Extractor, Setting
 Floats = NDArray[np.float32]
 Descriptors = tuple[Floats, NDArray[np.float64]]
 
+COLMAP_PLACES = 8192
+"""Places that COLMAP keeps of a picture by default, those of the largest scale."""
 LONGEST_SIDE = 32_000
 """OpenCV counts pixels in 16 bits while it doubles a picture."""
 
@@ -45,7 +47,7 @@ class LocalParams:
 
     extractor: str = "colmap"
     descriptor: str = "sift"
-    max_features: int = 12_000
+    max_features: int = 16_384
     max_image_size: int = 3200
     contrast_threshold: float = 0.02
     edge_threshold: float = 10.0
@@ -188,7 +190,8 @@ def detect_colmap(grey: NDArray[np.uint8], params: LocalParams) -> Detection:
     pycolmap = load_pycolmap()
     options = pycolmap.FeatureExtractionOptions(use_gpu=False, num_threads=1)
     sift, is_root = options.sift, params.descriptor == "rootsift"
-    sift.max_num_features = params.max_features
+    # COLMAP counts places, and each may have two orientations: by default its own 8,192 places, as it comes.
+    sift.max_num_features = min(params.max_features, max(COLMAP_PLACES, params.max_features // 2))
     sift.peak_threshold = max(params.contrast_threshold / params.octave_layers, 1e-9)  # as OpenCV divides it
     sift.edge_threshold, sift.octave_resolution = params.edge_threshold, params.octave_layers
     sift.normalization = pycolmap.Normalization.L1_ROOT if is_root else pycolmap.Normalization.L2

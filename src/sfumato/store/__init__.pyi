@@ -5,6 +5,10 @@ from sfumato.store.archive import Archive as Archive
 from sfumato.store.archive import ArchiveSummary as ArchiveSummary
 from sfumato.store.archive import load as load
 from sfumato.store.archive import open_archive as open_archive
+from sfumato.store.evidence import ClaimedRows as ClaimedRows
+from sfumato.store.evidence import Evidence as Evidence
+from sfumato.store.evidence import load_evidence as load_evidence
+from sfumato.store.evidence import save_evidence as save_evidence
 from sfumato.store.frames import decode_frame as decode_frame
 from sfumato.store.frames import encode_frame as encode_frame
 from sfumato.store.layout import ImageHeader as ImageHeader
@@ -13,4 +17,4 @@ from sfumato.store.public_points import load_public as load_public
 from sfumato.store.writer import ArchiveWriter as ArchiveWriter
 from sfumato.store.writer import save as save
 
-__all__ = ["Archive", "ArchiveSummary", "ArchiveWriter", "ImageHeader", "PublicPointsFile", "decode_frame", "encode_frame", "load", "load_public", "open_archive", "save"]
+__all__ = ["Archive", "ArchiveSummary", "ArchiveWriter", "ClaimedRows", "Evidence", "ImageHeader", "PublicPointsFile", "decode_frame", "encode_frame", "load", "load_evidence", "load_public", "open_archive", "save", "save_evidence"]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frames: concealed features of one image as bytes on the wire, for uploads and queries; see docs/reference/wire.md.
 
-Opens no file and knows no network. A frame may come from anyone: what it declares is compared with limits and with its
-length before an array is touched, and all that is wrong is a FrameError. The rules about codes are those of archives,
-in ``store.layout``. Never imports the clear types.
+A frame of sealed features has no positions, unless all of them were released on purpose: those that a map needs follow
+one by one, as ``encode_release`` writes them. Opens no file and knows no network. A frame may come from anyone: what it
+declares is compared with limits and with its length before an array is touched, and all that is wrong is a FrameError.
+The rules about codes are those of archives, in ``store.layout``. Never imports the clear types.
 """
 
 import hashlib
@@ -24,9 +25,11 @@ from sfumato.store.layout import (
     DTYPES,
     Blob,
     check_form,
+    check_release,
     code_arrays,
     code_of,
     code_shapes,
+    nowhere,
     parse_extractor,
     parse_recipe,
     refuse_clear,
@@ -35,11 +38,14 @@ from sfumato.store.layout import (
     without_frames,
 )
 from sfumato.types.arrays import checked_size
-from sfumato.types.concealed import ConcealedFeatures
+from sfumato.types.concealed import PHOTO_BYTES, TAG_BYTES, ConcealedFeatures, RowTags
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
 
 MEDIA_TYPE = "application/vnd.sfumato.features.v1"
+RELEASE_TYPE = "application/vnd.sfumato.positions.v1"
+RELEASED = np.dtype([("row", "<u4"), ("x", "<f4"), ("y", "<f4")])
+"""A released position: 12 bytes, the number of its row, and where it is in pixels."""
 MAGIC = b"sfumato-features"
 VERSION = 1
 PREFIX = struct.Struct("<16sIIQ32s")
@@ -81,6 +87,7 @@ class FrameHeader:
     """Everything about a frame but its arrays: N features, subspaces of dimension m in n dimensions, or n bits.
 
     ``dtype`` is float32, float16 or bits; ``digest`` the one that a frame declares, which names it everywhere.
+    ``has_positions``: of all rows; ``has_tags``: of rows without positions. A query needs neither.
 
     Raises FrameError for what is clear, protects nobody, or is not what the recipe makes.
     """
@@ -93,6 +100,8 @@ class FrameHeader:
     extractor: Extractor
     image_size: tuple[int, int] | None = None
     digest: str = ""
+    has_positions: bool = True
+    has_tags: bool = False
 
     def __post_init__(self) -> None:
         with _explain("clear_features"):
@@ -109,8 +118,10 @@ class FrameHeader:
     def arrays(self) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
         """Name, type and shape of each array, in their order."""
         names = ("bits",) if self.dtype == BITS else ("origin", "basis")
-        codes = ((name, DTYPES[self.dtype], shape) for name, shape in zip(names, code_shapes(self), strict=False))
-        return ("positions", "<f4", (self.count, 2)), *codes
+        codes = [(name, DTYPES[self.dtype], shape) for name, shape in zip(names, code_shapes(self), strict=False)]
+        positions = [("positions", "<f4", (self.count, 2))] if self.has_positions else []
+        tags = [("photo", "|u1", (PHOTO_BYTES,)), ("tags", "|u1", (self.count, TAG_BYTES))] if self.has_tags else []
+        return *positions, *codes, *tags
 
     @property
     def text(self) -> bytes:
@@ -134,7 +145,8 @@ class FrameHeader:
 def encode_frame(features: ConcealedFeatures, *, dtype: str = "float32", limits: FrameLimits | None = None) -> bytes:
     """Return concealed features as a frame; the same features give the same bytes.
 
-    Sizes and angles of keypoints and the focal length are left out. Rows keep their order. ``dtype`` float16 halves the
+    Sizes and angles of keypoints and the focal length are left out, and so are all positions of an image of which some
+    stay home: before and after a release its frame is the same. Rows keep their order. ``dtype`` float16 halves the
     size at a loss given in docs/reference/file_formats.md; bits are sent as they are.
 
     Raises FrameError for what is clear, protects nobody, or is beyond the limits.
@@ -151,13 +163,18 @@ def encode_frame(features: ConcealedFeatures, *, dtype: str = "float32", limits:
     code = features.code
     with _explain():
         kind = stored_dtype(code, dtype)
+    is_home = features.tags is not None or not features.is_shown.all()
     header = FrameHeader(
-        len(features), code.dim, code.ambient_dim, kind, features.recipe, features.extractor, features.image_size
-    )
+        len(features), code.dim, code.ambient_dim, kind, features.recipe, features.extractor, features.image_size,
+        has_positions=not is_home, has_tags=features.tags is not None,
+    )  # fmt: skip
     with _explain():
         text = header.text
         _refuse_large(header.count, len(text), header.payload_bytes, limits or FrameLimits())
-        arrays = [np.ascontiguousarray(features.keypoints[:, :2], "<f4"), *code_arrays(code, kind)]
+        positions = [] if is_home else [np.ascontiguousarray(features.keypoints[:, :2], "<f4")]
+        arrays = [*positions, *code_arrays(code, kind)]
+        if features.tags is not None:
+            arrays += [np.frombuffer(bytes.fromhex(features.tags.photo), np.uint8), features.tags.rows]
     payload = b"".join(array.tobytes().ljust(_aligned(array.nbytes), b"\0") for array in arrays)
     return PREFIX.pack(MAGIC, VERSION, len(text), len(payload), _digest(text, payload).digest()) + text + payload
 
@@ -165,7 +182,8 @@ def encode_frame(features: ConcealedFeatures, *, dtype: str = "float32", limits:
 def decode_frame(data: Blob, *, limits: FrameLimits | None = None) -> ConcealedFeatures:
     """Return the features of a frame; every rule of docs/reference/wire.md is checked.
 
-    Keypoints have positions alone. Takes no more memory than a small multiple of the bytes that are there.
+    Keypoints have positions alone, or are NaN where these stay home. Takes no more memory than a small multiple of the
+    bytes that are there.
 
     Raises FrameError.
     """
@@ -178,9 +196,12 @@ def decode_frame(data: Blob, *, limits: FrameLimits | None = None) -> ConcealedF
             raise InputError(f"it has {len(body)} bytes and declares {header.frame_bytes}; send it again")
         if frame_digest(body) != header.digest:
             raise InputError("its digest is wrong: it was damaged on the way; send it again")
-        positions, *codes = _arrays_of(header, body)
+        arrays = list(_arrays_of(header, body))
+        keypoints = without_frames(arrays.pop(0)) if header.has_positions else nowhere(header.count)
+        tags = RowTags(arrays[-2].tobytes().hex(), arrays[-1]) if header.has_tags else None
+        codes = arrays[: len(code_shapes(header))]
         return ConcealedFeatures(
-            without_frames(positions), code_of(header, codes), header.recipe, header.extractor, header.image_size
+            keypoints, code_of(header, codes), header.recipe, header.extractor, header.image_size, tags=tags
         )
 
 
@@ -288,7 +309,7 @@ def _parse_header(text: bytes, digest: str, limits: FrameLimits) -> FrameHeader:
         raise InputError(f"its header has values of other types: {', '.join(wrong)}")
     count, arrays = int(values["count"]), values["arrays"]  # of true 1, which is another text
     _refuse_large(count, 0, 0, limits)
-    dim, ambient_dim, dtype = _form_of(arrays)
+    dim, ambient_dim, dtype, has_positions, has_tags = _form_of(arrays)
     header = FrameHeader(
         count,
         dim,
@@ -298,6 +319,8 @@ def _parse_header(text: bytes, digest: str, limits: FrameLimits) -> FrameHeader:
         parse_extractor(values["extractor"]),
         checked_size(values["image_size"]),
         digest,
+        has_positions,
+        has_tags,
     )
     expected = [[name, kind, list(shape)] for name, kind, shape in header.arrays]
     if arrays != expected:
@@ -311,16 +334,23 @@ def _parse_number(digits: str) -> int:
     return int(digits)
 
 
-def _form_of(arrays: list[Any]) -> tuple[int, int, str]:
-    """Return dimension, ambient dimension and dtype of the code that a list of arrays declares."""
+def _form_of(arrays: list[Any]) -> tuple[int, int, str, bool, bool]:
+    """Return dimension, ambient dimension and dtype of the code that a list declares; and has positions, has tags."""
     match arrays:
         case [_, ["bits", "|u1", [_, int(width)]]]:
-            return 0, 8 * width, BITS
+            return 0, 8 * width, BITS, True, False
+        case [["bits", "|u1", [_, int(width)]]]:
+            return 0, 8 * width, BITS, False, False
+        case [["bits", "|u1", [_, int(width)]], ["photo", _, _], ["tags", _, _]]:
+            return 0, 8 * width, BITS, False, True
         case [_, ["origin", str(kind), [_, int(width)]]] if kind in FLOATS:
-            return 0, int(width), FLOATS[kind]
+            return 0, int(width), FLOATS[kind], True, False
         case [_, ["origin", str(kind), [_, int(width)]], ["basis", _, [_, int(dim), _]]] if kind in FLOATS:
-            return int(dim), int(width), FLOATS[kind]
-    raise InputError("its arrays are not positions and then bits, origin, or origin and basis, of known types")
+            return int(dim), int(width), FLOATS[kind], True, False
+    raise InputError(
+        "its arrays are not positions and then bits, origin, or origin and basis, of known types; nor bits alone, or "
+        "with the name of their photo and tags"
+    )
 
 
 def _arrays_of(header: FrameHeader, body: bytes) -> Iterator[NDArray[Any]]:
@@ -344,3 +374,29 @@ def _explain(code: str = "bad_frame") -> Iterator[None]:
         raise
     except InputError as cause:
         raise FrameError(f"this frame is refused: {cause!s:.{LONGEST_CAUSE}}", code) from cause
+
+
+# --- positions that are released later
+
+
+def encode_release(rows: NDArray[np.integer], positions: NDArray[np.floating]) -> bytes:
+    """Return released positions (K, 2) of rows (K,) as they are sent: 12 bytes each, ascending by row.
+
+    >>> encode_release(np.array([5]), np.array([[1.5, 2.0]])).hex()
+    '050000000000c03f00000040'
+    """
+    table = np.zeros(len(rows), RELEASED)
+    table["row"], table["x"], table["y"] = rows, positions[:, 0], positions[:, 1]
+    return np.sort(table, order="row").tobytes()
+
+
+def decode_release(data: Blob, count: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return rows (K,), ascending, of an image of ``count``, and their positions (K, 2); raises FrameError."""
+    view = _view(data)
+    with _explain("bad_release"):
+        if len(view) % RELEASED.itemsize:
+            raise InputError(f"released positions take {RELEASED.itemsize} bytes each, and {len(view)} came")
+        table = np.frombuffer(view, RELEASED)
+        rows, positions = table["row"].astype(np.int64), np.stack([table["x"], table["y"]], axis=1)
+        check_release(rows, positions, count)
+    return rows, positions

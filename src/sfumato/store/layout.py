@@ -268,6 +268,11 @@ def without_frames(positions: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.concatenate((positions, np.tile(NO_FRAME.view("<f4"), (len(positions), 1))), axis=1)
 
 
+def nowhere(count: int) -> NDArray[np.float32]:
+    """Return keypoints (N, 4) that all stay home."""
+    return np.full((count, 4), np.nan, np.float32)
+
+
 # --- names, digests and texts
 
 
@@ -405,7 +410,7 @@ def image_of(header: ImageHeader, keypoints: bytes, code: bytes) -> ConcealedFea
     if digest((keypoints, code)) != header.data:
         raise InputError("the checksum of its blobs is wrong: they were damaged or changed")
     if header.is_home:
-        rows = np.full((header.count, 4), np.nan, np.float32)
+        rows = nowhere(header.count)
     else:
         rows = np.frombuffer(keypoints, "<f4").reshape(header.count, 4 if header.frames else 2)
     if not header.frames and not header.is_home:

@@ -208,6 +208,7 @@ def canonical_rows(
 
 TAG_BYTES = 8
 """Of the tag of a row: nobody guesses one in 2^64."""
+PHOTO_BYTES = 16
 PHOTO_NAME = re.compile(r"[0-9a-f]{32}\Z")
 
 

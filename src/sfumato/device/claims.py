@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evidence that rows of several photos agree, and which rows it lets go: a function of arrays, no files.
+"""What a server claims of matches, and which rows that lets go: a function of arrays, no files.
 
 Rows must be of real photos of the place, which their tags show; their bits must be nearer than chance brings unrelated
 ones; where the device holds both photos, their matches must agree with one epipolar geometry; where it does not, enough
 of them must close a circle through a third photo. A server may claim what it likes: what is not so counts for nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,10 +16,10 @@ from sfumato.concealment.rows import are_real
 from sfumato.errors import InputError, suggest
 from sfumato.geometry.verify import agreeing_matches
 from sfumato.matching.mutual import chance_bits
-from sfumato.types.concealed import Bits, ConcealedFeatures
+from sfumato.store.evidence import ClaimedRows, Pair, Rows
 
-Rows = NDArray[np.int64]
-Pair = tuple[str, str]
+Positions = Mapping[str, NDArray[np.float32]]
+"""Positions (N, 2) of all rows of the photos of this device."""
 
 RULES = {
     "tracks": "rows that agree over three photos, and of photos with few of these what a proven pair agrees on",
@@ -54,37 +54,6 @@ class ReleaseParams:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class KnownRows:
-    """Rows of a photo as evidence shows them: their ``numbers`` (K,), ascending, with ``code`` and ``tags`` (K, 8).
-
-    ``photo``: its name under the key. ``count``: all rows of the photo. ``positions`` (count, 2) of a photo of this
-    device; None for one of another.
-    """
-
-    photo: str
-    numbers: Rows
-    code: Bits
-    tags: NDArray[np.uint8]
-    count: int = 0
-    positions: NDArray[np.float32] | None = None
-
-    @classmethod
-    def of(cls, features: ConcealedFeatures, positions: NDArray[np.float32] | None) -> "KnownRows | None":
-        """Return all rows of an archived image; None for one without tags, which stands for nothing."""
-        if features.tags is None or not isinstance(features.code, Bits):
-            return None
-        numbers = np.arange(len(features))
-        return cls(features.tags.photo, numbers, features.code, features.tags.rows, len(features), positions)
-
-    def find(self, rows: Rows) -> tuple[Rows, NDArray[np.bool_]]:
-        """Return the place of each row among the known ones, and whether it is there."""
-        if not len(self.numbers):
-            return np.zeros(len(rows), np.int64), np.zeros(len(rows), bool)
-        at = np.minimum(np.searchsorted(self.numbers, rows), len(self.numbers) - 1)
-        return at, self.numbers[at] == rows
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Choice:
     """Rows to be released by photo, ascending; pairs that were claimed and that were proven, and what was not real."""
 
@@ -95,25 +64,31 @@ class Choice:
 
 
 def choose_rows(
-    claims: Mapping[Pair, Rows], photos: Mapping[str, KnownRows], key: bytes, params: ReleaseParams | None = None
+    claims: Mapping[Pair, Rows],
+    photos: Mapping[str, ClaimedRows],
+    positions: Positions,
+    key: bytes,
+    params: ReleaseParams | None = None,
 ) -> Choice:
-    """Return the rows of own photos that evidence and rule let go.
+    """Return the rows of own photos that claims and rule let go.
 
     ``claims``: matched rows (M, 2) by pairs of names. ``photos``: what is known of each photo; claims of others, and of
-    rows that are not known, count for nothing. ``key``: the sealing key of the place.
+    rows that are not known, count for nothing. ``positions``: of own photos. ``key``: the sealing key of the place.
     """
     params, forged = params or ReleaseParams(), dict[str, str]()
     for name, known in photos.items():
-        if not are_real(key, known.photo, known.numbers, known.code, known.tags):
+        if not are_real(key, known.tags.photo, known.numbers, known.code, known.tags.rows):
             forged[name] = "some of its rows have tags that the key did not make"
     real = {name: known for name, known in photos.items() if name not in forged}
     checked: dict[Pair, Rows] = {}
     for pair, claim in claims.items():
-        near = _near_rows(claim, real[pair[0]], real[pair[1]]) if real.keys() >= set(pair) else claim[:0]
-        if len(near):
-            checked[pair] = near
-    trusted = _trusted_rows(checked, real, params)
-    own = {name for name, known in real.items() if known.positions is not None}
+        if real.keys() >= set(pair) and len(claim):
+            is_own = positions.keys() >= set(pair)
+            near = _near_rows(claim, real[pair[0]], real[pair[1]], is_own=is_own)
+            if len(near):
+                checked[pair] = near
+    trusted = _trusted_rows(checked, real, positions, params)
+    own = real.keys() & positions.keys()
     if params.rule == "circles":
         chosen = _circle_rows(trusted, real)
     elif params.rule == "pairs":
@@ -128,15 +103,13 @@ def choose_rows(
     return Choice(released, len(claims), len(trusted), forged)
 
 
-def _near_rows(claim: Rows, side0: KnownRows, side1: KnownRows) -> Rows:
+def _near_rows(claim: Rows, side0: ClaimedRows, side1: ClaimedRows, *, is_own: bool) -> Rows:
     """Return the claimed rows (M, 2) of a pair that are known, used once, and nearer than chance brings them."""
-    nothing = np.zeros((0, 2), np.int64)
-    if side0.photo == side1.photo or side0.code.ambient_dim != side1.code.ambient_dim or not len(claim):
-        return nothing  # one photo under two names proves nothing
+    if side0.tags.photo == side1.tags.photo or side0.code.ambient_dim != side1.code.ambient_dim:
+        return claim[:0]  # one photo under two names proves nothing
     (at0, has0), (at1, has1) = side0.find(claim[:, 0]), side1.find(claim[:, 1])
     rows, at0, at1 = (part[has0 & has1] for part in (claim, at0, at1))
     differing = np.bitwise_count(side0.code.packed[at0] ^ side1.code.packed[at1]).sum(axis=1, dtype=np.int64)
-    is_own = side0.positions is not None and side1.positions is not None
     near = differing <= chance_bits(side0.code.ambient_dim, max(side0.count, side1.count) if is_own else STRANGERS)
     rows, order = rows[near], np.argsort(differing[near], kind="stable")
     rows = rows[order]
@@ -147,14 +120,14 @@ def _near_rows(claim: Rows, side0: KnownRows, side1: KnownRows) -> Rows:
 
 
 def _trusted_rows(
-    claims: Mapping[Pair, Rows], photos: Mapping[str, KnownRows], params: ReleaseParams
+    claims: Mapping[Pair, Rows], photos: Mapping[str, ClaimedRows], positions: Positions, params: ReleaseParams
 ) -> dict[Pair, Rows]:
     """Return the rows of pairs that are proven: by geometry of own photos, else by circles through third ones."""
     trusted, others = dict[Pair, Rows](), dict[Pair, Rows]()
     for pair, rows in claims.items():
-        places = [photos[name].positions for name in pair]
-        if places[0] is not None and places[1] is not None:
-            agreeing = rows[agreeing_matches(places[0][rows[:, 0]], places[1][rows[:, 1]], params.max_error_px)]
+        if positions.keys() >= set(pair):
+            places = [positions[name][rows[:, side]] for side, name in enumerate(pair)]
+            agreeing = rows[agreeing_matches(places[0], places[1], params.max_error_px)]
             if len(agreeing):
                 trusted[pair] = agreeing
         else:
@@ -165,20 +138,22 @@ def _trusted_rows(
     return trusted
 
 
-def _partners(claims: Mapping[Pair, Rows], count_of: Callable[[str], int]) -> dict[str, dict[str, NDArray[np.int64]]]:
+def _partners(
+    claims: Mapping[Pair, Rows], photos: Mapping[str, ClaimedRows]
+) -> dict[str, dict[str, NDArray[np.int64]]]:
     """Return for each photo and partner the row of the partner that each row (N,) is matched with, or -1."""
     found: dict[str, dict[str, NDArray[np.int64]]] = {}
     for (first, second), rows in claims.items():
         for one, other, sides in ((first, second, rows), (second, first, rows[:, ::-1])):
-            row_of = np.full(count_of(one), -1, np.int64)
+            row_of = np.full(photos[one].count, -1, np.int64)
             row_of[sides[:, 0]] = sides[:, 1]
             found.setdefault(one, {})[other] = row_of
     return found
 
 
-def _circles(claims: Mapping[Pair, Rows], photos: Mapping[str, KnownRows]) -> Iterable[tuple[str, str, str, Rows]]:
+def _circles(claims: Mapping[Pair, Rows], photos: Mapping[str, ClaimedRows]) -> Iterable[tuple[str, str, str, Rows]]:
     """Yield every three photos with the rows of the first whose matches close a circle through the others."""
-    partners = _partners(claims, lambda name: _size(photos[name]))
+    partners = _partners(claims, photos)
     names = sorted(partners)
     for first in names:
         near = sorted(other for other in partners[first] if other > first)
@@ -194,15 +169,10 @@ def _circles(claims: Mapping[Pair, Rows], photos: Mapping[str, KnownRows]) -> It
                     yield first, second, third, rows
 
 
-def _size(known: KnownRows) -> int:
-    """Return how many rows a photo must have at least."""
-    return max(known.count, int(known.numbers[-1]) + 1 if len(known.numbers) else 0)
-
-
-def _count_circles(claims: Mapping[Pair, Rows], photos: Mapping[str, KnownRows]) -> dict[Pair, int]:
+def _count_circles(claims: Mapping[Pair, Rows], photos: Mapping[str, ClaimedRows]) -> dict[Pair, int]:
     """Return for each pair how many of its matches close a circle through some third photo."""
     rows_of: dict[Pair, list[Rows]] = {}
-    partners = _partners(claims, lambda name: _size(photos[name]))
+    partners = _partners(claims, photos)
     for first, second, third, rows in _circles(claims, photos):
         own = {first: rows, second: partners[first][second][rows], third: partners[first][third][rows]}
         for one, other in ((first, second), (first, third), (second, third)):
@@ -211,10 +181,10 @@ def _count_circles(claims: Mapping[Pair, Rows], photos: Mapping[str, KnownRows])
     return {pair: len(np.unique(np.concatenate(parts))) for pair, parts in rows_of.items()}
 
 
-def _circle_rows(claims: Mapping[Pair, Rows], photos: Mapping[str, KnownRows]) -> dict[str, Rows]:
+def _circle_rows(claims: Mapping[Pair, Rows], photos: Mapping[str, ClaimedRows]) -> dict[str, Rows]:
     """Return the rows of each photo that are in a circle of three photos."""
     rows_of: dict[str, list[Rows]] = {}
-    partners = _partners(claims, lambda name: _size(photos[name]))
+    partners = _partners(claims, photos)
     for first, second, third, rows in _circles(claims, photos):
         rows_of.setdefault(first, []).append(rows)
         rows_of.setdefault(second, []).append(partners[first][second][rows])
