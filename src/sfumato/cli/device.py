@@ -4,8 +4,9 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.filesize import decimal
@@ -194,19 +195,31 @@ def _state(path: Path) -> tuple[int, ...] | None:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def release(
-    archive: Annotated[Path, typer.Argument(help="The archive that was matched, e.g. private.sfm.")],
-    matches: Annotated[Path, typer.Option(help="What a server says of it: a file that 'sfumato match' made.")],
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseOptions:
+    """Options that say which positions may leave the device."""
+
     rule: Annotated[str, typer.Option(help=f"{'; '.join(f'{name}: {words}' for name, words in RULES.items())}.")] = (
         RELEASE_DEFAULTS.rule
-    ),
+    )
     limit: Annotated[
-        float, typer.Option(help="If more than this share of a photo's rows is asked for, none of them leaves.")
-    ] = RELEASE_DEFAULTS.most_share,
+        float, typer.Option(help="If more than this share of a photo's rows is asked for, nothing new of it leaves.")
+    ] = RELEASE_DEFAULTS.most_share
     never: Annotated[
         Path | None,
         typer.Option(help="A folder of masks, photo.jpg.png for photo.jpg: what lies where they are black stays home."),
-    ] = None,
+    ] = None
+
+    @property
+    def params(self) -> ReleaseParams:
+        """Return the conditions of a release, checked."""
+        return ReleaseParams(rule=self.rule, most_share=self.limit)
+
+
+def release(
+    archive: Annotated[Path, typer.Argument(help="The archive that was matched, e.g. private.sfm.")],
+    matches: Annotated[Path, typer.Option(help="What a server says of it: a file that 'sfumato match' made.")],
+    options: ReleaseOptions = ReleaseOptions(),
     photos: Annotated[
         Path | None,
         typer.Option(help="The photos: for --pictures, and where the file of positions beside the archive is lost."),
@@ -236,11 +249,11 @@ def release(
     outcome = release_positions(
         archive,
         matches,
-        ReleaseParams(rule=rule, most_share=limit),
+        options.params,
         secret=None if secret_file is None else read_key(secret_file),
         place=place,
         photos=photos,
-        never=never,
+        never=options.never,
         dry_run=dry_run,
         progress=progress_bar("reading matches", None, quiet=quiet or as_json),
     )
@@ -252,26 +265,29 @@ def report_release(
     outcome: ReleaseOutcome, where: str, drawn: Sequence[str] = (), *, dry_run: bool = False, as_json: bool = False
 ) -> None:
     """Say what left the device; ends with exit code 1 if something was kept back."""
+    line, facts = describe_release(outcome, dry_run=dry_run)
+    note = f"; pictures of what is seen: {Path(drawn[0]).parent}" if drawn else ""
+    tell(f"{line}: {where}{note}", {**facts, "pictures": list(drawn), "output": where}, as_json=as_json)
+    if outcome.kept_back:
+        raise typer.Exit(1)
+
+
+def describe_release(outcome: ReleaseOutcome, *, dry_run: bool = False) -> tuple[str, dict[str, Any]]:
+    """Name on standard error what was kept back; return what left the device as a line, and as facts."""
     for name, reason in outcome.kept_back.items():
         print(printable(f"{name}: {reason}"), file=sys.stderr)
     new, shown = sum(outcome.new.values()), sum(outcome.shown.values())
     facts = {
         "photos": len(outcome.rows), "rows": sum(outcome.rows.values()), "released": shown, "new": new,
         "share": outcome.share, "pairs": outcome.claimed, "proven pairs": outcome.proven,
-        "kept back": dict(outcome.kept_back), "by photo": dict(outcome.shown), "pictures": list(drawn),
-        "dry run": dry_run, "output": where,
+        "kept back": dict(outcome.kept_back), "by photo": dict(outcome.shown), "dry run": dry_run,
     }  # fmt: skip
     would = "would leave" if dry_run else "left"
-    note = f"; pictures of what is seen: {Path(drawn[0]).parent}" if drawn else ""
-    tell(
+    line = (
         f"{new} positions {would}, {shown} of {sum(outcome.rows.values())} in all ({outcome.share:.1%}) of "
-        f"{quantity(len(outcome.rows), 'photo')}; {outcome.proven} of {quantity(outcome.claimed, 'pair')} proven: "
-        f"{where}{note}",
-        facts,
-        as_json=as_json,
+        f"{quantity(len(outcome.rows), 'photo')}; {outcome.proven} of {quantity(outcome.claimed, 'pair')} proven"
     )
-    if outcome.kept_back:
-        raise typer.Exit(1)
+    return line, facts
 
 
 def extract(

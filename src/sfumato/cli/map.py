@@ -15,19 +15,30 @@ from sfumato.cli.options import AsJson, Quiet, printable, quantity, stage_bars, 
 from sfumato.cli.service.connect import MapServerOptions, QueryServerOptions
 from sfumato.codebooks import codebook_for
 from sfumato.concealment.keys import read_key
-from sfumato.device import holds_photos, localize_photos
+from sfumato.device import holds_photos, localize_photos, own_keypoints
 from sfumato.errors import InputError, suggest
 from sfumato.geometry.cameras import SHOWN, pose_numbers, read_marked_cameras
-from sfumato.geometry.localization import LocalizeParams
+from sfumato.geometry.localization import Localization, LocalizeParams, solve_pose
 from sfumato.geometry.mappers import MapParams
 from sfumato.geometry.mapping import MapOutcome, build_map, outcome_facts
 from sfumato.geometry.maps import Map, draw_map, load_map, picture_kind
 from sfumato.geometry.outputs import PICTURE, refuse_existing
-from sfumato.geometry.queries import Localizations, localize, refuse_strange_cameras, summarise
+from sfumato.geometry.queries import (
+    Localizations,
+    check_poses_output,
+    localize,
+    localize_each,
+    read_landmarks,
+    refuse_strange_cameras,
+    save_localizations,
+    summarise,
+    write_landmarks,
+)
 from sfumato.geometry.shortlist import CandidatesLike
 from sfumato.images.read import list_images, read_focal_lengths
 from sfumato.matching.codebook import Codebook
 from sfumato.store.archive import load
+from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.scene import Camera
 
 DEFAULTS = MapParams()
@@ -357,6 +368,17 @@ def localize_(
     options: LocalizeOptions = LocalizeOptions(),
     device: DeviceKeyOptions = DeviceKeyOptions(),
     remote: QueryServerOptions = QueryServerOptions(),
+    landmarks: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the map is, for queries without positions: write the points that they match, to solve "
+            "the poses on their device."
+        ),
+    ] = None,
+    solve: Annotated[
+        Path | None,
+        typer.Option(help="On the device of the queries, instead of MAP: a file that --landmarks wrote."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a list of poses that is there.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -373,12 +395,22 @@ def localize_(
     device that has the key.
 
     With --server and --place a server compares, and keeps nothing of the query. Photos are concealed here, as
-    'sfumato push' concealed those of the place, and never leave the device.
+    'sfumato push' concealed those of the place. Codes alone are sent; points of the map that they match come back, and
+    the pose is solved here.
+
+    Without a server, in two steps: --landmarks where the map is, --solve where the positions are.
 
     Example: sfumato localize query.sfm model/ --cameras cameras.txt -o poses.txt
     Example: sfumato localize photo.jpg model/
     Example: sfumato localize photo.jpg --server http://127.0.0.1:8765 --place kitchen
+    Example: sfumato localize query.sfm model/ --landmarks seen.points
+    Example: sfumato localize query.sfm --solve seen.points -o poses.txt
     """
+    if solve is not None:
+        steps = {"MAP": model, "--map": map_folder, "--public": public, "--pairs": choice.pairs,
+                 "--landmarks": landmarks, "--retrieval": choice.retrieval, "--server": remote.server}  # fmt: skip
+        _solve(queries, solve, steps, cameras, options, output, overwrite=overwrite, as_json=as_json)
+        return
     if remote.is_meant(model is None and map_folder is None):
         from sfumato.cli.service.maps import localize_at_server
 
@@ -393,7 +425,13 @@ def localize_(
     if (model is None) == (map_folder is None):
         raise InputError("give one map: sfumato localize QUERIES MAP, or --map MAP; or --server URL --place NAME")
     params, pairs, keys = options.params, choice.choose(), device.read(queries, public)
-    run: Callable[..., Localizations] = partial(localize_photos, **keys) if keys else localize
+    if landmarks is not None:
+        _find(queries, model or map_folder or "", landmarks, choice, params, overwrite=overwrite, as_json=as_json,
+              quiet=quiet)  # fmt: skip
+        return
+    run: Callable[..., Localizations] = (
+        partial(localize_photos, **keys) if keys else partial(localize, keypoints=own_keypoints(queries))
+    )
     listed, marked = ({}, frozenset()) if cameras is None else read_query_cameras(cameras, queries)
     camera_of = {name: camera for name, camera in listed.items() if name not in marked}
     with load_map(model or map_folder or "", public=public) as map_:
@@ -416,6 +454,67 @@ def localize_(
         )
     report_poses(outcome, listed, output, as_json=as_json)
     if outcome.unreadable or outcome.unlisted or outcome.damaged or not outcome.poses:
+        raise typer.Exit(1)
+
+
+def _find(
+    queries: Path,
+    map_folder: Path | str,
+    landmarks: Path,
+    choice: CandidateOptions,
+    params: LocalizeParams,
+    *,
+    overwrite: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Write the points of a map that queries match."""
+    if holds_photos(queries):
+        raise InputError("--landmarks is for an archive of queries: sfumato conceal makes one, on the device")
+    with load_map(map_folder) as map_:
+        found = write_landmarks(
+            queries, map_, landmarks, choice.choose(), params, codebook=choice.codebook_for(map_), overwrite=overwrite,
+            progress=stage_bars(quiet=quiet or as_json),
+        )  # fmt: skip
+    counts = {name: len(matches) for name, matches in found.items()}
+    line = f"{sum(counts.values())} matches of {'1 query' if len(counts) == 1 else f'{len(counts)} queries'}: {landmarks}"
+    tell(line, {"matches": counts, "output": str(landmarks)}, as_json=as_json)
+
+
+def _solve(
+    queries: Path,
+    landmarks: Path,
+    others: Mapping[str, object],
+    cameras: Path | None,
+    options: LocalizeOptions,
+    output: Path | None,
+    *,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Solve the poses of queries on their device, with the points of a map that they match."""
+    for option, value in others.items():
+        if value is not None:
+            raise InputError(f"{option} is for where the map is, and --solve works without: leave one of the two out")
+    params = options.params
+    if output is not None:
+        inputs = {"the archive of queries": queries, "the landmarks": landmarks, "the list of cameras": cameras}
+        check_poses_output(output, None, inputs, overwrite=overwrite)
+    listed, marked = ({}, frozenset()) if cameras is None else read_query_cameras(cameras, queries)
+    found, keypoints_of = read_landmarks(landmarks), own_keypoints(queries)
+
+    def answer(name: str, query: ConcealedFeatures, camera: Camera, is_guessed: bool) -> Localization:
+        if name not in found:
+            return Localization(None, 0, 0, (), f"{landmarks} has no landmarks of it")
+        return solve_pose(found[name], keypoints_of(name, query), camera, params, guessed_camera=is_guessed)
+
+    with load(queries) as archive:
+        camera_of = {name: camera for name, camera in listed.items() if name not in marked}
+        outcome = localize_each(archive, camera_of, answer, listable=output is not None)
+    if output is not None:
+        save_localizations(output, outcome, params, {"map": "landmarks"})
+    report_poses(outcome, listed, output, as_json=as_json)
+    if outcome.unreadable or outcome.unlisted or not outcome.poses:
         raise typer.Exit(1)
 
 

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from sfumato.client.names import NameTable, translate
 from sfumato.client.transport import STRANGE
 from sfumato.errors import ServerError
-from sfumato.geometry.localization import Localization
+from sfumato.geometry.localization import LandmarkMatches, Localization
 from sfumato.types.scene import Pose, unit_rotation
 
 DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
@@ -150,4 +152,19 @@ def read_localization(facts: Any, names: NameTable) -> Localization:
             names.reveal(str(facts["reason"])), str(facts["doubt"]),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as cause:
+        raise strange("a query") from cause
+
+
+def read_landmarks(facts: Any) -> LandmarkMatches:
+    """Return the points of a map that a query matches; raises ServerError for another answer."""
+    try:
+        count = min(max(int(facts["candidates"]), 0), 100_000)
+        return LandmarkMatches(
+            np.array(facts["rows"], np.int64),
+            np.array(facts["landmarks"], np.int64),
+            np.array(facts["positions"], np.float64).reshape(-1, 3),
+            np.array(facts["distances"], np.float32),
+            ("",) * count,
+        )
+    except (KeyError, TypeError, ValueError, OverflowError) as cause:
         raise strange("a query") from cause

@@ -13,13 +13,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sfumato.client.answers import (
+    JobState,
     MapSummary,
     PlaceSummary,
     read_items,
+    read_landmarks,
     read_localization,
     read_map,
     read_mapping,
@@ -31,19 +38,37 @@ from sfumato.client.bundle import LARGEST_BUNDLE, name_images, unpack
 from sfumato.client.jobs import MapJob
 from sfumato.client.names import PLACE_ID, NameTable
 from sfumato.client.transport import RetryParams, Transport
-from sfumato.client.uploads import PushOutcome, Source, camera_words, frame_of, open_images, send_ahead
-from sfumato.errors import ArchiveError, FileError, InputError, ServerError
-from sfumato.geometry.cameras import is_listable, read_known_cameras, refuse_other_sizes
-from sfumato.geometry.localization import Localization, LocalizeParams
+from sfumato.client.uploads import (
+    PushOutcome,
+    Source,
+    camera_words,
+    frame_of,
+    name_evidence,
+    need_concealed,
+    open_images,
+    send_ahead,
+)
+from sfumato.device import ReleaseOutcome, ReleaseParams, own_keypoints, release_positions
+from sfumato.errors import ArchiveError, FileError, InputError, RecipeError, ServerError
+from sfumato.geometry.cameras import default_camera, read_known_cameras
+from sfumato.geometry.localization import (
+    LandmarkMatches,
+    Localization,
+    LocalizeParams,
+    known_keypoints,
+    solve_pose,
+)
 from sfumato.geometry.model_folder import new_model_folder
-from sfumato.geometry.queries import UNLISTABLE, Localizations, refuse_strange_cameras
-from sfumato.store.frames import MEDIA_TYPE, frame_digest
+from sfumato.geometry.queries import Localizations, localize_each
+from sfumato.store.evidence import load_evidence
+from sfumato.store.frames import MEDIA_TYPE, RELEASE_TYPE, encode_release, frame_digest
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.progress import Progress, identity
 from sfumato.types.scene import Camera
 
 KEY_ID = re.compile(r"[a-z2-7]{8}\Z")
 NAMES_AT_ONCE = 1000
+LARGEST_EVIDENCE = 2**30
 SHOWN = 3
 
 
@@ -215,6 +240,7 @@ class Place:
             images = stack.enter_context(open_images(source))
             known = read_known_cameras(cameras, images) if isinstance(cameras, str | os.PathLike) else cameras or {}
             outcome, ids, digests = PushOutcome(), dict[str, str](), dict[str, str]()
+            shown = dict[str, int]()
             for name in images:
                 try:
                     frame = frame_of(name, images[name])
@@ -222,9 +248,11 @@ class Place:
                     outcome.unreadable[name] = str(problem)
                     continue
                 ids[name], digests[name] = self.names.image_id(self.id, name), frame_digest(frame)
+                if images[name].tags is not None:
+                    shown[name] = int(images[name].is_shown.sum())
             self._remember({key: name for name, key in ids.items()})
             outcome.is_new_place = self.prepare()
-            missing = self._missing(ids, digests)
+            missing, released = self._missing(ids, digests)
             outcome.present = [name for name in ids if name not in missing]
 
             def uploads() -> Iterator[tuple[str, str, bytes, dict[str, str | None]]]:
@@ -235,6 +263,14 @@ class Place:
             for name, size in send_ahead(self._put, uploads()):
                 outcome.sent.append(name)
                 outcome.bytes += size
+            for name in (name for name, count in shown.items() if count > released.get(name, 0)):
+                features = images[name]
+                rows = np.flatnonzero(features.is_shown)
+                body = encode_release(rows, features.keypoints[rows, :2])
+                path = f"{self._path}/images/{ids[name]}/positions"
+                self.transport.ask("PUT", path, content=body, headers={"Content-Type": RELEASE_TYPE})
+                outcome.released[name] = len(rows)
+                outcome.bytes += len(body)
         return outcome
 
     def _remember(self, images: Mapping[str, str] | None = None) -> None:
@@ -243,9 +279,9 @@ class Place:
         if images:
             self.names.remember(images, self.id)
 
-    def _missing(self, ids: Mapping[str, str], digests: Mapping[str, str]) -> set[str]:
-        """Return the names of the images that the server does not have; raises ServerError for a conflict."""
-        missing: set[str] = set()
+    def _missing(self, ids: Mapping[str, str], digests: Mapping[str, str]) -> tuple[set[str], dict[str, int]]:
+        """Return the names of the images that the server does not have, and positions it has; raises ServerError."""
+        missing, released = set[str](), dict[str, int]()
         conflicts: list[str] = []
         listed, by_id = list(ids), {key: name for name, key in ids.items()}
         for start in range(0, len(listed), NAMES_AT_ONCE):
@@ -253,6 +289,7 @@ class Place:
             facts = self._ask_missing(body)
             missing |= {by_id[key] for key in facts.get("missing", ()) if key in by_id}
             conflicts += [by_id[key] for key in facts.get("conflicting", ()) if key in by_id]
+            released |= {by_id[key]: int(count) for key, count in facts.get("released", {}).items() if key in by_id}
         if conflicts:
             some = ", ".join(repr(name) for name in conflicts[:SHOWN])
             more = f" and {len(conflicts) - SHOWN} more" if len(conflicts) > SHOWN else ""
@@ -262,7 +299,51 @@ class Place:
                 status=409,
                 code="already_released",
             )
-        return missing
+        return missing, released
+
+    # --- positions, against evidence
+
+    def release(
+        self,
+        archive: str | os.PathLike[str],
+        params: ReleaseParams | None = None,
+        *,
+        secret: bytes | None = None,
+        pairs: str = "auto",
+        photos: str | os.PathLike[str] | None = None,
+        never: str | os.PathLike[str] | None = None,
+        dry_run: bool = False,
+        progress: Callable[[JobState], object] | None = None,
+    ) -> ReleaseOutcome:
+        """Release positions of an archive that was pushed: of what several photos of the place see, and nothing else.
+
+        The server matches and shows evidence; this device checks it, writes what it lets go into the archive, and sends
+        it. The other arguments are those of ``sfumato.device.release_positions``. New photos at the place let more of
+        old ones go: run it again then.
+
+        Raises ServerError, FileError if the positions are not on this device, RecipeError for another key.
+        """
+        with open_images(archive) as images:
+            names = {self.names.image_id(self.id, name): name for name in images}
+        job = self._start_job("evidence", {"own": sorted(names), "pairs": pairs})
+        job.wait(progress)
+        with TemporaryDirectory(prefix="sfumato-") as folder:
+            path = Path(folder) / "evidence"
+            with open(path, "xb") as file:
+                self.transport.download(f"{self._path}/evidence/{job.state.id}", file, LARGEST_EVIDENCE)
+            evidence, received = name_evidence(load_evidence(path), names), path.stat().st_size
+        words = {"secret": secret, "photos": photos, "never": never, "dry_run": dry_run}
+        try:
+            outcome = release_positions(archive, evidence, params, place=self.name, **words)  # type: ignore[arg-type]
+        except RecipeError:  # sealed with the device key itself
+            outcome = release_positions(archive, evidence, params, **words)  # type: ignore[arg-type]
+        outcome.bytes = received + (0 if dry_run else self.push(archive).bytes)
+        return outcome
+
+    def _start_job(self, kind: str, body: Mapping[str, Any], request_key: str | None = None) -> MapJob:
+        headers = {"Idempotency-Key": request_key or secrets.token_hex(16)}
+        facts = self.transport.ask("POST", f"{self._path}/{kind}", body=body, headers=headers)
+        return MapJob(self.transport, self.names, read_state(facts, self.names))
 
     def prepare(self) -> bool:
         """Make the place if it is missing; return whether it is new.
@@ -323,9 +404,7 @@ class Place:
             "pairs": pairs, "mapper": mapper, "tries": tries, "seed": seed, "refine_intrinsics": refine_intrinsics,
             "shared_camera": shared_camera, "make_current": make_current,
         }  # fmt: skip
-        headers = {"Idempotency-Key": request_key or secrets.token_hex(16)}
-        facts = self.transport.ask("POST", f"{self._path}/maps", body=body, headers=headers)
-        return MapJob(self.transport, self.names, read_state(facts, self.names))
+        return self._start_job("maps", body, request_key)
 
     def maps(self) -> list[MapSummary]:
         """Return the maps of the place, the newest first; raises ServerError."""
@@ -373,18 +452,29 @@ class Place:
         camera: Camera | None = None,
         params: LocalizeParams | None = None,
         *,
+        keypoints: NDArray[np.float32] | None = None,
         candidates: int | None = None,
     ) -> Localization:
         """Find where a picture was taken, against the current map of the place; the server keeps nothing of it.
 
-        Without a ``camera`` the focal length goes along if the features have one, and is estimated if not. Of
-        ``params`` a server takes ``max_error_px``, ``min_inliers`` and ``seed``. ``candidates``: compare with this many
-        images of the map. The server tells how many images it compared, not which: ``candidates`` of the answer has
-        empty texts in their place.
+        With the ``keypoints`` (N, 2 or more) of its rows the pose is solved here: codes alone go to the server, and the
+        points of the map that they match come back. Without, the features hold their positions, the server gets these
+        and solves; of ``params`` it takes ``max_error_px``, ``min_inliers`` and ``seed``. Without a ``camera`` the
+        focal length that the features have counts, and is estimated if they have none. ``candidates``: compare with
+        this many images of the map. The server says how many images it compared, not which: ``candidates`` of the
+        answer has empty texts in their place.
 
-        Raises TypeError for features that are not concealed, before anything is sent, and ServerError.
+        Raises TypeError for features that are not concealed and InputError for features without positions, before
+        anything is sent, and ServerError.
         """
-        frame = frame_of("the query", features)
+        need_concealed("the query", features)
+        if keypoints is not None:
+            matches = self.find_landmarks(features, candidates=candidates)
+            focal, size = features.focal_px, features.image_size
+            given = camera or (None if focal is None or size is None else default_camera(size, focal))
+            guess = given or default_camera(size or (1, 1))
+            return solve_pose(matches, keypoints, guess, params, guessed_camera=given is None)
+        known_keypoints(features)
         params = params or LocalizeParams()
         _refuse_local_params(params)
         words: dict[str, Any] = {
@@ -394,9 +484,19 @@ class Place:
             "min_inliers": params.min_inliers,
             "seed": params.seed,
         }
-        headers = {"Content-Type": MEDIA_TYPE}
-        facts = self.transport.ask("POST", f"{self._path}/localize", content=frame, params=words, headers=headers)
-        return read_localization(facts, self.names)
+        return read_localization(self._query("localize", features, words), self.names)
+
+    def find_landmarks(self, features: ConcealedFeatures, *, candidates: int | None = None) -> LandmarkMatches:
+        """Return the points of the current map that rows of a query match: its codes are sent, and nothing else.
+
+        Raises TypeError for features that are not concealed, and ServerError.
+        """
+        need_concealed("the query", features)
+        return read_landmarks(self._query("landmarks", features.without_positions(), {"candidates": candidates}))
+
+    def _query(self, kind: str, features: ConcealedFeatures, words: Mapping[str, Any]) -> Any:
+        frame, headers = frame_of("the query", features), {"Content-Type": MEDIA_TYPE}
+        return self.transport.ask("POST", f"{self._path}/{kind}", content=frame, params=words, headers=headers)
 
     def localize_archive(
         self,
@@ -410,33 +510,22 @@ class Place:
     ) -> Localizations:
         """Localize the images of an archive one after the other, as ``sfumato.localize`` does with a map on disk.
 
+        Positions that stay on this device, in the file beside the archive, stay here, and poses are solved here.
         ``listable`` leaves out, and names, the queries that no list of poses can hold. A query that is damaged does not
         stop the others.
 
         Raises InputError for cameras of none of the queries or of other sizes, TypeError and ServerError as
         ``localize`` does.
         """
-        outcome, known = Localizations(), cameras or {}
+        own = own_keypoints(queries) if isinstance(queries, str | os.PathLike) else None
+
+        def answer(name: str, query: ConcealedFeatures, camera: Camera, is_guessed: bool) -> Localization:
+            keypoints = None if own is None or query.is_shown.all() else own(name, query)
+            given = None if is_guessed else camera
+            return self.localize(query, given, params, keypoints=keypoints, candidates=candidates)
+
         with open_images(queries) as images:
-            refuse_strange_cameras(known, images)
-            for name in progress(list(images)):
-                if listable and not is_listable(name):
-                    outcome.unlisted[name] = UNLISTABLE
-                    continue
-                try:
-                    query = images[name]
-                except ArchiveError as problem:
-                    outcome.unreadable[name] = str(problem)
-                    continue
-                camera = known.get(name)
-                if camera is not None:
-                    refuse_other_sizes({name: camera}, {name: query.image_size})
-                elif query.focal_px is not None and query.image_size is not None:
-                    outcome.from_archive.append(name)
-                elif query.image_size is not None:
-                    outcome.guessed.append(name)
-                outcome.results[name] = self.localize(query, camera, params, candidates=candidates)
-        return outcome
+            return localize_each(images, cameras or {}, answer, listable=listable, progress=progress)
 
 
 def _refuse_local_params(params: LocalizeParams) -> None:

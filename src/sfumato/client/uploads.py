@@ -14,6 +14,7 @@ from sfumato.client.settings import refuse_device_key
 from sfumato.errors import FrameError, SfumatoError
 from sfumato.geometry.cameras import check_camera
 from sfumato.store.archive import Archive, load
+from sfumato.store.evidence import Evidence
 from sfumato.store.frames import encode_frame
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.scene import Camera
@@ -26,13 +27,17 @@ Source = str | os.PathLike[str] | Archive | Mapping[str, ConcealedFeatures]
 
 @dataclass(slots=True)
 class PushOutcome:
-    """Images that were sent and those that the server had; bytes that were sent; and images that cannot be read."""
+    """Images that were sent and those that the server had; bytes that were sent; and images that cannot be read.
+
+    ``released``: by image, positions that were sent, of images whose positions stay home but for these.
+    """
 
     sent: list[str] = field(default_factory=list)
     present: list[str] = field(default_factory=list)
     bytes: int = 0
     unreadable: dict[str, str] = field(default_factory=dict)
     is_new_place: bool = False
+    released: dict[str, int] = field(default_factory=dict)
 
 
 @contextmanager
@@ -103,3 +108,9 @@ def camera_text(camera: Camera) -> str:
     """Return a camera as the server reads it: model, width, height and parameters with commas."""
     check_camera(camera)
     return ",".join([camera.model, str(camera.width), str(camera.height), *(repr(float(one)) for one in camera.params)])
+
+
+def name_evidence(evidence: Evidence, names: Mapping[str, str]) -> Evidence:
+    """Return evidence with people's names for the ids of this device's images; what it shows of these is left out."""
+    claims = {(names.get(a, a), names.get(b, b)): rows for (a, b), rows in evidence.claims.items()}
+    return Evidence(claims, {key: rows for key, rows in evidence.others.items() if key not in names})

@@ -11,8 +11,10 @@ from sfumato.device.conceal import read_features as read_features
 from sfumato.device.conceal import write_clear_features as write_clear_features
 from sfumato.device.localize import local_params_of as local_params_of
 from sfumato.device.localize import localize_photos as localize_photos
+from sfumato.device.positions import own_keypoints as own_keypoints
+from sfumato.device.positions import positions_path as positions_path
 from sfumato.device.release import ReleaseOutcome as ReleaseOutcome
 from sfumato.device.release import draw_releases as draw_releases
 from sfumato.device.release import release_positions as release_positions
 
-__all__ = ["CameraList", "ConcealOutcome", "ReleaseOutcome", "ReleaseParams", "conceal_photos", "draw_releases", "holds_photos", "infer_cameras", "local_params_of", "localize_photos", "read_features", "release_positions", "write_clear_features"]
+__all__ = ["CameraList", "ConcealOutcome", "ReleaseOutcome", "ReleaseParams", "conceal_photos", "draw_releases", "holds_photos", "infer_cameras", "local_params_of", "localize_photos", "own_keypoints", "positions_path", "read_features", "release_positions", "write_clear_features"]

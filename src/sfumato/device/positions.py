@@ -7,6 +7,7 @@ photos.
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,9 @@ from numpy.typing import NDArray
 
 from sfumato.errors import FileError, InputError
 from sfumato.files.sqlite import Database, FileKind, explain, open_reader, open_writer
+from sfumato.geometry.localization import known_keypoints
 from sfumato.store.layout import checked_name, digest, digest_lines
+from sfumato.types.concealed import ConcealedFeatures
 
 END = ".positions"
 
@@ -103,6 +106,24 @@ class Positions:
 
     def __repr__(self) -> str:
         return f"Positions({str(self.path)!r})"
+
+
+def own_keypoints(archive: str | os.PathLike[str]) -> Callable[[str, ConcealedFeatures], NDArray[np.float32]]:
+    """Return a function that gives the keypoints of an image of an archive: its own, or those that stay on this device.
+
+    It raises InputError for an image whose positions are not here.
+    """
+
+    def keypoints_of(name: str, image: ConcealedFeatures) -> NDArray[np.float32]:
+        if image.is_shown.all() or image.tags is None or not positions_path(archive).is_file():
+            return known_keypoints(image)
+        with open_positions(archive) as kept:
+            places = kept.read(name, image.tags.photo)
+        if places is None or len(places) != len(image):
+            return known_keypoints(image)
+        return places
+
+    return keypoints_of
 
 
 def open_positions(archive: str | os.PathLike[str]) -> Positions:

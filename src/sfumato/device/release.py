@@ -41,6 +41,7 @@ class ReleaseOutcome:
     """Result of a release. By photo: ``rows`` it has, rows ``shown`` now, and how many of these are ``new``.
 
     ``kept_back``: why nothing new of a photo left, or not all that was asked for. ``claimed`` pairs, ``proven`` ones.
+    ``bytes``: what went to a server and came from it, where there is one.
     """
 
     rows: dict[str, int] = field(default_factory=dict)
@@ -49,6 +50,7 @@ class ReleaseOutcome:
     kept_back: dict[str, str] = field(default_factory=dict)
     claimed: int = 0
     proven: int = 0
+    bytes: int = 0
 
     @property
     def share(self) -> float:

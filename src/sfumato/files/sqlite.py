@@ -476,6 +476,7 @@ def _connect(place: Path, kind: FileKind, mode: str, size: int) -> Database:
 def _check_kind(database: Database) -> None:
     """Refuse a file of another kind or version, or whose tables, indexes, views or triggers are not exactly its own."""
     kind = database.kind
+    database.rows("BEGIN")  # as it is at one moment: another process may add the tables of a new version
     ((mark,),), ((version,),) = database.rows("PRAGMA application_id"), database.rows("PRAGMA user_version")
     if mark != kind.mark:
         raise InputError(f"this is an SQLite file, but not {kind.name}")
@@ -484,6 +485,7 @@ def _check_kind(database: Database) -> None:
         raise InputError(f"it has version {version} of the format, this Sfumato reads {kind.version}: use another")
     database.version = int(version)
     found = database.rows("SELECT type, name, sql FROM sqlite_schema ORDER BY type, name LIMIT 1000")
+    database.rows("COMMIT")
     if tuple(found) != _expected(tables[version]):
         raise InputError("its tables are not those that Sfumato makes: it was damaged or changed")
 

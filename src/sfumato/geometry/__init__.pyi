@@ -28,6 +28,8 @@ from sfumato.geometry.model import read_model as read_model
 from sfumato.geometry.queries import Localizations as Localizations
 from sfumato.geometry.queries import NoPose as NoPose
 from sfumato.geometry.queries import localize as localize
+from sfumato.geometry.queries import read_landmarks as read_landmarks
+from sfumato.geometry.queries import write_landmarks as write_landmarks
 from sfumato.geometry.statistics import MapErrors as MapErrors
 from sfumato.geometry.statistics import MapStatistics as MapStatistics
 from sfumato.geometry.statistics import compare_poses as compare_poses
@@ -36,4 +38,4 @@ from sfumato.geometry.statistics import median_errors as median_errors
 from sfumato.geometry.statistics import recalls as recalls
 from sfumato.geometry.verify import VerifyParams as VerifyParams
 
-__all__ = ["LandmarkMatches", "Localization", "Localizations", "LocalizeParams", "Map", "MapErrors", "MapOutcome", "MapParams", "MapStatistics", "Model", "NoPose", "VerifyParams", "build_map", "compare_poses", "compare_with_truth", "draw_map", "export_colmap", "export_hloc", "find_landmarks", "load_map", "load_pycolmap", "localize", "localize_query", "map_keypoints", "median_errors", "pose_error", "read_cameras", "read_model", "read_poses", "recalls", "save_landmarks", "solve_pose", "write_cameras", "write_poses"]
+__all__ = ["LandmarkMatches", "Localization", "Localizations", "LocalizeParams", "Map", "MapErrors", "MapOutcome", "MapParams", "MapStatistics", "Model", "NoPose", "VerifyParams", "build_map", "compare_poses", "compare_with_truth", "draw_map", "export_colmap", "export_hloc", "find_landmarks", "load_map", "load_pycolmap", "localize", "localize_query", "map_keypoints", "median_errors", "pose_error", "read_cameras", "read_landmarks", "read_model", "read_poses", "recalls", "save_landmarks", "solve_pose", "write_cameras", "write_landmarks", "write_poses"]

@@ -299,24 +299,32 @@ def localize_query(
     candidates: Sequence[str],
     params: LocalizeParams | None = None,
     *,
+    keypoints: NDArray[np.float32] | None = None,
     guessed_camera: bool = False,
 ) -> Localization:
-    """Estimate the pose of a query, whose positions are known, from its matches with candidate images of a map.
+    """Estimate the pose of a query from its matches with candidate images of a map.
 
-    ``find_landmarks``, then ``solve_pose``: the first needs no position of the query, the second no map. With
-    ``guessed_camera`` the focal length is estimated with the pose.
+    ``find_landmarks``, then ``solve_pose``: the first needs no position of the query, the second no map.
+    ``keypoints``: those of a query whose positions stay home, on its device. With ``guessed_camera`` the focal length
+    is estimated with the pose.
 
     Raises InputError for a camera of another image size, for features that the map's cannot be compared with, and for a
-    query whose positions stayed on its device.
+    query whose positions are on its device.
     """
     refuse_other_sizes({"the query": camera}, {"the query": query.image_size})
+    keypoints = known_keypoints(query) if keypoints is None else keypoints
+    matches = find_landmarks(query, map_, candidates, params)
+    return solve_pose(matches, keypoints, camera, params, guessed_camera=guessed_camera)
+
+
+def known_keypoints(query: ConcealedFeatures) -> NDArray[np.float32]:
+    """Return the keypoints of a query that holds them; raises InputError for one whose positions are on its device."""
     if not query.is_shown.all():
         raise InputError(
-            "the positions of this query stayed on its device, and so must the pose: find landmarks for it "
-            "(find_landmarks), and solve the pose where the positions are (solve_pose)"
+            "the positions of this query stay on its device, where the pose can be solved: localize there, or write "
+            "the landmarks that it needs (--landmarks) and solve with them there (--solve)"
         )
-    matches = find_landmarks(query, map_, candidates, params)
-    return solve_pose(matches, query.keypoints, camera, params, guessed_camera=guessed_camera)
+    return query.keypoints
 
 
 def solve_pose(

@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queries: an archive of them localized against a map, and the results on disk.
 
-Server side. Poses go to the list of poses and nowhere else: the table beside it holds counts and reasons.
+Server side, but for queries whose positions stay home: then a server finds landmarks, which a file takes to the device,
+and the device solves. Poses go to the list of poses and nowhere else: the table beside it holds counts and reasons.
 """
 
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sfumato.errors import ArchiveError, FileError, InputError, suggest
 from sfumato.files.atomic import write_text
+from sfumato.files.tensors import load_checkpoint, save_checkpoint
 from sfumato.geometry.cameras import (
     NAME_EARLIER,
     default_camera,
@@ -25,16 +30,28 @@ from sfumato.geometry.cameras import (
     refuse_other_sizes,
     write_poses,
 )
-from sfumato.geometry.localization import Localization, LocalizeParams, localize_query
+from sfumato.geometry.localization import (
+    LandmarkMatches,
+    Localization,
+    LocalizeParams,
+    find_landmarks,
+    known_keypoints,
+    localize_query,
+)
 from sfumato.geometry.maps import Map, load_map
 from sfumato.geometry.outputs import POSES, TABLE, Inputs, map_paths, refuse_existing
-from sfumato.geometry.shortlist import CandidateChoice, CandidatesLike, choose_candidates
+from sfumato.geometry.shortlist import CandidatesLike, choose_candidates
 from sfumato.matching.codebook import Codebook
 from sfumato.matching.pairs import parse_rule
 from sfumato.store.archive import Archive, open_archive
+from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.progress import Progress, StageProgress
 from sfumato.types.scene import Camera, Pose
 
+KeypointsOf = Callable[[str, ConcealedFeatures], NDArray[np.float32]]
+"""Gives the keypoints (N, 2 or more) of the rows of a query."""
+LANDMARK_PARTS = ("rows", "landmarks", "positions", "distances")
+MOST_LANDMARKS, MOST_CANDIDATES = 2_000, 100_000
 UNLISTABLE = f"left out, a list of poses holds no spaces and no # in front; {NAME_EARLIER}"
 
 
@@ -104,6 +121,7 @@ def localize(
     *,
     public: str | os.PathLike[str] | None = None,
     codebook: Codebook | None = None,
+    keypoints: KeypointsOf = lambda name, query: known_keypoints(query),
     output: str | os.PathLike[str] | None = None,
     inputs: Inputs | None = None,
     overwrite: bool = False,
@@ -116,8 +134,9 @@ def localize(
     size, and its focal length is estimated along with the pose. ``pairs``: "exhaustive" for all images of a small map,
     "votes:20" for the 20 that look most like the query, also the default of a large map, a file with a query and an
     image of the map per line, or a mapping of queries to names. ``public``: a file of public points to use instead of
-    the map's concealed landmarks. ``output`` writes the poses as hloc does, and a table with inliers and reasons beside
-    them; it never replaces a file of ``inputs``.
+    the map's concealed landmarks. ``keypoints`` gives those of queries whose positions stay home, on their device
+    (``sfumato.device.own_keypoints``). ``output`` writes the poses as hloc does, and a table with inliers and reasons
+    beside them; it never replaces a file of ``inputs``.
 
     A query that is damaged does not stop the others.
 
@@ -157,10 +176,19 @@ def localize(
         )
         map_ = model if isinstance(model, Map) else files.enter_context(load_map(model, public=public))
         choice = choose_candidates(map_, pairs, codebook, progress=lambda names: progress("voting", names, len(map_)))
-        outcome = _localize_queries(
-            archive, camera_of, map_, choice, params,
+        strangers = set[str]()
+
+        def answer(name: str, query: ConcealedFeatures, camera: Camera, is_guessed: bool) -> Localization:
+            candidates = tuple(choice(name, query))
+            strangers.update(other for other in candidates if other not in map_)
+            places = keypoints(name, query)
+            return localize_query(query, camera, map_, candidates, params, keypoints=places, guessed_camera=is_guessed)
+
+        outcome = localize_each(
+            archive, camera_of, answer,
             listable=output is not None, progress=lambda names: progress("localizing", names, len(archive)),
         )  # fmt: skip
+        outcome.strangers, outcome.damaged = strangers, dict(map_.damaged)
         if output is not None:
             save_localizations(output, outcome, params, {"map": "public points" if map_.is_public else "concealed"})
     return outcome
@@ -170,12 +198,14 @@ def _path_of(value: object) -> str | os.PathLike[str] | None:
     return value if isinstance(value, str | os.PathLike) and not parse_rule(value)[0] else None
 
 
-def _localize_queries(
-    queries: Archive,
+Answer = Callable[[str, ConcealedFeatures, Camera, bool], Localization]
+"""Localizes a query, by its name, with a camera; the bool says that its focal length is a guess."""
+
+
+def localize_each(
+    queries: Mapping[str, ConcealedFeatures],
     cameras: Mapping[str, Camera],
-    map_: Map,
-    shortlist: CandidateChoice,
-    params: LocalizeParams | None = None,
+    answer: Answer,
     *,
     listable: bool = False,
     progress: Progress = iter,
@@ -185,17 +215,17 @@ def _localize_queries(
     An image without a camera gets one from its focal length and size, or a guess from its size. ``listable`` leaves
     out, and names, the queries that no list of poses can hold.
 
-    Raises InputError for cameras of none of the queries, or of other image sizes, all at once, and for features the
-    map's cannot be compared with.
+    Raises InputError for cameras of none of the queries, or of other image sizes, all at once, and as ``answer`` does.
     """
-    outcome, sizes = Localizations(), {}
+    outcome, sizes = Localizations(), dict[str, tuple[int, int] | None]()
     refuse_strange_cameras(cameras, queries)
     for name in queries:
         if listable and not is_listable(name):
             outcome.unlisted[name] = UNLISTABLE
             continue
         try:
-            sizes[name] = queries.header(name).image_size
+            image = queries.header(name) if isinstance(queries, Archive) else queries[name]
+            sizes[name] = image.image_size
         except ArchiveError as problem:
             outcome.unreadable[name] = str(problem)
     refuse_other_sizes(cameras, sizes)
@@ -214,21 +244,76 @@ def _localize_queries(
             outcome.from_archive.append(name)
         if camera is None:
             outcome.guessed.append(name)
-        candidates = tuple(shortlist(name, query))
-        outcome.strangers.update(other for other in candidates if other not in map_)
         try:
-            outcome.results[name] = localize_query(
-                query,
-                camera or default_camera(size or (1, 1)),
-                map_,
-                candidates,
-                params,
-                guessed_camera=camera is None,
-            )
+            given = camera or default_camera(size or (1, 1))
+            outcome.results[name] = answer(name, query, given, camera is None)
         except InputError as cause:
             raise InputError(f"query {name!r:.80}: {cause}") from cause
-    outcome.damaged = dict(map_.damaged)
     return outcome
+
+
+# --- in two steps: landmarks where the map is, poses where the positions are
+
+
+LANDMARKS_KIND = "landmarks of queries"
+
+
+def write_landmarks(
+    queries: str | os.PathLike[str] | Archive,
+    model: str | os.PathLike[str] | Map,
+    output: str | os.PathLike[str],
+    pairs: CandidatesLike = "exhaustive",
+    params: LocalizeParams | None = None,
+    *,
+    codebook: Codebook | None = None,
+    most: int = MOST_LANDMARKS,
+    overwrite: bool = False,
+    progress: StageProgress = lambda stage, items, total: items,
+) -> dict[str, LandmarkMatches]:
+    """Write the points of a map that queries match to a file, with which their device solves the poses.
+
+    ``most``: matches of a query, those of the nearest codes. Images that cannot be read are left out.
+
+    Raises FileError for a file that is there already, InputError for features that cannot be compared with the map's.
+    """
+    if os.path.lexists(output) and not overwrite:
+        raise FileError(f"{output} is there already: choose another file, or --overwrite")
+    found = dict[str, LandmarkMatches]()
+    with ExitStack() as files:
+        archive = files.enter_context(open_archive(queries))
+        map_ = model if isinstance(model, Map) else files.enter_context(load_map(model))
+        choice = choose_candidates(map_, pairs, codebook, progress=lambda names: progress("voting", names, len(map_)))
+        for name in progress("localizing", list(archive), len(archive)):
+            with suppress(ArchiveError):
+                query = archive[name]
+                found[name] = find_landmarks(query, map_, tuple(choice(name, query)), params).nearest(most)
+    arrays = {
+        f"{part} {number}": getattr(matches, part)
+        for number, matches in enumerate(found.values())
+        for part in LANDMARK_PARTS
+    }
+    facts = {
+        "kind": LANDMARKS_KIND,
+        "queries": list(found),
+        "candidates": [len(one.candidates) for one in found.values()],
+    }
+    save_checkpoint(output, arrays, facts)
+    return found
+
+
+def read_landmarks(path: str | os.PathLike[str]) -> dict[str, LandmarkMatches]:
+    """Read what ``write_landmarks`` wrote, by query; raises FileError for a file that is damaged or of another kind."""
+    arrays, facts = load_checkpoint(path, LANDMARKS_KIND)
+    try:
+        counts = [min(max(int(count), 0), MOST_CANDIDATES) for count in facts["candidates"]]
+        return {
+            str(name): LandmarkMatches(
+                **{part: arrays[f"{part} {number}"] for part in LANDMARK_PARTS}, candidates=("",) * count
+            )
+            for number, (name, count) in enumerate(zip(facts["queries"], counts, strict=True))
+        }
+    except (KeyError, TypeError, ValueError) as cause:
+        raise FileError(f"{path}: these landmarks cannot be read ({cause!s:.200}): write them again") from cause
 
 
 def refuse_strange_cameras(cameras: Mapping[str, Camera], queries: Iterable[str]) -> None:

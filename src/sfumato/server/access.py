@@ -25,8 +25,9 @@ import sqlalchemy as sql
 from sfumato.errors import InputError
 from sfumato.server.database import Store, api_keys, sessions
 
-VERBS = ("read", "upload", "map", "localize", "export", "poses")
-"""What can be allowed at a place; ``admin`` and ``metrics`` belong to the server."""
+VERBS = ("read", "upload", "map", "localize", "landmarks", "export", "poses")
+"""What can be allowed at a place; ``admin`` and ``metrics`` belong to the server. ``landmarks`` lets a device localize
+without its positions: points of the map come down, those that its features match. ``localize`` sends positions up."""
 SERVER_SCOPES = ("admin", "metrics")
 ADMIN = "admin"
 EVERYWHERE = "*"

@@ -18,7 +18,7 @@ from sfumato.server import blobs, metrics, places, problems
 from sfumato.server.database import Store
 from sfumato.server.jobs import open_jobs
 from sfumato.server.limits import Limits
-from sfumato.server.routes import admin_pages, html, jobs, maps, operations, pages
+from sfumato.server.routes import admin_pages, html, jobs, maps, operations, pages, releases
 from sfumato.server.routes import places as place_routes
 from sfumato.server.service import OPEN, Service
 
@@ -75,7 +75,8 @@ def make_app(service: Service) -> FastAPI:
     app.openapi = lambda: document(app)  # type: ignore[method-assign]
     problems.install(app)
     app.add_exception_handler(404, html.answer_unknown)
-    for router in (operations.router, place_routes.router, maps.router, jobs.router, pages.router, admin_pages.router):
+    routed = operations, place_routes, releases, maps, jobs, pages, admin_pages
+    for router in (part.router for part in routed):
         app.include_router(router)
     app.add_middleware(Envelope, service=service)
     return app

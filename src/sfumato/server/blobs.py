@@ -23,6 +23,8 @@ from sfumato.errors import FileError
 
 FOLDER, UPLOADS, WORK, MAPS = "frames", "uploads", "work", "maps"
 """Folders below the data folder: frames by place, uploads that are under way, jobs that are, and maps by place."""
+MATCHES, EVIDENCE = "matches", "evidence"
+"""Folders by place: matched rows of its images, so that no pair is matched twice; and what devices are shown of it."""
 MODEL, BUNDLE, POINTS, CAMERAS = "model", "bundle.tar", "points.bin", "cameras.json"
 """Parts of a map: the COLMAP model with landmarks, all of it in one file, points and cameras for the page."""
 OLD_SECONDS = 3600.0
@@ -89,9 +91,19 @@ def map_path(data: Path, place: str, name: str, part: str) -> Path:
     return data / MAPS / place / name / part
 
 
+def matches_path(data: Path, place: str) -> Path:
+    """Return the place of the matches of a place."""
+    return data / MATCHES / place / "matches.h5"
+
+
+def evidence_path(data: Path, place: str, job: str) -> Path:
+    """Return the place of the evidence that a job gathered."""
+    return data / EVIDENCE / place / job
+
+
 def drop_place(data: Path, place: str, jobs: Iterable[str] = ()) -> None:
-    """Remove all frames and maps of a place, uploads to it that are under way, and the folders of its jobs."""
-    for folder in (FOLDER, MAPS):
+    """Remove all that a place has: frames, maps, matches, evidence, uploads under way, and the folders of its jobs."""
+    for folder in (FOLDER, MAPS, MATCHES, EVIDENCE):
         shutil.rmtree(data / folder / place, ignore_errors=True)
     for path in (data / UPLOADS).glob(f"{place}-*.part"):
         path.unlink(missing_ok=True)
@@ -120,6 +132,7 @@ def sweep(
     left += [path for path in (data / FOLDER).glob("*/*/*") if (path.parent.parent.name, path.name) not in frames]
     left += [path for path in (data / MAPS).glob("*/*") if (path.parent.name, path.name) not in maps]
     left += [path for path in (data / WORK).glob("*") if path.name not in jobs]
+    left += (data / EVIDENCE).glob("*/*")
     for path in left:
         with suppress(OSError):
             if now - path.stat().st_mtime > OLD_SECONDS:
@@ -128,7 +141,7 @@ def sweep(
                 else:
                     path.unlink()
                 count += 1
-    for pattern in (f"{FOLDER}/*/*", f"{FOLDER}/*", f"{MAPS}/*"):
+    for pattern in (f"{FOLDER}/*/*", f"{FOLDER}/*", f"{MAPS}/*", f"{EVIDENCE}/*"):
         for path in data.glob(pattern):
             with suppress(OSError):
                 if path.is_dir() and now - path.stat().st_mtime > OLD_SECONDS:

@@ -82,7 +82,19 @@ images = sql.Table(
     sql.Column("made", sql.Float, nullable=False),
     sql.Index("images_by_layout", "place", "layout"),
 )
-"""Images of a place. ``layout`` is a digest of the positions: a second release of one photo shows by it."""
+"""Images of a place. ``layout`` is a digest of the positions, or the name under the key of a photo whose positions stay
+home: a second release of one photo shows by it."""
+
+releases = sql.Table(
+    "releases",
+    metadata,
+    sql.Column("place", sql.Text, primary_key=True),
+    sql.Column("name", sql.Text, primary_key=True),
+    sql.Column("count", sql.Integer, nullable=False),
+    sql.Column("positions", sql.LargeBinary, nullable=False),
+    sql.ForeignKeyConstraint(["place", "name"], ["images.place", "images.name"], ondelete="CASCADE"),
+)
+"""Of images whose positions stay home, those that were released later, as they are sent; at first none."""
 
 maps = sql.Table(
     "maps",

@@ -21,6 +21,8 @@ from sfumato.server.places import Conflict, Missing
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
 ENDED = (DONE, FAILED, CANCELLED)
+MAP_JOB, EVIDENCE_JOB = "map", "evidence"
+"""Kinds of jobs: one makes a map, the other matches and gathers evidence for a device."""
 STAGES = ("collect", "match", "verify", "map", "landmarks", "publish")
 """Stages of a job that makes a map, in their order."""
 NO_SPACE = "there is too little space on the disk of the server"
@@ -51,6 +53,11 @@ class Job:
     made: float
     ended: float | None
     lease_until: float
+
+    @property
+    def kind(self) -> str:
+        """What the job makes."""
+        return str(self.request.get("kind", MAP_JOB))
 
     @property
     def has_ended(self) -> bool:

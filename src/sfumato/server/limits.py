@@ -20,7 +20,8 @@ class Limits:
     worked on, ``queries_of_key`` those of one key; more are refused at once. ``uploads_at_once`` and ``uploads_of_key``
     do the same for uploads. ``connections`` counts those that are open. A body may pause for ``upload_seconds``, must
     come with ``slowest_upload`` bytes a second on average, and has ``body_seconds`` in all; the head of a request has
-    ``head_seconds``. ``job_queue`` counts jobs that wait, ``jobs_of_place`` those of one place. ``least_free_bytes`` of
+    ``head_seconds``. ``job_queue`` counts jobs that wait, ``jobs_of_place`` those of one place. A query that sends no
+    positions gets ``landmarks_of_query`` points of a map at most. ``least_free_bytes`` of
     the disk must be left, or uploads and jobs are refused.
     """
 
@@ -34,6 +35,7 @@ class Limits:
     images_of_map: int = 2_000
     pairs_of_map: int = 500_000
     candidates: int = 100
+    landmarks_of_query: int = 2_000
     localize_rate: float = 2.0
     localize_burst: int = 10
     upload_rate: float = 20.0

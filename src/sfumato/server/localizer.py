@@ -24,7 +24,7 @@ import numpy as np
 
 from sfumato.errors import InputError
 from sfumato.geometry.cameras import default_camera, pose_numbers
-from sfumato.geometry.localization import Localization, LocalizeParams, localize_query
+from sfumato.geometry.localization import Localization, LocalizeParams, find_landmarks, localize_query
 from sfumato.geometry.maps import Map, load_map
 from sfumato.geometry.model import Model
 from sfumato.geometry.shortlist import choose_candidates
@@ -136,6 +136,25 @@ class Localizer:
         }
         return _answer(result, stages)
 
+    def find(self, request: Mapping[str, Any], frame: bytes) -> dict[str, Any]:
+        """Return the points of a map that the rows of a frame match, those of the nearest codes."""
+        started = time.perf_counter()
+        query = decode_frame(frame)
+        map_ = self.open_map(request["place"], request["map"], request["folder"])
+        opened = time.perf_counter()
+        candidates = choose_candidates(map_, rule_for(map_, request["candidates"]))("query", query)
+        chosen_at = time.perf_counter()
+        found = find_landmarks(query, map_, candidates).nearest(request["most"])
+        ends = opened - started, chosen_at - opened, time.perf_counter() - chosen_at
+        return {
+            "rows": found.rows.tolist(),
+            "landmarks": found.landmarks.tolist(),
+            "positions": found.positions.tolist(),
+            "distances": found.distances.tolist(),
+            "candidates": len(found.candidates),
+            "ms": {name: round(1000 * end, 1) for name, end in zip(("open", "shortlist", "match"), ends, strict=True)},
+        }
+
 
 def read_map(folder: str) -> Map:
     """Open a map and read all of its images; raises FileError, and what libraries raise for damaged files."""
@@ -197,6 +216,8 @@ def answer_request(localizer: Localizer, request: Mapping[str, Any], body: bytes
             localizer.open_map(request["place"], request["map"], request["folder"])
         elif request["kind"] == "warm":
             facts = localizer.warm_up(request)
+        elif request["kind"] == "landmarks":
+            facts = localizer.find(request, body)
         else:
             facts = localizer.answer(request, body)
     except InputError as problem:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process of a job that makes a map: collect, match, verify, map, landmarks, publish.
+"""The process of a job: one that makes a map (collect, match, verify, map, landmarks, publish), or one that matches.
 
-It works in a folder of its own with the functions that the commands use, so that both make the same map. A process that
-takes over after a kill finds the archive and the pairs that are matched already, and goes on from there. Started by
+A job that matches gathers evidence for a device, which then releases positions. Jobs work in a folder of their own with
+the functions that the commands use, so that both make the same map. A process that takes over after a kill finds the
+archive and the pairs that are matched already, and goes on from there; so does the next job of the place. Started by
 ``foreman`` as ``python -m sfumato.server.map_job``.
 """
 
@@ -29,20 +30,23 @@ if __name__ == "__main__":
 import numpy as np
 from sqlalchemy.engine import Connection
 
-from sfumato.errors import ArchiveError, SfumatoError
+from sfumato.errors import ArchiveError, FileError, SfumatoError
 from sfumato.geometry.cameras import default_camera
 from sfumato.geometry.colmap import load_pycolmap
 from sfumato.geometry.mappers import MapParams
 from sfumato.geometry.mapping import LARGEST_EXHAUSTIVE, MapOutcome, build_map, outcome_facts
 from sfumato.geometry.statistics import poses_of
 from sfumato.matching.batch import match_archive
+from sfumato.matching.match_file import load_matches
 from sfumato.matching.retrieval import USUAL_COUNT
 from sfumato.server import blobs, jobs, places
 from sfumato.server.blobs import BUNDLE, CAMERAS, MAPS, MODEL, POINTS, WORK
 from sfumato.server.database import Store
 from sfumato.server.foreman import DISK_FULL, LITTLE_BYTES
+from sfumato.server.jobs import EVIDENCE_JOB
 from sfumato.server.limits import Limits, read_limits
-from sfumato.store.frames import decode_frame
+from sfumato.store.archive import Archive
+from sfumato.store.evidence import gather_evidence, save_evidence
 from sfumato.store.writer import ArchiveWriter
 from sfumato.types.scene import Camera
 
@@ -107,7 +111,7 @@ class Lease:
 
 
 def collect(lease: Lease) -> tuple[Path, dict[str, Camera] | None, frozenset[str]]:
-    """Write the archive of the images of a job; return it with cameras, and those of them that are guesses.
+    """Write the archive of the images of a job, with what was released of them; return it with cameras, and guesses.
 
     Cameras are None where no image has one: then the archive's focal lengths count, and guesses.
     """
@@ -118,8 +122,7 @@ def collect(lease: Lease) -> tuple[Path, dict[str, Camera] | None, frozenset[str
     with _open_writer(path) as writer:
         for row in lease.stages("collect", rows, len(rows)):
             if row.name not in writer:
-                features = decode_frame(blobs.read_frame(store.folder, job.place, row.digest))
-                writer.add(row.name, replace(features, focal_px=row.focal_px))
+                writer.add(row.name, replace(places.read_features(store, job.place, row), focal_px=row.focal_px))
     known = {row.name: places.parse_camera(row.camera) for row in rows if row.camera}
     if not known:
         return path, None, frozenset()
@@ -144,14 +147,7 @@ def make_map(lease: Lease) -> MapOutcome:
     """Match, verify and map the images of a job into its folder."""
     request, work = lease.job.request, lease.work
     archive, cameras, guesses = collect(lease)
-    count = len(request["images"])
-    pairs = request["pairs"]
-    if pairs == "auto":
-        pairs = "exhaustive" if count <= LARGEST_EXHAUSTIVE else f"votes:{USUAL_COUNT}"
-    matches: Path | dict[Any, Any] = {}
-    if count > 1:
-        match_archive(archive, work / MATCHES, pairs, progress=lease.stages)
-        matches = work / MATCHES
+    matches: Path | dict[Any, Any] = match_images(lease, archive) if len(request["images"]) > 1 else {}
     params = MapParams(
         mapper=request["mapper"], tries=request["tries"], seed=request["seed"], guessed=guesses,
         refine_intrinsics=request["refine_intrinsics"] or None, shared_camera=request["shared_camera"],
@@ -159,6 +155,51 @@ def make_map(lease: Lease) -> MapOutcome:
     outcome = build_map(archive, matches, work / MODEL, cameras, params, overwrite=True, progress=lease.stages)
     lease.report("landmarks", 1, 1)
     return outcome
+
+
+def match_images(lease: Lease, archive: Path) -> Path:
+    """Match the images of a job; what earlier jobs of the place have matched is not matched again."""
+    request, path = lease.job.request, lease.work / MATCHES
+    kept, pairs = blobs.matches_path(lease.store.folder, lease.job.place), request["pairs"]
+    count = len(request["images"])
+    if pairs == "auto":
+        pairs = "exhaustive" if count <= LARGEST_EXHAUSTIVE else f"votes:{USUAL_COUNT}"
+    is_whole = bool(request["every_image"])
+    if is_whole and not path.exists() and kept.is_file():
+        shutil.copyfile(kept, path)
+    try:
+        match_archive(archive, path, pairs, progress=lease.stages)
+    except FileError:  # those of earlier jobs are damaged, or of images that have other focal lengths by now
+        match_archive(archive, path, pairs, overwrite=True, progress=lease.stages)
+    if is_whole:
+        copy = lease.work / f"{MATCHES}.copy"
+        shutil.copyfile(path, copy)
+        blobs.sync(copy)
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.replace(copy, kept)
+    return path
+
+
+def show_evidence(lease: Lease) -> None:
+    """Match the images of a place, write what a device is to be shown of it, and end the job; raises LostLease."""
+    store, job = lease.store, lease.job
+    archive, _, _ = collect(lease)
+    path, own = lease.work / "evidence", job.request["own"]
+    with ExitStack() as stack:
+        images = stack.enter_context(Archive(archive))
+        matches: Any = {}
+        if len(images) > 1:
+            matches = stack.enter_context(load_matches(match_images(lease, archive)))
+        claims = ((pair, matches[pair].indices.astype(np.int64)) for pair in matches)
+        evidence = gather_evidence(claims, images, own)
+    save_evidence(path, evidence)
+    target = blobs.evidence_path(store.folder, job.place, job.id)
+    figures = {"pairs": len(evidence.claims), "matches": sum(map(len, evidence.claims.values())),
+               "images": len(job.request["images"]), "bytes": path.stat().st_size}  # fmt: skip
+    lease.report("publish", 0, 1)
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.replace(path, target)
+    jobs.finish(store, job.id, job.fence, jobs.DONE, "", lambda _: {"map": None, "figures": figures})
 
 
 def pack(source: Path, folder: Path) -> str:
@@ -284,7 +325,10 @@ def work(store: Store, name: str, fence: int, limits: Limits) -> None:
     end = threading.Event()
     threading.Thread(target=lease.renew_until, args=[end], daemon=True).start()
     try:
-        publish(lease, make_map(lease))
+        if job.request.get("kind") == EVIDENCE_JOB:
+            show_evidence(lease)
+        else:
+            publish(lease, make_map(lease))
     except (SfumatoError, places.Missing) as problem:
         if is_out_of_space(problem, store.folder):  # to be tried again, not failed
             raise

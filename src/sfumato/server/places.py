@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Places: their images and maps, as rows. Ids and names are opaque; devices keep the table of what they stand for.
 
-All features of a place live in one space, that of its first image. A name has one release: the same frame again is no
-change, and another one is refused. Positions are visible to a server, so a second release under another name shows too.
+All features of a place live in one space, that of its first image. A name has one frame: the same again is no change,
+and another one is refused. A frame of the same photo under another name shows too. Positions that stay home come row by
+row, when a device releases them, and each once.
 """
 
 import hashlib
@@ -15,21 +16,23 @@ from typing import Any
 
 import numpy as np
 import sqlalchemy as sql
+from numpy.typing import NDArray
 from sqlalchemy.engine import Connection
 
 from sfumato.errors import InputError
 from sfumato.geometry.cameras import check_camera
 from sfumato.server import blobs
 from sfumato.server.access import PLACE
-from sfumato.server.database import Store, images, jobs, maps, places
-from sfumato.store.frames import FrameHeader
+from sfumato.server.database import Store, images, jobs, maps, places, releases
+from sfumato.store.frames import FrameHeader, FrameLimits, decode_frame, decode_release, encode_release
+from sfumato.store.layout import merge_releases
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.recipe import Recipe
 from sfumato.types.scene import Camera
 
 IMAGE = re.compile(r"[0-9a-f]{16,64}\Z")
 """Names of images: what devices make of the names that people chose."""
-LISTED = 500
+LISTED, MOST_ROWS = 500, 2**32
 LARGEST_PARAMETER = 1e7
 """Of a camera: no focal length in pixels is longer."""
 
@@ -57,11 +60,12 @@ class Missing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ImageRow:
-    """One image of a place, without its arrays."""
+    """One image of a place, without its arrays. ``released``: how many of its rows have a position here."""
 
     name: str
     digest: str
     count: int
+    released: int
     bytes: int
     size: tuple[int, int] | None
     recipe: str
@@ -201,25 +205,27 @@ def refuse_other_space(space: str | None, features: ConcealedFeatures | FrameHea
 
 
 def layout_of(features: ConcealedFeatures) -> str:
-    """Return a digest of the positions of features."""
+    """Return a digest of the positions of features, or the name under the key of a photo whose positions stay home."""
+    if features.tags is not None:
+        return features.tags.photo
     positions = np.ascontiguousarray(features.keypoints[:, :2], "<f4")
     return hashlib.blake2b(positions.tobytes(), digest_size=16).hexdigest()
 
 
-def missing_images(store: Store, place: str, digests: dict[str, str]) -> tuple[list[str], list[str]]:
-    """Return the names that a place does not have, and those it has with another digest."""
+def missing_images(store: Store, place: str, digests: dict[str, str]) -> tuple[list[str], list[str], dict[str, int]]:
+    """Return the names that a place does not have, those it has with another digest, and positions it has of others."""
     with store.read() as connection:
         _need_place(connection, place)
-        known: dict[str, str] = {}
+        known, released = dict[str, str](), dict[str, int]()
         names = list(digests)
         for start in range(0, len(names), LISTED):
             part = names[start : start + LISTED]
-            rows = connection.execute(
-                sql.select(images.c.name, images.c.digest).where(images.c.place == place, images.c.name.in_(part))
-            )
+            rows = connection.execute(_IMAGES.where(images.c.place == place, images.c.name.in_(part))).all()
             known |= {row.name: row.digest for row in rows}
+            released |= {row.name: row.released for row in rows if row.released is not None}
     missing = [name for name in digests if name not in known]
-    return missing, [name for name, digest in digests.items() if known.get(name, digest) != digest]
+    conflicting = [name for name, digest in digests.items() if known.get(name, digest) != digest]
+    return missing, conflicting, {name: count for name, count in released.items() if name not in conflicting}
 
 
 def check_image(store: Store, place: str, name: str, digest: str, features: ConcealedFeatures, most: int) -> bool:
@@ -256,8 +262,8 @@ def _check_new(
     if len(features) and other is not None and other != digest:
         raise Conflict(
             "second_release",
-            "another image of this place has the same positions and other codes: a second release of a photo tells "
-            "more than one, and is not taken",
+            "another image of this place is of the same photo and has other codes or another name: a second release of "
+            "a photo tells more than one, and is not taken",
         )
     if connection.execute(sql.select(sql.func.count()).select_from(images).where(of_place)).scalar_one() >= most:
         raise Conflict("too_many", f"this place has {most} images, and that is the limit")
@@ -302,7 +308,38 @@ def add_image(
                 made=time.time(),
             )
         )
+        if not features.is_shown.all() or features.tags is not None:
+            connection.execute(releases.insert().values(place=place, name=name, count=0, positions=b""))
     return True
+
+
+def release(store: Store, place: str, name: str, rows: NDArray[np.int64], positions: NDArray[np.float32]) -> int:
+    """Add positions (K, 2) of rows (K,) of an image to those that were released before; return how many it has now.
+
+    Raises Missing, and Conflict for an image that has all its positions, and for a row that was released elsewhere.
+    """
+    of_image = sql.and_(releases.c.place == place, releases.c.name == name)
+    with store.write() as connection:
+        row = connection.execute(releases.select().where(of_image)).one_or_none()
+        if row is None:
+            _need_image(connection, place, name)
+            raise Conflict("already_released", "this image came with all its positions: nothing is left to release")
+        try:
+            rows, positions = merge_releases(decode_release(row.positions, MOST_ROWS), (rows, positions))
+        except InputError as cause:
+            raise Conflict("already_released", f"{cause}: none is taken") from cause
+        content = encode_release(rows, positions)
+        connection.execute(releases.update().where(of_image).values(count=len(rows), positions=content))
+    return len(rows)
+
+
+def read_features(store: Store, place: str, image: ImageRow, limits: FrameLimits | None = None) -> ConcealedFeatures:
+    """Return the features of an image with the positions that were released; raises FileError for a missing frame."""
+    features = decode_frame(blobs.read_frame(store.folder, place, image.digest), limits=limits)
+    query = sql.select(releases.c.positions).where(releases.c.place == place, releases.c.name == image.name)
+    with store.read() as connection:
+        content = connection.execute(query).scalar()
+    return features if not content else features.with_positions(*decode_release(content, image.count))
 
 
 def change_camera(store: Store, place: str, name: str, camera: Camera | None, focal_px: float | None) -> None:
@@ -318,7 +355,7 @@ def list_images(store: Store, place: str, after: str = "", limit: int = LISTED) 
     with store.read() as connection:
         _need_place(connection, place)
         rows = connection.execute(
-            images.select().where(images.c.place == place, images.c.name > after).order_by(images.c.name).limit(limit)
+            _IMAGES.where(images.c.place == place, images.c.name > after).order_by(images.c.name).limit(limit)
         ).all()
     return [_image_of(row) for row in rows]
 
@@ -326,10 +363,20 @@ def list_images(store: Store, place: str, after: str = "", limit: int = LISTED) 
 def read_image_row(store: Store, place: str, name: str) -> ImageRow:
     """Return one image; raises Missing."""
     with store.read() as connection:
-        row = connection.execute(images.select().where(images.c.place == place, images.c.name == name)).one_or_none()
+        return _image_of(_need_image(connection, place, name))
+
+
+def _need_image(connection: Connection, place: str, name: str) -> Any:
+    row = connection.execute(_IMAGES.where(images.c.place == place, images.c.name == name)).one_or_none()
     if row is None:
         raise Missing(f"no image {name:.64}")
-    return _image_of(row)
+    return row
+
+
+_IMAGES = sql.select(images, releases.c.count.label("released")).join_from(
+    images, releases, sql.and_(images.c.place == releases.c.place, images.c.name == releases.c.name), isouter=True
+)
+"""All images, with how many positions were released of those whose positions stay home."""
 
 
 def known_frames(store: Store) -> set[tuple[str, str]]:
@@ -339,11 +386,12 @@ def known_frames(store: Store) -> set[tuple[str, str]]:
 
 
 def _image_of(row: sql.Row[Any]) -> ImageRow:
-    size = None if row.width is None else (row.width, row.height)
+    size, count = None if row.width is None else (row.width, row.height), int(row._mapping["count"])
     return ImageRow(
         row.name,
         row.digest,
-        row._mapping["count"],
+        count,
+        count if row.released is None else row.released,
         row.bytes,
         size,
         row.recipe,

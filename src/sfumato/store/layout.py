@@ -391,7 +391,7 @@ def header_of(row: Sequence[Any], name: str) -> ImageHeader:
         image_size=None if width is None else checked_size((width, height)),
         focal_px=checked_focal(row[9]),
         data=row[10],
-        frames=row[13] == 16 * count,
+        frames=row[13] == 16 * count and count > 0,
         is_home=row[13] == 0 and count > 0,
     )
     if digest_lines(row[:11]) != row[11]:  # of the texts as they are stored
@@ -413,6 +413,8 @@ def image_of(header: ImageHeader, keypoints: bytes, code: bytes) -> ConcealedFea
         rows = nowhere(header.count)
     else:
         rows = np.frombuffer(keypoints, "<f4").reshape(header.count, 4 if header.frames else 2)
+        if not np.isfinite(rows).all():  # in memory NaN means that a position stays home, and is never stored
+            raise InputError("some of its keypoints are not finite")
     if not header.frames and not header.is_home:
         rows = without_frames(rows)
     elif header.frames and _has_no_frames(rows):
@@ -486,7 +488,7 @@ def release_row(name: str, numbers: NDArray[np.integer], positions: NDArray[np.f
 def release_of(row: Sequence[Any], header: ImageHeader) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return numbers and positions in a row of released ones, which is checked."""
     name, count, checksum, *blobs = row
-    if not all(isinstance(blob, bytes) for blob in blobs) or name != header.name:
+    if type(count) is not int or not all(isinstance(blob, bytes) for blob in blobs) or name != header.name:
         raise InputError("its released positions are of another image or type")
     if digest_lines((name, count, digest(blobs))) != checksum or [len(b) for b in blobs] != [4 * count, 8 * count]:
         raise InputError("the checksum of its released positions is wrong: they were damaged or changed")
@@ -504,6 +506,23 @@ def check_release(numbers: NDArray[np.int64], positions: NDArray[np.float32], co
         raise InputError(f"released positions: numbers of rows must ascend and be below {count}")
     if not np.isfinite(positions).all():
         raise InputError("released positions must be finite numbers")
+
+
+Release = tuple[NDArray[np.int64], NDArray[np.float32]]
+"""Rows (K,), ascending, and their positions (K, 2)."""
+
+
+def merge_releases(before: Release, now: Release) -> Release:
+    """Return two releases of one image as one; raises InputError for a row that is at another position in each."""
+    both, old, new = np.intersect1d(before[0], now[0], assume_unique=True, return_indices=True)
+    if not np.array_equal(before[1][old], now[1][new]):
+        raise InputError(
+            f"some of {len(both)} rows were released before, at other positions: two releases would tell more than one"
+        )
+    added = np.setdiff1d(np.arange(len(now[0])), new, assume_unique=True)
+    rows, positions = np.concatenate([before[0], now[0][added]]), np.concatenate([before[1], now[1][added]])
+    order = np.argsort(rows)
+    return rows[order], positions[order]
 
 
 def _has_no_frames(keypoints: NDArray[np.float32]) -> bool:

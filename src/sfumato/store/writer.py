@@ -23,6 +23,7 @@ from sfumato.store.layout import (
     check_release,
     encode_image,
     is_name,
+    merge_releases,
     release_row,
     tags_row,
 )
@@ -137,24 +138,21 @@ class ArchiveWriter:
         """
         database = self._open()
         with database.transaction():
+            if database.is_replaced:
+                raise ArchiveError(f"{self.path} was replaced or removed while positions were released; run again")
+            if name not in self:
+                raise InputError(f"image {name!r:.80} is not in the archive: nothing of it can be released")
             header = self.header(name)
             if not header.is_home:
                 raise InputError(f"image {name!r:.80} holds its positions already: nothing is left to release")
             check_release(numbers, positions, header.count)
             before = read_release(database, header)
             if before is not None:
-                known, places = before
-                both, old, new = np.intersect1d(known, numbers, assume_unique=True, return_indices=True)
-                if not np.array_equal(places[old], positions[new]):
-                    raise InputError(
-                        f"image {name!r:.80}: some of {len(both)} rows were released before, at other positions: two "
-                        f"releases would tell more than one"
-                    )
-                added = np.setdiff1d(np.arange(len(numbers)), new, assume_unique=True)
-                numbers = np.concatenate([known, numbers[added]])
-                positions = np.concatenate([places, positions[added]])
-            order = np.argsort(numbers)
-            row = release_row(name, numbers[order], positions[order])
+                try:
+                    numbers, positions = merge_releases(before, (numbers, positions))
+                except InputError as cause:
+                    raise InputError(f"image {name!r:.80}: {cause}") from cause
+            row = release_row(name, numbers, positions)
             database.rows("INSERT OR REPLACE INTO release VALUES (?, ?, ?, ?, ?)", row)
             return len(numbers) - (0 if before is None else len(before[0]))
 

@@ -296,6 +296,10 @@ class ConcealedFeatures:
         keypoints[rows, 2:] = 1, 0
         return replace(self, keypoints=keypoints)
 
+    def without_positions(self) -> "ConcealedFeatures":
+        """Return the codes alone, without positions and tags: all that a query needs to send."""
+        return replace(self, keypoints=np.full((len(self), 4), np.nan, np.float32), focal_px=None, tags=None)
+
     def take(self, rows: NDArray[np.integer] | NDArray[np.bool_]) -> "ConcealedFeatures":
         """Return some rows, as they are; their numbers change, so that tags no longer fit and are left out."""
         return replace(self, keypoints=self.keypoints[rows], code=self.code[rows], tags=None)

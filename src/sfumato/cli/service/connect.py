@@ -84,7 +84,8 @@ class ServerOptions:
         """Raise InputError for options that need a server where none is meant."""
         for entry in fields(self):
             if getattr(self, entry.name) != entry.default:
-                name = "detach" if entry.name == "wait" else entry.name.replace("_", "-")
+                names = {"wait": "detach", "release": "no-release"}
+                name = names.get(entry.name, entry.name.replace("_", "-"))
                 if os.environ.get(URL_VARIABLE):
                     raise InputError(
                         f"--{name} is for the server of ${URL_VARIABLE}, and a file or folder of this machine is named "
@@ -106,6 +107,13 @@ class MapServerOptions(ServerOptions):
     pairs: Annotated[
         str, typer.Option(help="With --server: what to compare: auto, exhaustive, sequential:10 or votes:20.")
     ] = "auto"
+    release: Annotated[
+        bool,
+        typer.Option(
+            "--release/--no-release",
+            help="With --server: first release what newer photos see too, of the photos that this device pushed.",
+        ),
+    ] = True
     secret_file: SecretFile = None
 
 
@@ -126,6 +134,15 @@ class QueryServerOptions(ServerOptions):
             "--with-cameras",
             help="For photos with --server: let the focal length that EXIF gives go with each query; it may tell the "
             "camera model. Default: it is estimated.",
+        ),
+    ] = False
+
+    send_positions: Annotated[
+        bool,
+        typer.Option(
+            "--send-positions",
+            help="For photos with --server: send the positions of all features too, and let the server solve the pose. "
+            "Default: codes alone are sent, points of the map come back, and the pose is solved here.",
         ),
     ] = False
 
@@ -176,3 +193,10 @@ def job_bars(*, quiet: bool) -> Iterator[Callable[["JobState"], None]]:
                     bars.update(tasks[other], completed=total or 1, total=total or 1)
 
         yield show
+
+
+def has_positions_here(archive: Path) -> bool:
+    """Tell whether this device has positions of an archive that stayed home."""
+    from sfumato.device import positions_path
+
+    return positions_path(archive).is_file()

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sfumato.cli import exit_code
+from sfumato.cli.device import describe_release
 from sfumato.cli.options import printable, progress_bar, quantity, tell
 from sfumato.cli.service.connect import (
     ID,
     MapServerOptions,
     QueryServerOptions,
+    has_positions_here,
     job_bars,
     open_place,
     pushed_path,
@@ -59,6 +61,8 @@ def map_at_server(
         refuse_taken(output, overwrite=options.overwrite)
     with remote.connect(remote.secret_file) as client:
         place = open_place(client, remote.place)
+        if remote.release and has_positions_here(pushed_path(place.id)):
+            _release_more(place, remote, quiet=quiet or as_json)
         job = place.build_map(
             pairs=remote.pairs, mapper=params.mapper, tries=params.tries, seed=params.seed,
             refine_intrinsics=bool(params.refine_intrinsics), shared_camera=params.shared_camera,
@@ -85,6 +89,15 @@ def map_at_server(
     report_facts(facts, f"map {number} of {where}" if output is None else str(output), as_json=as_json)
     if number is None or facts["unreadable"]:
         raise typer.Exit(1)
+
+
+def _release_more(place: Place, remote: MapServerOptions, *, quiet: bool) -> None:
+    """Release what photos that came since see too, of those that this device pushed; say it on standard error."""
+    secret = None if remote.secret_file is None else read_key(remote.secret_file)
+    with job_bars(quiet=quiet) as show:
+        outcome = place.release(pushed_path(place.id), secret=secret, pairs=remote.pairs, progress=show)
+    line, _ = describe_release(outcome)
+    print(printable(line), file=sys.stderr)
 
 
 def wait_for_map(job: MapJob, *, quiet: bool) -> tuple[dict[str, Any], int | None]:
@@ -136,9 +149,10 @@ def localize_at_server(
             )
         else:
             archive = queries
-            if remote.recipe != DEFAULT or remote.with_cameras:
+            if remote.recipe != DEFAULT or remote.with_cameras or remote.send_positions:
                 raise InputError(
-                    f"--recipe and --with-cameras are for photos, and the features in {queries} are concealed already"
+                    f"--recipe, --with-cameras and --send-positions are for photos, and the features in {queries} are "
+                    f"concealed already"
                 )
         outcome: Localizations = place.localize_archive(
             archive, camera_of, params, candidates=candidates, listable=output is not None,
@@ -176,6 +190,7 @@ def _concealed(
             secret=None if secret_file is None else read_key(secret_file),
             place=sealing_place(recipe, place),
             with_cameras=remote.with_cameras,
+            positions=True if remote.send_positions and resolve_ahead(recipe).is_sealed else None,
             local=settings,
             progress=progress_bar("concealing", None, quiet=quiet),
         )

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.filesize import decimal
 
+from sfumato.cli.device import ReleaseOptions, describe_release
 from sfumato.cli.options import (
     AsJson,
     ExtractorName,
@@ -29,6 +30,7 @@ from sfumato.cli.service.connect import (
     PlaceName,
     SecretFile,
     ServerOptions,
+    has_positions_here,
     job_bars,
     open_place,
     pushed_path,
@@ -78,6 +80,15 @@ def push(
     cameras: Annotated[
         Path | None, typer.Option(help="Cameras to send along: a line 'name MODEL width height parameters...' each.")
     ] = None,
+    options: ReleaseOptions = ReleaseOptions(),
+    release: Annotated[
+        bool,
+        typer.Option(
+            "--release/--no-release",
+            help="Also release positions of what several photos of the place see, as 'sfumato release' does: without, "
+            "no map can be made of these photos.",
+        ),
+    ] = True,
     archive: Annotated[
         Path | None,
         typer.Option(
@@ -93,6 +104,9 @@ def push(
     Photos are extracted and concealed here, as 'sfumato conceal' does, sealed for the place. What was concealed is kept
     in a file on this device, so that no photo is ever released a second time: run the command again after a break, or
     with more photos, and it sends what the server does not have. An archive is sent as it is, without sizes and angles.
+
+    Positions stay here. Then the server matches, and this device checks what it found: positions of what three photos
+    of the place see go to the server, for its map, and nothing else.
 
     The place is made if it is missing and the key may. Names are replaced by ids; the table of names stays beside the
     device key.
@@ -129,8 +143,16 @@ def push(
             warn_about(outcome)
             concealed = {**outcome_facts(outcome), "recipe": outcome.recipe, "archive": str(path)}
         sent = target.push(path, cameras, progress=progress_bar("sending", None, quiet=is_quiet))
+        released = None
+        if release and has_positions_here(path):
+            with job_bars(quiet=is_quiet) as show:
+                released = target.release(
+                    path, options.params, secret=None if secret_file is None else read_key(secret_file),
+                    never=options.never, progress=show,
+                )  # fmt: skip
     for name, reason in sent.unreadable.items():
         print(printable(f"not sent, {name}: {reason}"), file=sys.stderr)
+    released_line, released_facts = ("", None) if released is None else describe_release(released)
     facts = {
         "sent": sent.sent,
         "already there": len(sent.present),
@@ -141,13 +163,15 @@ def push(
         "new place": is_new or sent.is_new_place,
         "server": client.transport.url,
         "concealed": concealed or None,
+        "released": None if released is None else {**(released_facts or {}), "bytes": released.bytes},
     }
     there = f", {len(sent.present)} already there" if sent.present else ""
     kept = f"; what was concealed is kept in {path}" if concealed else ""
     size = f" ({decimal(sent.bytes)})" if sent.sent else ""
     line = f"{quantity(len(sent.sent), 'image')} sent{size}{there}: {target.title} at {client.transport.url}{kept}"
+    line += "" if released is None else f"; {released_line} ({decimal(released.bytes)})"
     tell(printable(line), facts, as_json=as_json)
-    if sent.unreadable:
+    if sent.unreadable or (released is not None and released.kept_back):
         raise typer.Exit(1)
 
 

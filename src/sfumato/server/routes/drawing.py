@@ -17,9 +17,10 @@ BLOCK_ROWS, BLOCK_BITS = 88, 88
 NUMBER_ROWS, NUMBER_COLUMNS = 16, 6
 
 SEALED = (
-    "Positions outline the scene to the eye. Without the key of the device, and without a photo of this place, our "
-    "attackers paint no more of it than a flat picture has. That is measured, not proven. Whoever has another photo of "
-    "the place can often recover the key from what is shown here, and then read about one descriptor in six."
+    "Dots are positions that the device released, because other photos see the same: they outline what the map shows "
+    "too. All others stayed on the device. Without its key, and without a photo of this place, our attackers paint no "
+    "more of it than a flat picture has. That is measured, not proven. Anyone who has another photo of the place can "
+    "often recover the key, and then read part of the bits."
 )
 LIFTED = (
     "These are affine subspaces, as published. Of SIFT attackers recover most descriptors at the usual dimensions, and "
@@ -43,18 +44,18 @@ class Drawing:
 
 
 def draw_dots(features: ConcealedFeatures) -> Drawing:
-    """Return a dot for every feature, to scale; of very many features an even selection.
+    """Return a dot for every feature whose position left the device, to scale; of very many an even selection.
 
     An image of unknown size gets the box of its dots.
     """
-    positions = np.asarray(features.keypoints[:, :2], np.float64)
+    positions = np.asarray(features.keypoints[features.is_shown, :2], np.float64)
     largest = positions.max(axis=0) + 1 if len(positions) else np.ones(2)
     width, height = features.image_size or (int(np.ceil(largest[0])), int(np.ceil(largest[1])))
     rows = positions
     if len(rows) > MOST_DOTS:
         rows = positions[np.linspace(0, len(positions) - 1, MOST_DOTS).astype(np.int64)]
     path = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in rows)
-    return Drawing(max(1, width), max(1, height), path, len(rows), len(positions))
+    return Drawing(max(1, width), max(1, height), path, len(rows), len(features))
 
 
 def draw_bits(bits: NDArray[np.bool_]) -> Drawing:

@@ -30,6 +30,7 @@ class JobAnswer(BaseModel):
     id: str
     number: int
     place: str
+    kind: Literal["map", "evidence"] = "map"
     state: Literal["queued", "running", "done", "failed", "cancelled"]
     stage: str
     done: int

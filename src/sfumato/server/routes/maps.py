@@ -95,27 +95,32 @@ async def make_map(
 
 def submit_map(service: Service, place: str, body: MapRequest, key: str) -> tuple[jobs.Job, bool]:
     """Queue a job that makes a map of what a request names; return it with whether it is new."""
+    return submit_job(service, place, body.model_dump(), key)
+
+
+def submit_job(service: Service, place: str, request: dict[str, Any], key: str) -> tuple[jobs.Job, bool]:
+    """Queue a job for the images that a request names, by default all; return it with whether it is new."""
     names, after = list[str](), ""
-    if body.images is None:
+    if request["images"] is None:
         while rows := places.list_images(service.store, place, after):
             names += [row.name for row in rows]
             after = rows[-1].name
     else:
-        names = sorted(set(body.images))
+        names = sorted(set(request["images"]))
         for name in names:
             places.read_image_row(service.store, place, name)
     if len(names) > service.limits.images_of_map:
         raise Refusal(422, "too_many", f"a map may have {service.limits.images_of_map} images on this server")
-    rule, _, number = body.pairs.partition(":")
+    rule, _, number = request["pairs"].partition(":")
     pairs = len(names) * int(number) if number else len(names) * (len(names) - 1) // 2
     if rule != "auto" and pairs > service.limits.pairs_of_map:
         raise Refusal(422, "too_many", f"a job may compare {service.limits.pairs_of_map} pairs: choose pairs votes:20")
-    if body.images is not None and not names:
+    if request["images"] is not None and not names:
         raise Refusal(422, "not_valid", "images: the list is empty; name images, or leave it out to map all")
     if not names:
         places.read_place(service.store, place)
         raise Refusal(409, "no_images", "this place has no images: sfumato push uploads them")
-    facts = body.model_dump() | {"images": names, "every_image": body.images is None}
+    facts = {**request, "images": names, "every_image": request["images"] is None}
     return jobs.submit(service.store, place, facts, key, service.limits.job_queue, service.limits.jobs_of_place)
 
 
@@ -194,37 +199,74 @@ async def localize(
     seed: Annotated[int, Query(ge=0, lt=2**31)] = 0,
     deadline_ms: Annotated[int | None, Query(ge=1, le=600_000)] = None,
 ) -> LocalizeAnswer:
-    """Find where a picture was taken, from its concealed features. Nothing of the query is kept."""
+    """Find where a picture was taken, from its concealed features and their positions. Nothing of the query is kept."""
+    if camera is not None:
+        places.parse_camera(camera)
+    words = {
+        "kind": "localize", "camera": camera, "focal_px": focal_px, "candidates": candidates,
+        "params": {"max_error_px": max_error_px, "min_inliers": min_inliers, "seed": seed},
+    }  # fmt: skip
+    facts = await _ask_engine(request, place, words, deadline_ms, has_positions=True)
+    metrics.OUTCOMES.labels("localized" if facts["localized"] else "not localized").inc()
+    return LocalizeAnswer(**facts)
+
+
+class LandmarksAnswer(BaseModel):
+    """Points of a map that rows of a query match: all that a device needs to solve the pose with its own positions.
+
+    Match i is of row ``rows[i]`` of the query with the point ``positions[landmarks[i]]``, at ``distances[i]`` bits.
+    """
+
+    rows: list[int]
+    landmarks: list[int]
+    positions: list[tuple[float, float, float]]
+    distances: list[float]
+    candidates: int
+    map: int
+    ms: dict[str, float]
+
+
+@router.post(
+    "/landmarks",
+    openapi_extra={
+        "x-scope": "landmarks",
+        "requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}},
+    },
+)
+async def find_landmarks(
+    request: Request,
+    place: PlaceId,
+    candidates: Annotated[int | None, Query(ge=1, le=1000, description="Images of the map to compare with.")] = None,
+    deadline_ms: Annotated[int | None, Query(ge=1, le=600_000)] = None,
+) -> LandmarksAnswer:
+    """Find points of the map that match a query without positions; its device solves the pose. Nothing is kept."""
+    most = service_of(request).limits.landmarks_of_query
+    words = {"kind": "landmarks", "candidates": candidates, "most": most}
+    facts = await _ask_engine(request, place, words, deadline_ms, has_positions=False)
+    return LandmarksAnswer(**facts)
+
+
+async def _ask_engine(
+    request: Request, place: str, words: dict[str, Any], deadline_ms: int | None, *, has_positions: bool
+) -> dict[str, Any]:
+    """Let an engine work on the query in the body of a request, and return its answer."""
     started, service = time.perf_counter(), service_of(request)
     grant = await grant_for(request)
     limit_rate(service.localize_rate, grant)
     refuse_other_types(request)
-    if candidates is not None and candidates > service.limits.candidates:
+    if words["candidates"] is not None and words["candidates"] > service.limits.candidates:
         raise Refusal(422, "too_many", f"a query may be compared with {service.limits.candidates} images")
-    if camera is not None:
-        places.parse_camera(camera)
     with service.queries.take(grant.key, QueueFull()):  # before its body takes memory
         frame = await _receive_query(request, service)
-        row = await asyncio.to_thread(_map_for, service, place, frame)
-        facts = await service.engines.localize(
-            {
-                "place": place,
-                "map": row.id,
-                "camera": camera,
-                "focal_px": focal_px,
-                "candidates": candidates,
-                "params": {"max_error_px": max_error_px, "min_inliers": min_inliers, "seed": seed},
-            },
-            frame,
-            min(service.limits.query_seconds, (deadline_ms or 600_000) / 1000),
-        )
+        row = await asyncio.to_thread(_map_for, service, place, frame, has_positions=has_positions)
+        seconds = min(service.limits.query_seconds, (deadline_ms or 600_000) / 1000)
+        facts = await service.engines.localize({**words, "place": place, "map": row.id}, frame, seconds)
     if "error" in facts:
         raise _refusal_of(facts)
-    metrics.OUTCOMES.labels("localized" if facts["localized"] else "not localized").inc()
     for stage, spent in facts["ms"].items():
         metrics.STAGES.labels(stage).observe(spent / 1000)
     facts["ms"]["all"] = round(1000 * (time.perf_counter() - started), 1)
-    return LocalizeAnswer(**facts, map=row.number)
+    return {**facts, "map": row.number}
 
 
 async def _receive_query(request: Request, service: Service) -> bytes:
@@ -236,9 +278,17 @@ async def _receive_query(request: Request, service: Service) -> bytes:
     return bytes(frame)
 
 
-def _map_for(service: Service, place: str, frame: bytes) -> places.MapRow:
-    """Return the map that a query meets; refuses what is no frame, or of another space."""
+def _map_for(service: Service, place: str, frame: bytes, *, has_positions: bool) -> places.MapRow:
+    """Return the map that a query meets; refuses what is no frame, of another space, or has more or less than asked."""
     header = read_header(frame, limits=service.limits.frame)
+    if header.count and header.has_positions != has_positions:
+        sentence = (
+            "this query has no positions, and this server is asked to solve its pose: ask for landmarks, and solve it "
+            "on the device"
+            if has_positions
+            else "this query holds positions, which a server need not see to find landmarks: leave them out"
+        )
+        raise Refusal(422, "not_valid", sentence)
     known = places.read_place(service.store, place)
     try:
         row = places.read_map(service.store, place)

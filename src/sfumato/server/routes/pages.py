@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import FileResponse, RedirectResponse, Response
 
-from sfumato.server import access, blobs, jobs, places
+from sfumato.server import access, jobs, places
 from sfumato.server.database import Store
 from sfumato.server.guard import clear_modules
 from sfumato.server.routes.drawing import (
@@ -35,7 +35,6 @@ from sfumato.server.routes.maps import MapRequest, submit_map
 from sfumato.server.routes.operations import SEES
 from sfumato.server.routes.places import ImageName, PlaceId, listed_places, remove_place
 from sfumato.server.service import COOKIE, Service, check, service_of
-from sfumato.store.frames import decode_frame
 from sfumato.types.recipe import Recipe
 
 router = APIRouter(route_class=Page)
@@ -242,12 +241,12 @@ async def show_image(request: Request, place: PlaceId, name: ImageName) -> Respo
         "dots": None,
     }
     if visit.allows("export", place):
-        facts |= await asyncio.to_thread(_drawings, service, place, row.digest)
+        facts |= await asyncio.to_thread(_drawings, service, place, row)
     return render("image.html", facts)
 
 
-def _drawings(service: Service, place: str, digest: str) -> dict[str, Any]:
-    features = decode_frame(blobs.read_frame(service.data, place, digest), limits=service.limits.frame)
+def _drawings(service: Service, place: str, image: places.ImageRow) -> dict[str, Any]:
+    features = places.read_features(service.store, place, image, service.limits.frame)
     return {"dots": draw_dots(features), "bits": first_bits(features), "numbers": first_numbers(features)}
 
 

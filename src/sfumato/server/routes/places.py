@@ -52,6 +52,7 @@ class StoredImage(BaseModel):
     name: str
     digest: str
     count: int
+    released: int = Field(description="Rows whose positions the server has.")
     bytes: int
     size: tuple[int, int] | None
     recipe: str
@@ -77,10 +78,14 @@ class ImageDigest(BaseModel):
 
 
 class MissingList(BaseModel):
-    """Names that the server does not have, and those it has with other content."""
+    """Names that the server does not have, and those it has with other content.
+
+    ``released``: of those it has without positions, how many were released since.
+    """
 
     missing: list[str]
     conflicting: list[str]
+    released: dict[str, int]
 
 
 class MapChoice(BaseModel):
@@ -170,8 +175,8 @@ async def missing_images(request: Request, place: PlaceId, images: list[ImageDig
     if len(images) > service.limits.names_at_once:
         raise Refusal(413, "too_many", f"ask for {service.limits.names_at_once} names at once at most")
     digests = {image.name: image.digest for image in images}
-    missing, conflicting = await asyncio.to_thread(places.missing_images, service.store, place, digests)
-    return MissingList(missing=missing, conflicting=conflicting)
+    found = await asyncio.to_thread(places.missing_images, service.store, place, digests)
+    return MissingList(missing=found[0], conflicting=found[1], released=found[2])
 
 
 @router.put(
@@ -229,6 +234,9 @@ def _keep(
     features = decode_frame(data, limits=service.limits.frame)
     if camera is not None and features.image_size not in (None, (camera.width, camera.height)):
         raise Refusal(422, "not_valid", f"the camera is {camera.width} x {camera.height}, the image is not")
+    if not features.is_shown.all() and features.tags is None:
+        raise Refusal(422, "bad_frame", "this frame has neither positions nor tags, as queries do: nothing could be "
+                      "released of it")  # fmt: skip
     features, digest = replace(features, focal_px=checked_focal(focal)), frame_digest(data)
     if not places.check_image(service.store, place, name, digest, features, service.limits.images):
         if camera is not None or focal is not None:
@@ -244,11 +252,11 @@ def _keep(
         raise
 
 
-def refuse_other_types(request: Request) -> None:
-    """Refuse bodies that do not say that they are frames."""
+def refuse_other_types(request: Request, wanted: str = MEDIA_TYPE) -> None:
+    """Refuse bodies that do not say that they are frames, or what else is wanted."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != MEDIA_TYPE:
-        sentence = f"the server takes {MEDIA_TYPE} alone, no pictures: {ON_THE_DEVICE}"
+    if kind != wanted:
+        sentence = f"the server takes {wanted} alone, no pictures: {ON_THE_DEVICE}"
         raise Refusal(415, "pictures_are_not_taken", sentence)
     if request.headers.get("content-encoding", "identity") != "identity":
         raise Refusal(415, "not_compressed", "send frames as they are: bits of a seal cannot be compressed")
