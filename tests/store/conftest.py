@@ -4,6 +4,7 @@
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from sfumato.store.layout import digest, digest_lines, encode_image
 from sfumato.store.writer import INSERT, save
-from sfumato.types.concealed import Bits, ConcealedFeatures, Points, Subspaces
+from sfumato.types.concealed import Bits, ConcealedFeatures, Points, RowTags, Subspaces
 from sfumato.types.extractor import Extractor
 
 SIFT = Extractor("sift", {"max_features": 8000, "contrast_threshold": 0.04, "precise_upscale": True})
@@ -41,12 +42,21 @@ def make_sealed(seed: int = 0, count: int = 5, bits: int = 64, **more: Any) -> C
     return ConcealedFeatures(keypoints, Bits(rng.integers(0, 256, (count, bits // 8), np.uint8)), **settings)
 
 
+def make_home(seed: int = 0, count: int = 5, shown: int = 0, **more: Any) -> ConcealedFeatures:
+    """What a seal makes where positions stay home, but for those of the first ``shown`` rows: with tags."""
+    image, rng = make_sealed(seed, count, **more), np.random.default_rng(seed)
+    keypoints = np.where(np.arange(count)[:, None] < shown, image.keypoints, np.float32(np.nan))
+    tags = RowTags(rng.bytes(16).hex(), rng.integers(0, 256, (count, 8), np.uint8))
+    return replace(image, keypoints=keypoints, tags=tags)
+
+
 def bytes_of(image: ConcealedFeatures) -> tuple[Any, ...]:
     """Everything of an image, to the bit."""
     code = image.code
     arrays = [code.packed] if isinstance(code, Bits) else [code.origin, code.basis]
     described = image.recipe.to_json(), image.extractor.to_json(), image.image_size, image.focal_px, type(code).__name__
-    return *described, *((array.shape, array.dtype.str, array.tobytes()) for array in (image.keypoints, *arrays))
+    tags = () if image.tags is None else (image.tags.photo, image.tags.rows.tobytes())
+    return *described, tags, *((one.shape, one.dtype.str, one.tobytes()) for one in (image.keypoints, *arrays))
 
 
 def assert_same(left: ConcealedFeatures, right: ConcealedFeatures) -> None:
@@ -128,6 +138,11 @@ def features() -> Callable[..., ConcealedFeatures]:
 @pytest.fixture
 def sealed() -> Callable[..., ConcealedFeatures]:
     return make_sealed
+
+
+@pytest.fixture
+def home() -> Callable[..., ConcealedFeatures]:
+    return make_home
 
 
 @pytest.fixture

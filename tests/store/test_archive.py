@@ -4,6 +4,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -25,17 +26,19 @@ from sfumato.errors import ArchiveError
 from sfumato.store import Archive, ArchiveWriter, layout, load, save
 from sfumato.types.recipe import Recipe
 
-NAMES = ("b.jpg", "a/ü.jpg", "..", "empty.jpg", "sealed.jpg")
+NAMES = ("b.jpg", "a/ü.jpg", "..", "empty.jpg", "sealed.jpg", "home.jpg", "released.jpg")
 
 
 @pytest.fixture
-def images(features: Callable[..., Any], sealed: Callable[..., Any]) -> dict[str, Any]:
+def images(features: Callable[..., Any], sealed: Callable[..., Any], home: Callable[..., Any]) -> dict[str, Any]:
     return {
         "b.jpg": features(seed=1),
         "a/ü.jpg": features(seed=2, dim=4, image_size=None, focal_px=512.3),
         "..": features(seed=3, dim=0, recipe="compress-16"),
         "empty.jpg": features(seed=4, count=0),
         "sealed.jpg": sealed(seed=5, count=300, bits=512),
+        "home.jpg": home(seed=6, count=200, bits=512),
+        "released.jpg": home(seed=7, count=200, shown=90, bits=512),
     }
 
 
@@ -55,7 +58,7 @@ def test_an_archive_is_a_read_only_mapping(path: Path, images: dict[str, Any], s
     archive = load(path)
     assert isinstance(archive, Mapping)
     assert list(archive) == sorted(NAMES)
-    assert len(archive) == 5
+    assert len(archive) == 7
     for name, image in archive.items():
         same(image, images[name])
     assert "b.jpg" in archive
@@ -70,7 +73,7 @@ def test_an_archive_is_a_read_only_mapping(path: Path, images: dict[str, Any], s
 
 
 def test_repr_shows_path_and_count_only(path: Path):
-    assert repr(load(path)) == f"Archive({str(path)!r}, 5 images)"
+    assert repr(load(path)) == f"Archive({str(path)!r}, 7 images)"
 
 
 def test_comparing_and_hashing_read_nothing(path: Path):
@@ -131,7 +134,7 @@ def test_a_closed_archive_says_so(path: Path):
         archive["b.jpg"]
     with pytest.raises(ArchiveError, match="closed"):
         archive.header("b.jpg")
-    assert len(archive) == 5
+    assert len(archive) == 7
 
 
 def test_files_are_closed(path: Path, tmp_path: Path):
@@ -201,36 +204,58 @@ def test_public_names():
     assert issubclass(Archive, Mapping)
 
 
+def sha256(*parts: bytes) -> str:
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
 def test_an_archive_made_by_the_document_alone_is_read(tmp_path: Path, images: dict[str, Any], same: Any):
     """docs/reference/file_formats.md, followed by hand."""
     text = (Path(__file__).parents[2] / "docs" / "reference" / "file_formats.md").read_text(encoding="utf-8")
-    schema = text.split("```sql\n", 1)[1].split("\n```", 1)[0]
+    page = text.split("\n## Archive\n", 1)[1].split("\n## ", 1)[0]
+    tables = re.findall(r"CREATE TABLE .*?\) STRICT", page, re.DOTALL)
+    assert len(tables) == 3, "the page shows the tables image, tags and release"
     with closing(sqlite3.connect(tmp_path / "foreign.sfm")) as database:
         database.execute("PRAGMA page_size = 4096")
-        database.execute(schema)
+        for table in tables:
+            database.execute(table)
         database.execute(f"PRAGMA application_id = {0x53666D41}")
-        database.execute("PRAGMA user_version = 1")
+        database.execute("PRAGMA user_version = 2")
         for name, image in images.items():
-            size = image.image_size or (None, None)
-            if image.recipe.is_sealed:
-                kind, keypoints, code = "bits", image.keypoints[:, :2].tobytes(), image.code.packed.tobytes()
-            else:
-                kind, keypoints = "float32", image.keypoints.tobytes()
-                code = image.code.origin.tobytes() + image.code.basis.tobytes()
-            data = hashlib.sha256(keypoints + code).hexdigest()
-            texts = image.recipe.to_json(), image.extractor.to_json()
-            values = name, len(image), image.code.dim, image.code.ambient_dim, kind, *texts, *size, image.focal_px, data
-            lines = ["" if value is None else value for value in values]
-            lines[9] = np.array(image.focal_px, ">f8").tobytes().hex() if image.focal_px else ""
-            checksum = hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
-            database.execute(f"INSERT INTO image VALUES ({','.join('?' * 14)})", (*values, checksum, keypoints, code))
+            insert_by_hand(database, name, image)
         database.commit()
     with load(tmp_path / "foreign.sfm") as archive:
         assert list(archive) == sorted(images)
         for name in archive:
             same(archive[name], images[name])
     save(tmp_path / "foreign.sfm", {"more.jpg": images["b.jpg"]}, append=True)
-    assert len(load(tmp_path / "foreign.sfm")) == 6
+    assert len(load(tmp_path / "foreign.sfm")) == len(NAMES) + 1
+
+
+def insert_by_hand(database: sqlite3.Connection, name: str, image: Any) -> None:
+    size, shown = image.image_size or (None, None), np.flatnonzero(image.is_shown)
+    if image.recipe.is_sealed:
+        kind, keypoints, code = "bits", image.keypoints[:, :2].tobytes(), image.code.packed.tobytes()
+    else:
+        kind, keypoints = "float32", image.keypoints.tobytes()
+        code = image.code.origin.tobytes() + image.code.basis.tobytes()
+    keypoints = keypoints if image.tags is None else b""
+    data = sha256(keypoints, code)
+    texts = image.recipe.to_json(), image.extractor.to_json()
+    values = name, len(image), image.code.dim, image.code.ambient_dim, kind, *texts, *size, image.focal_px, data
+    lines = ["" if value is None else value for value in values]
+    lines[9] = np.array(image.focal_px, ">f8").tobytes().hex() if image.focal_px else ""
+    checksum = sha256("".join(f"{line}\n" for line in lines).encode())
+    database.execute(f"INSERT INTO image VALUES ({','.join('?' * 14)})", (*values, checksum, keypoints, code))
+    if image.tags is None:
+        return
+    tags = image.tags.rows.tobytes()
+    checksum = sha256(f"{name}\n{image.tags.photo}\n{sha256(tags)}\n".encode())
+    database.execute("INSERT INTO tags VALUES (?, ?, ?, ?)", (name, image.tags.photo, checksum, tags))
+    if len(shown):
+        numbers, positions = shown.astype("<u4").tobytes(), image.keypoints[shown, :2].tobytes()
+        checksum = sha256(f"{name}\n{len(shown)}\n{sha256(numbers, positions)}\n".encode())
+        row = name, len(shown), checksum, numbers, positions
+        database.execute("INSERT INTO release VALUES (?, ?, ?, ?, ?)", row)
 
 
 # ---------------------------------------------------------------- not an archive
@@ -302,7 +327,11 @@ def test_other_sqlite_files_are_refused(tmp_path: Path, sql: Any):
 # ---------------------------------------------------------------- changed with SQLite
 
 WHOLE = {
-    "future version": "PRAGMA user_version = 2",
+    "future version": "PRAGMA user_version = 3",
+    "earlier version": "PRAGMA user_version = 1",
+    "no tags": "DROP TABLE tags",
+    "no releases": "DROP TABLE release",
+    "column of releases": "ALTER TABLE release ADD COLUMN x TEXT",
     "other kind": "PRAGMA application_id = 3",
     "view": "CREATE VIEW other AS SELECT * FROM image",
     "trigger": "CREATE TRIGGER t AFTER INSERT ON image BEGIN DELETE FROM image; END",

@@ -13,6 +13,7 @@ import math
 import struct
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import NormalDist
@@ -22,6 +23,7 @@ import numpy as np
 import pytest
 
 from sfumato.concealment.keys import key_for_place
+from sfumato.concealment.rows import make_tags
 from sfumato.concealment.seal import make_seal
 from sfumato.errors import FrameError
 from sfumato.features.local import LocalParams, extractor_of
@@ -40,10 +42,11 @@ BITS, WIDTH, BANDWIDTH = 512, 128, 0.235
 SHOWN = 8
 EDGE = 1e-5
 SIZE = (640, 480)
+PHOTO = hashlib.sha256(b"sfumato test photo").hexdigest()[:32]
 POSITIONS = ((12.5, 8.25), (300.125, 8.25), (17.0, 401.5))
 SETTINGS: dict[str, Any] = {
     "contrast_threshold": 0.02, "corner_quality": 0.0001, "descriptor": "sift", "edge_threshold": 10.0,
-    "extractor": "colmap", "max_features": 12000, "max_image_size": 3200, "octave_layers": 3, "patch_scale": 6.0,
+    "extractor": "colmap", "max_features": 16384, "max_image_size": 3200, "octave_layers": 3, "patch_scale": 6.0,
     "precise_upscale": True, "sigma": 1.6, "weights": None,
 }  # fmt: skip
 
@@ -90,6 +93,13 @@ def sealed(count: int, settings: dict[str, Any] | None = None) -> ConcealedFeatu
     return ConcealedFeatures(keypoints(count), code, Recipe(links=links, keyed=True), extractor, SIZE)
 
 
+def at_home(settings: dict[str, Any] | None = None) -> ConcealedFeatures:
+    """Sealed features whose positions stay home, with tags."""
+    image = sealed(len(POSITIONS), settings).without_positions()
+    assert isinstance(image.code, Bits)
+    return replace(image, tags=make_tags(key_for_place(KEY, PLACE), PHOTO, image.code))
+
+
 def lifted(recipe: str, count: int = 2, size: tuple[int, int] | None = None) -> ConcealedFeatures:
     """Subspaces and points whose numbers are the same in any arithmetic."""
     axes = np.eye(8, dtype=np.float32)
@@ -110,9 +120,12 @@ def good_frames() -> dict[str, tuple[ConcealedFeatures, str]]:
         "sealed-0.bin": (sealed(0), "float32"),
         "sealed-1.bin": (sealed(1), "float32"),
         "sealed-3.bin": (sealed(3), "float32"),
+        "home-3.bin": (at_home(), "float32"),
+        "query-3.bin": (sealed(3).without_positions(), "float32"),
         "lifted-float32.bin": (lifted("random-2"), "float32"),
         "lifted-float16.bin": (lifted("random-2"), "float16"),
         "points.bin": (lifted("ninja:made@0123456789ab"), "float32"),
+        "query-lifted.bin": (lifted("random-2").without_positions(), "float32"),
     }
 
 
@@ -122,6 +135,10 @@ def describe(name: str, features: ConcealedFeatures, dtype: str) -> dict[str, An
         arrays: dict[str, Any] = {"bits": [row.tobytes().hex() for row in code.packed]}
     else:
         arrays = {"origin": code.origin.tolist()} | ({"basis": code.basis.tolist()} if code.dim else {})
+    if features.tags is not None:
+        arrays |= {"photo": features.tags.photo, "tags": [row.tobytes().hex() for row in features.tags.rows]}
+    if features.is_shown.all():
+        arrays |= {"positions": features.keypoints[:, :2].tolist()}
     return {
         "file": name,
         "bytes": len(frame),
@@ -131,7 +148,6 @@ def describe(name: str, features: ConcealedFeatures, dtype: str) -> dict[str, An
         "image_size": features.image_size,
         "recipe": features.recipe.to_json(),
         "extractor": features.extractor.to_json(),
-        "positions": features.keypoints[:, :2].tolist(),
         **arrays,
     }
 
@@ -266,6 +282,18 @@ def broken_contents() -> Iterator[tuple[str, bytes]]:
     yield "array unknown", with_array(bits, 1, ["descriptors", "|u1", [1, 64]])
     yield "array too many", with_array(bits, 2, ["scores", "<f4", [1]])
     yield "array not a list", changed(bits, arrays=[3, {}])
+    yield from broken_homes()
+
+
+def broken_homes() -> Iterator[tuple[str, bytes]]:
+    home = at_home(settings={})
+    arrays = parts(encode_frame(home))[0]["arrays"]
+    yield "tags of another width", with_array(home, 2, ["tags", "|u1", [3, 4]])
+    yield "tags of fewer rows", with_array(home, 2, ["tags", "|u1", [2, 8]])
+    yield "photo of another length", with_array(home, 1, ["photo", "|u1", [8]])
+    yield "tags without a photo", changed(home, arrays=[arrays[0], arrays[2]])
+    yield "positions and tags", changed(home, arrays=[["positions", "<f4", [3, 2]], *arrays])
+    yield "tags of points", changed(home, arrays=[["origin", "<f4", [3, 16]], *arrays[1:]])
 
 
 def broken_payloads() -> Iterator[tuple[str, bytes]]:
@@ -348,7 +376,9 @@ def test_good_frames_are_read_and_written_again():
         frame = (FOLDER / entry["file"]).read_bytes()
         features = decode_frame(frame)
         assert (len(features), features.has_frames) == (entry["count"], False)
-        assert features.keypoints[:, :2].tolist() == entry["positions"]
+        assert features.is_shown.all() == ("positions" in entry)
+        assert features.keypoints[features.is_shown][:, :2].tolist() == entry.get("positions", [])
+        assert (features.tags is not None) == ("tags" in entry)
         assert read_header(frame).digest == frame_digest(frame) == entry["digest"]
         assert encode_frame(features, dtype=entry["dtype"]) == frame
 
@@ -430,11 +460,16 @@ def seal_by_the_document(key: bytes, row: list[float]) -> tuple[str, list[list[f
 def frame_by_the_document(entry: dict[str, Any]) -> bytes:
     """A frame of its description in frames.json."""
     count, letter, kind = entry["count"], {"float16": "e"}.get(entry["dtype"], "f"), {"float16": "<f2"}
-    positions = b"".join(struct.pack("<2f", *place) for place in entry["positions"])
-    arrays, blobs = [["positions", "<f4", [count, 2]]], [positions]
+    arrays, blobs = list[list[Any]](), list[bytes]()
+    if "positions" in entry:
+        arrays.append(["positions", "<f4", [count, 2]])
+        blobs.append(b"".join(struct.pack("<2f", *place) for place in entry["positions"]))
     if "bits" in entry:
         arrays.append(["bits", "|u1", [count, 64]])
         blobs.append(bytes.fromhex("".join(entry["bits"])))
+    if "tags" in entry:
+        arrays += [["photo", "|u1", [16]], ["tags", "|u1", [count, 8]]]
+        blobs += [bytes.fromhex(entry["photo"]), bytes.fromhex("".join(entry["tags"]))]
     for name in ("origin", "basis"):
         if name in entry:
             values = np.array(entry[name])
@@ -464,6 +499,16 @@ def test_the_document_is_enough_for_seals():
 def test_the_document_is_enough_for_frames():
     for entry in read("frames.json"):
         assert frame_by_the_document(entry) == (FOLDER / entry["file"]).read_bytes(), entry["file"]
+
+
+def test_the_document_is_enough_for_tags():
+    """A tag is of the photo, the number of the row in four bytes, and its bits; under a key of its own."""
+    place_key = hash_keyed(PLACE.encode(), KEY, b"sfumato place", 32)
+    rows_key = hash_keyed(b"", place_key, b"sfumato rows", 32)
+    (entry,) = [entry for entry in read("frames.json") if "tags" in entry]
+    for number, (bits, tag) in enumerate(zip(entry["bits"], entry["tags"], strict=True)):
+        text = bytes.fromhex(entry["photo"]) + struct.pack("<I", number) + bytes.fromhex(bits)
+        assert hashlib.blake2b(text, key=rows_key, person=b"sfumato row", digest_size=8).hexdigest() == tag
 
 
 def test_the_codes_of_the_frames_are_those_of_the_seal():

@@ -32,9 +32,10 @@ from sfumato.types.concealed import ConcealedFeatures
 
 SMALLEST_ROW = 150
 """Bytes that a row takes at least: two digests and a text. A file has no more names than it has room for."""
-NAMES = """SELECT NULL, max(rowid) FROM image
-UNION ALL SELECT name, rowid FROM (SELECT name, rowid FROM image ORDER BY name LIMIT ?)"""
+NAMES = """SELECT NULL, max(rowid) FROM {table}
+UNION ALL SELECT name, rowid FROM (SELECT name, rowid FROM {table} ORDER BY name LIMIT ?)"""
 """The last number of a row, and name and number of every row out of the index, as they are at one moment."""
+LISTS = {"image": "list of images", "tags": "list of tags", "release": "list of released positions"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,19 +143,24 @@ class Archive(Mapping[str, ConcealedFeatures]):
 
 
 def list_names(database: Database) -> list[str]:
-    """Return the names of all images, sorted; only the index of names is read.
+    """Return the names of all images, sorted; only the indexes of names are read.
 
-    Rows are numbered from 1 without gaps, so that a row or an entry of the index that was lost is noticed.
+    Rows of each table are numbered from 1 without gaps, so that a row or an entry of an index that was lost is noticed.
     """
     with explain(database.path, database.kind):
-        most = database.size_bytes // SMALLEST_ROW + 1
-        (_, last), *rows = database.rows(NAMES, (most + 1,))
-        names = [checked_name(name) for name, _ in rows]
-        if len(set(names)) != len(names) or len(names) > most:
-            raise InputError("its list of images is damaged: a name comes twice")
-        if {number for _, number in rows} != set(range(1, len(rows) + 1)) or (last or 0) != len(rows):
-            raise InputError("its list of images is damaged: some were lost or removed")
+        names, *_ = [_list_rows(database, table) for table in (LISTS if database.version > 1 else ("image",))]
     return sorted(names)
+
+
+def _list_rows(database: Database, table: str) -> list[str]:
+    most = database.size_bytes // SMALLEST_ROW + 1
+    (_, last), *rows = database.rows(NAMES.format(table=table), (most + 1,))
+    names = [checked_name(name) for name, _ in rows]
+    if len(set(names)) != len(names) or len(names) > most:
+        raise InputError(f"its {LISTS[table]} is damaged: a name comes twice")
+    if {number for _, number in rows} != set(range(1, len(rows) + 1)) or (last or 0) != len(rows):
+        raise InputError(f"its {LISTS[table]} is damaged: some were lost or removed")
+    return names
 
 
 def read_row(database: Database, columns: str, name: str) -> Row:
@@ -188,7 +194,8 @@ def read_release(database: Database, header: ImageHeader) -> tuple[NDArray[np.in
     """Return numbers and positions of the rows of an image that were released; None if none were."""
     query = "SELECT name, count, checksum, numbers, positions FROM release WHERE name = ? LIMIT 1"
     rows = database.rows(query, (header.name,)) if database.version > 1 else []
-    return release_of(rows[0], header) if rows else None
+    with _explain_image(database, header.name):
+        return release_of(rows[0], header) if rows else None
 
 
 @contextmanager

@@ -9,6 +9,7 @@ which must be near, and their tags, which prove them real. A device believes not
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,11 +116,13 @@ def load_evidence(path: str | os.PathLike[str]) -> Evidence:
     arrays, facts = load_checkpoint(path, KIND)
     try:
         names = [str(name) for name in facts["images"]]
-        pairs, claims = arrays["pairs"].astype(np.int64), arrays["claims"].astype(np.int64)
-        table, numbers = arrays["others"].astype(np.int64), arrays["numbers"].astype(np.int64)
-        if (pairs < 0).any() or (table < 0).any() or pairs[:, 2].sum() != len(claims) or claims.shape[1:] != (2,):
+        tables = [_whole_numbers(arrays[name]) for name in ("pairs", "claims", "others", "numbers")]
+        pairs, claims, table, numbers = tables
+        if any(one.size and not 0 <= one.min() <= one.max() <= LARGEST_ROW for one in tables):
+            raise ValueError("a number in its tables is out of range")
+        if claims.shape[1:] != (2,) or numbers.ndim != 1 or len(set(names)) != len(names):
             raise ValueError("its tables do not fit each other")
-        if table[:, 1].sum() != len(numbers) or len(set(names)) != len(names):
+        if pairs[:, 2].sum() != len(claims) or table[:, 1].sum() != len(numbers):
             raise ValueError("its tables do not fit each other")
         rows = np.split(claims, np.cumsum(pairs[:, 2])[:-1]) if len(pairs) else []
         of_pair = {(names[a], names[b]): part for (a, b, _), part in zip(pairs, rows, strict=True)}
@@ -130,6 +133,14 @@ def load_evidence(path: str | os.PathLike[str]) -> Evidence:
             others[names[image]] = ClaimedRows(numbers[part], Bits(arrays["bits"][part]), tags, int(count))
     except (InputError, IndexError, KeyError, TypeError, ValueError) as cause:
         raise FileError(f"{path}: this evidence cannot be read ({cause!s:.200}): ask the server again") from cause
-    if any(first == second for first, second in of_pair):
-        raise FileError(f"{path}: this evidence has a pair of one image: ask the server again")
+    if len(of_pair) != len(pairs) or any((second, first) in of_pair for first, second in of_pair):
+        raise FileError(f"{path}: this evidence has a pair twice, or of one image: ask the server again")
+    if len(others) != len(table):
+        raise FileError(f"{path}: this evidence shows an image twice: ask the server again")
     return Evidence(of_pair, others)
+
+
+def _whole_numbers(array: NDArray[Any]) -> Rows:
+    if array.dtype.kind not in "iu":
+        raise ValueError("its tables are not of whole numbers")
+    return array.astype(np.int64)

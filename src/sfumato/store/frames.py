@@ -337,19 +337,22 @@ def _parse_number(digits: str) -> int:
 def _form_of(arrays: list[Any]) -> tuple[int, int, str, bool, bool]:
     """Return dimension, ambient dimension and dtype of the code that a list declares; and has positions, has tags."""
     match arrays:
-        case [_, ["bits", "|u1", [_, int(width)]]]:
-            return 0, 8 * width, BITS, True, False
+        case [["positions", *_], *codes]:
+            has_positions = True
+        case codes:
+            has_positions = False
+    match codes:
         case [["bits", "|u1", [_, int(width)]]]:
-            return 0, 8 * width, BITS, False, False
-        case [["bits", "|u1", [_, int(width)]], ["photo", _, _], ["tags", _, _]]:
+            return 0, 8 * width, BITS, has_positions, False
+        case [["bits", "|u1", [_, int(width)]], ["photo", _, _], ["tags", _, _]] if not has_positions:
             return 0, 8 * width, BITS, False, True
-        case [_, ["origin", str(kind), [_, int(width)]]] if kind in FLOATS:
-            return 0, int(width), FLOATS[kind], True, False
-        case [_, ["origin", str(kind), [_, int(width)]], ["basis", _, [_, int(dim), _]]] if kind in FLOATS:
-            return int(dim), int(width), FLOATS[kind], True, False
+        case [["origin", str(kind), [_, int(width)]]] if kind in FLOATS:
+            return 0, int(width), FLOATS[kind], has_positions, False
+        case [["origin", str(kind), [_, int(width)]], ["basis", _, [_, int(dim), _]]] if kind in FLOATS:
+            return int(dim), int(width), FLOATS[kind], has_positions, False
     raise InputError(
-        "its arrays are not positions and then bits, origin, or origin and basis, of known types; nor bits alone, or "
-        "with the name of their photo and tags"
+        "its arrays are not bits, origin, or origin and basis, of known types: alone, behind positions, or bits in "
+        "front of the name of their photo and tags"
     )
 
 

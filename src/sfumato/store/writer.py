@@ -30,6 +30,9 @@ from sfumato.store.layout import (
 from sfumato.types.concealed import ConcealedFeatures
 
 INSERT = f"INSERT INTO image VALUES ({', '.join('?' * 14)})"
+RELEASE_MORE = """INSERT INTO release VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET
+count = excluded.count, checksum = excluded.checksum, numbers = excluded.numbers, positions = excluded.positions"""
+"""A row keeps its number."""
 
 Pairs = Iterable[tuple[str, ConcealedFeatures]]
 
@@ -153,7 +156,7 @@ class ArchiveWriter:
                 except InputError as cause:
                     raise InputError(f"image {name!r:.80}: {cause}") from cause
             row = release_row(name, numbers, positions)
-            database.rows("INSERT OR REPLACE INTO release VALUES (?, ?, ?, ?, ?)", row)
+            database.rows(RELEASE_MORE, row)
             return len(numbers) - (0 if before is None else len(before[0]))
 
     def __contains__(self, name: object) -> bool:
