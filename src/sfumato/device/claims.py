@@ -3,10 +3,11 @@
 
 Rows must be of real photos of the place, which their tags show; their bits must be nearer than chance brings unrelated
 ones; where the device holds both photos, their matches must agree with one epipolar geometry; where it does not, enough
-of them must close a circle through a third photo. A server may claim what it likes: what is not so counts for nothing.
+of them must close a circle through a third photo. Photos taken from one place, as of a burst, show no depth: what they
+alone agree on stays home. A server may claim what it likes: what is not so counts for nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from sfumato.concealment.rows import are_real
 from sfumato.errors import InputError, suggest
-from sfumato.geometry.verify import agreeing_matches
+from sfumato.geometry.verify import agreeing_matches, has_parallax
 from sfumato.matching.mutual import chance_bits
 from sfumato.store.evidence import ClaimedRows, Pair, Rows
 
@@ -89,16 +90,19 @@ def choose_rows(
                 checked[pair] = near
     trusted = _trusted_rows(checked, real, positions, params)
     own = real.keys() & positions.keys()
+    flat = {pair for pair, rows in trusted.items() if positions.keys() >= set(pair) and _is_flat(pair, rows, positions)}
     if params.rule == "circles":
-        chosen = _circle_rows(trusted, real)
+        chosen = _circle_rows({pair: rows for pair, rows in trusted.items() if pair not in flat}, real)
     elif params.rule == "pairs":
-        chosen = _track_rows(trusted, 2)
+        chosen = _track_rows(trusted, 2, flat)
     else:
-        chosen = _track_rows(trusted, 3)
+        chosen = _track_rows(trusted, 3, flat)
         weak = {name for name in own if len(chosen.get(name, ())) < params.least_rows}
         circles = _count_circles(trusted, real) if weak else {}
         few = {p: rows for p, rows in trusted.items() if weak & set(p) and circles.get(p, 0) >= params.least_circles}
-        chosen |= {name: np.union1d(rows, chosen.get(name, rows[:0])) for name, rows in _track_rows(few, 2).items()}
+        chosen |= {
+            name: np.union1d(rows, chosen.get(name, rows[:0])) for name, rows in _track_rows(few, 2, flat).items()
+        }
     released = {name: chosen.get(name, np.zeros(0, np.int64)) for name in sorted(own)}
     return Choice(released, len(claims), len(trusted), forged)
 
@@ -136,6 +140,13 @@ def _trusted_rows(
         circles = _count_circles({**others, **trusted}, photos)
         trusted |= {pair: rows for pair, rows in others.items() if circles.get(pair, 0) >= params.least_circles}
     return trusted
+
+
+def _is_flat(pair: Pair, rows: Rows, positions: Positions) -> bool:
+    """Tell whether two own photos were taken from one place, so far as their agreeing matches show it."""
+    places = [positions[name] for name in pair]
+    sizes = [(int(part[:, 0].max()) + 1, int(part[:, 1].max()) + 1) for part in places]  # of the photos, nearly
+    return not has_parallax(places[0][rows[:, 0]], places[1][rows[:, 1]], sizes[0], sizes[1])
 
 
 def _partners(
@@ -192,8 +203,11 @@ def _circle_rows(claims: Mapping[Pair, Rows], photos: Mapping[str, ClaimedRows])
     return {name: np.unique(np.concatenate(parts)) for name, parts in rows_of.items()}
 
 
-def _track_rows(claims: Mapping[Pair, Rows], least: int) -> dict[str, Rows]:
-    """Return the rows of each photo whose chain of matches reaches ``least`` photos; a map keeps chains of three."""
+def _track_rows(claims: Mapping[Pair, Rows], least: int, flat: Collection[Pair]) -> dict[str, Rows]:
+    """Return the rows of each photo whose chain of matches reaches ``least`` photos, not all of them in one place.
+
+    A map keeps chains of three. ``flat``: pairs of photos that were taken from one place.
+    """
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components
 
@@ -213,5 +227,7 @@ def _track_rows(claims: Mapping[Pair, Rows], least: int) -> dict[str, Rows]:
     graph = coo_matrix((np.ones(links.shape[1], np.int8), (links[0], links[1])), (len(points), len(points)))
     count, track = connected_components(graph, directed=False)
     reached = np.unique(np.stack([track, points[:, 0]], axis=1), axis=0)
-    is_long = (np.bincount(reached[:, 0], minlength=count) >= least)[track]
+    shows_depth = np.repeat([pair not in flat for pair in claims], [len(rows) for rows in claims.values()])
+    has_depth = np.bincount(track[links[0]], shows_depth, minlength=count) > 0
+    is_long = ((np.bincount(reached[:, 0], minlength=count) >= least) & has_depth)[track]
     return {name: points[is_long & (points[:, 0] == place), 1] for name, place in number.items()}

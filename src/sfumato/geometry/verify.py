@@ -231,6 +231,46 @@ def agreeing_matches(
     return agreeing if alarms <= log10(FALSE_GEOMETRIES) else nothing
 
 
+FLAT_SHARE, FLAT_ERROR = 0.9, 0.0025
+"""Of matches that one homography explains, within this share of the longer side: the rest shows no depth."""
+FOCAL_FACTORS = np.geomspace(0.5, 4, 13)
+"""Focal lengths that are tried, as shares of the longer side."""
+ROTATION_ERROR = 0.1
+"""How far a matrix of determinant 1 may be from a rotation and count as one."""
+
+
+def has_parallax(
+    points0: NDArray[np.floating], points1: NDArray[np.floating], size0: tuple[int, int], size1: tuple[int, int]
+) -> bool:
+    """Tell whether matches (M, 2) of two photos (width, height) show that these were taken from different places.
+
+    They do not if one homography explains nearly all of them and is that of a camera which only turned, for some focal
+    length (Hartley and Zisserman 2004, 8.4.2): a burst, a tripod, a panorama. A map gets no point from such photos.
+    """
+    import cv2
+
+    some = slice(None, None, max(1, len(points0) // 2000))  # as telling as all
+    sides = np.ascontiguousarray(points0[some], np.float64), np.ascontiguousarray(points1[some], np.float64)
+    if len(sides[0]) < LEAST_AGREEING:
+        return False
+    error = FLAT_ERROR * max(*size0, *size1)
+    matrix, fitting = cv2.findHomography(sides[0], sides[1], cv2.USAC_MAGSAC, error, maxIters=2000)
+    if matrix is None or fitting.mean() < FLAT_SHARE:
+        return True
+    for factor in FOCAL_FACTORS:
+        cameras = [
+            np.array(
+                [[factor * max(size), 0, (size[0] - 1) / 2], [0, factor * max(size), (size[1] - 1) / 2], [0, 0, 1]]
+            )
+            for size in (size0, size1)
+        ]
+        turned = np.linalg.solve(cameras[1], matrix @ cameras[0])
+        turned /= np.cbrt(np.linalg.det(turned)) or np.inf
+        if np.linalg.norm(turned @ turned.T - np.eye(3)) < ROTATION_ERROR:
+            return False
+    return True
+
+
 FALSE_GEOMETRIES = 0.01
 """Geometries that would fit as many wrong matches, expected among all that were tried."""
 
