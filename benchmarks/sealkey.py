@@ -24,7 +24,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,7 @@ from sfumato.images.read import list_images, read_image
 from sfumato.images.samples import sample_paths
 from sfumato.inversion.images import ImageInverter, invert_image, load_image_inverter
 from sfumato.inversion.metrics import picture_scores
-from sfumato.inversion.patches import load_inverter
+from sfumato.inversion.patches import load_inverter, network_folder
 from sfumato.types.clear import Features
 
 Floats = np.ndarray
@@ -67,7 +66,7 @@ class Attack:
     seal: Seal
     subjects: list[Subject]
     public: Floats
-    painter: ImageInverter | None
+    painter: ImageInverter
     scale: tuple[float, float]
     args: Any
 
@@ -85,10 +84,8 @@ class Attack:
         if self.args.readings is not None:
             np.save(self.args.readings / f"{reading_name(case)}.npy", read)
         errors = np.linalg.norm(read - self.clear, axis=1)
-        leakage = None
-        if self.painter is not None:
-            floor, best = self.scale
-            leakage = (self._similarity(read) - floor) / (best - floor)
+        floor, best = self.scale
+        leakage = (self._similarity(read) - floor) / (best - floor)
         shares = {f"within {limit}": float((errors < limit).mean()) for limit in (0.1, 0.3)}
         return {**shares, "leakage": leakage}
 
@@ -206,12 +203,9 @@ def met_in(scene: Scene, attack: Attack) -> tuple[Proposals, Floats]:
     return found, rightly
 
 
-def bundled_painter(path: Path | None) -> ImageInverter | None:
-    """Return the inverter for clear descriptors at positions, if there is one."""
-    if path is not None:
-        return load_image_inverter(path)
-    with resources.as_file(resources.files("sfumato.inversion") / "data" / "cells-sift.safetensors") as bundled:
-        return load_image_inverter(bundled) if bundled.is_file() else None
+def bundled_painter(path: Path | None) -> ImageInverter:
+    """Return the inverter for clear descriptors at positions: the given file, or the bundled one."""
+    return load_image_inverter(path or network_folder() / "cells-sift.safetensors")
 
 
 def prepare(args: Any, folder: Path | None, local: LocalParams) -> tuple[Attack, list[Features], list[Path]]:
