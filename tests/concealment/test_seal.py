@@ -338,7 +338,7 @@ def sealed_as(features, recipe="sealed-64"):
 @pytest.mark.parametrize("name", ["sift", "rootsift", "hardtfeat-1f0c9a27", "aliked-n16"])
 def test_the_bandwidth_follows_the_name_of_the_extractor_and_is_recorded(name):
     features, bandwidth = named(name), BANDWIDTHS[name.split("-")[0]]
-    made = conceal(features, "sealed-64", secret=KEY)
+    made = conceal(features, "sealed-64", secret=KEY, positions=True)
     assert str(made.recipe).startswith("sealed-64@" if name == "sift" else f"sealed-64:{bandwidth:g}@")
     assert made.recipe.links[-1].bandwidth == bandwidth
     assert np.array_equal(made.code.packed, make_seal(KEY, 128, 64, bandwidth)(features.descriptors).packed)

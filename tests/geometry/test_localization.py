@@ -15,9 +15,10 @@ from sfumato.geometry.localization import (
     Localization,
     LocalizeParams,
     _estimate_pose,
-    _find_points,
     _log_false_poses,
+    find_landmarks,
     localize_query,
+    solve_pose,
 )
 from sfumato.geometry.mapping import map_keypoints
 from sfumato.geometry.maps import Map
@@ -143,27 +144,67 @@ def test_matches_are_the_mutual_nearest_of_each_image_by_definition(maps, place,
     [query] = place.concealed(places.QUERIES[:1]).values()
     query = query.take(np.arange(120))
     for map_ in maps.values():
-        rows, landmarks = _find_points(query, map_, map_.names[:2], LocalizeParams(ratio=1.0))
+        found = find_landmarks(query, map_, map_.names[:2], LocalizeParams(ratio=1.0))
         expected = set()
         for name in map_.names[:2]:
             side = map_.view(name).side
             table = squared_distances(query.code, side.subspaces)
             for row, other in enumerate(table.argmin(axis=1)):
                 if table[:, other].argmin() == row:
-                    expected.add((row, int(model.sight(name).landmarks[other])))
-        assert set(zip(rows.tolist(), landmarks.tolist(), strict=True)) == expected
+                    expected.add((row, *map_.positions[int(model.sight(name).landmarks[other])].tolist()))
+        assert {(row, *place) for row, place in pairs_of(found)} == expected
+        assert (np.diff(found.rows) >= 0).all()
+
+
+def pairs_of(found):
+    """Rows of a query, and where the points are that they are matched with."""
+    return list(zip(found.rows.tolist(), map(tuple, found.positions[found.landmarks].tolist()), strict=True))
 
 
 def test_a_keypoint_may_vote_for_several_points_each_once(maps, place, places):
     map_ = maps["concealed"]
     [query] = place.concealed(places.QUERIES[:1]).values()
-    one = _find_points(query, map_, map_.names[:1], LocalizeParams())
-    again = _find_points(query, map_, (map_.names[0], map_.names[0]), LocalizeParams())
-    every = _find_points(query, map_, map_.names, LocalizeParams())
-    assert np.array_equal(one, again)
-    pairs = list(zip(*map(np.ndarray.tolist, every), strict=True))
-    assert len(pairs) == len(set(pairs)) > len(one[0])
-    assert len(set(every[0].tolist())) < len(pairs), "clutter votes differently in every image"
+    one = find_landmarks(query, map_, map_.names[:1])
+    again = find_landmarks(query, map_, (map_.names[0], map_.names[0]))
+    every = find_landmarks(query, map_, map_.names)
+    assert pairs_of(one) == pairs_of(again)
+    pairs = pairs_of(every)
+    assert len(pairs) == len(set(pairs)) > len(one)
+    assert len(set(every.rows.tolist())) < len(pairs), "clutter votes differently in every image"
+
+
+def test_landmarks_are_found_without_positions_and_the_pose_is_solved_with_them(maps, place, places):
+    """The first step sees codes alone; the second gives the pose of both at once."""
+    [query] = place.concealed(places.QUERIES[:1]).values()
+    for map_ in maps.values():
+        found = find_landmarks(query.without_positions(), map_, map_.names)
+        whole = localize_query(query, place.camera, map_, map_.names)
+        solved = solve_pose(found, query.keypoints, place.camera)
+        assert (solved.inliers, solved.matches, solved.candidates) == (whole.inliers, whole.matches, whole.candidates)
+        assert np.array_equal(solved.pose.rotation, whole.pose.rotation)
+        assert np.array_equal(solved.pose.translation, whole.pose.translation)
+
+
+def test_a_query_whose_positions_stay_home_is_localized_with_them_and_refused_without(maps, place, places):
+    [query] = place.concealed(places.QUERIES[:1]).values()
+    map_, home = maps["concealed"], query.without_positions()
+    with pytest.raises(InputError, match="positions"):
+        localize_query(home, place.camera, map_, map_.names)
+    found = localize_query(home, place.camera, map_, map_.names, keypoints=query.keypoints[:, :2])
+    assert found.inliers == localize_query(query, place.camera, map_, map_.names).inliers > 20
+    matches = find_landmarks(home, map_, map_.names)
+    with pytest.raises(InputError, match="lacks"):
+        solve_pose(matches, query.keypoints[: int(matches.rows.max())], place.camera)
+
+
+def test_the_nearest_landmarks_are_kept(maps, place, places):
+    [query] = place.concealed(places.QUERIES[:1]).values()
+    found = find_landmarks(query, maps["concealed"], maps["concealed"].names)
+    few = found.nearest(40)
+    assert len(few) == 40
+    assert len(few.positions) <= 40
+    assert set(pairs_of(few)) <= set(pairs_of(found))
+    assert few.distances.max() <= np.sort(found.distances)[40]
 
 
 def test_the_same_seed_gives_the_same_pose(maps, place, places):

@@ -11,8 +11,7 @@ from sfumato.geometry.cameras import pose_error, read_poses, write_cameras
 from sfumato.geometry.localization import LocalizeParams
 from sfumato.geometry.maps import Map, load_map
 from sfumato.geometry.model import read_model
-from sfumato.geometry.queries import NoPose, _localize_queries, check_poses_output, save_localizations, summarise
-from sfumato.geometry.shortlist import choose_candidates
+from sfumato.geometry.queries import NoPose, check_poses_output, localize, localize_each, save_localizations, summarise
 from sfumato.types.concealed import PublicPoints
 from sfumato.types.scene import Camera
 
@@ -64,7 +63,7 @@ def spoil(path, name):
 
 def test_every_query_gets_a_pose_or_a_reason(queries, map_, place, places, tmp_path):
     cameras = dict.fromkeys(("query/0.jpg", "elsewhere.jpg", "empty.jpg", "of nobody"), place.camera)
-    outcome = _localize_queries(queries, cameras, map_, choose_candidates(map_))
+    outcome = localize(queries, map_, cameras)
     assert set(outcome.results) == set(queries)
     assert set(outcome.poses) == {"query/0.jpg", "query/1.jpg"}
     for name, pose in outcome.poses.items():
@@ -100,7 +99,7 @@ def check_files(folder, table, outcome):
 def test_a_query_without_candidates_has_no_pose(queries, map_, place):
     """hloc takes the pose of a database image here."""
     wanted = {"query/0.jpg": ("not/mapped.jpg",), "query/1.jpg": ()}
-    outcome = _localize_queries(queries, {}, map_, lambda name, query: wanted.get(name, ()))
+    outcome = localize(queries, map_, None, wanted)
     assert not outcome.poses
     assert outcome.strangers == {"not/mapped.jpg"}
     assert outcome.reasons["query/0.jpg"] == "no image of the map to compare with"
@@ -109,7 +108,7 @@ def test_a_query_without_candidates_has_no_pose(queries, map_, place):
 def test_a_damaged_query_is_named_and_does_not_stop_the_others(queries, map_, place, places):
     spoil(queries.path, "query/0.jpg")
     with sfumato.load(queries.path) as damaged:
-        outcome = _localize_queries(damaged, dict.fromkeys(places.QUERIES, place.camera), map_, choose_candidates(map_))
+        outcome = localize(damaged, map_, dict.fromkeys(places.QUERIES, place.camera))
     assert list(outcome.unreadable) == ["query/0.jpg"]
     assert list(outcome.poses) == ["query/1.jpg"]
 
@@ -117,7 +116,7 @@ def test_a_damaged_query_is_named_and_does_not_stop_the_others(queries, map_, pl
 def test_cameras_of_another_size_are_told_before_any_work(queries, map_):
     wrong = dict.fromkeys(["query/0.jpg", "query/1.jpg"], Camera("PINHOLE", 1280, 960, (1000, 1000, 640, 480)))
     with pytest.raises(InputError, match="2 cameras"):
-        _localize_queries(queries, wrong, map_, lambda name, query: pytest.fail("work was done"))
+        localize_each(queries, wrong, lambda *query: pytest.fail("work was done"))
 
 
 def test_what_can_not_be_compared_names_the_query(queries, map_, place, places):
@@ -125,7 +124,7 @@ def test_what_can_not_be_compared_names_the_query(queries, map_, place, places):
     points["db/a.jpg"] = PublicPoints(map_.model.numbers[map_.model.sight("db/a.jpg").landmarks[:1]], np.ones((1, 16)))
     other = Map(map_.model, points, is_public=True)
     with pytest.raises(InputError, match=r"'elsewhere\.jpg'"):
-        _localize_queries(queries, {}, other, choose_candidates(other))
+        localize(queries, other)
 
 
 def test_an_output_that_can_not_be_is_told_before_any_work(tmp_path):
@@ -156,9 +155,7 @@ def test_neither_list_nor_table_replaces_what_is_read_or_of_another_kind(tmp_pat
 
 def test_cameras_of_other_images_are_not_just_ignored(queries, map_, place):
     with pytest.raises(InputError, match="2 cameras"):
-        _localize_queries(
-            queries, dict.fromkeys(["0.png", "1.png"], place.camera), map_, lambda name, query: pytest.fail("worked")
-        )
+        localize_each(queries, dict.fromkeys(["0.png", "1.png"], place.camera), lambda *query: pytest.fail("worked"))
 
 
 def test_queries_that_no_list_holds_are_left_out_and_counted(places, place, map_, tmp_path):
@@ -166,8 +163,8 @@ def test_queries_that_no_list_holds_are_left_out_and_counted(places, place, map_
     sfumato.save(tmp_path / "q.sfm", {"a b.jpg": hidden["query/0.jpg"], "c.jpg": hidden["query/1.jpg"]})
     cameras = dict.fromkeys(("a b.jpg", "c.jpg"), place.camera)
     with sfumato.load(tmp_path / "q.sfm") as archive:
-        outcome = _localize_queries(archive, cameras, map_, choose_candidates(map_), listable=True)
-        everything = _localize_queries(archive, cameras, map_, choose_candidates(map_))
+        outcome = localize(archive, map_, cameras, output=tmp_path / "listed.txt")
+        everything = localize(archive, map_, cameras)
     assert set(everything.poses) == {"a b.jpg", "c.jpg"}
     assert list(outcome.poses) == ["c.jpg"]
     assert list(outcome.unlisted) == ["a b.jpg"]
@@ -180,7 +177,7 @@ def test_queries_that_no_list_holds_are_left_out_and_counted(places, place, map_
 
 def test_a_camera_that_does_not_fit_is_doubted(queries, map_, places, tmp_path):
     wrong = dict.fromkeys(places.QUERIES, Camera("PINHOLE", 640, 480, (250, 250, 320, 240)))
-    outcome = _localize_queries(queries, wrong, map_, choose_candidates(map_))
+    outcome = localize(queries, map_, wrong)
     assert set(outcome.doubts) >= set(places.QUERIES)
     assert summarise(outcome)["cameras in doubt"] == outcome.doubts
     table = json.loads(save_localizations(tmp_path / "poses.txt", outcome, LocalizeParams()).read_text())
@@ -189,7 +186,7 @@ def test_a_camera_that_does_not_fit_is_doubted(queries, map_, places, tmp_path):
 
 def test_a_full_disk_leaves_what_was_there(queries, map_, tmp_path, monkeypatch):
     (tmp_path / "poses.json").write_text("old")
-    outcome = _localize_queries(queries, {}, map_, lambda name, query: ())
+    outcome = localize(queries, map_, None, {})
 
     def full(source, target):
         raise OSError(28, "No space left on device")

@@ -42,7 +42,7 @@ def sealed():
                             strangers / np.linalg.norm(strangers, axis=1, keepdims=True)])  # fmt: skip
     clear = [sfumato.Features(np.zeros((300, 4)), rows, sfumato.Extractor("sift")) for rows in (points, other)]
     key = secrets.token_bytes(32)
-    return [sfumato.conceal(one, "sealed-512", secret=key) for one in clear]
+    return [sfumato.conceal(one, "sealed-512", secret=key, positions=True) for one in clear]
 
 
 def test_sealed_strangers_do_not_match(sealed):
