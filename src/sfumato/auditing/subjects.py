@@ -120,10 +120,14 @@ def choose_decoys(subjects: Sequence[Subject], extractor: Extractor, own: Decoys
 
 
 def conceal_repeatably(features: Features, recipe: Recipe, decoys: Decoys | None, *, seed: int) -> ConcealedFeatures:
-    """Conceal for an evaluation: with draws that anyone can repeat, and without a warning about it."""
+    """Conceal for an evaluation: with draws that anyone can repeat, and without a warning about it.
+
+    All positions are there, in the order of the features: who may see which of them is for the evaluation to say.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EvaluationOnlyWarning)
-        return conceal(features, recipe, decoys, evaluation_seed=seed)
+        positions = True if recipe.is_sealed else None
+        return conceal(features, recipe, decoys, evaluation_seed=seed, positions=positions)
 
 
 def unlifted(features: Features, recipe: Recipe) -> NDArray[np.float32]:
