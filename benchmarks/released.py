@@ -47,7 +47,9 @@ def transient(material: Material) -> Rows:
     from releaseds.transient import annotated_rows, pasted_rows
 
     yield from annotated_rows(material.sets)
-    yield from pasted_rows(material.scene, material.people, material.work / "pasted", material.seed)
+    yield from pasted_rows(
+        material.scene, material.people, material.work / "pasted", material.seed, 1 if material.small else None
+    )
 
 
 def known(material: Material) -> Rows:

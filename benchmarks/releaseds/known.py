@@ -163,10 +163,11 @@ def known_rows(material: Material) -> Iterator[dict[str, Any]]:
     mine, targets, other = (material.descriptors(name) for name in ("bsds-train", "bsds-val", "imagenet"))
     public = sample(other, 60_000, rng)
     some = [targets.of(number) for number in range(min(PHOTOS, len(targets.names)))]
-    unknown = Rows.of([rows[rng.permutation(len(rows))[:ROWS]] for rows in some], seal)
+    each = 20 if material.small else ROWS
+    unknown = Rows.of([rows[rng.permutation(len(rows))[:each]] for rows in some], seal)
     known = sample(mine, max(KNOWN), rng)
     keys = {"the key itself, an oracle": seal_waves(seal)}
-    for count in KNOWN:
+    for count in KNOWN[: 1 if material.small else None]:
         full = count == 4000 and not material.small
         codes = signs_of(seal(known[:count]).packed)
         file = material.work / f"key-{count}.npz"
@@ -187,7 +188,7 @@ def known_rows(material: Material) -> Iterator[dict[str, Any]]:
     yield from unreleased_rows(material, unknown, keys, public)
     yield from place_rows(material, keys, public, key)
     yield from painted_rows(material, keys, public, key)
-    material.say("known", public=len(public), photos=len(unknown.counts), rows_a_photo=ROWS, words=WORDS,
+    material.say("known", public=len(public), photos=len(unknown.counts), rows_a_photo=each, words=WORDS,
                  gallery=len(mine.names) + len(targets.names), painted_rows=PAINTED, bits=512)  # fmt: skip
 
 
@@ -248,7 +249,8 @@ def painted_rows(material: Material, keys: dict[str, Waves], public: Floats, key
     subjects = list[tuple[Sealed, Features, Floats]]()
     for name in wanted:
         photo = max(material.sets[name][:5], key=lambda one: int(one.shown.sum()))
-        rows = np.sort(rng.permutation(np.flatnonzero(photo.shown))[:PAINTED])
+        shown = np.flatnonzero(photo.shown | material.small)
+        rows = np.sort(rng.permutation(shown)[: 100 if material.small else PAINTED])
         if len(rows):
             subjects.append((photo, photo.clear(key).take(rows.astype(np.int32)), photo.bits[rows]))
     clear = np.concatenate([features.descriptors for _, features, _ in subjects])

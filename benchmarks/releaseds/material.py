@@ -99,8 +99,14 @@ def small_material(work: Path, seed: int, sheets: Path | None, most: int, folder
     for number in range(24):
         part = (coffee, other)[number % 2][: 120 + 4 * number, 8 * number :]
         cv2.imwrite(str(pieces / f"n0{1 + number % 2}_{number}.png"), part)
-    camera = {"K": [[400, 0, 250], [0, 400, 200], [0, 0, 1]], "world_from_cam_rotation": np.eye(3).tolist()}
-    cameras = {f"{n}.png": camera | {"center_in_world": [0.01 * n, 0, 0.01 * n]} for n in range(3)}
+    cameras = {}
+    for number, turn in enumerate((-0.1, 0.0, 0.1)):
+        cos, sin = np.cos(turn), np.sin(turn)
+        cameras[f"{number}.png"] = {
+            "K": [[400, 0, 250], [0, 400, 200], [0, 0, 1]],
+            "world_from_cam_rotation": [[cos, 0, -sin], [0, 1, 0], [sin, 0, cos]],
+            "center_in_world": [sin, 0, 1 - cos],
+        }
     (scene.parent / "cameras.json").write_text(json.dumps(cameras))
     files = sorted(pieces.glob("*.png"))
     names = ("bsds-val", "bsds-train", "imagenet")

@@ -72,7 +72,8 @@ def sealed_set(photos: Path, work: Path, seed: int) -> list[Sealed]:
         key.write_bytes(key_of(seed))
         key.chmod(0o600)
         sfumato("conceal", photos, "-o", archive, "--secret-file", key, "--overwrite")
-        sfumato("match", archive, "--exhaustive", "-o", matches, "--overwrite")
+        if not matches.is_file():
+            sfumato("match", archive, "--exhaustive", "-o", matches)
         sfumato("release", archive, "--matches", matches, "--secret-file", key)
         (work / "done").touch()
     paths, results = dict(list_images(photos)), list[Sealed]()

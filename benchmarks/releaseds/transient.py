@@ -197,14 +197,17 @@ def board_views(cameras: Path, names: list[str]) -> list[Floats]:
     return views
 
 
-def pasted_rows(photos: list[Path], people: list[Path], work: Path, seed: int) -> Iterator[dict[str, Any]]:
-    """Yield the shares of rows on pasted people, for each way in which they stand in the photos."""
+def pasted_rows(
+    photos: list[Path], people: list[Path], work: Path, seed: int, most: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield the shares of rows on pasted people, for each way in which they stand in the photos, or the first ones."""
     import cv2
 
     rng = np.random.default_rng(seed)
     cuts = [person(path, seed) for path in people]
     views = board_views(photos[0].parent.parent / "cameras.json", [path.name for path in photos])
-    for name, pictures in scenes([read_image(path).pixels for path in photos], cuts, views, rng).items():
+    ways = scenes([read_image(path).pixels for path in photos], cuts, views, rng)
+    for name, pictures in list(ways.items())[:most]:
         folder = work / name.replace(", ", "-").replace(" ", "-") / "photos"
         folder.mkdir(parents=True, exist_ok=True)
         covered = dict[str, Floats]()
