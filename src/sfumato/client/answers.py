@@ -48,7 +48,8 @@ class MapSummary:
 class JobState:
     """How far a job is. ``map`` and ``figures`` are there once it is done; ``map`` is None where there is no map.
 
-    ``place`` is the id of its place, ``place_name`` what people call it, if this device knows.
+    ``place`` is the id of its place, ``place_name`` what people call it, if this device knows. ``kind``: "map" for a
+    job that makes a map, "evidence" for one that matches for a device which may release positions.
     """
 
     id: str
@@ -62,6 +63,7 @@ class JobState:
     map: int | None = None
     figures: Mapping[str, Any] | None = None
     place_name: str | None = None
+    kind: str = "map"
 
     @property
     def has_ended(self) -> bool:
@@ -69,10 +71,11 @@ class JobState:
         return self.state in ENDED
 
     def __str__(self) -> str:
+        title = f"job {self.number}, {self.kind}"
         if self.state == "running" and self.stage:
-            return f"job {self.number}: {self.stage} {self.done} of {self.total}"
+            return f"{title}: {self.stage} {self.done} of {self.total}"
         reason = f", {self.reason}" if self.reason not in ("", self.state) else ""
-        return f"job {self.number}: {self.state}{reason}"
+        return f"{title}: {self.state}{reason}"
 
 
 def strange(what: str) -> ServerError:
@@ -134,6 +137,7 @@ def read_state(facts: Any, names: NameTable) -> JobState:
             None if facts.get("map") is None else int(facts["map"]),
             None if figures is None else dict(translate(figures, names.reveal)),  # type: ignore[call-overload]
             names.place_name(str(facts["place"])),
+            str(facts.get("kind", "map"))[:40],
         )
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
         raise strange("a job") from cause

@@ -18,6 +18,7 @@ from sfumato.files.atomic import file_lock, read_text, write_text
 
 ID_BYTES = 16
 PLACE_ID = re.compile(r"[0-9a-f]{8,64}\Z")
+IMAGE_ID = re.compile(r"[0-9a-f]{16,64}\Z")
 WORD = re.compile(r"\b[0-9a-f]{32}\b")
 """An id within a sentence."""
 VERSION = 1

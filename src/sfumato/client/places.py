@@ -11,7 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -263,12 +263,10 @@ class Place:
             for name, size in send_ahead(self._put, uploads()):
                 outcome.sent.append(name)
                 outcome.bytes += size
-            for name in (name for name, count in shown.items() if count > released.get(name, 0)):
-                features = images[name]
-                rows = np.flatnonzero(features.is_shown)
-                body = encode_release(rows, features.keypoints[rows, :2])
-                path = f"{self._path}/images/{ids[name]}/positions"
-                self.transport.ask("PUT", path, content=body, headers={"Content-Type": RELEASE_TYPE})
+            for name in (name for name, count in shown.items() if count and count != released.get(name)):
+                rows = np.flatnonzero(images[name].is_shown)
+                body = encode_release(rows, images[name].keypoints[rows, :2])
+                self._put(name, f"{ids[name]}/positions", body, {}, RELEASE_TYPE)
                 outcome.released[name] = len(rows)
                 outcome.bytes += len(body)
         return outcome
@@ -323,15 +321,19 @@ class Place:
 
         Raises ServerError, FileError if the positions are not on this device, RecipeError for another key.
         """
+        names, own = dict[str, str](), set[str]()
         with open_images(archive) as images:
-            names = {self.names.image_id(self.id, name): name for name in images}
+            for name in images:
+                names[self.names.image_id(self.id, name)] = name
+                with suppress(ArchiveError):  # a damaged image
+                    own |= {tags.photo} if (tags := images[name].tags) is not None else set()
         job = self._start_job("evidence", {"own": sorted(names), "pairs": pairs})
         job.wait(progress)
         with TemporaryDirectory(prefix="sfumato-") as folder:
             path = Path(folder) / "evidence"
             with open(path, "xb") as file:
                 self.transport.download(f"{self._path}/evidence/{job.state.id}", file, LARGEST_EVIDENCE)
-            evidence, received = name_evidence(load_evidence(path), names), path.stat().st_size
+            evidence, received = name_evidence(load_evidence(path), names, own), path.stat().st_size
         words = {"secret": secret, "photos": photos, "never": never, "dry_run": dry_run}
         try:
             outcome = release_positions(archive, evidence, params, place=self.name, **words)  # type: ignore[arg-type]
@@ -370,16 +372,15 @@ class Place:
     def _ask_missing(self, body: list[dict[str, str]]) -> dict[str, Any]:
         return read_mapping(self.transport.ask("POST", f"{self._path}/images:missing", body=body))
 
-    def _put(self, name: str, key: str, frame: bytes, words: Mapping[str, str | None]) -> int:
+    def _put(self, name: str, key: str, content: bytes, words: Mapping[str, str | None], kind: str = MEDIA_TYPE) -> int:
+        path = f"{self._path}/images/{key}"
         try:
-            self.transport.ask(
-                "PUT", f"{self._path}/images/{key}", content=frame, params=words, headers={"Content-Type": MEDIA_TYPE}
-            )
+            self.transport.ask("PUT", path, content=content, params=words, headers={"Content-Type": kind})
         except ServerError as problem:
             raise ServerError(
                 f"image {name!r:.80}: {problem}", status=problem.status, code=problem.code, retry=problem.retry
             ) from problem
-        return len(frame)
+        return len(content)
 
     # --- maps
 

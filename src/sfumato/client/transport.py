@@ -118,7 +118,7 @@ class Transport:
             with self._explained():
                 for number, chunk in _counted(answer.iter_raw()):
                     if number > most:
-                        raise ServerError(f"{self.url} sends more than {most} bytes: that is no map", code=STRANGE)
+                        raise ServerError(f"{self.url} sends more than {most} bytes, which are not taken", code=STRANGE)
                     file.write(chunk)
 
     @contextmanager

@@ -34,7 +34,8 @@ HEADERS = (
 NOT_STORED = (b"cache-control", b"no-store")
 """Of answers that say nothing else: what a browser stores can be read after the sign-out."""
 TLS_ONLY = (b"strict-transport-security", b"max-age=31536000")
-IMAGE_PATH, QUERY_PATH = re.compile(r"/v1/places/[^/]+/images/[^/]+\Z"), re.compile(r"/v1/places/[^/]+/localize\Z")
+IMAGE_PATH = re.compile(r"/v1/places/[^/]+/images/[^/]+\Z")
+QUERY_PATH = re.compile(r"/v1/places/[^/]+/(localize|landmarks)\Z")
 """Paths that take frames."""
 ALIVE = "/livez"
 """It answers also when connections run out."""

@@ -125,7 +125,8 @@ def sweep(
 ) -> int:
     """Remove what kills left behind, once it is old, and empty folders; return how many files and folders.
 
-    ``frames`` and ``maps``: place and name of every row; ``jobs``: ids of those that have not ended.
+    ``frames`` and ``maps``: place and name of every row; ``jobs``: ids of those that have not ended. Evidence is kept
+    for as long as a device may need to fetch it, matches as long as their place has images.
     """
     now, count = time.time() if now is None else now, 0
     left = list((data / UPLOADS).glob("*.part"))
@@ -133,6 +134,8 @@ def sweep(
     left += [path for path in (data / MAPS).glob("*/*") if (path.parent.name, path.name) not in maps]
     left += [path for path in (data / WORK).glob("*") if path.name not in jobs]
     left += (data / EVIDENCE).glob("*/*")
+    with_images = {place for place, _ in frames}
+    left += [path for path in (data / MATCHES).glob("*") if path.name not in with_images]
     for path in left:
         with suppress(OSError):
             if now - path.stat().st_mtime > OLD_SECONDS:

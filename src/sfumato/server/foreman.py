@@ -86,7 +86,7 @@ class Foreman:
     async def _see_through(self, job: jobs.Job) -> None:
         words = ["--data", str(self.store.folder), "--job", job.id, "--fence", str(job.fence)]
         words += [] if self.config is None else ["--config", str(self.config)]
-        log.info("job started", extra={"facts": {"job": job.number, "attempt": job.attempt}})
+        log.info("job started", extra={"facts": {"job": job.number, "kind": job.kind, "attempt": job.attempt}})
         self.process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "sfumato.server.map_job", *words,  # -P: not from the working folder
             stdin=asyncio.subprocess.DEVNULL, start_new_session=True, preexec_fn=_be_nice,

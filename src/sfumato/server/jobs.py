@@ -25,6 +25,7 @@ MAP_JOB, EVIDENCE_JOB = "map", "evidence"
 """Kinds of jobs: one makes a map, the other matches and gathers evidence for a device."""
 STAGES = ("collect", "match", "verify", "map", "landmarks", "publish")
 """Stages of a job that makes a map, in their order."""
+EVIDENCE_STAGES = ("collect", "match", "publish")
 NO_SPACE = "there is too little space on the disk of the server"
 """The reason of a job that waits for space, or broke off without it."""
 
@@ -58,6 +59,11 @@ class Job:
     def kind(self) -> str:
         """What the job makes."""
         return str(self.request.get("kind", MAP_JOB))
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Its stages, in their order."""
+        return EVIDENCE_STAGES if self.kind == EVIDENCE_JOB else STAGES
 
     @property
     def has_ended(self) -> bool:

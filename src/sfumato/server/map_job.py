@@ -158,19 +158,27 @@ def make_map(lease: Lease) -> MapOutcome:
 
 
 def match_images(lease: Lease, archive: Path) -> Path:
-    """Match the images of a job; what earlier jobs of the place have matched is not matched again."""
+    """Match the images of a job; what earlier jobs of the place have matched is not matched again.
+
+    If that cannot be used, because it is damaged, or of images that have other focal lengths by now, all is matched.
+    """
     request, path = lease.job.request, lease.work / MATCHES
     kept, pairs = blobs.matches_path(lease.store.folder, lease.job.place), request["pairs"]
     count = len(request["images"])
     if pairs == "auto":
         pairs = "exhaustive" if count <= LARGEST_EXHAUSTIVE else f"votes:{USUAL_COUNT}"
-    is_whole = bool(request["every_image"])
+    is_whole = bool(request.get("every_image"))
     if is_whole and not path.exists() and kept.is_file():
         shutil.copyfile(kept, path)
     try:
         match_archive(archive, path, pairs, progress=lease.stages)
-    except FileError:  # those of earlier jobs are damaged, or of images that have other focal lengths by now
-        match_archive(archive, path, pairs, overwrite=True, progress=lease.stages)
+    except FileError as problem:
+        if is_out_of_space(problem, lease.store.folder):
+            raise
+        log.warning("matches of earlier jobs cannot be used: all is matched again")
+        for part in lease.work.glob(f"{MATCHES}*"):
+            part.unlink()
+        match_archive(archive, path, pairs, progress=lease.stages)
     if is_whole:
         copy = lease.work / f"{MATCHES}.copy"
         shutil.copyfile(path, copy)
@@ -190,7 +198,7 @@ def show_evidence(lease: Lease) -> None:
         matches: Any = {}
         if len(images) > 1:
             matches = stack.enter_context(load_matches(match_images(lease, archive)))
-        claims = ((pair, matches[pair].indices.astype(np.int64)) for pair in matches)
+        claims = ((pair, matches[pair].indices) for pair in matches)
         evidence = gather_evidence(claims, images, own)
     save_evidence(path, evidence)
     target = blobs.evidence_path(store.folder, job.place, job.id)

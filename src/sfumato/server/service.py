@@ -135,6 +135,14 @@ def check(grant: Grant, verb: str, place: str | None = None) -> None:
     raise Refusal(403, "no_scope", f"this key may not do that: it needs the scope {verb}{where}")
 
 
+def check_job(grant: Grant, verb: str, job: jobs.Job) -> None:
+    """Refuse what a grant does not allow with a job. Who may ask for evidence may follow and cancel the job of it."""
+    if not grant.sees(job.place):
+        raise places.Missing(f"no job {job.id}")
+    if job.kind != jobs.EVIDENCE_JOB or not grant.allows("upload", job.place):
+        check(grant, verb, job.place)
+
+
 def scope(verb: str) -> dict[str, Any]:
     """Return the words of a route that needs a scope, at the place or the job that its path names."""
     return {"openapi_extra": {"x-scope": verb}}
@@ -160,10 +168,9 @@ async def allow(request: Request, verb: str) -> None:
     grant, place = await grant_for(request), request.path_params.get("place")
     if "job" in request.path_params:
         job = await asyncio.to_thread(jobs.read_job, service_of(request).store, request.path_params["job"])
-        if not grant.sees(job.place):
-            raise places.Missing(f"no job {job.id}")
-        place = job.place
-    check(grant, verb, place)
+        check_job(grant, verb, job)
+    else:
+        check(grant, verb, place)
 
 
 def limit_rate(rate: RequestRate, grant: Grant) -> None:

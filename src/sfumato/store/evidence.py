@@ -75,10 +75,13 @@ class Evidence:
 def gather_evidence(
     claims: Iterator[tuple[Pair, Rows]], images: Mapping[str, ConcealedFeatures], own: Collection[str]
 ) -> Evidence:
-    """Return the evidence for a device that has the images ``own``: of their pairs, and of pairs of their partners."""
-    of_pair, names = dict(claims), set(own)
+    """Return the evidence for a device that has the images ``own``: of their pairs, and of pairs of their partners.
+
+    A partner is an image of which at least one row is matched with a row of an own one.
+    """
+    of_pair, names = {pair: rows for pair, rows in claims if len(rows)}, set(own)
     near = names | {name for pair in of_pair if names & set(pair) for name in pair}
-    of_pair = {pair: rows for pair, rows in of_pair.items() if near >= set(pair) and len(rows)}
+    of_pair = {pair: rows for pair, rows in of_pair.items() if near >= set(pair)}
     used: dict[str, list[Rows]] = {}
     for pair, rows in of_pair.items():
         for side, name in enumerate(pair):

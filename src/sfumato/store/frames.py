@@ -369,14 +369,14 @@ def _arrays_of(header: FrameHeader, body: bytes) -> Iterator[NDArray[Any]]:
 
 
 @contextmanager
-def _explain(code: str = "bad_frame") -> Iterator[None]:
+def _explain(code: str = "bad_frame", what: str = "this frame is") -> Iterator[None]:
     """Turn what is wrong with a code or a header into a FrameError."""
     try:
         yield
     except FrameError:
         raise
     except InputError as cause:
-        raise FrameError(f"this frame is refused: {cause!s:.{LONGEST_CAUSE}}", code) from cause
+        raise FrameError(f"{what} refused: {cause!s:.{LONGEST_CAUSE}}", code) from cause
 
 
 # --- positions that are released later
@@ -396,7 +396,7 @@ def encode_release(rows: NDArray[np.integer], positions: NDArray[np.floating]) -
 def decode_release(data: Blob, count: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return rows (K,), ascending, of an image of ``count``, and their positions (K, 2); raises FrameError."""
     view = _view(data)
-    with _explain("bad_release"):
+    with _explain("bad_release", "these positions are"):
         if len(view) % RELEASED.itemsize:
             raise InputError(f"released positions take {RELEASED.itemsize} bytes each, and {len(view)} came")
         table = np.frombuffer(view, RELEASED)

@@ -20,7 +20,7 @@ from sfumato.errors import FileError, InputError, MissingDependency
 if TYPE_CHECKING:
     from sfumato.server.database import Store
 
-PLACE_VERBS = ("read", "upload", "map", "localize", "export", "poses")
+PLACE_VERBS = ("read", "upload", "map", "landmarks", "localize", "export", "poses")
 DAY_SECONDS = 86_400.0
 MOST_PLACES = 10_000
 
@@ -70,8 +70,8 @@ def create_key(
     scopes: Annotated[
         list[str],
         typer.Argument(
-            help=f"What the key may do: {', '.join(PLACE_VERBS)} at the place of --place, or everywhere as localize:*; "
-            "admin; metrics."
+            help=f"What the key may do: {', '.join(PLACE_VERBS)} at the place of --place, or everywhere as "
+            "landmarks:*; admin; metrics."
         ),
     ],
     place: Annotated[str | None, typer.Option(help=f"The place they are for, by its name, or {ID} and its id.")] = None,
@@ -83,11 +83,12 @@ def create_key(
 ) -> None:
     """Make an API key; it is printed once, and the server keeps a digest of it alone.
 
-    A phone that only asks where it is needs localize. Give upload and map to devices that send photos, export to those
-    that pull maps, poses to whom may see where people stood.
+    A phone that only asks where it is needs landmarks; localize lets it send the positions of its features too. Give
+    upload and map to devices that send photos, export to those that pull maps, poses to whom may see where people
+    stood.
 
-    Example: sfumato server key create localize --place kitchen --label phone
-    Example: sfumato server key create read upload map localize --place kitchen --days 90
+    Example: sfumato server key create landmarks --place kitchen --label phone
+    Example: sfumato server key create read upload map landmarks --place kitchen --days 90
     Example: sfumato server key create admin --data sfumato-data
     """
     seconds = None if days is None else days * DAY_SECONDS

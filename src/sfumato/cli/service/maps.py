@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Maps and poses by a server: what ``sfumato map`` and ``localize`` do with --server, told in the same words."""
 
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sfumato.cli import exit_code
-from sfumato.cli.device import describe_release
+from sfumato.cli.device import ReleaseOptions, describe_release
 from sfumato.cli.options import printable, progress_bar, quantity, tell
 from sfumato.cli.service.connect import (
     ID,
@@ -29,8 +30,9 @@ from sfumato.client.places import Place
 from sfumato.concealment.keys import read_key
 from sfumato.concealment.resolve import resolve_ahead
 from sfumato.device import conceal_photos, holds_photos, local_params_of
-from sfumato.errors import InputError
+from sfumato.errors import FileError, InputError
 from sfumato.features.local import LocalParams
+from sfumato.files.atomic import read_text, write_text
 from sfumato.geometry.localization import LocalizeParams
 from sfumato.geometry.model_folder import OTHERS, refuse_taken
 from sfumato.geometry.queries import Localizations, check_poses_output, save_localizations
@@ -39,6 +41,9 @@ from sfumato.types.recipe import DEFAULT
 
 if TYPE_CHECKING:
     from sfumato.cli.map import DeviceKeyOptions, MapOptions
+
+CONDITIONS = ".release"
+"""End of the name of a file beside an archive: under which conditions its positions may leave."""
 
 
 def map_at_server(
@@ -61,7 +66,7 @@ def map_at_server(
         refuse_taken(output, overwrite=options.overwrite)
     with remote.connect(remote.secret_file) as client:
         place = open_place(client, remote.place)
-        if remote.release and has_positions_here(pushed_path(place.id)):
+        if remote.release:
             _release_more(place, remote, quiet=quiet or as_json)
         job = place.build_map(
             pairs=remote.pairs, mapper=params.mapper, tries=params.tries, seed=params.seed,
@@ -92,12 +97,55 @@ def map_at_server(
 
 
 def _release_more(place: Place, remote: MapServerOptions, *, quiet: bool) -> None:
-    """Release what photos that came since see too, of those that this device pushed; say it on standard error."""
+    """Release what photos that came since see too, of those that this device pushed; say it on standard error.
+
+    The conditions are those of the last push; where it had --no-release, nothing leaves here either.
+    """
+    path = pushed_path(place.id)
+    conditions = recall_conditions(path)
+    if conditions is None or not has_positions_here(path):
+        return
     secret = None if remote.secret_file is None else read_key(remote.secret_file)
     with job_bars(quiet=quiet) as show:
-        outcome = place.release(pushed_path(place.id), secret=secret, pairs=remote.pairs, progress=show)
+        outcome = place.release(
+            path, conditions.params, secret=secret, pairs=remote.pairs, never=conditions.never, progress=show
+        )
     line, _ = describe_release(outcome)
     print(printable(line), file=sys.stderr)
+
+
+def remember_conditions(archive: Path, options: ReleaseOptions | None) -> ReleaseOptions | None:
+    """Write down under which conditions positions of an archive may leave; None if they may not. Return them.
+
+    Where no condition is named, those that were named before go on: a mask that was given once is not forgotten.
+    """
+    before = recall_conditions(archive)
+    if options == ReleaseOptions() and before is not None:
+        options = before
+    facts = None if options is None else {
+        "rule": options.rule, "limit": options.limit,
+        "never": None if options.never is None else str(options.never.absolute()),
+    }  # fmt: skip
+    write_text(Path(f"{archive}{CONDITIONS}"), json.dumps(facts), private=True)
+    return options
+
+
+def recall_conditions(archive: Path) -> ReleaseOptions | None:
+    """Return the conditions of the last push of an archive; None if there was none, or it released nothing.
+
+    Raises FileError for a file that cannot be read.
+    """
+    path = Path(f"{archive}{CONDITIONS}")
+    if not path.is_file():
+        return None
+    try:
+        facts = json.loads(read_text(path))
+        if facts is None:
+            return None
+        never = None if facts["never"] is None else Path(facts["never"])
+        return ReleaseOptions(rule=str(facts["rule"]), limit=float(facts["limit"]), never=never)
+    except (KeyError, TypeError, ValueError) as cause:
+        raise FileError(f"{path}: it is damaged: push again, with the conditions of the release") from cause
 
 
 def wait_for_map(job: MapJob, *, quiet: bool) -> tuple[dict[str, Any], int | None]:

@@ -35,7 +35,7 @@ from sfumato.cli.service.connect import (
     open_place,
     pushed_path,
 )
-from sfumato.cli.service.maps import sealing_place
+from sfumato.cli.service.maps import remember_conditions, sealing_place
 from sfumato.client.answers import JobState
 from sfumato.client.jobs import MapJob
 from sfumato.client.places import Place
@@ -106,7 +106,8 @@ def push(
     with more photos, and it sends what the server does not have. An archive is sent as it is, without sizes and angles.
 
     Positions stay here. Then the server matches, and this device checks what it found: positions of what three photos
-    of the place see go to the server, for its map, and nothing else.
+    of the place see go to the server, for its map, and nothing else. Conditions of the release (--rule, --limit,
+    --never) are remembered: later pushes, and 'sfumato map --server', keep to them until others are named.
 
     The place is made if it is missing and the key may. Names are replaced by ids; the table of names stays beside the
     device key.
@@ -144,11 +145,12 @@ def push(
             concealed = {**outcome_facts(outcome), "recipe": outcome.recipe, "archive": str(path)}
         sent = target.push(path, cameras, progress=progress_bar("sending", None, quiet=is_quiet))
         released = None
-        if release and has_positions_here(path):
+        if has_positions_here(path):
+            conditions = remember_conditions(path, options if release else None)
             with job_bars(quiet=is_quiet) as show:
-                released = target.release(
-                    path, options.params, secret=None if secret_file is None else read_key(secret_file),
-                    never=options.never, progress=show,
+                released = None if conditions is None else target.release(
+                    path, conditions.params, secret=None if secret_file is None else read_key(secret_file),
+                    never=conditions.never, progress=show,
                 )  # fmt: skip
     for name, reason in sent.unreadable.items():
         print(printable(f"not sent, {name}: {reason}"), file=sys.stderr)
@@ -333,5 +335,5 @@ def printable_lines(lines: list[str]) -> str:
 
 
 def _facts(state: JobState) -> dict[str, Any]:
-    names = ("id", "number", "place", "place_name", "state", "stage", "done", "total", "reason", "map")
+    names = ("id", "number", "kind", "place", "place_name", "state", "stage", "done", "total", "reason", "map")
     return {name.replace("_", " "): getattr(state, name) for name in names}

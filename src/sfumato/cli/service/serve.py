@@ -77,8 +77,9 @@ def doctor(
 ) -> None:
     """Look whether a server is well: its data folder on its own machine, or, with --server, what it says of itself.
 
-    Of a data folder the database is checked, every frame and every map is read and compared with its digest, and what
-    is left over, missing or short of space is named. Nothing is changed, and the server may run meanwhile.
+    Of a data folder the database is checked, every frame and every map is read and compared with its digest, released
+    positions are counted, and what is left over, missing or short of space is named. Nothing is changed, and the server
+    may run meanwhile.
 
     Example: sfumato server doctor --data sfumato-data
     Example: sfumato server doctor --server http://127.0.0.1:8765
@@ -108,7 +109,7 @@ def _look_at_data(data: Path, diagnosis: Diagnosis, *, quiet: bool) -> None:
         _check_database(store, diagnosis)
         rows = [(place.id, image) for place in places.list_places(store) for image in _images(store, place.id)]
         for place, image in progress_bar("reading frames", len(rows), quiet=quiet)(rows):
-            _check_frame(data, place, image, diagnosis)
+            _check_frame(store, place, image, diagnosis)
         diagnosis.checks["images"] = len(rows)
         _check_maps(store, diagnosis)
         _name_leftovers(store, diagnosis)
@@ -141,18 +142,17 @@ def _images(store: Any, place: str) -> Iterator[Any]:
         after = rows[-1].name
 
 
-def _check_frame(data: Path, place: str, image: Any, diagnosis: Diagnosis) -> None:
-    """Read a frame and compare it with its digest and its rules."""
-    from sfumato.server import blobs
-    from sfumato.store.frames import decode_frame, frame_digest
+def _check_frame(store: Any, place: str, image: Any, diagnosis: Diagnosis) -> None:
+    """Read a frame, compare it with its digest and its rules, and read the positions that were released later."""
+    from sfumato.server import blobs, places
+    from sfumato.store.frames import frame_digest
 
     where = f"image {image.name} of place {place}"
     try:
-        content = blobs.read_frame(data, place, image.digest)
-        if frame_digest(content) != image.digest:
+        if frame_digest(blobs.read_frame(store.folder, place, image.digest)) != image.digest:
             diagnosis.problems.append(f"{where}: its frame has another digest, it was damaged on the disk")
-        else:
-            decode_frame(content)
+        elif int(places.read_features(store, place, image).is_shown.sum()) != image.released:
+            diagnosis.problems.append(f"{where}: some of its released positions are missing; restore the database")
     except FileError:
         diagnosis.problems.append(f"{where}: its frame is missing or cannot be read")
     except SfumatoError as problem:
@@ -187,9 +187,12 @@ def _name_leftovers(store: Any, diagnosis: Diagnosis) -> None:
     work = [path for path in (data / blobs.WORK).glob("*") if path.name not in active]
     published = {row.id for place in places.list_places(store) for row in places.list_maps(store, place.id)}
     maps = [path for path in (data / blobs.MAPS).glob("*/*") if path.name not in published | active]
+    filled = {place for place, _ in known}
+    matches = [path for path in (data / blobs.MATCHES).glob("*") if path.name not in filled]
     for paths, what, advice in (
         (uploads, "unfinished upload", "the server removes them after an hour"),
         (frames, "frame without an image", "the server removes them after an hour"),
+        (matches, "folder of matches of a place without images", "the server removes them after an hour"),
         (work, "folder of a job that has ended", "remove them while the server is stopped"),
         (maps, "folder of a map that was never published", "remove them while the server is stopped"),
     ):

@@ -18,9 +18,10 @@ router = APIRouter(route_class=Page)
 
 VERB_WORDS = {
     "read": "what there is",
-    "upload": "images of a device",
+    "upload": "images of a device, and evidence for what it releases of them",
     "map": "make maps, cancel jobs",
-    "localize": "find where a photo was taken; phones need this alone",
+    "landmarks": "find where a photo was taken, by codes alone: points of the map come back; phones need this alone",
+    "localize": "find where a photo was taken, from positions that are sent too",
     "export": "take frames and maps away, see dots",
     "poses": "see where cameras stood",
 }
@@ -37,6 +38,7 @@ LIMIT_WORDS = {
     "images_of_map": "Images of one map",
     "pairs_of_map": "Pairs that one job compares",
     "candidates": "Images that one query is compared with",
+    "landmarks_of_query": "Points of a map that one query without positions gets",
     "localize_rate": "Queries of one key, a second",
     "localize_burst": "Queries of one key in a short burst",
     "upload_rate": "Uploads of one key, a second",

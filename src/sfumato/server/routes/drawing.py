@@ -22,6 +22,9 @@ SEALED = (
     "more of it than a flat picture has. That is measured, not proven. Anyone who has another photo of the place can "
     "often recover the key, and then read part of the bits."
 )
+OUTLINES = (
+    "The device sent the position of every feature: outlines of the photo show in the dots, and nothing hides them."
+)
 LIFTED = (
     "These are affine subspaces, as published. Of SIFT attackers recover most descriptors at the usual dimensions, and "
     "paint the photo from them: treat this recipe as obfuscation."
@@ -88,8 +91,8 @@ def first_numbers(features: ConcealedFeatures) -> list[str]:
     return [" ".join(f"{value:+.3f}" for value in row) for row in rows]
 
 
-def threat_sentence(recipe: Recipe) -> str:
+def threat_sentence(recipe: Recipe, *, has_all_positions: bool = False) -> str:
     """Return what docs/explanation/threat_model.md says of features of a recipe, in short."""
     if recipe.is_sealed:
-        return SEALED
+        return OUTLINES if has_all_positions else SEALED
     return LIFTED if recipe.lifting is not None else ENCODED

@@ -121,6 +121,10 @@ def submit_job(service: Service, place: str, request: dict[str, Any], key: str) 
         places.read_place(service.store, place)
         raise Refusal(409, "no_images", "this place has no images: sfumato push uploads them")
     facts = {**request, "images": names, "every_image": request["images"] is None}
+    if "own" in request:
+        facts["own"] = sorted(set(request["own"]) & set(names))
+        if not facts["own"]:
+            raise Refusal(422, "not_valid", "own: none of these images is at this place: push them first")
     return jobs.submit(service.store, place, facts, key, service.limits.job_queue, service.limits.jobs_of_place)
 
 
@@ -239,10 +243,17 @@ async def find_landmarks(
     candidates: Annotated[int | None, Query(ge=1, le=1000, description="Images of the map to compare with.")] = None,
     deadline_ms: Annotated[int | None, Query(ge=1, le=600_000)] = None,
 ) -> LandmarksAnswer:
-    """Find points of the map that match a query without positions; its device solves the pose. Nothing is kept."""
+    """Find points of the map that match a query without positions; its device solves the pose. Nothing is kept.
+
+    Without the device key, or bits of this place out of frames (``export``) or evidence (``upload``), nobody makes bits
+    that match: such a client learns how many images were compared, and no point. With either, each query tells where in
+    the map up to ``landmarks_of_query`` of its rows lie: anyone who has photos of all of a place gets its map piece by
+    piece, as fast as the rate of queries allows.
+    """
     most = service_of(request).limits.landmarks_of_query
     words = {"kind": "landmarks", "candidates": candidates, "most": most}
     facts = await _ask_engine(request, place, words, deadline_ms, has_positions=False)
+    metrics.OUTCOMES.labels("landmarks" if facts["rows"] else "no landmarks").inc()
     return LandmarksAnswer(**facts)
 
 
@@ -289,6 +300,8 @@ def _map_for(service: Service, place: str, frame: bytes, *, has_positions: bool)
             else "this query holds positions, which a server need not see to find landmarks: leave them out"
         )
         raise Refusal(422, "not_valid", sentence)
+    if header.has_tags:
+        raise Refusal(422, "not_valid", "this query holds tags, which say which photo it is: they are for uploads")
     known = places.read_place(service.store, place)
     try:
         row = places.read_map(service.store, place)

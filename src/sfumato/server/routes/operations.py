@@ -20,9 +20,9 @@ from sfumato.store.frames import MEDIA_TYPE
 router = APIRouter(route_class=KeyedRoute, tags=["operations"])
 
 SEES = (
-    "The server sees where the features of an image lie, codes that it cannot read, which images match, the map, and "
-    "when it is asked. It never sees a picture, a clear descriptor, a name that people chose, or a "
-    "key of a device."
+    "The server sees codes that it cannot read, which images match, positions that devices released of what several "
+    "images see, the map, and when it is asked. It never sees a picture, a clear descriptor, a name that people chose, "
+    "or a key of a device. A device that was told to do so sends all positions of its features: these show outlines."
 )
 
 

@@ -23,6 +23,7 @@ from sfumato.server.routes.drawing import (
 )
 from sfumato.server.routes.html import (
     Page,
+    Visit,
     post_of,
     read_form,
     refuse_other_sites,
@@ -34,7 +35,7 @@ from sfumato.server.routes.jobs import JobId
 from sfumato.server.routes.maps import MapRequest, submit_map
 from sfumato.server.routes.operations import SEES
 from sfumato.server.routes.places import ImageName, PlaceId, listed_places, remove_place
-from sfumato.server.service import COOKIE, Service, check, service_of
+from sfumato.server.service import COOKIE, Service, check_job, service_of
 from sfumato.types.recipe import Recipe
 
 router = APIRouter(route_class=Page)
@@ -48,7 +49,7 @@ STAGES = {
     "verify": "Verify the matches",
     "map": "Build the map",
     "landmarks": "Gather landmarks",
-    "publish": "Publish the map",
+    "publish": "Publish the result",
 }
 """Stages of a job in words."""
 
@@ -237,7 +238,7 @@ async def show_image(request: Request, place: PlaceId, name: ImageName) -> Respo
         "place": place,
         "image": row,
         "checksums": sorted({link.checksum for link in recipe.encoders if link.checksum}),
-        "threat": threat_sentence(recipe),
+        "threat": threat_sentence(recipe, has_all_positions=0 < row.count == row.released),
         "dots": None,
     }
     if visit.allows("export", place):
@@ -268,17 +269,17 @@ async def show_job(request: Request, job: JobId) -> Response:
     """Show a job: its stages, live, and how it ended."""
     visit, store = await visit_of(request), service_of(request).store
     row, steps = await asyncio.to_thread(_read_job, store, job)
-    _check_job(visit.grant, "read", row)
+    check_job(visit.grant, "read", row)
     last = steps[-1] if steps else None
     facts = {
         "title": f"Job {row.number}",
         "visit": visit,
         "job": row,
-        "stages": [(name, words, *_progress(row, name)) for name, words in STAGES.items()],
+        "stages": [(name, STAGES[name], *_progress(row, name)) for name in row.stages],
         "last_event": last.number if last else 0,
         "map": last.facts.get("map") if last and row.has_ended else None,
         "figures": (last.facts.get("figures") or {}) if last and row.has_ended else {},
-        "may_cancel": not row.has_ended and visit.allows("map", row.place),
+        "may_cancel": not row.has_ended and _may_cancel(visit, row),
     }
     return render("job.html", facts)
 
@@ -290,15 +291,13 @@ def _read_job(store: Store, name: str) -> tuple[jobs.Job, list[jobs.Event]]:
     return job, jobs.events_after(store, name) if job.has_ended else steps
 
 
-def _check_job(grant: access.Grant, verb: str, job: jobs.Job) -> None:
-    if not grant.sees(job.place):
-        raise places.Missing(f"no job {job.id}")
-    check(grant, verb, job.place)
+def _may_cancel(visit: Visit, job: jobs.Job) -> bool:
+    return visit.allows("map", job.place) or (job.kind == jobs.EVIDENCE_JOB and visit.allows("upload", job.place))
 
 
 def _progress(job: jobs.Job, stage: str) -> tuple[int, int]:
     """Return how much of a stage is done, and of how much."""
-    order = list(STAGES)
+    order = job.stages
     current = order.index(job.stage) if job.stage in order else -1
     if job.state == jobs.DONE or order.index(stage) < current:
         return 1, 1
@@ -310,6 +309,6 @@ async def cancel_job(request: Request, job: JobId) -> Response:
     """Cancel a job."""
     visit, _ = await post_of(request)
     store = service_of(request).store
-    _check_job(visit.grant, "map", await asyncio.to_thread(jobs.read_job, store, job))
+    check_job(visit.grant, "map", await asyncio.to_thread(jobs.read_job, store, job))
     await asyncio.to_thread(jobs.cancel, store, job)
     return RedirectResponse(f"/jobs/{job}", 303)

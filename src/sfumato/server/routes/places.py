@@ -206,7 +206,7 @@ async def put_image(
     service.need_space()
     await asyncio.to_thread(places.read_place, service.store, place)
     taken = None if camera is None else places.parse_camera(camera)
-    with service.uploads.take(grant.key, _too_many_uploads()):
+    with service.uploads.take(grant.key, too_many_uploads()):
         upload = blobs.upload_path(service.data, place)
         try:
             size = await blobs.receive(request.stream(), upload, service.limits.image_bytes)
@@ -221,7 +221,8 @@ async def put_image(
     return StoredImage(**asdict(await asyncio.to_thread(places.read_image_row, service.store, place, name)))
 
 
-def _too_many_uploads() -> Refusal:
+def too_many_uploads() -> Refusal:
+    """Return the refusal of an upload for which there is no room."""
     return Refusal(429, "uploads", "too many uploads are under way, of all keys or of this one: try again in a second",
                    retry=True, headers={"Retry-After": "1"})  # fmt: skip
 
