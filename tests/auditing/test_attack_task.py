@@ -95,7 +95,7 @@ def test_keypoints_alone_show_no_descriptor(intrude, make_painter):
 )
 @pytest.mark.filterwarnings("ignore::sfumato.errors.EvaluationOnlyWarning")
 def test_an_attacker_paints_what_an_archive_of_the_recipe_holds(intrude, make_painter, tmp_path, recipe, attack):
-    """Keypoints that are painted are those of the archive: sizes and angles where it has them."""
+    """Keypoints that are painted are those of an archive with all positions: sizes and angles where it has them."""
     seen, painter = [], make_painter()
 
     def paint(keypoints, inputs, size):
@@ -112,6 +112,7 @@ def test_an_attacker_paints_what_an_archive_of_the_recipe_holds(intrude, make_pa
         recipe=recipe,
         local=LOCAL,
         evaluation_seed=3,
+        positions=True,
         decoys=load_decoys() if "sub" in recipe else None,
     )
     with sfumato.load(tmp_path / "a.sfm") as archive:

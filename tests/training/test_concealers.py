@@ -56,7 +56,7 @@ def test_the_key_of_evaluations_is_never_used(sift, decoys, monkeypatch):
 
     monkeypatch.setattr(concealers, "conceal", noted)
     reader_of(Recipe.of("sealed-64@0123456789ab"), decoys.descriptors[:1000])(sift)
-    assert all(set(one) == {"evaluation_seed"} for one in used)
+    assert all(set(one) == {"evaluation_seed", "positions"} for one in used)
     assert EVALUATION_KEY not in str(used).encode()
 
 

@@ -253,6 +253,11 @@ def _clear_rows(name: str, features: ConcealedFeatures, clear: Mapping[str, Feat
         raise InputError("it is not among the clear features")
     own = clear[name]
     refuse_other_kinds(features.extractor, {"clear": own.extractor})
+    if not features.is_shown.all():
+        raise InputError(
+            "where positions stay home rows lie in an order under the key, and nobody can compare them with clear "
+            "features without it: to score attacks, conceal with --positions (positions=True)"
+        )
     is_same = len(own) == len(features) and bool(
         (np.abs(own.keypoints[:, :2] - features.keypoints[:, :2]) <= SAME_PLACE_PX).all()
     )

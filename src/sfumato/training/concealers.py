@@ -114,4 +114,4 @@ def _sealed(features: Features, recipe: Recipe, key: int) -> ConcealedFeatures:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EvaluationOnlyWarning)
         warnings.simplefilter("ignore", WideSealWarning)
-        return conceal(features, recipe, None, evaluation_seed=key)
+        return conceal(features, recipe, None, evaluation_seed=key, positions=True)  # rows as they came

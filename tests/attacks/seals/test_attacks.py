@@ -17,7 +17,7 @@ from sfumato.errors import InputError
 from sfumato.images.samples import sample_image
 
 pytestmark = pytest.mark.filterwarnings("ignore::sfumato.errors.EvaluationOnlyWarning")
-conceal = partial(sfumato.conceal, evaluation_seed=1)
+conceal = partial(sfumato.conceal, evaluation_seed=1, positions=True)
 
 
 @pytest.fixture
@@ -54,6 +54,15 @@ def test_alignment_is_learned_once_of_all_images(clear, decoys, quick):
     assert outcome.facts["images"] == 2
     assert outcome.facts["knowledge"] == ["public", "pool"]
     assert "median" in outcome.facts
+
+
+def test_rows_in_an_order_under_the_key_are_not_scored(clear, decoys):
+    """Without the key nobody knows which clear feature a row stands for: a figure would mean nothing."""
+    archive = {name: sfumato.conceal(features, "sealed-64:0.5", evaluation_seed=1) for name, features in clear.items()}
+    materials = Materials(general=Knowledge(public=decoys.descriptors[:2000]), clear=clear)
+    _, left_out = attack_archive(archive, ["alignment"], materials)
+    assert set(left_out) == set(archive)
+    assert all("--positions" in reason for reason in left_out.values())
 
 
 def test_an_encoder_before_the_seal_is_undone(clear, decoys, quick):

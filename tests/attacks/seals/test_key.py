@@ -66,9 +66,10 @@ def test_true_waves_make_the_very_bits(rows, seal):
 def test_as_an_attack_it_asks_for_pairs_and_is_refused_elsewhere(rows):
     recipe = f"sealed-{BITS}:{WIDE}"
     features = Features(np.ones((200, 4), np.float32), rows[:200])
-    hidden = conceal(features, recipe, evaluation_seed=3)
+    hidden = conceal(features, recipe, evaluation_seed=3, positions=True)
     known = rows[300:]
-    codes = code_rows(conceal(Features(np.ones((len(known), 4), np.float32), known), recipe, evaluation_seed=3).code)
+    told = Features(np.ones((len(known), 4), np.float32), known)
+    codes = code_rows(conceal(told, recipe, evaluation_seed=3, positions=True).code)
     given = Knowledge(public=known, pairs=KnownPairs(descriptors=known, codes=codes))
     found = run_attack(ATTACKS["key-recovery"], hidden, given).descriptors
     assert np.median(np.linalg.norm(found - rows[:200], axis=1)) < 0.3
