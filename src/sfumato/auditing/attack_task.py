@@ -18,6 +18,7 @@ from sfumato.attacks.knowledge import Companions, Knowledge, KnownPairs, Recover
 from sfumato.attacks.registry import ATTACKS, PATCH, AttackId, run_attack
 from sfumato.attacks.run import WITHIN
 from sfumato.attacks.seals.attacks import thinned
+from sfumato.auditing.releases import Shown, digest_shown
 from sfumato.auditing.runner import SampleScores, measure
 from sfumato.auditing.subjects import ClearFeatures, Subject
 from sfumato.auditing.task import Figures, Prediction, Sample, Task, short_digest
@@ -120,7 +121,7 @@ def leakage_interval(
 Scale = Mapping[str, Mapping[str, float]]
 """Structural similarity by photo, of the clear descriptors and of the floor."""
 
-VERSION, SCORE_VERSION = 2, 1
+VERSION, SCORE_VERSION = 3, 2
 """Of ``AttackTask.predict`` and ``AttackTask.score``: raise them with every change of what they return."""
 
 SECOND = 1_000_003
@@ -138,13 +139,15 @@ UNITS = {"psnr": "dB", "psnr_rgb": "dB", "features": "per image"}
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class AttackData:
     """Data that all attack tasks share: ``photos`` by name, ``samples`` of them, their ``clear`` features, the
-    attacker's ``tools`` and the ``extractor``."""
+    attacker's ``tools`` and the ``extractor``. ``released``: of sealed features the attacker has these positions, and
+    all of them if it is None."""
 
     photos: Mapping[str, Path]
     samples: Sequence[Sample]
     clear: ClearFeatures
     tools: Tools
     extractor: Extractor
+    released: Shown | None = None
 
 
 class AttackTask:
@@ -204,21 +207,28 @@ class AttackTask:
             "decoder": decoder[0] if "decoder" in self.needs and decoder is not None else None,
             "pool": self._pool_name if {"pool", "told"} & set(self.needs) else None,
             "draws": None if self.subject.seed is None else "evaluation seed",
+            "positions": None if self._shown is None else digest_shown(self._shown),
             **{**self.data.extractor.settings, "descriptor": kind},
         }
+
+    @property
+    def _shown(self) -> Mapping[str, NDArray[np.bool_]] | None:
+        """Which positions the attacker has, by photo; None for all."""
+        return (self.data.released or {}).get(str(self.subject.recipe))
 
     def predict(self, sample: Sample) -> Prediction:
         """Attack one photo: distances (N,) to the clear descriptors, confidence (N,), the picture as PNG bytes.
 
         The attacker has just what an archive of the recipe holds: its rows, and of keypoints the sizes and
-        angles only where it keeps them.
+        angles only where it keeps them; of sealed features the positions that were released.
         """
         features = self.data.clear[self.data.photos[sample.key]]
         if features.image_size is None:
             raise ImageError(f"{sample.key}: the size of the photo is not known")
         released = features if self.subject.recipe.is_clear else self._concealed(features, 0)
         recovery, rows = self._attack(features, released)
-        picture = self.inverter.paint(released.keypoints, rows, features.image_size)
+        shown = np.ones(len(features), bool) if self._shown is None else self._shown[sample.key]
+        picture = self.inverter.paint(released.keypoints[shown], rows[shown], features.image_size)
         distances = confidence = np.empty(0, np.float32)
         if recovery is not None:
             errors = recovery.descriptors - features.descriptors
@@ -227,6 +237,7 @@ class AttackTask:
             "distances": distances,
             "confidence": confidence,
             "features": np.array([len(features)], np.int32),
+            "released": np.array([np.count_nonzero(shown)], np.int32),
             "picture": encode_picture(picture),
         }
 
@@ -237,6 +248,8 @@ class AttackTask:
             figures = {"outlines": outline_score(decode_picture(picture), read_image(photo).pixels)}
         else:
             figures = picture_figures(photo, picture)
+        if self._shown is not None:
+            figures["released"] = float(prediction["released"][0]) / max(1, float(prediction["features"][0]))
         return {**figures, **distance_scores(prediction["distances"]), "features": float(prediction["features"][0])}
 
     def summarise(self, figures: Mapping[str, Figures], scale: Scale) -> list[Score]:

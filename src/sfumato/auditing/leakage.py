@@ -23,6 +23,7 @@ from typing import Any
 from sfumato.attacks.knowledge import MEANINGS
 from sfumato.attacks.registry import ATTACKS, AttackId, single_attacks, two_stage_attacks
 from sfumato.auditing.attack_task import AttackData, AttackTask
+from sfumato.auditing.releases import Shown
 from sfumato.auditing.runner import Results, SampleScores, note, run_task
 from sfumato.auditing.subjects import POINTS, ClearFeatures, Subject, choose_decoys, choose_subjects
 from sfumato.auditing.tables import Table, group_by_seed, make_table
@@ -84,10 +85,12 @@ class LeakageJob:
     photos: tuple[tuple[str, Path], ...]
     protocol: LeakageProtocol
     toolbox: Toolbox
+    released: Shown | None = field(default=None, hash=False, compare=False)
 
     def plan(self) -> "LeakagePlan":
         """Read the tools and return the tasks; raises as ``plan_leakage`` does."""
-        return replace(plan_leakage(dict(self.photos), self.protocol, self.toolbox.open()), job=self)
+        plan = plan_leakage(dict(self.photos), self.protocol, self.toolbox.open(), self.released)
+        return replace(plan, job=self)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -149,8 +152,13 @@ def evaluate_leakage(
 # --- the plan
 
 
-def plan_leakage(photos: Mapping[str, Path], protocol: LeakageProtocol, tools: Tools) -> LeakagePlan:
+def plan_leakage(
+    photos: Mapping[str, Path], protocol: LeakageProtocol, tools: Tools, released: Shown | None = None
+) -> LeakagePlan:
     """Return all tasks that the protocol asks for and the tools allow; ``photos`` are paths by name.
+
+    ``released``: what the attacker has of the positions of sealed features; None for all of them, as archives hold them
+    that were made with --positions.
 
     Raises InputError where there is nothing to measure or a tool is missing, DecoyError where decoys do not fit.
     """
@@ -161,7 +169,8 @@ def plan_leakage(photos: Mapping[str, Path], protocol: LeakageProtocol, tools: T
     tools = replace(tools, decoys=choose_decoys(subjects, extractor, tools.decoys))
     tools.check_public(extractor)
     samples = [Sample(name, digest_data(path)) for name, path in photos.items()]
-    data = AttackData(photos, samples, ClearFeatures(lambda path: extract(path, protocol.local)), tools, extractor)
+    clear = ClearFeatures(lambda path: extract(path, protocol.local))
+    data = AttackData(photos, samples, clear, tools, extractor, released)
     return LeakagePlan(choose_tasks(subjects, protocol.attacks, data), samples)
 
 

@@ -23,6 +23,7 @@ from sfumato.auditing.matching import HomographyProtocol, evaluate_homography, p
 from sfumato.auditing.photos import PhotoParams, PreparedPhotos, prepare_photos, short_name
 from sfumato.auditing.pictures import SHOWN_PHOTOS, Point, collect_pictures, draw_plot
 from sfumato.auditing.reference import DESCRIPTOR, reference_frontier, references_for
+from sfumato.auditing.releases import released_rows
 from sfumato.auditing.runner import code_version, load_records
 from sfumato.auditing.subjects import settled
 from sfumato.auditing.task import digest_data, short_digest
@@ -48,12 +49,16 @@ Stages = Callable[[str], Callable[[Sequence[Any]], Iterable[Any]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditProtocol:
-    """Settings of an audit: ``recipes``, to which ``raw`` is added; photos of at most ``side`` pixels."""
+    """Settings of an audit: ``recipes``, to which ``raw`` is added; photos of at most ``side`` pixels.
+
+    ``positions``: all positions of sealed features leave the device, and not only what several of the photos see.
+    """
 
     recipes: tuple[str, ...] = RECIPES
     seed: int = 0
     side: int = 640
     local: LocalParams = field(default_factory=lambda: LocalParams(max_features=1000))
+    positions: bool = False
 
     def settled(self) -> tuple[str, ...]:
         """Return the recipes with their encoders named by checksum, each once, raw first.
@@ -188,6 +193,7 @@ def run_audit(
         photos=tuple(prepared.photos.items()),
         protocol=LeakageProtocol(recipes=recipes, seeds=(protocol.seed,), local=protocol.local),
         toolbox=with_public(toolbox or Toolbox()),
+        released=None if protocol.positions else released_rows(prepared.photos, recipes, protocol.local, protocol.seed),
     )
     plan = quick_plan(job.plan())
     leakage = evaluate_leakage(plan, data, workers=workers, progress=stages("attacking"))
@@ -264,6 +270,7 @@ def audit_record(
             "default": str(settled(DEFAULT_RECIPE, protocol.local.descriptor)),
             "recipes": ", ".join(str(Recipe.of(one)) for one in protocol.settled()),
             "side": protocol.side,
+            "positions": "all" if protocol.positions else "what several photos see",
             "reference points": reference,
             "shown": SHOWN_PHOTOS,
             "max_features": protocol.local.max_features,

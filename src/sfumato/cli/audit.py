@@ -57,6 +57,14 @@ def audit(
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of liftings and generated views, so that figures can be repeated.")
     ] = 0,
+    positions: Annotated[
+        bool,
+        typer.Option(
+            "--positions",
+            help="Audit archives made with --positions: all positions of sealed features leave the device. Default: "
+            "those that three of the photos see, as 'sfumato release' lets them go.",
+        ),
+    ] = False,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes. Default: one per core, as far as memory allows.")
     ] = None,
@@ -72,7 +80,11 @@ def audit(
     Example: sfumato audit my_photos/ --recipes default,sub-hybrid-2,raw -o report.html
     """
     protocol = AuditProtocol(
-        recipes=split_names(recipes), seed=seed, side=side, local=LocalParams(max_features=max_features)
+        recipes=split_names(recipes),
+        seed=seed,
+        side=side,
+        local=LocalParams(max_features=max_features),
+        positions=positions,
     )
     if photos is None:
         note = "no photos were named: auditing sample photos, which takes minutes; yours: sfumato audit my_photos/"

@@ -40,7 +40,7 @@ class ReleaseParams:
     in the map."""
 
     rule: str = "tracks"
-    most_share: float = 0.75
+    most_share: float = 0.9
     max_error_px: float = 8.0
     least_circles: int = 15
     least_rows: int = 500

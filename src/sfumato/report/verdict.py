@@ -16,8 +16,10 @@ from sfumato.report.words import (
     LEVELS,
     NONE,
     NOTHING_RAN,
+    NOTHING_RELEASED,
     OPEN,
     RECOVERED,
+    RELEASED,
     SEALED_UNTESTED,
     UNTRAINED,
     Level,
@@ -193,6 +195,11 @@ class RecipeVerdict:
         return None if self.outliner is None or self.is_clear else self.outliner.scores["outlines"]
 
     @property
+    def released(self) -> float | None:
+        """The share of positions that left the device; None where all do."""
+        return next((one.scores["released"] for one in self.attacks if "released" in one.scores), None)
+
+    @property
     def outliner(self) -> AttackResult | None:
         """The attack that painted outlines best."""
         painted = [one for one in self.counted if "outlines" in one.scores]
@@ -263,6 +270,13 @@ class RecipeVerdict:
             return codes_words(self.codes) if self.is_sealed and self.codes < ENOUGH_CODES else UNTRAINED
         of_picture = level_of(self.leakage, 0.0, enough=True, outlines=self.outlines)
         return self.level.says if self.level is of_picture else RECOVERED
+
+    @property
+    def shows(self) -> str:
+        """What positions a server gets; empty where it gets all."""
+        if self.released is None:
+            return ""
+        return RELEASED.format(share=percent(self.released)) if self.released else NOTHING_RELEASED
 
     @property
     def rests_on(self) -> str:

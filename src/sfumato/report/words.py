@@ -36,6 +36,10 @@ NOTHING_RAN = "Nothing was measured: no attack could be run on these photos."
 RECOVERED = "Attackers recover the features themselves: better software would paint more than is seen here."
 """Said where the share of recovered descriptors decided the verdict, and not the picture."""
 
+RELEASED = "It gets the positions of what several of these photos see, {share} of all: they show what a map shows."
+NOTHING_RELEASED = "It gets no position: these photos see nothing in common that a map would need."
+"""Said of sealed recipes, whose positions stay home but for these."""
+
 UNTRAINED = "Little is seen here, but no network was trained on this very recipe: this is no evidence."
 
 LIMIT = "Anyone with the key, a sealed photo or a photo of the place can read much of it: take a key for each place."
