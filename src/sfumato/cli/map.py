@@ -477,7 +477,8 @@ def _find(
             progress=stage_bars(quiet=quiet or as_json),
         )  # fmt: skip
     counts = {name: len(matches) for name, matches in found.items()}
-    line = f"{sum(counts.values())} matches of {'1 query' if len(counts) == 1 else f'{len(counts)} queries'}: {landmarks}"
+    which = "1 query" if len(counts) == 1 else f"{len(counts)} queries"
+    line = f"{sum(counts.values())} matches of {which}: {landmarks}"
     tell(line, {"matches": counts, "output": str(landmarks)}, as_json=as_json)
 
 
