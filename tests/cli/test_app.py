@@ -84,7 +84,7 @@ def test_examples_of_groups_run(run_sfumato, photos, tmp_path):
     from sfumato.cli.app import app
 
     shutil.copytree(photos, tmp_path / "photos")
-    run_sfumato("conceal", "photos/", "-o", "private.sfm", cwd=tmp_path)
+    run_sfumato("conceal", "photos/", "-o", "private.sfm", "--positions", cwd=tmp_path)
     shutil.copy(tmp_path / "private.sfm", tmp_path / "query.sfm")
     run_sfumato("match", "private.sfm", "--exhaustive", "-o", "matches.h5", cwd=tmp_path)
     found = dict(groups(typer.main.get_command(app)))

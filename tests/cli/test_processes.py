@@ -36,6 +36,9 @@ LINES = {
         export hloc private.sfm matches.h5 -o hloc
         export colmap private.sfm matches.h5 -o database.db
         help recipes
+        conceal room/images -o sealed.sfm {FEW}
+        match sealed.sfm --exhaustive -o pairs.h5
+        release sealed.sfm --matches pairs.h5 --photos room/images --pictures seen
         export public clear.h5 --map model -o public-points.sqlite --yes
         index build private.sfm -o x.index --kind exact
         index remove x.index view-0000.png

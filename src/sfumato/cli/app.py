@@ -187,7 +187,7 @@ GROUPS = {
 
 PANELS = {
     "Start here": ("audit", "conceal", "inspect", "help"),
-    "On the device that owns the photos": ("cameras", "extract", "decoys", "invert"),
+    "On the device that owns the photos": ("release", "cameras", "extract", "decoys", "invert"),
     "On a server, with concealed features": ("match", "map", "localize", "index", "export"),
     "The service": ("serve", "push", "jobs", "pull", "server"),
     "Faces": ("enroll", "verify", "identify", "calibrate", "renew", "revoke"),

@@ -302,12 +302,12 @@ class ConcealRun:
             else:
                 features = _take(features, rows)
                 hidden = self._conceal(name, features)
-                if hidden.tags is not None:
-                    kept.keep(name, hidden.tags.photo, self._positions_of(hidden.tags.photo, features))
             if self.with_cameras:
                 hidden = replace(hidden, focal_px=focal_length(source, name, features.image_size))
             made |= _refuse_mixture(output, made, _how_made(hidden))
             try:
+                if hidden.tags is not None:  # first: a kill between the two loses no position
+                    kept.keep(name, hidden.tags.photo, self._positions_of(hidden.tags.photo, features))
                 writer.add(name, hidden)
             except InputError as problem:
                 if name in writer:  # another run was faster, and its release stays the only one
@@ -476,19 +476,29 @@ def _how_made(image: ConcealedFeatures | ImageHeader) -> str:
     draws = ", device secret" if recipe.keyed else seed
     decoys = f", decoys {recipe.decoys[:8]}" if recipe.decoys else ""
     if isinstance(image, ImageHeader):
-        shown = image.count > 0 and not image.is_home
+        count, is_home = image.count, image.is_home
     else:
-        shown = len(image) > 0 and bool(image.is_shown.all())
-    places = ", all positions released" if recipe.is_sealed and shown else ""
+        count, is_home = len(image), not image.is_shown.all()
+    places = "" if is_home or not recipe.is_sealed else ALL_POSITIONS if count else NO_FEATURES
     return f"{recipe} of {image.extractor.name}{draws}{decoys}{places}"
 
 
+ALL_POSITIONS, NO_FEATURES = ", all positions released", ", no features"
+
+
 def _refuse_mixture(output: Path, made: set[str], new: str, advice: str = "choose another file") -> set[str]:
-    if made - {new}:
+    others = {one for one in made if not _go_together(one, new)}
+    if others:
         raise ArchiveError(
             f"{output} was begun with {' and '.join(sorted(made))}, not {new}: {advice}, or --overwrite to start anew"
         )
     return {new}
+
+
+def _go_together(one: str, other: str) -> bool:
+    """Tell whether images that were made in two ways go into one archive; those without features go with both."""
+    bare = [how.removesuffix(NO_FEATURES) for how in (one, other)]
+    return one == other or (bare != [one, other] and len({how.removesuffix(ALL_POSITIONS) for how in bare}) == 1)
 
 
 # --- clear features

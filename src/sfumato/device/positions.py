@@ -22,12 +22,14 @@ from sfumato.types.concealed import ConcealedFeatures
 END = ".positions"
 
 TABLE = """CREATE TABLE photo (
-    name TEXT PRIMARY KEY NOT NULL,
+    name TEXT NOT NULL,
     photo TEXT NOT NULL,
     checksum TEXT NOT NULL,
-    positions BLOB NOT NULL
+    positions BLOB NOT NULL,
+    PRIMARY KEY (name, photo)
 ) STRICT"""
-"""``photo``: the name of the photo under its key, as in the archive; ``positions``: x and y of each row, float32."""
+"""``photo``: the name of the photo under its key, as in the archive; ``positions``: x and y of each row, float32. An
+archive that is made anew takes the old one's place in the end: until then the positions of both are here."""
 
 POSITIONS = FileKind(
     name="a file of positions",
@@ -54,7 +56,7 @@ class PositionsWriter:
         self._database: Database | None = None
 
     def keep(self, name: str, photo: str, positions: NDArray[np.float32]) -> None:
-        """Write the positions (N, 2) of the rows of a photo, in their order; those of another release are replaced."""
+        """Write the positions (N, 2) of the rows of a photo, in their order, beside those of other archives of it."""
         if self._database is None:
             self._database = open_writer(self.path, POSITIONS, private=True)
         blob = np.ascontiguousarray(positions, "<f4").tobytes()
@@ -86,8 +88,8 @@ class Positions:
         Raises FileError for damage.
         """
         with explain(self.path, POSITIONS):
-            query = "SELECT name, photo, checksum, positions FROM photo WHERE name = ? LIMIT 1"
-            for found, of, checksum, blob in self._database.rows(query, (name,)):
+            query = "SELECT name, photo, checksum, positions FROM photo WHERE name = ? AND photo = ? LIMIT 1"
+            for found, of, checksum, blob in self._database.rows(query, (name, photo)):
                 if not isinstance(blob, bytes) or digest_lines((found, of, digest([blob]))) != checksum:
                     raise InputError(f"the checksum of the positions of {name!r:.80} is wrong: they were damaged")
                 if of == photo and len(blob) % 8 == 0:

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Photos become an archive: what is refused, what is skipped, and what of a photo an archive holds."""
+
 import shutil
 from hashlib import sha256
 
@@ -9,7 +11,8 @@ import pytest
 import sfumato
 from sfumato.concealment.encoder import save_encoder
 from sfumato.concealment.keys import key_for_place
-from sfumato.device import ConcealOutcome, _Key, _Run, conceal_photos, open_source, read_features, write_clear_features
+from sfumato.device import ConcealOutcome, conceal_photos, read_features, write_clear_features
+from sfumato.device.conceal import ConcealRun, RunKey
 from sfumato.errors import (
     ArchiveError,
     BandwidthWarning,
@@ -23,28 +26,11 @@ from sfumato.errors import (
 )
 from sfumato.features.hloc import write_hloc
 from sfumato.features.local import LocalParams, order_by_position
-from sfumato.geometry.maps import save_landmarks
-from sfumato.images.read import read_image, to_grey
+from sfumato.features.sources import open_source
 from sfumato.images.samples import sample_paths
 from sfumato.types.clear import Features
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import DEFAULT_RECIPE
-
-
-@pytest.fixture
-def hloc_file(tmp_path):
-    """An hloc features.h5 of two images with 256-dimensional unit-norm descriptors, one in a folder."""
-    path = tmp_path / "feats-superpoint-n4096.h5"
-    rng = np.random.default_rng(0)
-    with h5py.File(path, "w") as file:
-        for name in ("db/1.jpg", "query.jpg"):
-            descriptors = rng.normal(size=(256, 90))
-            group = file.create_group(name)
-            group["keypoints"] = rng.uniform(0, 600, (90, 2)).astype(np.float32)
-            group["descriptors"] = (descriptors / np.linalg.norm(descriptors, axis=0)).astype(np.float16)
-            group["scores"] = np.ones(90, np.float16)
-            group["image_size"] = np.array([640, 480])
-    return path
 
 
 def test_hloc_features_of_any_kind_with_decoys_of_the_same(hloc_file, tmp_path):
@@ -82,7 +68,7 @@ def test_another_recipe_does_not_join_an_archive(hloc_file, tmp_path):
 
 
 def test_the_secret_is_not_shown():
-    assert "0123" not in repr(_Key(secret=b"0123456789abcdef"))
+    assert "0123" not in repr(RunKey(secret=b"0123456789abcdef"))
 
 
 def test_a_picture_that_is_there_twice_is_released_once(hloc_file, tmp_path):
@@ -268,10 +254,10 @@ def test_a_bandwidth_is_estimated_once_from_the_first_image_that_tells_it(tmp_pa
 @pytest.mark.parametrize(("recipe", "frames", "kept"), [
     ("sealed-64", None, False), ("sealed-64", True, True), ("random-2", None, True), ("random-2", False, False)
 ])  # fmt: skip
-def test_sealed_archives_hold_positions_only_unless_asked(tmp_path, recipe, frames, kept):
+def test_sealed_archives_with_positions_hold_no_frames_unless_asked(tmp_path, recipe, frames, kept):
     source = open_source(sample_paths()["coffee"], params=LocalParams(max_features=50))
     secret = sha256(b"1").digest() if recipe == "sealed-64" else None
-    conceal_photos(source, tmp_path / "p.sfm", recipe=recipe, frames=frames, secret=secret)
+    conceal_photos(source, tmp_path / "p.sfm", recipe=recipe, frames=frames, secret=secret, positions=True)
     clear = dict(source.features())
     with sfumato.load(tmp_path / "p.sfm") as archive:
         for name in archive:
@@ -303,9 +289,10 @@ def test_the_order_of_rows_tells_scales_only_where_scales_are_kept(tmp_path, rec
     source, clear = write_by_scale(tmp_path / "clear.h5")
     archive = tmp_path / "p.sfm"
     secret = KEY if recipe == "sealed-64" else None
-    conceal_photos(source, archive, recipe=recipe, frames=frames, secret=secret)
+    given = {"recipe": recipe, "frames": frames, "secret": secret, "positions": True}
+    conceal_photos(source, archive, **given)
     before = archive.read_bytes()
-    assert conceal_photos(source, archive, recipe=recipe, frames=frames, secret=secret).skipped == 2
+    assert conceal_photos(source, archive, **given).skipped == 2
     assert archive.read_bytes() == before
     with sfumato.load(archive) as images:
         for name in images:
@@ -317,7 +304,7 @@ def test_the_order_of_rows_tells_scales_only_where_scales_are_kept(tmp_path, rec
                 distances = sfumato.squared_distances(own.descriptors[order], hidden.code)
                 assert np.diag(distances).max() < 1e-9
             else:
-                expected = sfumato.conceal(own, str(hidden.recipe), secret=secret)  # keeps row i
+                expected = sfumato.conceal(own, str(hidden.recipe), secret=secret, positions=True)  # keeps row i
                 assert np.array_equal(hidden.code.packed, expected.code.packed[order])
 
 
@@ -335,91 +322,12 @@ def test_the_same_descriptors_at_other_places_are_lifted_once(tmp_path):
 def test_clear_features_have_the_rows_of_an_archive(tmp_path):
     source, _ = write_by_scale(tmp_path / "clear.h5")
     for frames in (False, True):
-        conceal_photos(source, tmp_path / f"{frames}.sfm", recipe="sealed-64", secret=KEY, frames=frames)
+        given = {"recipe": "sealed-64", "secret": KEY, "frames": frames, "positions": True}
+        conceal_photos(source, tmp_path / f"{frames}.sfm", **given)
         write_clear_features(source, tmp_path / f"{frames}.h5", frames=frames)
         with sfumato.load(tmp_path / f"{frames}.sfm") as archive:
             for name, features in read_features([open_source(tmp_path / f"{frames}.h5")], ConcealOutcome()):
                 np.testing.assert_array_equal(archive[name].keypoints[:, :2], features.keypoints[:, :2])
-
-
-# --- cameras that go with an archive
-
-
-@pytest.fixture
-def camera_photos(tmp_path, write_photo):
-    """Two photos with a focal length in their EXIF, and one without."""
-    pixels = to_grey(read_image(sample_paths()["coffee"]))[:200, :300]
-    (tmp_path / "photos").mkdir()
-    write_photo(tmp_path / "photos" / "a.jpg", pixels, 28)
-    write_photo(tmp_path / "photos" / "b.jpg", pixels, 35)  # the same picture, another camera
-    write_photo(tmp_path / "photos" / "c.jpg", pixels[:, ::-1])
-    return tmp_path / "photos"
-
-
-def focal_lengths(path):
-    with sfumato.load(path) as archive:
-        lengths = [archive.header(name).focal_px for name in archive]
-    return [None if length is None else round(length) for length in lengths]
-
-
-def test_focal_lengths_go_with_an_archive_only_where_the_owner_allows(camera_photos, tmp_path):
-    assert conceal_photos(camera_photos, tmp_path / "p.sfm").focal_lengths == 0
-    assert focal_lengths(tmp_path / "p.sfm") == [None, None, None]
-    outcome = conceal_photos(camera_photos, tmp_path / "q.sfm", with_cameras=True)
-    assert (outcome.images, outcome.focal_lengths) == (3, 2)
-    assert focal_lengths(tmp_path / "q.sfm") == [233, 292, None]
-    assert b"Exif" not in (tmp_path / "q.sfm").read_bytes()
-
-
-def test_an_archive_with_cameras_and_one_without_are_not_mixed(camera_photos, tmp_path):
-    plain, full = tmp_path / "plain.sfm", tmp_path / "full.sfm"
-    conceal_photos(camera_photos / "a.jpg", plain)
-    conceal_photos(camera_photos / "a.jpg", full, with_cameras=True)
-    before = plain.read_bytes(), full.read_bytes()
-    for path, allowed in ((plain, True), (full, False)):
-        for photos in (camera_photos, camera_photos / "b.jpg"):
-            with pytest.raises(ArchiveError, match="cameras"):
-                conceal_photos(photos, path, with_cameras=allowed)
-    assert (plain.read_bytes(), full.read_bytes()) == before
-    assert conceal_photos(camera_photos, full, with_cameras=True).focal_lengths == 2
-    assert conceal_photos(camera_photos, full, with_cameras=True).focal_lengths == 2  # old ones are counted too
-    assert focal_lengths(full) == [233, 292, None]
-
-
-def test_a_run_that_met_photos_without_cameras_first_goes_on(camera_photos, tmp_path):
-    conceal_photos(camera_photos / "c.jpg", tmp_path / "p.sfm", with_cameras=True)
-    conceal_photos(camera_photos, tmp_path / "p.sfm", with_cameras=True)
-    assert focal_lengths(tmp_path / "p.sfm") == [233, 292, None]
-
-
-def test_features_of_other_programs_have_no_exif(hloc_file, tmp_path):
-    with pytest.raises(InputError, match="with-cameras"):
-        conceal_photos(hloc_file, tmp_path / "p.sfm", with_cameras=True)
-    assert not (tmp_path / "p.sfm").exists()
-
-
-def test_cameras_of_photos_and_of_archives(camera_photos, tmp_path):
-    (camera_photos / "broken.jpg").write_text("no photo")
-    found = sfumato.infer_cameras(camera_photos)
-    assert (set(found.cameras), found.guessed, set(found.unreadable)) == (
-        {"a.jpg", "b.jpg", "c.jpg"},
-        ("c.jpg",),
-        {"broken.jpg"},
-    )
-    assert [round(found.cameras[name].params[0]) for name in ("a.jpg", "b.jpg", "c.jpg")] == [233, 292, 360]
-    assert {(camera.width, camera.height) for camera in found.cameras.values()} == {(300, 200)}
-    for allowed, guessed in ((True, ("c.jpg",)), (False, ("a.jpg", "b.jpg", "c.jpg"))):
-        path = tmp_path / f"{allowed}.sfm"
-        conceal_photos(camera_photos, path, with_cameras=allowed)
-        kept = sfumato.infer_cameras(path)
-        assert (kept.guessed, dict(kept.unreadable)) == (guessed, {})
-    sfumato.save(path, {"a.jpg": sfumato.ConcealedFeatures(np.zeros((1, 4)), LINE, "random-1")})
-    assert set(sfumato.infer_cameras(path).unreadable) == {"a.jpg"}
-    with pytest.raises(ArchiveError, match=r"none\.sfm"):
-        sfumato.infer_cameras(tmp_path / "none.sfm")
-
-
-LINE = sfumato.Subspaces(np.eye(8)[:1], np.eye(8)[1:2, None])
 
 
 # --- the same archive again, extracted in another way
@@ -450,79 +358,6 @@ def test_features_of_a_file_under_another_name_do_not_join_an_archive(hloc_file,
     assert conceal_photos(hloc_file, tmp_path / "p.sfm", recipe="random-2", extractor="superpoint").skipped == 2
 
 
-# --- photos localized on the device
-
-
-@pytest.fixture(scope="module")
-def room(tmp_path_factory):
-    """A map of three views of a made-up room under a key, and the photo of a fourth; tests must not write to it."""
-    from sfumato.experiments import make_room, read_posed_folder, save_room
-
-    folder = tmp_path_factory.mktemp("room")
-    save_room(make_room(None, np.random.default_rng(0), views=4, width=320, height=240), folder / "room")
-    posed = read_posed_folder(folder / "room")
-    (folder / "today").mkdir()
-    last = sorted((folder / "room" / "images").iterdir())[-1]
-    last.rename(folder / "today" / last.name)
-    local = LocalParams(max_features=700)
-    conceal_photos(folder / "room" / "images", folder / "private.sfm", secret=ROOM_KEY, place="hall", local=local)
-    made = sfumato.build_map(folder / "private.sfm", None, folder / "model", posed.cameras)
-    assert made.statistics.registered == 3, made.reason
-    return folder, posed.cameras
-
-
-ROOM_KEY = sha256(b"5").digest()
-
-
-def test_a_photo_is_localized_where_the_key_is(room, tmp_path, monkeypatch):
-    folder, cameras = room
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    outcome = sfumato.localize_photos(
-        folder / "today", folder / "model", cameras, secret=ROOM_KEY, place="hall", output=tmp_path / "poses.txt"
-    )
-    assert set(outcome.poses) == {"view-0003.png"}, outcome.reasons
-    assert {path.name for path in tmp_path.iterdir()} == {"poses.txt", "poses.json"}  # what was concealed is gone
-    conceal_photos(
-        folder / "today", tmp_path / "query.sfm", secret=ROOM_KEY, place="hall", local=LocalParams(max_features=700)
-    )
-    same = sfumato.localize(tmp_path / "query.sfm", folder / "model", cameras)
-    assert np.array_equal(same["view-0003.png"].translation, outcome["view-0003.png"].translation)
-
-
-def test_photos_under_another_key_are_refused_with_the_fingerprint_of_the_map(room, tmp_path, monkeypatch):
-    folder, _ = room
-    with sfumato.load(folder / "private.sfm") as archive:
-        name = archive.header("view-0000.png").recipe.links[-1].checksum
-    for more in ({"secret": ROOM_KEY}, {"secret": sha256(b"2").digest(), "place": "hall"}, {}):
-        with pytest.raises(RecipeError, match=name):
-            sfumato.localize_photos(folder / "today", folder / "model", **more)
-    monkeypatch.setenv("SFUMATO_KEY", str(tmp_path / "none.key"))
-    with pytest.raises(RecipeError, match=name):
-        sfumato.localize_photos(folder / "today", folder / "model")
-    assert not (tmp_path / "none.key").exists()
-
-
-def test_a_map_of_other_features_can_not_be_used_for_photos(room, places, tmp_path):
-    folder, _ = room
-    place = places.make_place()
-    places.write_model(place, tmp_path / "model")
-    with sfumato.load(place.archive(tmp_path / "private.sfm", places.VIEWS)) as archive:
-        save_landmarks(tmp_path / "model", archive)
-    with pytest.raises(InputError, match="sfumato conceal"):
-        sfumato.localize_photos(folder / "today", tmp_path / "model")
-
-
-def test_photos_that_can_not_be_read_are_named(room, tmp_path):
-    folder, cameras = room
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "a.jpg").write_text("no photo")
-    with pytest.raises(ArchiveError, match=r"a\.jpg"):
-        sfumato.localize_photos(tmp_path / "photos", folder / "model", secret=ROOM_KEY, place="hall")
-    shutil.copy(folder / "today" / "view-0003.png", tmp_path / "photos")
-    outcome = sfumato.localize_photos(tmp_path / "photos", folder / "model", cameras, secret=ROOM_KEY, place="hall")
-    assert (set(outcome.unreadable), set(outcome.poses)) == ({"a.jpg"}, {"view-0003.png"})
-
-
 def test_a_photo_whose_name_no_archive_takes_is_named_and_left_out(tmp_path):
     names = ["a.png", "b\nc.png", "\x1b[2J.png"]
     (tmp_path / "photos").mkdir()
@@ -537,7 +372,7 @@ def test_a_photo_whose_name_no_archive_takes_is_named_and_left_out(tmp_path):
 
 def test_an_image_that_another_run_added_meanwhile_is_skipped(hloc_file, tmp_path, monkeypatch):
     """Its release stays the only one: a second lifting of the same descriptors would reveal them."""
-    conceal = _Run._conceal
+    conceal = ConcealRun._conceal
 
     def be_late(run, name, features):
         if name == "query.jpg":
@@ -546,7 +381,7 @@ def test_an_image_that_another_run_added_meanwhile_is_skipped(hloc_file, tmp_pat
         return conceal(run, name, features)
 
     released = []
-    monkeypatch.setattr(_Run, "_conceal", be_late)
+    monkeypatch.setattr(ConcealRun, "_conceal", be_late)
     done = conceal_photos(hloc_file, tmp_path / "p.sfm", recipe="random-2")
     assert (done.images, done.skipped, done.unreadable) == (1, 1, {})
     with sfumato.load(tmp_path / "p.sfm") as archive:
