@@ -56,8 +56,9 @@ def finished(state="done", **more):
 
 
 def test_a_state_says_nothing_twice():
-    assert str(JobState(ID, 4, "ab" * 16, "cancelled", reason="cancelled")) == "job 4: cancelled"
-    assert str(JobState(ID, 4, "ab" * 16, "queued", reason="waits")) == "job 4: queued, waits"
+    assert str(JobState(ID, 4, "ab" * 16, "cancelled", reason="cancelled")) == "job 4, map: cancelled"
+    waiting = JobState(ID, 4, "ab" * 16, "queued", reason="waits", kind="evidence")
+    assert str(waiting) == "job 4, evidence: queued, waits"
 
 
 def test_a_job_is_followed_to_its_end(scripted, job):
@@ -66,7 +67,7 @@ def test_a_job_is_followed_to_its_end(scripted, job):
     states = []
     end = job.wait(progress=states.append)
     assert (end.state, end.map, end.figures["registered"]) == ("done", 7, 3)
-    assert [str(state) for state in states[:1]] == ["job 4: match 3 of 9"]
+    assert [str(state) for state in states[:1]] == ["job 4, map: match 3 of 9"]
     assert job.state == end
 
 

@@ -140,7 +140,7 @@ class Scene:
 def make_scene(
     seed: int = 0, *, count: int = 90, names: tuple[str, ...] = ("Küche 1.jpg", "attic 2.jpg", "3.jpg")
 ) -> Scene:
-    """Return features, sealed under a key, of cameras side by side; another seed is another place."""
+    """Return features, sealed under a key, with all positions, of cameras side by side; a seed is a place."""
     import numpy as np
 
     import sfumato
@@ -156,7 +156,96 @@ def make_scene(
         clear = sfumato.Features(
             np.hstack([places, np.ones((count, 2))]), descriptors, sfumato.Extractor("sift"), image_size=SIZE
         )
-        return sfumato.conceal(clear, "sealed-512", secret=secret)
+        return sfumato.conceal(clear, "sealed-512", secret=secret, positions=True)
 
-    camera = sfumato.Camera("PINHOLE", *SIZE, (FOCAL_PX, FOCAL_PX, SIZE[0] / 2, SIZE[1] / 2))
-    return Scene({name: photo(float(x)) for x, name in enumerate(names)}, photo(0.5), camera, secret)
+    return Scene({name: photo(float(x)) for x, name in enumerate(names)}, photo(0.5), camera(), secret)
+
+
+# --- devices whose positions stay home: photos of one made-up place
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Points of a place by the parts of it that photos see: each part its positions (N, 3) and descriptors (N, 128)."""
+
+    parts: dict[str, tuple[Any, Any]]
+
+    def photo(self, x: float, *parts: str, alone: int = 60) -> Any:
+        """Clear features of a camera at ``x``: of some parts, and ``alone`` others that no other photo has."""
+        import numpy as np
+
+        import sfumato
+
+        rng = np.random.default_rng([int(1000 * x) % 2**31, len(parts), alone])
+        points = np.concatenate([self.parts[part][0] for part in parts])
+        places = FOCAL_PX * (points[:, :2] - [x, 0]) / points[:, 2:] + [SIZE[0] / 2 - 0.5, SIZE[1] / 2 - 0.5]
+        places = np.concatenate([places + rng.normal(0, 0.2, places.shape), rng.uniform(1, 470, (alone, 2))])
+        rows = np.concatenate([self.parts[part][1] for part in parts])
+        rows = np.concatenate([rows + rng.normal(0, 0.01, rows.shape), rng.normal(size=(alone, 128))])
+        rows = np.abs(rows)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        order = rng.permutation(len(rows))
+        keypoints = np.hstack([places, np.ones((len(places), 1)), np.zeros((len(places), 1))])
+        return sfumato.Features(keypoints[order], rows[order], sfumato.Extractor("sift"), image_size=SIZE)
+
+
+def make_surroundings(seed: int = 0, **counts: int) -> Surroundings:
+    """Return a place with parts of so many points each; by default one part, ``hall``."""
+    import numpy as np
+
+    rng, parts = np.random.default_rng(seed), {}
+    for name, count in (counts or {"hall": 250}).items():
+        rows = np.abs(rng.normal(size=(count, 128)))
+        parts[name] = (
+            rng.uniform([-1, -1, 4], [2, 1, 7], (count, 3)),
+            rows / np.linalg.norm(rows, axis=1, keepdims=True),
+        )
+    return Surroundings(parts)
+
+
+@dataclass(slots=True)
+class Device:
+    """A device: the archive of its photos, beside it the positions that stay home; ``place`` they are sealed for."""
+
+    archive: Path
+    secret: bytes
+    place: str
+    positions: dict[str, Any] = field(default_factory=dict)
+
+    def take(self, **photos: Any) -> None:
+        """Conceal clear features of photos; an underscore of a name stands for the point of ``.jpg``."""
+        import sfumato
+        from sfumato.device.positions import PositionsWriter
+
+        images = {}
+        with PositionsWriter(self.archive) as kept:
+            for word, features in photos.items():
+                name = word.replace("_", ".")
+                images[name], self.positions[name] = self.conceal(features)
+                kept.keep(name, images[name].tags.photo, self.positions[name])
+        sfumato.save(self.archive, images, append=self.archive.exists())
+
+    def conceal(self, features: Any) -> tuple[Any, Any]:
+        """Return what leaves the device of a photo, and the positions (N, 2) of its rows."""
+        import sfumato
+        from sfumato.concealment.rows import order_rows, to_grid
+
+        hidden = sfumato.conceal(features, "sealed-512", secret=self.secret, place=self.place)
+        rows = order_rows(features, secret=self.secret, place=self.place)
+        return hidden, to_grid(features.keypoints)[rows]
+
+    def shown(self) -> dict[str, Any]:
+        """Rows (K,) of each photo whose positions left the device."""
+        import numpy as np
+
+        import sfumato
+
+        with sfumato.load(self.archive) as images:
+            return {name: np.flatnonzero(images[name].is_shown) for name in images}
+
+
+def camera() -> Any:
+    """Return the camera of all these photos."""
+    import sfumato
+
+    return sfumato.Camera("PINHOLE", *SIZE, (FOCAL_PX, FOCAL_PX, SIZE[0] / 2, SIZE[1] / 2))

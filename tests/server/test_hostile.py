@@ -159,7 +159,7 @@ def test_a_second_release_is_refused(strict: Any, scene: Any):
         f"/v1/places/{place}/images:missing",
         json=[{"name": "ee" * 16, "digest": "0" * 64}, {"name": "ff" * 16, "digest": "0" * 64}],
     )
-    assert missing.json() == {"missing": ["ff" * 16], "conflicting": ["ee" * 16]}
+    assert missing.json() == {"missing": ["ff" * 16], "conflicting": ["ee" * 16], "released": {}}
 
 
 # --- HTTP itself

@@ -52,8 +52,8 @@ def test_detached_jobs_are_queued_and_followed(run_sfumato, at_server, archive, 
     facts = json.loads(run_sfumato("map", "--place", "yard", "--detach", "--mapper", "global", "--json").stdout)
     assert facts["state"] in ("queued", "running")
     done = run_sfumato("jobs", "--cancel", facts["job"])
-    assert done.stdout.startswith(f"job {facts['job']}: ")
-    assert f"job {facts['job']}: cancelled" in run_sfumato("jobs", "--place", "yard", "--follow").stdout
+    assert done.stdout.startswith(f"job {facts['job']}, map: ")
+    assert f"job {facts['job']}, map: cancelled" in run_sfumato("jobs", "--place", "yard", "--follow").stdout
 
 
 def test_localize_writes_the_same_files(run_sfumato, at_server, mapped_place, query, scene, tmp_path):

@@ -15,6 +15,7 @@ DOCUMENT = ROOT / "tests" / "server" / "openapi.json"
 PAGE = ROOT / "docs" / "reference" / "http.md"
 HOW = "python tests/server/routes/test_endpoints.py --update writes it"
 FRAME = "application/vnd.sfumato.features.v1"
+RELEASE = "application/vnd.sfumato.positions.v1"
 OF_PAGES = {"html.py", "pages.py", "admin_pages.py"}
 """Modules of the pages for people, whose refusals are pages."""
 
@@ -25,9 +26,9 @@ server has the same document at `/openapi.json`, and a page to try it at `/docs`
 [your own map server](../tutorials/map_server.md).
 
 Every request carries `Authorization: Bearer sfm_...`, except those with the scope *none*. A scope is needed at the
-place that the path names; *any* means that every valid key will do. A *frame* is the body of an upload or a query
-([wire format](wire.md)). JSON bodies with unknown fields are refused. Every answer has an `X-Request-Id`, and is not to
-be stored (`Cache-Control: no-store`). Times are seconds since 1970.
+place that the path names; *any* means that every valid key will do. A *frame* is the body of an upload or a query,
+*positions* are what a device releases of an upload later ([wire format](wire.md)). JSON bodies with unknown fields are
+refused. Every answer has an `X-Request-Id`, and is not to be stored (`Cache-Control: no-store`). Times are seconds since 1970.
 """
 
 REFUSALS = """## Refusals
@@ -39,6 +40,7 @@ that writes with `disk_full`. The key and its scope are checked before the body 
 
 SECTIONS = {
     "places": "Places and images",
+    "releases": "Evidence and released positions",
     "maps": "Maps and localization",
     "jobs": "Jobs",
     "keys": "Keys",
@@ -51,10 +53,11 @@ CODES: dict[str, tuple[str, str]] = {
     "no_scope": ("403", "the key sees the place, and lacks the scope"),
     "not_found": ("404", "there is none, or the key may not see it: both look the same"),
     "too_slow": ("408", "the body came too slowly"),
-    "already_released": ("409", "an image of this name is there with other content"),
+    "already_released": ("409", "an image of this name is there with other content, or a row at another position"),
     "second_release": ("409", "an image with the same positions is there with other codes"),
     "space_mismatch": ("409", "the place has features of another recipe, device key or extractor"),
     "no_images": ("409", "the place has no images to map"),
+    "no_positions": ("409", "no position of the images was released, and a map is made of such"),
     "no_map": ("409", "the place has no map yet"),
     "other_request": ("409", "this Idempotency-Key came with another request before"),
     "job_running": ("409", "a job is at work at this place, and did not end in time when it was cancelled"),
@@ -64,6 +67,7 @@ CODES: dict[str, tuple[str, str]] = {
     "pictures_are_not_taken": ("415", "the body is no frame; the text says what to run on the device"),
     "not_compressed": ("415", "the body has a Content-Encoding"),
     "bad_frame": ("422", "the frame breaks a rule of the wire format"),
+    "bad_release": ("422", "the positions break a rule of the wire format, or lie outside the image"),
     "other_version": ("422", "the frame has another version"),
     "clear_features": ("422", "the features protect nobody: raw, or with an evaluation seed"),
     "not_valid": ("422", "a parameter or a field is wrong; the text says which"),
@@ -84,6 +88,7 @@ RETRY = {
 
 FRAME_CODES = ("too_large", "pictures_are_not_taken", "not_compressed", "bad_frame", "other_version", "clear_features",
                "space_mismatch", "rate")  # fmt: skip
+QUERY_CODES = ("no_map", "422 too_many", "queue_full", "damaged_map", "worker", "deadline")
 OWN_CODES = {
     "put /v1/places/{place}": ("409 too_many", "disk_full"),
     "delete /v1/places/{place}": ("job_running",),
@@ -91,10 +96,13 @@ OWN_CODES = {
     "put /v1/places/{place}/images/{name}": (
         "already_released", "second_release", "409 too_many", "uploads", "disk_full"
     ),
-    "post /v1/places/{place}/maps": ("no_images", "other_request", "422 too_many", "queue_full", "disk_full"),
-    "post /v1/places/{place}/localize": (
-        "no_map", "422 too_many", "queue_full", "damaged_map", "worker", "deadline"
+    "put /v1/places/{place}/images/{name}/positions": ("already_released", "bad_release", "uploads", "disk_full"),
+    "post /v1/places/{place}/evidence": ("no_images", "other_request", "422 too_many", "queue_full", "disk_full"),
+    "post /v1/places/{place}/maps": (
+        "no_images", "no_positions", "other_request", "422 too_many", "queue_full", "disk_full"
     ),
+    "post /v1/places/{place}/localize": QUERY_CODES,
+    "post /v1/places/{place}/landmarks": QUERY_CODES,
     "post /v1/jobs/{job}:cancel": ("ended",),
     "post /v1/keys": ("disk_full",),
 }  # fmt: skip
@@ -111,6 +119,7 @@ def refusals_of(route: str, operation: dict[str, Any]) -> str:
     codes |= {"not_valid"} if operation.get("parameters") or body else set()
     codes |= {"too_large", "too_slow", "aborted"} if body else set()
     codes |= set(FRAME_CODES) if FRAME in body else set()
+    codes |= {"pictures_are_not_taken", "not_compressed", "rate"} if RELEASE in body else set()
     by_status: dict[str, list[str]] = {}
     for code in sorted(codes, key=lambda code: list(CODES).index(code.split()[-1])):
         status, name = code.split() if " " in code else (CODES[code][0], code)
@@ -164,10 +173,8 @@ def answers_of(operation: dict[str, Any]) -> str:
 
 def body_of(operation: dict[str, Any]) -> str:
     kinds = operation.get("requestBody", {}).get("content", {})
-    return ", ".join(
-        f"a frame, `{media}`" if media == FRAME else f"JSON, {type_of(content['schema'])}"
-        for media, content in kinds.items()
-    )
+    words = {FRAME: f"a frame, `{FRAME}`", RELEASE: f"positions, `{RELEASE}`"}
+    return ", ".join(words.get(media) or f"JSON, {type_of(kind['schema'])}" for media, kind in kinds.items())
 
 
 def section_of(route: str, operation: dict[str, Any]) -> list[str]:

@@ -20,16 +20,16 @@ from starlette.testclient import TestClient  # noqa: E402
 from sfumato.server import access, jobs, places  # noqa: E402
 from sfumato.server.access import SERVER_SCOPES, VERBS, Grant  # noqa: E402
 from sfumato.server.app import make_app  # noqa: E402
-from sfumato.server.blobs import BUNDLE, CAMERAS, POINTS, map_path  # noqa: E402
+from sfumato.server.blobs import BUNDLE, CAMERAS, POINTS, evidence_path, map_path  # noqa: E402
 from sfumato.server.database import Store  # noqa: E402
 from sfumato.server.engines import Engines  # noqa: E402
 from sfumato.server.foreman import Foreman  # noqa: E402
 from sfumato.server.limits import Limits  # noqa: E402
 from sfumato.server.routes import jobs as job_routes  # noqa: E402
-from sfumato.server.routes import maps, operations  # noqa: E402
+from sfumato.server.routes import maps, operations, releases  # noqa: E402
 from sfumato.server.routes import places as place_routes  # noqa: E402
 from sfumato.server.service import ANY, OPEN, Service  # noqa: E402
-from sfumato.store.frames import MEDIA_TYPE  # noqa: E402
+from sfumato.store.frames import MEDIA_TYPE, RELEASE_TYPE  # noqa: E402
 
 KNOWN = Path(__file__).resolve().parent.parent / "openapi.json"
 HOW = "Meant? Then: python tests/server/routes/test_scopes.py --update, and a line in CHANGELOG.md"
@@ -42,8 +42,11 @@ BODIES: dict[str, dict[str, Any]] = {
     "patch /v1/places/{place}": {"json": {"current_map": 1}},
     "post /v1/places/{place}/images:missing": {"json": []},
     "put /v1/places/{place}/images/{name}": {"content": b"x", "headers": {"Content-Type": MEDIA_TYPE}},
+    "put /v1/places/{place}/images/{name}/positions": {"content": b"", "headers": {"Content-Type": RELEASE_TYPE}},
+    "post /v1/places/{place}/evidence": {"json": {"own": [NAME]}, "headers": {"Idempotency-Key": "87654321"}},
     "post /v1/places/{place}/maps": {"json": {}, "headers": {"Idempotency-Key": "12345678"}},
     "post /v1/places/{place}/localize": {"content": b"x", "headers": {"Content-Type": MEDIA_TYPE}},
+    "post /v1/places/{place}/landmarks": {"content": b"x", "headers": {"Content-Type": MEDIA_TYPE}},
 }
 
 
@@ -92,6 +95,7 @@ class World:
                     recipe="sealed-512@0123456789ab", extractor="sift",
                 )
             )  # fmt: skip
+            connection.execute(places.releases.insert().values(place=PLACE, name=NAME, count=0, positions=b""))
             places.publish_map(connection, PLACE, "map", {}, "0" * 64, make_current=True)
         for part, text in ((BUNDLE, ""), (POINTS, ""), (CAMERAS, json.dumps({}))):
             path = map_path(self.service.data, PLACE, "map", part)
@@ -103,6 +107,9 @@ class World:
         job, _ = jobs.submit(store, PLACE, {"images": [NAME]}, "request", 100, 100)
         jobs.cancel(store, job.id)
         self.job = job.id
+        evidence = evidence_path(self.service.data, PLACE, job.id)
+        evidence.parent.mkdir(parents=True, exist_ok=True)
+        evidence.touch()
 
     def ask(self, route: str, key: str | None) -> Any:
         self.prepare()
@@ -146,6 +153,37 @@ def test_a_key_may_do_what_its_scope_says(world: World, route: str, needed: str)
         if not is_right:
             wrong[scopes] = status
     assert not wrong
+
+
+def test_who_may_ask_for_evidence_follows_and_cancels_the_job_of_it_and_no_other(world: World):
+    world.prepare()
+    store, wrong = world.service.store, {}
+    request = {"kind": jobs.EVIDENCE_JOB, "images": [NAME], "own": [NAME]}
+    kinds = {"evidence": request, "map": {"images": [NAME]}}
+    for kind, facts in kinds.items():
+        job, _ = jobs.submit(store, PLACE, facts, f"{kind} followed", 100, 100)
+        jobs.cancel(store, job.id)
+        for scopes, key in world.keys.items():
+            grant = Grant("key", frozenset([scopes]))
+            headers = {"Authorization": f"Bearer {key}"}
+            for method, path, verb in (("GET", "", "read"), ("GET", "/events", "read"), ("POST", ":cancel", "map")):
+                status = world.client.request(method, f"/v1/jobs/{job.id}{path}", headers=headers).status_code
+                may = grant.allows(verb, PLACE) or (kind == "evidence" and grant.allows("upload", PLACE))
+                if (status in (401, 403, 404)) == may:
+                    wrong[kind, scopes, path] = status
+    assert not wrong
+
+
+def test_evidence_of_another_place_is_not_there(world: World):
+    world.prepare()
+    for scopes in ("upload:*", f"upload:{OTHER}"):
+        headers = {"Authorization": f"Bearer {world.keys[scopes]}"}
+        assert world.client.get(f"/v1/places/{OTHER}/evidence/{world.job}", headers=headers).status_code == 404
+    headers = {"Authorization": f"Bearer {world.keys['upload:*']}"}
+    assert world.client.get(f"/v1/places/{PLACE}/evidence/{world.job}", headers=headers).status_code == 200
+    evidence_path(world.service.data, PLACE, world.job).unlink()  # an hour later
+    assert world.client.get(f"/v1/places/{PLACE}/evidence/{world.job}", headers=headers).status_code == 404
+    places.delete_place(world.service.store, PLACE)
 
 
 def bad_keys(store: Store) -> dict[str, str | None]:
@@ -211,7 +249,7 @@ def test_every_route_names_its_scope(tmp_path: Path):
     allowed = {*VERBS, *SERVER_SCOPES, ANY, OPEN}
     assert not {route for route, needed in operations_of(document(tmp_path / "data")).items() if needed not in allowed}
     hidden = set()
-    for router in (operations.router, place_routes.router, maps.router, job_routes.router):
+    for router in (operations.router, place_routes.router, releases.router, maps.router, job_routes.router):
         for route in router.routes:
             extra = getattr(route, "openapi_extra", None) or {}
             assert extra.get("x-scope") in allowed, route

@@ -100,15 +100,14 @@ def submit_map(service: Service, place: str, body: MapRequest, key: str) -> tupl
 
 def submit_job(service: Service, place: str, request: dict[str, Any], key: str) -> tuple[jobs.Job, bool]:
     """Queue a job for the images that a request names, by default all; return it with whether it is new."""
-    names, after = list[str](), ""
+    images, after = list[places.ImageRow](), ""
     if request["images"] is None:
         while rows := places.list_images(service.store, place, after):
-            names += [row.name for row in rows]
+            images += rows
             after = rows[-1].name
     else:
-        names = sorted(set(request["images"]))
-        for name in names:
-            places.read_image_row(service.store, place, name)
+        images = [places.read_image_row(service.store, place, name) for name in sorted(set(request["images"]))]
+    names = [row.name for row in images]
     if len(names) > service.limits.images_of_map:
         raise Refusal(422, "too_many", f"a map may have {service.limits.images_of_map} images on this server")
     rule, _, number = request["pairs"].partition(":")
@@ -121,6 +120,9 @@ def submit_job(service: Service, place: str, request: dict[str, Any], key: str) 
         places.read_place(service.store, place)
         raise Refusal(409, "no_images", "this place has no images: sfumato push uploads them")
     facts = {**request, "images": names, "every_image": request["images"] is None}
+    if "own" not in request and any(row.count for row in images) and not any(row.released for row in images):
+        sentence = "no position of these images was released, and a map is made of such: push them again, which does it"
+        raise Refusal(409, "no_positions", sentence)
     if "own" in request:
         facts["own"] = sorted(set(request["own"]) & set(names))
         if not facts["own"]:
