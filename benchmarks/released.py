@@ -8,6 +8,8 @@
 - outlines: what the painter of outlines makes of released positions: its correlation with the photo's outlines.
 - transient: the share of positions that lie on people and vehicles, marked by eye, and on people pasted into photos.
 - known: the server has a photo of the place. The pairs it gets, the key from them, what is read with it.
+- painted: released positions with the descriptors that a recovered key reads.
+- reading: what the key itself gives whoever has more patience, public descriptors and starts.
 - alignment: what is read without a known pair, by the number of codes under one key.
 
 Archives are made by the default's ``conceal``, ``match`` and ``release`` and kept in --work, with descriptors that were
@@ -59,6 +61,20 @@ def known(material: Material) -> Rows:
     return known_rows(material)
 
 
+def painted(material: Material) -> Rows:
+    """What released positions show with the descriptors that a key reads."""
+    from releaseds.known import painted_rows
+
+    return painted_rows(material)
+
+
+def reading(material: Material) -> Rows:
+    """What a patient reader gets from bits with the key itself."""
+    from releaseds.reading import patient_rows
+
+    return patient_rows(material)
+
+
 def alignment(material: Material) -> Rows:
     """What many codes tell without a pair."""
     from releaseds.alignment import alignment_rows
@@ -67,7 +83,8 @@ def alignment(material: Material) -> Rows:
 
 
 PARTS: dict[str, Callable[[Material], Rows]] = {
-    "bits": bits, "outlines": outlines, "transient": transient, "known": known, "alignment": alignment
+    "bits": bits, "outlines": outlines, "transient": transient, "known": known, "painted": painted, "reading": reading,
+    "alignment": alignment,
 }  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server has a photo of the place: pairs, the key from them, and what is read of released and unreleased rows."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,6 @@ import numpy as np
 from common import note
 from people import dots
 from places.pairs import Pairs, bootstrap, merge, pairs_of
-from places.scenes import Scene, _fundamental, is_true
 
 from releaseds.alignment import reading_rows, signs_of
 from releaseds.material import Material
@@ -30,9 +28,17 @@ FEW_BITS = 64
 """Bits of a key that are recovered where it is only measured how good they are."""
 PHOTOS, ROWS, PAINTED = 20, 200, 1200
 """Photos that are looked for, rows that are read of each, and rows that are painted of each released photo."""
-OWN, AROUND = 5, (3, 4, 6, 7)
-"""The attacker's photo of the fountain, and those of the archive that he lays it over."""
+FOUNTAIN = "fountain-P11"
+PLACES = {
+    FOUNTAIN: (5, (3, 4, 6, 7)),
+    "sceaux-castle": (4, (2, 3, 5, 6)),
+    "lund": (9, (7, 8, 10, 11)),
+    "piazza_san_marco": (4, (0, 1, 2, 3)),
+}
+"""The attacker's photo of a place, and those of the archive that he lays it over."""
+ORACLE, PLACE_KEY = "the key itself, an oracle", "key of a photo of the place"
 WORDS, GALLERY_ROWS = 2000, 600
+NEAR = 0.5
 LIKE = 0.45
 """Agreement of two codes, 1 for equal ones and 0 for unrelated ones, from which they are taken for one feature."""
 
@@ -78,30 +84,21 @@ def seal_waves(seal: Seal) -> Waves:
     return Waves(seal.directions, seal.phases)
 
 
-def place_pairs(
-    photos: list[Sealed], own: int, around: tuple[int, ...], cameras: dict[str, Any], key: bytes, seed: int
-) -> Pairs | None:
+def place_pairs(photos: list[Sealed], own: int, around: tuple[int, ...], key: bytes, seed: int) -> Pairs | None:
     """Return the pairs that positions give which were released: the attacker's photo is laid over those around."""
-    mine, met, truths = photos[own].clear(key), [], []
-    for number in around:
-        photo = photos[number]
+    mine, met = photos[own].clear(key), []
+    for photo in (photos[number] for number in around):
         theirs = photo.clear(key).take(np.flatnonzero(photo.shown).astype(np.int32))
-        codes = signs_of(photo.bits[photo.shown])
-        found = pairs_of(mine, theirs.keypoints[:, :2].astype(float), photo.size, codes, seed=seed)
-        if not found.is_registered:
-            note(f"{photo.name}: not registered")
-            continue
-        geometry = _fundamental(cameras[photos[own].name], cameras[photo.name])
-        scene = Scene(photo.name, photo.path, photos[own].path, geometry, is_fundamental=True)
-        right = is_true(scene, mine, theirs, found.rows[:, None], found.partners) & found.usable
-        note(f"{photo.name}: {len(theirs)} released, {len(found)} met, {right[:, 0].mean():.2f} true")
-        met.append(found), truths.append(right)
+        found = pairs_of(
+            mine, theirs.keypoints[:, :2].astype(float), photo.size, signs_of(photo.bits[photo.shown]), seed=seed
+        )
+        apart = np.linalg.norm(found.descriptors - theirs.descriptors[found.partners[:, 0]], axis=1)
+        words = f"{len(theirs)} released, {len(found)} met, {(apart < NEAR).sum()} of them near in descriptors"
+        note(f"{photo.name}: {found.stage}, {words}")
+        if found.is_registered:
+            met.append(found)
     waves, chosen = bootstrap(met, BANDWIDTH, FEW_BITS, seed)
-    if waves is None or not any(len(rows) for rows, _ in chosen):
-        return None
-    true = np.concatenate([right[choice] for right, choice in zip(truths, chosen, strict=True)])
-    note(f"pairs by bits: {len(true)}, {true.mean():.2f} of them true")
-    return merge(met, chosen)
+    return merge(met, chosen) if waves is not None and any(len(rows) for rows, _ in chosen) else None
 
 
 def words_of(rows: Floats, centres: Floats) -> Floats:
@@ -166,30 +163,27 @@ def known_rows(material: Material) -> Iterator[dict[str, Any]]:
     each = 20 if material.small else ROWS
     unknown = Rows.of([rows[rng.permutation(len(rows))[:each]] for rows in some], seal)
     known = sample(mine, max(KNOWN), rng)
-    keys = {"the key itself, an oracle": seal_waves(seal)}
+    keys = {ORACLE: seal_waves(seal)}
     for count in KNOWN[: 1 if material.small else None]:
-        full = count == 4000 and not material.small
-        codes = signs_of(seal(known[:count]).packed)
-        file = material.work / f"key-{count}.npz"
-        waves = kept_key(file, known[:count], codes if full else codes[:, :FEW_BITS], seed)
+        codes = signs_of(seal(known[:count]).packed)[:, :FEW_BITS]
+        waves = kept_key(material.work / f"key-{count}.npz", known[:count], codes, seed)
         yield figure("known", f"{count} known features", "bits foretold", foretold(waves, unknown), count)
+    for name, (own, around) in ({next(iter(material.sets)): (0, (1, 2))} if material.small else PLACES).items():
+        pairs = place_pairs(material.sets[name], own, around, key, seed)
+        of, total = f"a photo of {name}", 0.0 if pairs is None else float(len(pairs))
+        yield figure("known", of, "pairs by released positions", total, len(around))
+        if pairs is None:
+            continue
+        full = name == FOUNTAIN
+        codes = pairs.codes if full else pairs.codes[:, :FEW_BITS]
+        waves = kept_key(material.work / f"key-{name}.npz", pairs.descriptors, codes, seed)
+        yield figure("known", of, "bits foretold", foretold(waves, unknown), len(pairs))
         if full:
-            keys[f"key of {count} known features"] = waves
-    scene = next(iter(material.sets)) if material.small else "fountain-P11"
-    photos, cameras = material.sets[scene], json.loads((material.scene[0].parent.parent / "cameras.json").read_text())
-    own, around = (0, (1, 2)) if material.small else (OWN, AROUND)
-    pairs = place_pairs(photos, own, around, cameras, key, seed)
-    count = 0.0 if pairs is None else float(len(pairs))
-    yield figure("known", "a photo of the place", "pairs by released positions", count, len(around))
-    if pairs is not None:
-        waves = kept_key(material.work / "key-place.npz", pairs.descriptors, pairs.codes, seed)
-        yield figure("known", "a photo of the place", "bits foretold", foretold(waves, unknown), len(pairs))
-        keys["key of a photo of the place"] = waves
+            keys[PLACE_KEY] = waves
     yield from unreleased_rows(material, unknown, keys, public)
     yield from place_rows(material, keys, public, key)
-    yield from painted_rows(material, keys, public, key)
     material.say("known", public=len(public), photos=len(unknown.counts), rows_a_photo=each, words=WORDS,
-                 gallery=len(mine.names) + len(targets.names), painted_rows=PAINTED, bits=512)  # fmt: skip
+                 gallery=len(mine.names) + len(targets.names), bits=512)  # fmt: skip
 
 
 def sample(photos: Descriptors, count: int, rng: np.random.Generator) -> Floats:
@@ -241,25 +235,29 @@ def cells() -> TrainedInverter:
     return next(one for one in bundled_inverters() if (one.recipe, one.architecture) == ("raw", CELLS))
 
 
-def painted_rows(material: Material, keys: dict[str, Waves], public: Floats, key: bytes) -> Iterator[dict[str, Any]]:
+def painted_rows(material: Material) -> Iterator[dict[str, Any]]:
     """Yield what released positions show with the descriptors that were read, on the scale from a mean descriptor at
-    these positions to the clear ones there; and draw it."""
-    rng, inverter = np.random.default_rng(material.seed + 3), cells()
-    wanted = material.sets if material.small else ("fountain-P11", "sceaux-castle", "lund", "piazza_san_marco")
+    these positions to the clear ones there; and draw it. With the key itself, and the one that ``known`` recovered."""
+    rng, inverter, key = np.random.default_rng(material.seed + 3), cells(), key_of(material.seed)
+    keys, file = {ORACLE: seal_waves(make_seal(key, 128, 512))}, material.work / f"key-{FOUNTAIN}.npz"
+    if file.is_file():
+        with np.load(file, allow_pickle=False) as kept:
+            keys[PLACE_KEY] = Waves(kept["directions"], kept["phases"])
+    public = sample(material.descriptors("imagenet"), 60_000, rng)
+    wanted = material.sets if material.small else PLACES
     subjects = list[tuple[Sealed, Features, Floats]]()
     for name in wanted:
         photo = max(material.sets[name][:5], key=lambda one: int(one.shown.sum()))
         shown = np.flatnonzero(photo.shown | material.small)
         rows = np.sort(rng.permutation(shown)[: 100 if material.small else PAINTED])
-        if len(rows):
-            subjects.append((photo, photo.clear(key).take(rows.astype(np.int32)), photo.bits[rows]))
+        subjects.append((photo, photo.clear(key).take(rows.astype(np.int32)), photo.bits[rows]))
     clear = np.concatenate([features.descriptors for _, features, _ in subjects])
     counts = np.cumsum([len(features) for _, features, _ in subjects])[:-1]
     bits = np.concatenate([one for _, _, one in subjects])
     readings = {"mean descriptor": np.tile(inverter.floor, (len(clear), 1)), "clear descriptors": clear}
     for name, waves in keys.items():
         readings[name] = read_with_key(signs_of(bits), waves, public)
-        yield from reading_rows("known", f"released rows, {name}", readings[name], clear, public)
+        yield from reading_rows("painted", name, readings[name], clear, public)
     columns = {
         "photo": [photo.pixels for photo, _, _ in subjects],
         "released dots": [dots(features.keypoints, photo.size) for photo, features, _ in subjects],
@@ -268,16 +266,18 @@ def painted_rows(material: Material, keys: dict[str, Waves], public: Floats, key
     for name, rows in readings.items():
         for (photo, features, _), own in zip(subjects, np.split(rows.astype(np.float32), counts), strict=True):
             keypoints = np.zeros_like(features.keypoints)
-            keypoints[:, :2], keypoints[:, 2] = features.keypoints[:, :2], 1
-            picture = inverter.paint(keypoints, np.ascontiguousarray(own), photo.size)
-            scores.setdefault(name, []).append(picture_scores(picture, photo.pixels)["ssim"])
+            pixels, factor = photo.reduced()
+            keypoints[:, :2], keypoints[:, 2] = factor * features.keypoints[:, :2], 1
+            picture = inverter.paint(keypoints, np.ascontiguousarray(own), (pixels.shape[1], pixels.shape[0]))
+            scores.setdefault(name, []).append(picture_scores(picture, pixels)["ssim"])
             columns.setdefault(name, []).append(np.rint(255 * np.clip(picture, 0, 1)).astype(np.uint8))
     floor, best = (np.mean(scores[name]) for name in ("mean descriptor", "clear descriptors"))
     for name, values in scores.items():
-        of, ends = f"released rows painted, {name}", {"low": min(values), "high": max(values)}
-        yield figure("known", of, "similarity", float(np.mean(values)), len(values), **ends)
+        of, ends = name, {"low": min(values), "high": max(values)}
+        yield figure("painted", of, "similarity", float(np.mean(values)), len(values), **ends)
         share = float((np.mean(values) - floor) / (best - floor)) if best != floor else None
-        yield figure("known", of, "of what clear descriptors add", share, len(values))
-    sheet = material.sheet("known")
+        yield figure("painted", of, "of what clear descriptors add", share, len(values))
+    material.say("painted", photos=len(subjects), rows=len(clear), most_rows_a_photo=PAINTED, public=len(public))
+    sheet = material.sheet("painted")
     if sheet is not None:
         draw_sheet(sheet, [Column(title, pictures) for title, pictures in columns.items()])

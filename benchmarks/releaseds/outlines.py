@@ -85,11 +85,13 @@ def outline_rows(sets: dict[str, list[Sealed]], seed: int, sheet: Path | None) -
         scores: dict[tuple[str, str], list[float]] = {}
         pictures = list[dict[str, Floats]]()
         for photo in photos:
+            pixels, factor = photo.reduced()
+            size = pixels.shape[1], pixels.shape[0]
             shown = {"photo": photo.pixels, "released dots": dots(photo.positions[photo.shown], photo.size)}
             for case, positions in positions_of(photo, rng).items():
                 for attacker, paint in ATTACKERS.items():
-                    picture = paint(positions, photo.size)
-                    scores.setdefault((case, attacker), []).append(outline_score(picture, photo.pixels))
+                    picture = paint(positions * np.float32(factor), size)
+                    scores.setdefault((case, attacker), []).append(outline_score(picture, pixels))
                     shown[f"{case}, {attacker}"] = np.rint(255 * np.clip(picture, 0, 1)).astype(np.uint8)
             pictures.append(shown)
         best = {case: max(ATTACKERS, key=lambda one: np.mean(scores[case, one])) for case in CASES}
