@@ -4,9 +4,10 @@
     python benchmarks/service.py --json out.json
 
 A real server is started, a generated street of photos is uploaded and mapped by a job, and queries are sent. Features
-are those of benchmarks/localize.py: sealed. While queries are asked, the server and its engine have one core and the
+are those of benchmarks/localize.py: sealed. Queries send codes alone, points of the map come back, and the client solves
+the pose. While queries are asked, the server and its engine have one core and the
 clients the other, where there are two; else the figures say that they shared. Times are those that a client sees, from
-the first byte sent to the last of the answer.
+the first byte sent to the pose.
 """
 
 import json
@@ -27,10 +28,14 @@ import numpy as np
 from common import arguments, finish, load_average, note
 from localize import CLUTTER, RECIPE, Street, make_street
 
+import sfumato
+from sfumato import Camera
+from sfumato.geometry import LandmarkMatches, solve_pose
 from sfumato.store import encode_frame
 from sfumato.store.frames import MEDIA_TYPE
 
 CAMERA = "PINHOLE,1280,960,1000,1000,640,480"
+POSE_CAMERA = Camera("PINHOLE", 1280, 960, (1000.0, 1000.0, 640.0, 480.0))
 PLACE = "0123456789abcdef"
 LIMITS = {"localize_rate": 1e6, "localize_burst": 10**6, "upload_rate": 1e6, "upload_burst": 10**6,
           "least_free_bytes": 0}  # fmt: skip
@@ -111,22 +116,30 @@ def fill(client: httpx2.Client, street: Street, images: int) -> dict[str, Any]:
     return dict(job)
 
 
-def ask(client: httpx2.Client, frame: bytes, candidates: int | None) -> Answer:
-    params: dict[str, Any] = {"camera": CAMERA} | ({} if candidates is None else {"candidates": candidates})
+def ask(client: httpx2.Client, query: sfumato.ConcealedFeatures, candidates: int | None) -> Answer:
+    frame, params = encode_frame(query.without_positions()), {} if candidates is None else {"candidates": candidates}
     started = time.perf_counter()
     answer = client.post(
-        f"/v1/places/{PLACE}/localize", content=frame, params=params, headers={"Content-Type": MEDIA_TYPE}
+        f"/v1/places/{PLACE}/landmarks", content=frame, params=params, headers={"Content-Type": MEDIA_TYPE}
     )
-    seconds = time.perf_counter() - started
-    return Answer(answer.status_code, seconds, answer.status_code == 200 and bool(answer.json()["localized"]))
+    if answer.status_code != 200:
+        return Answer(answer.status_code, time.perf_counter() - started, False)
+    facts = answer.json()
+    found = LandmarkMatches(
+        *(np.array(facts[name]) for name in ("rows", "landmarks", "positions", "distances")), candidates=("",)
+    )
+    pose = solve_pose(found, query.keypoints, POSE_CAMERA).pose
+    return Answer(answer.status_code, time.perf_counter() - started, pose is not None)
 
 
-def ask_many(server: LocalServer, frames: list[bytes], clients: int, each: int, candidates: int | None) -> list[Answer]:
+def ask_many(
+    server: LocalServer, queries: list[sfumato.ConcealedFeatures], clients: int, each: int, candidates: int | None
+) -> list[Answer]:
     """Let clients ask at once, each one query after the other."""
 
     def work(number: int) -> list[Answer]:
         with server.client() as client:
-            return [ask(client, frames[(number + turn) % len(frames)], candidates) for turn in range(each)]
+            return [ask(client, queries[(number + turn) % len(queries)], candidates) for turn in range(each)]
 
     with ThreadPoolExecutor(clients) as pool:
         return [answer for answers in pool.map(work, range(clients)) for answer in answers]
@@ -149,17 +162,17 @@ def summarise(case: str, clients: int, answers: list[Answer], memory: tuple[floa
     }  # fmt: skip
 
 
-def measure(server: LocalServer, frames: list[bytes], args: Any) -> list[dict[str, Any]]:
+def measure(server: LocalServer, queries: list[sfumato.ConcealedFeatures], args: Any) -> list[dict[str, Any]]:
     """Ask alone, with 8 clients, and with more clients than the queue has room for."""
     rows = []
     with server.client() as client:
         for candidates in (None, 100):
             name = "as the server chooses" if candidates is None else f"votes:{candidates}"
             for _ in range(3):
-                ask(client, frames[0], candidates)
+                ask(client, queries[0], candidates)
             for clients, each in ((1, args.queries), (8, max(2, args.queries // 8)), (args.crowd, 2)):
                 note(f"{clients} clients, {name}")
-                answers = ask_many(server, frames, clients, each, candidates)
+                answers = ask_many(server, queries, clients, each, candidates)
                 engine = client.get("/v1/processes").json()["engines"][0]["process"]
                 memory = resident_megabytes(server.process.pid), resident_megabytes(engine)
                 rows.append(summarise(name, clients, answers, memory))
@@ -191,8 +204,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                     os.sched_setaffinity(0, {cores[1]})
                 places = rng.uniform(1, args.images - 2, 20)
                 queries = [street.photo(float(x), CLUTTER)[0] for x in places]
-                frames = [encode_frame(query) for query in queries]
-                rows = measure(server, frames, args)
+                rows = measure(server, queries, args)
         finally:
             os.sched_setaffinity(0, cores)
             server.stop()
@@ -200,7 +212,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     sizes = {
         "place": "generated street", "recipe": RECIPE, "map_images": figures["registered"], "points": figures["points"],
         "query_rows": int(np.median([len(query) for query in queries])),
-        "query_bytes": int(np.median([len(frame) for frame in frames])),
+        "query_bytes": len(encode_frame(queries[0].without_positions())),
         "job_seconds": figures["seconds"],
         "cores": "server on one core, clients on the other" if is_pinned else "server and clients share a core",
     }  # fmt: skip

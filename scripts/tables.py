@@ -23,7 +23,6 @@ RECORDS, SHEETS, MACHINE = "benchmarks/results/0.1.0", "docs/results", "--two-co
 BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n)(?:(?!<!-- table).)*?(<!-- end -->)", re.DOTALL)
 NOTES = {
     "front_end 25d9da6": "Ratios were of square roots: 0.97 is today's 0.94.",
-    "people 60e2cbe": "`default` was `sealed-512+chaff-2`.",
 }
 """Notes by record and commit: a record that is measured again loses its note."""
 Row = dict[str, Any]
@@ -126,10 +125,14 @@ README = (
     "`sfumato evaluate homography`",
     "leakage | {leakage:2}; oracle {leakage, oracle:2} | pictures by the strongest attack that can be run, and by one "
     "that knows what nobody knows; 0 = keypoints only, 1 = raw SIFT | `sfumato evaluate frontier`",
-    "maps | {points} of COLMAP's points, all {images:0} photos | fountain-P11, sceaux-castle, beside plain COLMAP. "
-    "Localized: {found:0} of 11, {position:1mm} (clear {clear position:1mm}) | `sfumato evaluate map`, `localize`",
-    "time of matching | {default:2}; {bits:2}, {planes:2} | with chaff, tourist photos; sealed bits and lifted planes "
-    "alone, 8,000 features; 1 = faiss on clear SIFT | `python benchmarks/pairs.py`, `matching.py`",
+    "positions that leave | {released} of all rows | {sets}: what three photos see, for a map. None of photos that "
+    "share no place | `python benchmarks/pipeline.py`",
+    "maps | {points} of COLMAP's points, all {images:0} photos | the same places, beside plain COLMAP. "
+    "Localized: {found:0} of 11, {position:1mm} (clear {clear position:1mm}) | `pipeline.py`, `sfumato evaluate localize`",
+    "time, photos to map | {times} times COLMAP's | processor time of all steps, the same photos and cores | "
+    "`python benchmarks/pipeline.py`",
+    "time of matching | {bits:2}, {planes:2} | sealed bits, lifted planes; 8,000 features; 1 = faiss on clear SIFT | "
+    "`python benchmarks/matching.py`",
     "lifted pairs a second | {rate:1} on two cores | internet photos, {rows:0} features each. The paper: 14 on an RTX "
     "2080 Ti, features not stated | `python benchmarks/pairs.py`",
     "face login | {accuracy:3} | accuracy on LFW, thief with the key; clear embeddings {clear face:3} | "
@@ -138,18 +141,20 @@ README = (
 
 
 def readme(root: Path) -> Table:
-    sheets = ("homography-default", "frontier", "map-colmap", "localize-colmap", "face-verification")
+    sheets = ("homography-default", "frontier", "localize-colmap", "face-verification")
     records = [one for name in sheets for one in sheet(root, name)]
-    records += [*benchmarks(root, "matching"), *benchmarks(root, "pairs")]
-    planes, points, maps, poses, faces, times, pairs = (record.rows for record in records)
+    records += [part for name in ("matching", "pairs", "pipeline") for part in benchmarks(root, name)]
+    planes, points, poses, faces, times, pairs, ways = (record.rows for record in records)
     by_recipe = [{show(one["recipe"]): one for one in rows} for rows in (planes, points, poses, reversed(faces))]
     worst = {one["case"]: one for one in sorted(times, key=lambda one: one["times_faiss"]) if one["method"] == "ours"}
-    shared, chaff = (next(one for one in pairs if one["method"] == name) for name in ("sub-hybrid-2", DEFAULT))
-    ours = [one for one in maps if one["recipe"] == "default"]
-    row = by_recipe[1][DEFAULT] | {"points": " and ".join(show(one["points / COLMAP"], "2") for one in ours)}
-    row |= {"images": sum(float(one["images"]) for one in ours), "rate": shared["pairs_per_second"]}
-    row |= {"rows": shared["rows_per_photo"], "bits": worst["sealed-512"]["times_faiss"]}
-    row |= {"default": chaff["times_faiss"], "planes": worst["subspace-to-subspace m=2"]["times_faiss"]}
+    shared = next(one for one in pairs if one["method"] == "sub-hybrid-2")
+    ours = [one for one in ways if one["way"] == "default" and one["set"] in PLACES]
+    figures = {"points": "points of COLMAP's", "times": "time of COLMAP's", "released": "released", "sets": "set"}
+    forms = {"points": "2", "times": "1", "released": "0%", "sets": ""}
+    lists = {name: ", ".join(show(one[key], forms[name]) for one in ours) for name, key in figures.items()}
+    row = by_recipe[1][DEFAULT] | lists | {"images": sum(one["registered"] for one in ours)}
+    row |= {"rate": shared["pairs_per_second"], "rows": shared["rows_per_photo"]}
+    row |= {"bits": worst["sealed-512"]["times_faiss"], "planes": worst["subspace-to-subspace m=2"]["times_faiss"]}
     row |= {"found": 11 * float(by_recipe[2]["default"]["localized"])}
     row |= {name: by_recipe[2][recipe]["position [m]"] for name, recipe in POSITIONS}
     for name, recipe in (("", DEFAULT), ("raw ", "raw"), ("ratio ", "raw, ratio 0.8")):
@@ -159,8 +164,9 @@ def readme(root: Path) -> Table:
     return [["", "figure", "meaning", "command"], *lines], records, "python scripts/tables.py"
 
 
-DEFAULT, FACE, POSITIONS = "sealed-512+chaff-2", "sealed-2048:1", (("position", "default"), ("clear position", "raw"))
-"""Recipes in the committed records; ``DEFAULT`` is what was the default when they were made."""
+DEFAULT, FACE, POSITIONS = "sealed-512", "sealed-2048:1", (("position", "default"), ("clear position", "raw"))
+PLACES = ("fountain-P11", "entry-P10", "sceaux-castle")
+"""Sets of photos that plain COLMAP maps whole: a share of its points says something."""
 
 
 def homography(root: Path) -> Table:
@@ -169,8 +175,7 @@ def homography(root: Path) -> Table:
                "correct / raw = {correct 3 px / raw:2}")  # fmt: skip
     options = "--recipes raw,default,sub-hybrid-2 --distance s-to-s --max-features 2000"
     command = f"sfumato evaluate homography {DATA}homography {options} -o results/"
-    records = sheet(root, "homography-default")
-    return grid(records, command, columns, [row for row in records[0].rows if row["recipe"] != "sub-hybrid-2+chaff-2"])
+    return grid(sheet(root, "homography-default"), command, columns)
 
 
 def frontier(root: Path) -> Table:
@@ -194,12 +199,23 @@ def seal_keys(root: Path) -> Table:
     records = benchmarks(root, "sealkey")
     columns = ("known to the attacker = {case} | photos laid over = {registered} | pairs:0 | true:0% | bits "
                "foretold = {bits:0%} | within 0.1:1% | leakage:2")  # fmt: skip
-    rows = [row for row in records[0].rows if row["bits"] is not None and not row.get("chaff")]
+    rows = [row for row in records[0].rows if row["bits"] is not None]
     return grid(records, "--quick", columns, rows)
 
 
 def people(root: Path) -> Table:
     return grid(benchmarks(root, "people"), "", "attack | ssim:3 | leakage:2 | outlines:2")
+
+
+def pipeline(root: Path) -> Table:
+    columns = ("set | photos | way | registered | points:0 | points of COLMAP's:2 | time of COLMAP's:2 | conceal [s] = "
+               "{conceal cpu s:1} | match [s] = {match cpu s:1} | release [s] = {release cpu s:1} | map [s] = "
+               "{map cpu s:1} | MB:0 | released:0% | without need:0%")  # fmt: skip
+    return grid(benchmarks(root, "pipeline"), "", columns)
+
+
+def released(root: Path) -> Table:
+    return grid(benchmarks(root, "released"), "", "part | of | figure | value:3 | low:3 | high:3 | count:0")
 
 
 def mapping(root: Path) -> Table:
