@@ -46,7 +46,7 @@ class NameTable:
     """
 
     def __init__(self, secret: bytes | None = None, path: str | os.PathLike[str] | None = None) -> None:
-        self._secret = secret
+        self.secret = secret
         self._key: bytes | None = None
         self._path = None if path is None else Path(path)
         self._table: Table | None = None
@@ -72,7 +72,7 @@ class NameTable:
 
     def _digest(self, person: bytes, name: str, before: bytes) -> str:
         if self._key is None:
-            secret = device_key() if self._secret is None else self._secret
+            secret = device_key() if self.secret is None else self.secret
             hashed = hashlib.blake2b(secret, digest_size=32).digest()
             self._key = hashlib.blake2b(key=hashed, person=b"sfumato names", digest_size=32).digest()
         data = before + name.encode("utf-8", "surrogateescape")

@@ -316,8 +316,8 @@ class Place:
         """Release positions of an archive that was pushed: of what several photos of the place see, and nothing else.
 
         The server matches and shows evidence; this device checks it, writes what it lets go into the archive, and sends
-        it. The other arguments are those of ``sfumato.device.release_positions``. New photos at the place let more of
-        old ones go: run it again then.
+        it. The other arguments are those of ``sfumato.device.release_positions``; ``secret`` is by default the
+        client's. New photos at the place let more of old ones go: run it again then.
 
         Raises ServerError, FileError if the positions are not on this device, RecipeError for another key.
         """
@@ -334,7 +334,12 @@ class Place:
             with open(path, "xb") as file:
                 self.transport.download(f"{self._path}/evidence/{job.state.id}", file, LARGEST_EVIDENCE)
             evidence, received = name_evidence(load_evidence(path), names, own), path.stat().st_size
-        words = {"secret": secret, "photos": photos, "never": never, "dry_run": dry_run}
+        words = {
+            "secret": self.names.secret if secret is None else secret,
+            "photos": photos,
+            "never": never,
+            "dry_run": dry_run,
+        }
         try:
             outcome = release_positions(archive, evidence, params, place=self.name, **words)  # type: ignore[arg-type]
         except RecipeError:  # sealed with the device key itself

@@ -28,7 +28,8 @@ server has the same document at `/openapi.json`, and a page to try it at `/docs`
 Every request carries `Authorization: Bearer sfm_...`, except those with the scope *none*. A scope is needed at the
 place that the path names; *any* means that every valid key will do. A *frame* is the body of an upload or a query,
 *positions* are what a device releases of an upload later ([wire format](wire.md)). JSON bodies with unknown fields are
-refused. Every answer has an `X-Request-Id`, and is not to be stored (`Cache-Control: no-store`). Times are seconds since 1970.
+refused. Every answer has an `X-Request-Id`, and is not to be stored (`Cache-Control: no-store`). Times are seconds
+since 1970.
 """
 
 REFUSALS = """## Refusals
