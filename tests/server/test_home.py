@@ -360,7 +360,7 @@ def test_kills_of_the_process_that_gathers_evidence_cost_nothing(
 ):
     surroundings, rng = live.make_surroundings(14, hall=60), np.random.default_rng(kills)
     device = live.Device(tmp_path / "a.sfm", rng.bytes(32), "hall")
-    device.take(**{f"{x}_jpg": surroundings.photo(0.25 * x, "hall", alone=30) for x in range(12)})
+    device.take(**{f"{x}_jpg": surroundings.photo(0.12 * x, "hall", alone=30) for x in range(12)})
     with live.start_server(tmp_path / "data", limits={**generous, "attempts": 100}, is_ready=False) as server:
         names = NameTable(device.secret, tmp_path / "names")
         with Client(server.url, server.key, secret=device.secret, names=tmp_path / "names") as client:
