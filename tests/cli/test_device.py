@@ -14,7 +14,7 @@ import sfumato
 from sfumato.cli.app import app
 from sfumato.concealment.encoder import save_encoder
 from sfumato.concealment.seal import make_seal
-from sfumato.device import _Run
+from sfumato.device.conceal import ConcealRun
 from sfumato.features.local import extract
 from sfumato.geometry.cameras import read_cameras, read_marked_cameras
 
@@ -416,7 +416,7 @@ def test_a_repeated_run_counts_the_focal_lengths_that_are_there(run_sfumato, pho
 @pytest.mark.parametrize("finished", [0, 1])
 def test_what_is_kept_after_an_interruption_is_told(photos, tmp_path, monkeypatch, finished):
     """Only where an image was finished is there anything to go on with."""
-    output, wrapped = tmp_path / "p.sfm", _Run._conceal
+    output, wrapped = tmp_path / "p.sfm", ConcealRun._conceal
     calls = []
 
     def stop(run, name, features):
@@ -425,10 +425,10 @@ def test_what_is_kept_after_an_interruption_is_told(photos, tmp_path, monkeypatc
             raise KeyboardInterrupt
         return wrapped(run, name, features)
 
-    monkeypatch.setattr(_Run, "_conceal", stop)
+    monkeypatch.setattr(ConcealRun, "_conceal", stop)
     done = CliRunner().invoke(app, ["conceal", str(photos), "-o", str(output)])
     assert done.exit_code == 130
-    assert [path.name for path in tmp_path.iterdir()] == ["p.sfm"] * finished
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.sfm", "p.sfm.positions"] * finished
     assert ("run the same command again" in done.stderr) == bool(finished)
     assert ("nothing was written" in done.stderr) == (not finished)
 
