@@ -156,7 +156,7 @@ def test_frames_of_places_are_apart(tmp_path: Path):
 
 def test_a_sweep_takes_what_is_old_and_nobodys(tmp_path: Path):
     kept = [blobs.frame_path(tmp_path, PLACE, "aa" * 32), blobs.map_path(tmp_path, PLACE, "job-1", "points.bin"),
-            tmp_path / "work" / "open" / "images.sfm"]  # fmt: skip
+            tmp_path / "work" / "open" / "images.sfm", blobs.matches_path(tmp_path, PLACE)]  # fmt: skip
     lost = [
         blobs.frame_path(tmp_path, PLACE, "bb" * 32),
         blobs.frame_path(tmp_path, "feedfeed", "aa" * 32),
@@ -164,6 +164,8 @@ def test_a_sweep_takes_what_is_old_and_nobodys(tmp_path: Path):
         blobs.map_path(tmp_path, PLACE, "job-1.part", "points.bin"),
         tmp_path / "work" / "ended" / "images.sfm",
         tmp_path / "uploads" / "x.part",
+        blobs.matches_path(tmp_path, "feedfeed"),
+        blobs.evidence_path(tmp_path, PLACE, "ended"),
     ]
     for path in (*kept, *lost):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -175,6 +177,7 @@ def test_a_sweep_takes_what_is_old_and_nobodys(tmp_path: Path):
     assert not any(path.exists() for path in lost)
     blobs.sweep(tmp_path, *rows, now=time.time() + OLD)
     assert not (tmp_path / "frames" / "feedfeed").exists()
+    assert not (tmp_path / "evidence" / PLACE).exists()
 
 
 def test_a_full_disk_is_seen_through_other_errors():

@@ -3,9 +3,10 @@
 
 import errno
 import os
+import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 pytest.importorskip("sqlalchemy")
 
 from sfumato.errors import FileError
+from sfumato.matching.match_file import load_matches
 from sfumato.server import blobs, foreman, jobs, map_job, places
 from sfumato.server.app import sweep
 from sfumato.server.blobs import keep_frame, upload_path
@@ -321,6 +323,68 @@ def test_a_process_that_takes_over_counts_the_pairs_of_the_first(
     assert [(step["done"], step["total"]) for step in steps if step["stage"] == "match"] == [(0, 3), (3, 3)]
 
 
+# --- matches that are kept for the next job of a place
+
+
+@pytest.fixture
+def kept(leases: Callable[[], map_job.Lease]) -> Callable[..., list[int]]:
+    """Match all images of the place with what is kept; return how many pairs that were not matched before."""
+
+    lease = leases()
+    lease.job.request["every_image"] = True
+
+    def match(content: bytes | None = None) -> list[int]:
+        totals = list[int]()
+        shutil.rmtree(lease.work, ignore_errors=True)
+        if content is not None:
+            blobs.matches_path(lease.store.folder, PLACE).write_bytes(content)
+        archive, _, _ = map_job.collect(lease)
+
+        def count(_: str, items: Iterable[Any], total: int) -> Iterable[Any]:
+            totals.append(total)
+            return items
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(map_job.Lease, "stages", lambda _, *words: count(*words))
+            path = map_job.match_images(lease, archive)
+        assert blobs.matches_path(lease.store.folder, PLACE).read_bytes() == path.read_bytes()
+        with load_matches(path) as matches:
+            assert [len(matches[pair]) for pair in matches] == [120, 120, 120]
+        return totals
+
+    return match
+
+
+def test_no_pair_is_matched_twice_at_a_place(kept: Callable[..., list[int]]):
+    assert (kept(), kept()) == ([3], [0])
+
+
+def test_damaged_matches_are_made_again(store: Store, kept: Callable[..., list[int]]):
+    kept()
+    good = blobs.matches_path(store.folder, PLACE).read_bytes()
+    flipped = bytearray(good)
+    for byte in range(len(good) // 4, len(good), 61):
+        flipped[byte] ^= 255
+    for content in (b"", b"no matches", good[:9], good[: len(good) // 2], good[:-20], bytes(flipped), 2 * good):
+        assert kept(content)[-1] == 3 or content == 2 * good, content[:20]
+        assert kept() == [0]
+
+
+def test_matches_of_images_with_other_focal_lengths_are_made_again(store: Store, kept: Callable[..., list[int]]):
+    kept()
+    name = places.list_images(store, PLACE)[0].name
+    places.change_camera(store, PLACE, name, None, 505.0)
+    assert kept()[-1] == 3
+    assert kept() == [0]
+
+
+def test_a_job_for_some_images_keeps_no_matches(store: Store, leases: Callable[[], map_job.Lease]):
+    lease = leases()
+    archive, _, _ = map_job.collect(lease)
+    map_job.match_images(lease, archive)
+    assert not blobs.matches_path(store.folder, PLACE).exists()
+
+
 # --- a full disk
 
 
@@ -375,6 +439,39 @@ def test_a_job_on_a_full_disk_waits_for_space_and_costs_no_attempt(
     )  # no fault of the disk: this attempt counts
     assert master.claim() is None
     assert "memory" in jobs.read_job(store, again.id).reason
+
+
+def test_evidence_on_a_full_disk_waits_for_space_and_is_gathered_then(
+    store: Store, leases: Callable[[], map_job.Lease], disk: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+):
+    jobs.cancel(store, leases().job.id)
+    jobs.end_cancelled(store, jobs.list_jobs(store)[0].id, 1)
+    names = [row.name for row in places.list_images(store, PLACE)]
+    request = {"kind": jobs.EVIDENCE_JOB, "images": names, "own": names[:1], "pairs": "auto", "every_image": True}
+    job, _ = jobs.submit(store, PLACE, request, "evidence", 10, 10)
+    master = Foreman(store, Limits(least_free_bytes=1000))
+    words = ["map_job", "--data", str(store.folder), "--job", job.id, "--fence", "1"]
+    monkeypatch.setattr(map_job, "log_quietly", lambda: None)
+    monkeypatch.setattr(sys, "argv", words)
+    claimed = master.claim()
+    assert claimed is not None
+
+    def fail(*_: Any) -> None:
+        raise FileError("evidence cannot be written") from FULL
+
+    with monkeypatch.context() as patch:
+        patch.setattr(map_job, "save_evidence", fail)
+        assert map_job.main() == foreman.DISK_FULL
+    disk.free = 0
+    waiting = master.give_back(claimed, foreman.DISK_FULL, master.space())
+    assert (waiting.state, waiting.attempt, waiting.reason) == (jobs.QUEUED, 0, jobs.NO_SPACE)
+    assert not blobs.evidence_path(store.folder, PLACE, job.id).exists()
+    disk.free = 2**40
+    assert master.claim() is not None
+    words[-1] = "2"
+    assert map_job.main() == 0
+    assert jobs.read_job(store, job.id).state == jobs.DONE
+    assert blobs.evidence_path(store.folder, PLACE, job.id).stat().st_size > 1000
 
 
 def test_a_job_for_which_a_disk_is_never_large_enough_fails_for_that_reason(

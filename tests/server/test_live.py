@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,7 +30,8 @@ from sfumato.images.samples import sample_image
 from sfumato.matching.batch import match_archive
 from sfumato.server import guard
 from sfumato.server.blobs import MODEL, map_path
-from sfumato.store.frames import MEDIA_TYPE, decode_frame, encode_frame
+from sfumato.store.frames import MEDIA_TYPE, RELEASE_TYPE, decode_frame, encode_frame, encode_release
+from sfumato.types.concealed import RowTags
 from sfumato.types.scene import Camera
 
 LIBRARIES = ("torch", "onnxruntime", "dlib")
@@ -47,6 +48,8 @@ def tour(served: Any, scene: Any) -> list[int]:
     http, place = served.api.http, served.place
     number, name = served.job["map"], next(iter(scene.photos()))
     frame, headers = scene.frame(0.0), {"Content-Type": MEDIA_TYPE}
+    bare = encode_frame(scene.photo(0.0).without_positions())
+    home = replace(scene.photo(0.6).without_positions(), tags=RowTags("5e" * 16, np.zeros((120, 8), np.uint8)))
     spare, job = "ab" * 8, served.job["id"]
     key = http.post("/v1/keys", json={"scopes": ["read:*"]}).json()["key"].split("_")[1]
     answers = [
@@ -62,10 +65,26 @@ def tour(served: Any, scene: Any) -> list[int]:
         *(http.get(f"/v1/places/{place}/maps{rest}") for rest in ("", f"/{number}")),
         *(http.get(f"/v1/places/{place}/maps/{number}/{part}") for part in ("bundle", "points", "cameras")),
         http.post(f"/v1/places/{place}/localize", content=frame, headers=headers),
+        http.post(f"/v1/places/{place}/landmarks", content=bare, headers=headers),
+        *tour_of_releases(served.api, place, home),
         *(http.get(f"/v1/jobs{rest}") for rest in ("", f"/{job}", f"/{job}/events")),
         http.post(f"/v1/places/{place}/localize", content=b"\xff\xd8\xff picture", headers=headers),
     ]
+    eventually(lambda: not list((served.server.folder / "work").iterdir()))  # the processes of jobs have ended
     return [answer.status_code for answer in answers]
+
+
+def tour_of_releases(api: Any, place: str, home: Any) -> list[Any]:
+    """Push an image without positions to a new place, ask for evidence, and release; return the answers."""
+    place, name = api.put_place(), "5e" * 16
+    answers = [api.put_frame(place, name, encode_frame(home))]
+    words = {"json": {"own": [name]}, "headers": {"Idempotency-Key": "evidence"}}
+    answers.append(api.http.post(f"/v1/places/{place}/evidence", **words))
+    assert api.wait(answers[-1].json()["id"])["state"] == "done"
+    answers.append(api.http.get(f"/v1/places/{place}/evidence/{answers[-1].json()['id']}"))
+    body, headers = encode_release(np.array([3]), np.array([[5.0, 6.0]])), {"Content-Type": RELEASE_TYPE}
+    answers.append(api.http.put(f"/v1/places/{place}/images/{name}/positions", content=body, headers=headers))
+    return [*answers, api.http.delete(f"/v1/places/{place}")]
 
 
 def read_events(api: Any, job: str, last: int, most: int | None) -> list[tuple[int, str]]:
@@ -274,7 +293,13 @@ def test_metrics_count_queries_and_their_stages(served: Any, scene: Any):
     outcome = re.search(r'sfumato_localize_outcomes_total\{outcome="localized"\} (\S+)', text)
     assert outcome is not None
     assert float(outcome[1]) >= 1
-    for stage in ("open", "shortlist", "localize"):
+    served.api.http.post(
+        f"/v1/places/{served.place}/landmarks", headers={"Content-Type": MEDIA_TYPE},
+        content=encode_frame(scene.photo(0.25).without_positions()),
+    )  # fmt: skip
+    assert re.search(r'outcome="landmarks"\} [1-9]', served.api.http.get("/metrics").text)
+    text = served.api.http.get("/metrics").text
+    for stage in ("open", "shortlist", "localize", "match"):
         assert re.search(rf'sfumato_localize_stage_seconds_count\{{stage="{stage}"\}} [1-9]', text)
 
 

@@ -4,9 +4,11 @@
 import asyncio
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 for library in ("fastapi", "httpx2", "sqlalchemy"):
@@ -23,6 +25,7 @@ from sfumato.server.limits import Limits  # noqa: E402
 from sfumato.server.routes import places as place_routes  # noqa: E402
 from sfumato.server.service import Service  # noqa: E402
 from sfumato.store.frames import MEDIA_TYPE, decode_frame, frame_digest  # noqa: E402
+from sfumato.types.concealed import RowTags  # noqa: E402
 
 PLACE, OTHER, NAME = "0123456789abcdef", "feedfeedfeed", "ab" * 16
 LEAST = 200
@@ -85,16 +88,40 @@ def test_work_of_queued_interrupted_and_ended_jobs_is_removed(service: Service, 
     jobs.expire(store, interrupted, claim.fence)  # its process died, and nobody has taken over
     resumed, ended = submit(store, "resumed"), submit(store, "ended")
     jobs.cancel(store, ended)
+    matched, shown = blobs.matches_path(store.folder, PLACE), blobs.evidence_path(store.folder, PLACE, ended)
+    for path in (matched, shown):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(frame)
     names = [interrupted, resumed, ended]
     for job in names:
         leave_work(store, job, frame)
     neighbour = submit(store, "neighbour", OTHER)
     leave_work(store, neighbour, scene.frame(0.5))
     assert len(traces(store.folder, frame, PLACE)) >= 5
+    assert len(traces(store.folder, frame, f"matches/{PLACE}", f"evidence/{PLACE}/{ended}")) >= 4
     places.delete_place(store, PLACE)
     assert not traces(store.folder, frame, PLACE, *names)
     assert len(traces(store.folder, scene.frame(0.5), neighbour)) >= 2
     assert jobs.read_job(store, neighbour).state == jobs.QUEUED
+
+
+def test_positions_that_were_released_are_removed_to_the_last_byte(service: Service, scene: Any):
+    store, other = service.store, "99" * 16
+    image = scene.photo(1.0).without_positions()
+    tagged = replace(image, tags=RowTags("5e" * 16, np.arange(8 * len(image), dtype=np.uint8).reshape(-1, 8)))
+    places.add_image(store, PLACE, other, "77" * 32, 1, tagged, 10)
+    positions = np.random.default_rng(0).uniform(0, 400, (len(image), 2)).astype(np.float32)
+    places.release(store, PLACE, other, np.arange(len(image)), positions)
+    needles = [positions[row].tobytes() for row in range(5, 50)]
+    assert sum(needle in content(store.folder) for needle in needles) > 40
+    places.delete_place(store, PLACE)
+    assert not any(needle in content(store.folder) for needle in needles)
+    with store.read() as connection:
+        assert connection.execute(places.releases.select()).all() == []
+
+
+def content(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("state", ["queued", "running"])

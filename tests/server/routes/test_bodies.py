@@ -29,6 +29,7 @@ from sfumato.store.frames import MEDIA_TYPE  # noqa: E402
 KNOWN = Path(__file__).resolve().parent.parent / "openapi.json"
 PLACE, NAME, JOB = "0123456789abcdef", "ab" * 16, "cd" * 16
 UPLOAD, QUERY = f"/v1/places/{PLACE}/images/{NAME}", f"/v1/places/{PLACE}/localize"
+LANDMARKS = f"/v1/places/{PLACE}/landmarks"
 CAMERA = "PINHOLE,640,480,500,500,320,240"
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
@@ -143,8 +144,9 @@ def test_a_key_is_looked_up_once(wire: Wire, scene: Any, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(
     ("route", "most"),
-    [(f"PUT {UPLOAD}", 64), (f"POST {QUERY}", 8), ("POST /v1/keys", 2), (f"PATCH /v1/places/{PLACE}", 2),
-     (f"POST /v1/places/{PLACE}/images:missing", 2), (f"POST /v1/places/{PLACE}/maps", 2)],
+    [(f"PUT {UPLOAD}", 64), (f"POST {QUERY}", 8), (f"POST {LANDMARKS}", 8), ("POST /v1/keys", 2),
+     (f"PATCH /v1/places/{PLACE}", 2), (f"POST /v1/places/{PLACE}/images:missing", 2),
+     (f"POST /v1/places/{PLACE}/maps", 2), (f"POST /v1/places/{PLACE}/evidence", 2)],
 )  # fmt: skip
 def test_a_route_takes_bodies_of_its_own_size(wire: Wire, route: str, most: int):
     words = {"authorization": wire.keys["mine"], "content_type": MEDIA_TYPE, "idempotency_key": "12345678"}
@@ -176,7 +178,8 @@ def test_a_body_has_an_end(tmp_path: Path):
 @pytest.mark.parametrize(
     ("route", "limits"),
     [(f"PUT {UPLOAD}", {"uploads_at_once": 3, "uploads_of_key": 2}),
-     (f"POST {QUERY}", {"query_queue": 3, "queries_of_key": 2})],
+     (f"POST {QUERY}", {"query_queue": 3, "queries_of_key": 2}),
+     (f"POST {LANDMARKS}", {"query_queue": 3, "queries_of_key": 2})],
 )  # fmt: skip
 def test_a_key_with_slow_bodies_leaves_room_for_others(tmp_path: Path, route: str, limits: dict[str, int]):
     wire = make_wire(tmp_path / "data", **limits)

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -29,13 +30,16 @@ def test_every_route_keeps_the_contract(
         status_code_conformance,
     )
 
-    from sfumato.store.frames import MEDIA_TYPE
+    from sfumato.store.frames import MEDIA_TYPE, RELEASE_TYPE, encode_frame, encode_release
 
     checks = [
         not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance
     ]  # fmt: skip
-    frames = st.sampled_from([scene.frame(0.0), scene.frame(0.5), b"", b"sfumato-features"]) | st.binary(max_size=300)
-    schemathesis.openapi.media_type(MEDIA_TYPE, frames)
+    bare = encode_frame(scene.photo(0.0).without_positions())
+    frames = st.sampled_from([scene.frame(0.0), scene.frame(0.5), bare, b"", b"sfumato-features"])
+    schemathesis.openapi.media_type(MEDIA_TYPE, frames | st.binary(max_size=300))
+    positions = st.sampled_from([encode_release(np.arange(3), np.ones((3, 2))), b""]) | st.binary(max_size=60)
+    schemathesis.openapi.media_type(RELEASE_TYPE, positions)
     limits = {**generous, "query_seconds": 2.0, "job_seconds": 20.0}
     with live.start_server(tmp_path / "data", limits=limits) as server:
         api = connect(server)

@@ -26,7 +26,7 @@ from sfumato.server.routes import admin_pages, drawing, html, pages
 from sfumato.server.routes import jobs as job_routes
 from sfumato.server.service import COOKIE, Service
 from sfumato.store.frames import decode_frame, encode_frame
-from sfumato.types.concealed import Bits, ConcealedFeatures
+from sfumato.types.concealed import Bits, ConcealedFeatures, RowTags
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
 
@@ -375,6 +375,60 @@ def test_a_job_shows_its_stages(visitor: TestClient, service: Service, token: st
     assert "data-events" not in text
     assert "/cancel" not in text
     assert visitor.post(f"{page}/cancel", data={"token": token}).status_code == 409
+
+
+def test_a_job_that_gathers_evidence_shows_its_own_stages(visitor: TestClient, service: Service, token: str):
+    request = {"kind": jobs.EVIDENCE_JOB, "images": [IMAGE], "own": [IMAGE], "pairs": "auto"}
+    job, _ = jobs.submit(service.store, PLACE, request, "evidence key", 100, 100)
+    claim = jobs.claim(service.store, 30, 3)
+    assert claim is not None
+    jobs.report(service.store, job.id, claim.fence, "match", 3, 10)
+    text = visitor.get(f"/jobs/{job.id}").text
+    assert re.findall(r'data-stage="(\w+)"', text) == ["collect", "match", "publish"]
+    assert "Evidence of 1 image" in text
+    assert "matches images for a device" in visitor.get(f"/places/{PLACE}").text
+    assert re.search(r"</a> evidence <span", visitor.get("/jobs").text)
+    jobs.finish(service.store, job.id, claim.fence, jobs.DONE, "", lambda _: {
+        "map": None, "figures": {"pairs": 12, "matches": 3456, "images": 1, "bytes": 2**20}})  # fmt: skip
+    text = visitor.get(f"/jobs/{job.id}").text
+    assert "3,456" in text
+    assert "No map came out" not in text
+    again, _ = jobs.submit(service.store, PLACE, request, "another key", 100, 100)
+    form = sign_in(visitor, service, [f"upload:{PLACE}"])
+    assert f"/jobs/{again.id}/cancel" in visitor.get(f"/jobs/{again.id}").text
+    assert visitor.post(f"/jobs/{again.id}/cancel", data={"token": form}).status_code == 303
+    assert visitor.get(f"/jobs/{new_job(service).id}").status_code == 403, "of a map it may not know more"
+
+
+def test_an_image_shows_the_dots_that_were_released_and_says_of_how_many(
+    visitor: TestClient, service: Service, token: str
+):
+    home = features(count=30, seed=4).without_positions()
+    tags = RowTags("5e" * 16, np.zeros((30, 8), np.uint8))
+    home, name = (
+        ConcealedFeatures(home.keypoints, home.code, home.recipe, home.extractor, home.image_size, tags=tags),
+        "ba" * 16,
+    )
+    frame = encode_frame(home)
+    digest = hashlib.sha256(frame).hexdigest()
+    path = blobs.frame_path(service.data, PLACE, digest)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(frame)
+    places.add_image(service.store, PLACE, name, digest, len(frame), home, 10)
+    text = visitor.get(f"/places/{PLACE}/images/{name}").text
+    assert 'd=""' in text
+    assert "the positions of 0 of 30 features" in text
+    places.release(service.store, PLACE, name, np.array([3, 9]), np.array([[10.5, 20], [30, 40]], np.float32))
+    text = visitor.get(f"/places/{PLACE}/images/{name}").text
+    assert 'd="M10.5 20.0h0M30.0 40.0h0"' in text
+    assert "the positions of 2 of 30 features" in text
+    assert drawing.OUTLINES not in text
+    assert drawing.OUTLINES in visitor.get(f"/places/{PLACE}/images/{IMAGE}").text, "that one came with all of them"
+    assert re.search(r'<td class="n">30</td><td class="n">2</td>', visitor.get(f"/places/{PLACE}").text)
+
+
+def test_keys_for_every_verb_can_be_made_on_the_page():
+    assert set(admin_pages.VERB_WORDS) == set(access.VERBS)
 
 
 def test_jobs_are_listed_with_earlier_ones(visitor: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch):
