@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matcher for hloc: put this file into hloc/matchers/, and hloc.match_features matches concealed features.
 
-    sfumato conceal photos/ -o private.sfm
+    sfumato conceal photos/ -o private.sfm --positions             # hloc wants keypoints: outlines are visible
     sfumato export hloc private.sfm -o hloc/ --with-subspaces      # features.h5, without descriptors
     cp hloc_matcher.py .../hloc/matchers/
 

@@ -4,8 +4,8 @@
     python examples/map_with_hloc.py                                          # a made-up room, nothing else needed
     python examples/map_with_hloc.py feats-superpoint-n4096-r1024.h5 photos/ -o work/
 
-The device conceals the features, a server matches them, and hloc gets keypoints and matches. If hloc is installed its
-own reconstruction runs on them, otherwise COLMAP through Sfumato; both read the very same matches.h5.
+The device conceals the features, a server matches them, and the device releases the positions that a map needs. hloc
+gets these and the matches. If hloc is installed its own reconstruction runs on them, otherwise COLMAP through Sfumato.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import h5py
 import numpy as np
 
 import sfumato
+from sfumato.device import release_positions
 from sfumato.experiments import make_room, save_room
 from sfumato.features import LocalParams, write_hloc
 from sfumato.images import list_images
@@ -33,19 +34,29 @@ def make_features(folder: Path) -> tuple[Path, Path]:
     return folder / "feats-sift.h5", photos
 
 
-def conceal(features: Path, folder: Path) -> Path:
-    """The device: conceal the features of hloc's file under its key. The archive may leave the device."""
+def conceal(features: Path, folder: Path, key: bytes) -> Path:
+    """The device: conceal the features of hloc's file under its key. The archive may leave, positions stay here."""
     archive = folder / "private.sfm"
-    key = sfumato.device_key(folder / "device.key")  # made here; without a path it is this user's own
     outcome = sfumato.conceal_photos(features, archive, secret=key)
     print(f"{archive.name}: {outcome.images} photos concealed now, {outcome.skipped} before, with {outcome.recipe}")
     return archive
 
 
-def match_and_export(archive: Path, folder: Path) -> Path:
-    """The server: match bits with bits, without the key, and write what hloc reads."""
+def match(archive: Path, folder: Path) -> Path:
+    """The server: match bits with bits, without the key."""
     sfumato.match_archive(archive, folder / "matches.h5", "exhaustive")
-    outcome = sfumato.export_hloc(archive, folder / "matches.h5", folder / "hloc", overwrite=True)
+    return folder / "matches.h5"
+
+
+def release(archive: Path, matches: Path, key: bytes) -> None:
+    """The device: check the matches, and put the positions of what three photos see into the archive."""
+    outcome = release_positions(archive, matches, secret=key)
+    print(f"{outcome.share:.0%} of all positions left the device, {sum(outcome.new.values())} of them now")
+
+
+def export(archive: Path, matches: Path, folder: Path) -> Path:
+    """The server: write what hloc reads."""
+    outcome = sfumato.export_hloc(archive, matches, folder / "hloc", overwrite=True)
     print(f"{outcome.pairs} pairs of photos have {outcome.matches} matches")
     return folder / "hloc"
 
@@ -58,7 +69,7 @@ def count_descriptors(path: Path) -> int:
     return sum(name.endswith("/descriptors") for name in names)
 
 
-def reconstruct(archive: Path, hloc: Path, photos: Path, folder: Path) -> tuple[str, int, int]:
+def reconstruct(archive: Path, matches: Path, hloc: Path, photos: Path, folder: Path) -> tuple[str, int, int]:
     """Return who reconstructed, and how many photos and points the map has."""
     if find_spec("hloc"):
         from hloc import reconstruction
@@ -66,7 +77,7 @@ def reconstruct(archive: Path, hloc: Path, photos: Path, folder: Path) -> tuple[
         files = (hloc / name for name in ("pairs.txt", "features.h5", "matches.h5"))
         model = reconstruction.main(folder / "sfm", photos, *files)
         return ("hloc", 0, 0) if model is None else ("hloc", model.num_reg_images(), model.num_points3D())
-    statistics = sfumato.build_map(archive, hloc / "matches.h5", folder / "model", overwrite=True).statistics
+    statistics = sfumato.build_map(archive, matches, folder / "model", overwrite=True).statistics
     return "COLMAP", statistics.registered, statistics.points
 
 
@@ -74,11 +85,14 @@ def run(features: Path | None, photos: Path | None, folder: Path) -> int:
     """Go from features to a map in a folder."""
     if features is None or photos is None:
         features, photos = make_features(folder)
-    archive = conceal(features, folder)
-    hloc = match_and_export(archive, folder)
+    key = sfumato.device_key(folder / "device.key")  # made here; without a path it is this user's own
+    archive = conceal(features, folder, key)
+    matches = match(archive, folder)
+    release(archive, matches, key)
+    hloc = export(archive, matches, folder)
     clear, private = count_descriptors(features), count_descriptors(hloc / "features.h5")
     print(f"photos with descriptors: {clear} in {features.name}, {private} in hloc/features.h5")
-    who, registered, points = reconstruct(archive, hloc, photos, folder)
+    who, registered, points = reconstruct(archive, matches, hloc, photos, folder)
     print(f"shown: {who} mapped {registered} photos and {points} points from files that hold no descriptor")
     return 0 if registered else 1
 

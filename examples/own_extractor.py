@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sfumato
+from sfumato.device import own_keypoints
+from sfumato.features import write_hloc
 from sfumato.images import sample_image
 
 NAME = "patchnet"
@@ -46,22 +48,24 @@ def as_features(keypoints: Floats, descriptors: Floats, size: tuple[int, int]) -
     return sfumato.Features(frames, descriptors, sfumato.Extractor(NAME), size)
 
 
-def conceal_first(features: sfumato.Features, key: bytes) -> sfumato.ConcealedFeatures:
-    """Conceal the first picture of a place. Nobody measured the bandwidth for this network, so it is estimated.
+def conceal(features: dict[str, sfumato.Features], folder: Path, key: bytes) -> Path:
+    """The device: conceal pictures. Nobody measured the bandwidth for this network, so it is estimated from the first.
 
-    The warning names the estimate. All other pictures must take the same, for another picture gives another estimate.
+    The warning names the estimate. All other devices must take the same, for another picture gives another estimate.
     """
+    archive = folder / "private.sfm"
+    write_hloc(folder / "features.h5", list(features.items()))
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", sfumato.BandwidthWarning)
-        concealed = sfumato.conceal(features, secret=key)
+        sfumato.conceal_photos(folder / "features.h5", archive, extractor=NAME, secret=key)
     for note in notes:
         print(f"warning: {note.message}\n")
-    return concealed
+    return archive
 
 
-def share_right(matches: sfumato.Matches, left: sfumato.Features, right: sfumato.Features) -> float:
-    """Return the share of matches that can be right in a stereo pair."""
-    across, down = (left.keypoints[matches.indices[:, 0], :2] - right.keypoints[matches.indices[:, 1], :2]).T
+def share_right(matches: sfumato.Matches, left: Floats, right: Floats) -> float:
+    """Return the share of matches that can be right in a stereo pair, by the positions of their rows."""
+    across, down = (left[matches.indices[:, 0], :2] - right[matches.indices[:, 1], :2]).T
     return float(((np.abs(down) <= SAME_ROW_PX) & (across > -SAME_ROW_PX) & (across < FARTHEST_PX)).mean())
 
 
@@ -71,17 +75,16 @@ def main() -> int:
     left, right = (as_features(*network(picture.pixels), picture.size) for picture in pictures)
     key = sfumato.new_key()  # one for all devices of a map; sfumato.device_key("fleet.key") keeps it in a file
 
-    first = conceal_first(left, key)
-    second = sfumato.conceal(right, first.recipe, secret=key)  # the same bandwidth, so nothing is estimated again
-    print(f"type on the other devices: --recipe sealed-512:{first.recipe.links[-1].bandwidth:g}")
-
     with tempfile.TemporaryDirectory() as folder:
-        archive = Path(folder) / "private.sfm"
-        sfumato.save(archive, {"left.png": first, "right.png": second})
-        with sfumato.load(archive) as images:  # what a server sees: bits and positions, and the name of the network
-            matches = sfumato.match(images["left.png"], images["right.png"])
+        archive = conceal({"left.png": left, "right.png": right}, Path(folder), key)
+        with sfumato.load(archive) as images:  # what a server sees: bits, and the name of the network
+            first, second = images["left.png"], images["right.png"]
+        matches = sfumato.match(first, second)
+        own = own_keypoints(archive)  # rows lie in an order under the key: the device knows where
+        positions = own("left.png", first), own("right.png", second)
+    print(f"type on the other devices: --recipe sealed-512:{first.recipe.links[-1].bandwidth:g}")
     clear = sfumato.match(left.descriptors, right.descriptors, ratio=0.8)
-    shares = [share_right(one, left, right) for one in (clear, matches)]
+    shares = share_right(clear, left.keypoints, right.keypoints), share_right(matches, *positions)
     print(f"clear descriptors, ratio test 0.8: {len(clear)} matches, {shares[0]:.0%} on the right row")
     print(
         f"shown: {left.descriptors.shape[1]} numbers of another network became {first.code.ambient_dim} bits, and "

@@ -166,7 +166,10 @@ def test_hloc_gets_the_matches_of_sfumato(recipe: str, named: bool, matcher: typ
 
     archive, pair = tmp_path / "private.sfm", ("left.png", "right.png")
     local = LocalParams(max_features=200, extractor="opencv")
-    sfumato.conceal_photos(stereo, archive, recipe=recipe, secret=sfumato.new_key(), local=local)
+    is_sealed = recipe in ("default", "sealed-512")
+    sfumato.conceal_photos(
+        stereo, archive, recipe=recipe, secret=sfumato.new_key(), local=local, positions=True if is_sealed else None
+    )
     sfumato.match_archive(archive, tmp_path / "matches.h5")
     sfumato.export_hloc(archive, None, tmp_path / "hloc", with_subspaces=True)
     answer = matcher({"name": "hloc_matcher", **({"recipe": recipe} if named else {})})(
