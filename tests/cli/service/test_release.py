@@ -75,10 +75,16 @@ def test_conditions_of_a_release_are_remembered(run_sfumato, at_server, device, 
     assert counts(device)["a.jpg"] == 0
     conditions = recall_conditions(device.archive)
     assert (conditions.limit, conditions.never, conditions.rule) == (0.7, masks, "tracks")
+    run_sfumato("push", device.archive, "--place", device.place, "--limit", "0.8")
+    assert counts(device)["a.jpg"] == 0, "one of them is named, and the other goes on"
     shutil.rmtree(masks)
     assert str(masks) in run_sfumato("map", "--place", device.place, code=1).stderr, "it does not go on without"
-    run_sfumato("push", device.archive, "--place", device.place, "--limit", "0.9")
-    assert counts(device)["a.jpg"] == 120, "until others are named"
+    others = masks.with_name("others")
+    others.mkdir()
+    cv2.imwrite(str(others / "a.jpg.png"), np.full((480, 640), 255, np.uint8))
+    run_sfumato("push", device.archive, "--place", device.place, "--never", others)
+    assert counts(device)["a.jpg"] == 120, "until another is named"
+    assert recall_conditions(device.archive).limit == 0.8
 
 
 def test_conditions_that_cannot_be_read_are_an_error(device):

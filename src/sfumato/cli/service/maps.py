@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import fields, replace
 from operator import length_hint
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -117,11 +118,12 @@ def _release_more(place: Place, remote: MapServerOptions, *, quiet: bool) -> Non
 def remember_conditions(archive: Path, options: ReleaseOptions | None) -> ReleaseOptions | None:
     """Write down under which conditions positions of an archive may leave; None if they may not. Return them.
 
-    Where no condition is named, those that were named before go on: a mask that was given once is not forgotten.
+    One that is not named now is as it was named before: a mask that was given once is not forgotten.
     """
-    before = recall_conditions(archive)
-    if options == ReleaseOptions() and before is not None:
-        options = before
+    before, usual = recall_conditions(archive), ReleaseOptions()
+    if options is not None and before is not None:
+        names = [entry.name for entry in fields(options) if getattr(options, entry.name) == getattr(usual, entry.name)]
+        options = replace(options, **{name: getattr(before, name) for name in names})
     facts = None if options is None else {
         "rule": options.rule, "limit": options.limit,
         "never": None if options.never is None else str(options.never.absolute()),

@@ -107,7 +107,7 @@ def push(
 
     Positions stay here. Then the server matches, and this device checks what it found: positions of what three photos
     of the place see go to the server, for its map, and nothing else. Conditions of the release (--rule, --limit,
-    --never) are remembered: later pushes, and 'sfumato map --server', keep to them until others are named.
+    --never) are remembered: later pushes, and 'sfumato map --server', keep to each until another is named.
 
     The place is made if it is missing and the key may. Names are replaced by ids; the table of names stays beside the
     device key.
