@@ -28,6 +28,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "load_encoder": "encoder",
         "make_seal": "seal",
         "new_key": "keys",
+        "order_rows": "rows",
         "person_key": "keys",
         "privacy_spent": "subset",
         "read_key": "keys",

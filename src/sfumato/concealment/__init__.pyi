@@ -27,8 +27,9 @@ from sfumato.concealment.keys import person_key as person_key
 from sfumato.concealment.keys import read_key as read_key
 from sfumato.concealment.lifting import conceal as conceal
 from sfumato.concealment.resolve import ResolvedRecipe as ResolvedRecipe
+from sfumato.concealment.rows import order_rows as order_rows
 from sfumato.concealment.seal import BANDWIDTH as BANDWIDTH
 from sfumato.concealment.seal import make_seal as make_seal
 from sfumato.concealment.subset import privacy_spent as privacy_spent
 
-__all__ = ["BANDWIDTH", "Decoys", "DecoysOutcome", "Encoder", "FaceDecoysParams", "ResolvedRecipe", "build_decoys", "build_face_decoys", "build_photo_decoys", "bundled_decoys", "conceal", "conceal_embeddings", "conceal_parallel", "device_key", "draw_descriptors", "encode", "face_recipe", "key_for_place", "load_decoys", "load_encoder", "make_seal", "new_key", "person_key", "privacy_spent", "read_key", "save_decoys", "save_encoder", "seal_embeddings", "split_decoys"]
+__all__ = ["BANDWIDTH", "Decoys", "DecoysOutcome", "Encoder", "FaceDecoysParams", "ResolvedRecipe", "build_decoys", "build_face_decoys", "build_photo_decoys", "bundled_decoys", "conceal", "conceal_embeddings", "conceal_parallel", "device_key", "draw_descriptors", "encode", "face_recipe", "key_for_place", "load_decoys", "load_encoder", "make_seal", "new_key", "order_rows", "person_key", "privacy_spent", "read_key", "save_decoys", "save_encoder", "seal_embeddings", "split_decoys"]
