@@ -21,7 +21,7 @@ from sfumato.concealment.seal import BANDWIDTH, Seal, make_seal
 
 Floats = np.ndarray
 
-COUNTS = (100_000, 1_000_000, 10_000_000)
+COUNTS = (100_000, 1_000_000)
 MOST = 200_000
 """Codes that moments and regressions are of."""
 READ = 4000

@@ -26,7 +26,7 @@ Floats = np.ndarray
 KNOWN = (500, 1000, 2000, 4000, 8000)
 FEW_BITS = 64
 """Bits of a key that are recovered where it is only measured how good they are."""
-PHOTOS, ROWS, PAINTED = 20, 200, 1200
+PHOTOS, ROWS, PAINTED = 20, 200, 600
 """Photos that are looked for, rows that are read of each, and rows that are painted of each released photo."""
 FOUNTAIN = "fountain-P11"
 PLACES = {
@@ -275,7 +275,7 @@ def painted_rows(material: Material) -> Iterator[dict[str, Any]]:
     for name, values in scores.items():
         of, ends = name, {"low": min(values), "high": max(values)}
         yield figure("painted", of, "similarity", float(np.mean(values)), len(values), **ends)
-        share = float((np.mean(values) - floor) / (best - floor)) if best != floor else None
+        share = float((np.mean(values) - floor) / (best - floor)) if best > floor else None  # clear ones add nothing
         yield figure("painted", of, "of what clear descriptors add", share, len(values))
     material.say("painted", photos=len(subjects), rows=len(clear), most_rows_a_photo=PAINTED, public=len(public))
     sheet = material.sheet("painted")
