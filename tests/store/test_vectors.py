@@ -17,18 +17,28 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import NormalDist
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sfumato.concealment.keys import key_for_place
-from sfumato.concealment.rows import make_tags
+from sfumato.concealment.keys import key_for_place, key_for_rows
+from sfumato.concealment.rows import make_tags, photo_name, row_order, to_grid
 from sfumato.concealment.seal import make_seal
 from sfumato.errors import FrameError
 from sfumato.features.local import LocalParams, extractor_of
-from sfumato.store.frames import decode_frame, encode_frame, frame_digest, read_header
-from sfumato.types.concealed import Bits, Code, ConcealedFeatures, Points, Subspaces
+from sfumato.store.evidence import ClaimedRows, Evidence, load_evidence, save_evidence
+from sfumato.store.frames import (
+    decode_frame,
+    decode_release,
+    encode_frame,
+    encode_release,
+    frame_digest,
+    read_header,
+)
+from sfumato.types.clear import Features
+from sfumato.types.concealed import Bits, Code, ConcealedFeatures, Points, RowTags, Subspaces
 from sfumato.types.extractor import Extractor
 from sfumato.types.recipe import Recipe
 
@@ -150,6 +160,80 @@ def describe(name: str, features: ConcealedFeatures, dtype: str) -> dict[str, An
         "extractor": features.extractor.to_json(),
         **arrays,
     }
+
+
+# ---------------------------------------------------------------- rows, releases and evidence
+
+
+ORDERED = 16
+"""Rows of the longer order."""
+PLACES = ((12.53, 8.25), (300.125, 8.28125), (-0.4375, 401.46875))
+"""Positions before they are put on the grid: two of them lie halfway between two of its points."""
+OWN, OTHERS = "00" * 16, ("11" * 16, "22" * 16)
+
+
+def row_vectors() -> dict[str, Any]:
+    key, clear = key_for_place(KEY, PLACE), np.hstack([np.array(PLACES), [[2.5, 90.0], [3.0, 0.0], [4.0, 359.5]]])
+    clear = clear.astype(np.float32)
+    return {
+        "place_key": key.hex(),
+        "rows_key": key_for_rows(key).hex(),
+        "keypoints": [[float(one).hex() for one in row] for row in clear],
+        "photo": photo_name(key, Features(clear, unit_rows())),
+        "orders": [
+            {"photo": PHOTO, "count": count, "order": row_order(key, PHOTO, count).tolist()} for count in (3, ORDERED)
+        ],
+        "grid": [[float(one).hex() for one in row] for row in to_grid(clear)],
+    }
+
+
+def release_vectors() -> list[dict[str, Any]]:
+    """Releases of rows of an image of three, good ones and broken ones."""
+    whole, places = np.arange(3), np.array(POSITIONS)
+    good = {"no row": whole[:0], "one row": whole[2:], "two rows": whole[::2], "all rows": whole}
+    bodies = {word: encode_release(rows, places[rows]) for word, rows in good.items()}
+    row = {number: bodies["all rows"][12 * number :][:12] for number in range(3)}
+    bodies |= {
+        "cut": bodies["all rows"][:-1],
+        "descending rows": row[2] + row[0],
+        "a row twice": row[1] + row[1],
+        "a row beyond the count": struct.pack("<I2f", 3, 1.0, 2.0),
+        "the largest row": struct.pack("<I2f", 2**32 - 1, 1.0, 2.0),
+        "not a number": struct.pack("<I2f", 1, math.nan, 2.0),
+        "infinite": struct.pack("<I2f", 1, 1.0, -math.inf),
+    }
+    listed = []
+    for word, body in bodies.items():
+        entry: dict[str, Any] = {"release": word, "count": 3, "body": body.hex()}
+        try:
+            rows, positions = decode_release(body, 3)
+            entry |= {"rows": rows.tolist(), "positions": positions.tolist()}
+        except FrameError as problem:
+            entry |= {"code": problem.code, "text": str(problem)}
+        listed.append(entry)
+    return listed
+
+
+def made_evidence() -> Evidence:
+    """Of an image of a device, and two of another one: one shows two of its three rows, the other a single one."""
+    tags = at_home().tags
+    code = at_home().code
+    assert tags is not None
+    assert isinstance(code, Bits)
+    shown = {}
+    for name, rows in zip(OTHERS, ([0, 2], [1]), strict=True):
+        numbers = np.array(rows)
+        photo = hashlib.sha256(name.encode()).hexdigest()[:32]
+        made = make_tags(key_for_place(KEY, PLACE), photo, code)
+        shown[name] = ClaimedRows(numbers, code[numbers], RowTags(photo, made.rows[numbers]), 3)
+    claims = {(OWN, OTHERS[0]): [[0, 0], [2, 2]], (OWN, OTHERS[1]): [[1, 1]], OTHERS: [[2, 1]]}
+    return Evidence({pair: np.array(rows) for pair, rows in claims.items()}, shown)  # type: ignore[misc]
+
+
+def evidence_file() -> bytes:
+    with TemporaryDirectory() as folder:
+        save_evidence(Path(folder) / "evidence", made_evidence())
+        return (Path(folder) / "evidence").read_bytes()
 
 
 # ---------------------------------------------------------------- broken frames
@@ -336,6 +420,9 @@ def files() -> dict[str, bytes]:
     return content | {
         "seal.json": as_text(seal_vectors()),
         "frames.json": as_text([describe(name, *made) for name, made in frames.items()]),
+        "rows.json": as_text(row_vectors()),
+        "releases.json": as_text(release_vectors()),
+        "evidence.safetensors": evidence_file(),
         "broken.json": as_text(listed),
         "broken.bin": b"".join(broken.values()),
     }
@@ -381,6 +468,32 @@ def test_good_frames_are_read_and_written_again():
         assert (features.tags is not None) == ("tags" in entry)
         assert read_header(frame).digest == frame_digest(frame) == entry["digest"]
         assert encode_frame(features, dtype=entry["dtype"]) == frame
+
+
+def test_releases_are_read_and_written_again():
+    for entry in read("releases.json"):
+        body = bytes.fromhex(entry["body"])
+        if "code" in entry:
+            with pytest.raises(FrameError) as caught:
+                decode_release(body, entry["count"])
+            assert (caught.value.code, str(caught.value)) == ("bad_release", entry["text"]), HOW
+        else:
+            rows, positions = decode_release(body, entry["count"])
+            assert (rows.tolist(), positions.tolist()) == (entry["rows"], entry["positions"])
+            assert encode_release(rows, positions) == body
+
+
+def test_the_evidence_is_read_as_it_was_made():
+    evidence, made = load_evidence(FOLDER / "evidence.safetensors"), made_evidence()
+    assert {pair: rows.tolist() for pair, rows in evidence.claims.items()} == {
+        pair: rows.tolist() for pair, rows in made.claims.items()
+    }
+    assert evidence.others.keys() == made.others.keys()
+    for name, rows in evidence.others.items():
+        assert (rows.numbers.tolist(), rows.tags.photo) == (
+            made.others[name].numbers.tolist(),
+            made.others[name].tags.photo,
+        )
 
 
 def test_every_broken_frame_is_refused_with_its_code_and_text():
@@ -503,12 +616,66 @@ def test_the_document_is_enough_for_frames():
 
 def test_the_document_is_enough_for_tags():
     """A tag is of the photo, the number of the row in four bytes, and its bits; under a key of its own."""
-    place_key = hash_keyed(PLACE.encode(), KEY, b"sfumato place", 32)
-    rows_key = hash_keyed(b"", place_key, b"sfumato rows", 32)
+    rows_key = rows_key_of_the_document()
     (entry,) = [entry for entry in read("frames.json") if "tags" in entry]
     for number, (bits, tag) in enumerate(zip(entry["bits"], entry["tags"], strict=True)):
         text = bytes.fromhex(entry["photo"]) + struct.pack("<I", number) + bytes.fromhex(bits)
         assert hashlib.blake2b(text, key=rows_key, person=b"sfumato row", digest_size=8).hexdigest() == tag
+
+
+def rows_key_of_the_document() -> bytes:
+    place_key = hash_keyed(PLACE.encode(), KEY, b"sfumato place", 32)
+    return hash_keyed(b"", place_key, b"sfumato rows", 32)
+
+
+def test_the_document_is_enough_for_rows():
+    known, key = read("rows.json"), rows_key_of_the_document()
+    assert key.hex() == known["rows_key"]
+    keypoints = [[float.fromhex(one) for one in row] for row in known["keypoints"]]
+    descriptors = [[float.fromhex(one) for one in row] for row in read("seal.json")["rows"]]
+    text = b"".join(struct.pack(f"<{len(row)}f", *row) for row in (*descriptors, *keypoints))
+    name = hashlib.blake2b(text, key=key, person=b"sfumato photo", digest_size=16)
+    assert name.hexdigest() == known["photo"]
+    for entry in known["orders"]:
+        drawn = hashlib.shake_256(key + b"order" + bytes.fromhex(entry["photo"])).digest(8 * entry["count"])
+        numbers = [number for (number,) in struct.iter_unpack("<Q", drawn)]
+        assert sorted(range(entry["count"]), key=numbers.__getitem__) == entry["order"]
+    grid = [[round(16 * one) / 16 for one in row[:2]] for row in keypoints]
+    assert grid == [[float.fromhex(one) for one in row] for row in known["grid"]]
+
+
+def test_the_document_is_enough_for_releases():
+    for entry in read("releases.json"):
+        if "rows" in entry:
+            pairs = zip(entry["rows"], entry["positions"], strict=True)
+            assert b"".join(struct.pack("<I2f", row, *place) for row, place in pairs).hex() == entry["body"]
+
+
+def test_the_document_is_enough_for_evidence():
+    """Of a file: eight bytes, a header in JSON, and the arrays where it says."""
+    content, key = (FOLDER / "evidence.safetensors").read_bytes(), rows_key_of_the_document()
+    length = struct.unpack_from("<Q", content)[0]
+    header = json.loads(content[8 : 8 + length])
+    facts = json.loads(header.pop("__metadata__")["sfumato"])
+    assert facts == {"images": [OWN, *OTHERS], "kind": "evidence of matches"}
+    kinds = {"I32": "<i4", "U32": "<u4", "U8": "|u1"}
+    arrays = {}
+    for name, entry in header.items():
+        first, last = entry["data_offsets"]
+        data = content[8 + length + first : 8 + length + last]
+        arrays[name] = np.frombuffer(data, kinds[entry["dtype"]]).reshape(entry["shape"])
+    assert set(arrays) == {"pairs", "claims", "others", "photos", "numbers", "bits", "tags"}
+    assert arrays["pairs"].tolist() == [[0, 1, 2], [0, 2, 1], [1, 2, 1]]
+    assert arrays["claims"].tolist() == [[0, 0], [2, 2], [1, 1], [2, 1]]
+    assert arrays["others"].tolist() == [[1, 2, 3], [2, 1, 3]]
+    start = 0
+    for (_, count, _), photo in zip(arrays["others"].tolist(), arrays["photos"], strict=True):
+        for row in range(start, start + count):
+            text = photo.tobytes() + struct.pack("<I", arrays["numbers"][row]) + arrays["bits"][row].tobytes()
+            tag = hashlib.blake2b(text, key=key, person=b"sfumato row", digest_size=8).digest()
+            assert tag == arrays["tags"][row].tobytes()
+        start += count
+    assert start == len(arrays["numbers"]) == 3
 
 
 def test_the_codes_of_the_frames_are_those_of_the_seal():
