@@ -180,6 +180,18 @@ def test_a_sweep_takes_what_is_old_and_nobodys(tmp_path: Path):
     assert not (tmp_path / "evidence" / PLACE).exists()
 
 
+def test_the_last_evidence_of_a_place_is_kept(tmp_path: Path):
+    for number in range(blobs.EVIDENCE_KEPT + 3):
+        for place in (PLACE, "feedfeed"):
+            path = tmp_path / "evidence.new"
+            path.touch()
+            os.utime(path, (number, number))
+            blobs.keep_evidence(tmp_path, place, f"{number:02}", path)
+    kept = [f"{number:02}" for number in range(3, blobs.EVIDENCE_KEPT + 3)]
+    for place in (PLACE, "feedfeed"):
+        assert sorted(path.name for path in (tmp_path / "evidence" / place).iterdir()) == kept
+
+
 def test_a_full_disk_is_seen_through_other_errors():
     full = OSError(28, "No space left on device")
     other = FileError("cannot be written")

@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 120.0
 
 @dataclass(slots=True, eq=False)
 class MapJob:
-    """A job that makes a map, with what this device knows of it in ``state``; ``refresh`` asks again."""
+    """A job that makes a map, or gathers evidence, with what is known of it in ``state``; ``refresh`` asks again."""
 
     transport: Transport = field(repr=False)
     names: NameTable = field(repr=False)

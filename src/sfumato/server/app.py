@@ -21,6 +21,7 @@ from sfumato.server.limits import Limits
 from sfumato.server.routes import admin_pages, html, jobs, maps, operations, pages, releases
 from sfumato.server.routes import places as place_routes
 from sfumato.server.service import OPEN, Service
+from sfumato.store.frames import RELEASED
 
 SWEEP_SECONDS = 600.0
 FOLLOW_SECONDS = 0.5
@@ -37,6 +38,7 @@ TLS_ONLY = (b"strict-transport-security", b"max-age=31536000")
 IMAGE_PATH = re.compile(r"/v1/places/[^/]+/images/[^/]+\Z")
 QUERY_PATH = re.compile(r"/v1/places/[^/]+/(localize|landmarks)\Z")
 """Paths that take frames."""
+RELEASE_PATH = re.compile(r"/v1/places/[^/]+/images/[^/]+/positions\Z")
 ALIVE = "/livez"
 """It answers also when connections run out."""
 
@@ -197,6 +199,8 @@ def largest_body(method: str, path: str, limits: Limits) -> int:
     >>> largest_body("POST", "/v1/keys", Limits()) == 2 * 2**20
     True
     """
+    if method == "PUT" and RELEASE_PATH.match(path):
+        return RELEASED.itemsize * limits.features
     if method == "PUT" and IMAGE_PATH.match(path):
         return limits.image_bytes
     return limits.query_bytes if method == "POST" and QUERY_PATH.match(path) else limits.json_bytes

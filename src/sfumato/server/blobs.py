@@ -25,6 +25,8 @@ FOLDER, UPLOADS, WORK, MAPS = "frames", "uploads", "work", "maps"
 """Folders below the data folder: frames by place, uploads that are under way, jobs that are, and maps by place."""
 MATCHES, EVIDENCE = "matches", "evidence"
 """Folders by place: matched rows of its images, so that no pair is matched twice; and what devices are shown of it."""
+EVIDENCE_KEPT = 5
+"""Files of evidence of one place."""
 MODEL, BUNDLE, POINTS, CAMERAS = "model", "bundle.tar", "points.bin", "cameras.json"
 """Parts of a map: the COLMAP model with landmarks, all of it in one file, points and cameras for the page."""
 OLD_SECONDS = 3600.0
@@ -99,6 +101,18 @@ def matches_path(data: Path, place: str) -> Path:
 def evidence_path(data: Path, place: str, job: str) -> Path:
     """Return the place of the evidence that a job gathered."""
     return data / EVIDENCE / place / job
+
+
+def keep_evidence(data: Path, place: str, job: str, path: Path) -> None:
+    """Move evidence to its place, and remove what earlier jobs of the place left but for the last few.
+
+    Requests cost nothing, and the disk is everybody's.
+    """
+    target = evidence_path(data, place, job)
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.replace(path, target)
+    for old in sorted(target.parent.iterdir(), key=lambda one: one.stat().st_mtime)[:-EVIDENCE_KEPT]:
+        old.unlink(missing_ok=True)
 
 
 def drop_place(data: Path, place: str, jobs: Iterable[str] = ()) -> None:

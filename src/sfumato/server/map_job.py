@@ -201,12 +201,10 @@ def show_evidence(lease: Lease) -> None:
         claims = ((pair, matches[pair].indices) for pair in matches)
         evidence = gather_evidence(claims, images, own)
     save_evidence(path, evidence)
-    target = blobs.evidence_path(store.folder, job.place, job.id)
     figures = {"pairs": len(evidence.claims), "matches": sum(map(len, evidence.claims.values())),
                "images": len(job.request["images"]), "bytes": path.stat().st_size}  # fmt: skip
     lease.report("publish", 0, 1)
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.replace(path, target)
+    blobs.keep_evidence(store.folder, job.place, job.id, path)
     jobs.finish(store, job.id, job.fence, jobs.DONE, "", lambda _: {"map": None, "figures": figures})
 
 

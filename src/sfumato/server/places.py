@@ -327,7 +327,11 @@ def release(store: Store, place: str, name: str, rows: NDArray[np.int64], positi
         try:
             rows, positions = merge_releases(decode_release(row.positions, MOST_ROWS), (rows, positions))
         except InputError as cause:
-            raise Conflict("already_released", f"{cause}: none is taken") from cause
+            raise Conflict(
+                "already_released",
+                f"{cause}: none is taken. If no device of yours sent them, a key was misused: remove the place and push "
+                f"again",
+            ) from cause
         content = encode_release(rows, positions)
         connection.execute(releases.update().where(of_image).values(count=len(rows), positions=content))
     return len(rows)

@@ -259,6 +259,7 @@ def test_queries_are_taken_by_the_route_of_their_form(server: Server, scene: Any
     assert "ask for landmarks" in answers["localize", "bare"].json()["detail"]
     assert "leave them out" in answers["landmarks", "whole"].json()["detail"]
     assert largest_body("POST", f"/v1/places/{PLACE}/landmarks", Limits()) == Limits().query_bytes
+    assert largest_body("PUT", f"/v1/places/{PLACE}/images/{NAME}/positions", Limits(features=10**6)) == 12 * 10**6
 
 
 # --- evidence and maps

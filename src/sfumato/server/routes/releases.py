@@ -57,7 +57,8 @@ async def ask_for_evidence(
     **scope("upload"),
 )
 async def read_evidence(request: Request, place: PlaceId, job: JobId) -> FileResponse:
-    """Return what a job found: matched rows, and bits and tags of such rows of other devices. Kept for an hour.
+    """Return what a job found: matched rows, and bits and tags of such rows of other devices. Kept for an hour,
+    the last five of a place.
 
     Any key that may upload here can read it. Without the device key it tells which images overlap, and no bit of it can
     be read.
