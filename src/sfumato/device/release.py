@@ -7,7 +7,7 @@ archive, and nothing leaves twice in different forms.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,8 +77,8 @@ def release_positions(
 
     ``matches``: a match file, Matches by pairs, or the Evidence of a server. ``secret`` and ``place``: those of
     ``conceal_photos``. Positions come from the file beside the archive, or again from ``photos``. ``never``: a folder
-    of masks, ``NAME.png`` for the photo NAME, whose black pixels keep what lies there at home. ``dry_run`` writes
-    nothing.
+    of masks, ``NAME.png`` for the photo NAME, whose black pixels keep what lies there at home. ``dry_run`` lets nothing
+    leave.
 
     Raises FileError if the positions are not here, RecipeError for another key, ArchiveError for files.
     """
@@ -92,7 +92,8 @@ def release_positions(
                 f"{archive} holds no rows whose positions stay home: it was made with --positions, or by a recipe that "
                 f"is not sealed, and a map can be made of it as it is"
             )
-        masks = masks_in(never, images)
+        headers = {name: images.header(name) for name in known}
+        masks = masks_in(never, {name: header.image_size for name, header in headers.items()})
         positions = _own_positions(images, known, photos, key)
         if not positions:
             raise FileError(
@@ -107,11 +108,12 @@ def release_positions(
             claims = {pair: pairs[pair].indices.astype(np.int64) for pair in progress(list(pairs))}
         choice = choose_rows(claims, known, positions, key, params)
         before = {name: np.flatnonzero(images[name].is_shown) for name in choice.rows}
+    wanted = {name: rows[~masks(name, positions[name][rows])] for name, rows in choice.rows.items()}
     outcome = ReleaseOutcome(claimed=choice.claimed, proven=choice.proven, kept_back=dict(choice.forged))
     with ExitStack() as stack:
         writer = None if dry_run else stack.enter_context(ArchiveWriter(archive, append=True))
-        for name, chosen in choice.rows.items():
-            rows, most = chosen[~masks(name, positions[name][chosen])], params.most_share * known[name].count
+        for name, rows in wanted.items():
+            most = params.most_share * known[name].count
             if len(np.union1d(before[name], rows)) > most:
                 asked = len(rows) / max(1, known[name].count)
                 outcome.kept_back[name] = (
@@ -123,6 +125,8 @@ def release_positions(
             outcome.shown[name] = len(np.union1d(before[name], rows))
             outcome.new[name] = len(np.setdiff1d(rows, before[name]))
             if writer is not None and outcome.new[name]:
+                if name not in writer or writer.header(name) != headers[name]:
+                    raise FileError(f"{archive} was replaced while its matches were checked: match it, and run again")
                 writer.release(name, rows, positions[name][rows])
     return outcome
 
@@ -214,17 +218,18 @@ Masks = Callable[[str, NDArray[np.float32]], NDArray[np.bool_]]
 """Tells which positions (K, 2) of a photo lie where nothing may leave."""
 
 
-def masks_in(folder: str | os.PathLike[str] | None, names: Iterable[str]) -> Masks:
+def masks_in(folder: str | os.PathLike[str] | None, sizes: Mapping[str, tuple[int, int] | None]) -> Masks:
     """Return the masks of a folder: ``NAME.png`` for the photo NAME, as COLMAP has them; black keeps at home.
 
-    Raises FileError for a folder that is not there or holds no mask of any of these photos.
+    ``sizes``: (width, height) of each photo, which its mask must have. Raises FileError for a folder that is not there
+    or holds no mask of any of these photos, and when it is used for a mask that cannot be.
     """
     if folder is None:
         return lambda name, positions: np.zeros(len(positions), bool)
     place = Path(folder)
     if not place.is_dir():
         raise FileError(f"{place}: no such folder of masks (--never)")
-    paths = {name: place / f"{name}.png" for name in names if (place / f"{name}.png").is_file()}
+    paths = {name: place / f"{name}.png" for name in sizes if (place / f"{name}.png").is_file()}
     if not paths:
         raise FileError(
             f"{place} holds no mask of these photos: a mask of photo.jpg is photo.jpg.png, black stays home"
@@ -233,7 +238,12 @@ def masks_in(folder: str | os.PathLike[str] | None, names: Iterable[str]) -> Mas
     def is_kept(name: str, positions: NDArray[np.float32]) -> NDArray[np.bool_]:
         if name not in paths:
             return np.zeros(len(positions), bool)
-        mask = read_mask(paths[name])
+        mask, size = read_mask(paths[name]), sizes[name]
+        if size is not None and mask.shape != (size[1], size[0]):
+            raise FileError(
+                f"{paths[name]}: this mask has {mask.shape[1]} x {mask.shape[0]} pixels, and its photo "
+                f"{size[0]} x {size[1]}: what it should cover would leave"
+            )
         at = np.rint(positions).astype(np.int64)
         inside = ((at >= 0) & (at < [mask.shape[1], mask.shape[0]])).all(axis=1)
         kept: NDArray[np.bool_] = ~np.asarray(inside, bool)  # nothing is known beyond a mask
