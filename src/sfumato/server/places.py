@@ -329,8 +329,8 @@ def release(store: Store, place: str, name: str, rows: NDArray[np.int64], positi
         except InputError as cause:
             raise Conflict(
                 "already_released",
-                f"{cause}: none is taken. If no device of yours sent them, a key was misused: remove the place and push "
-                f"again",
+                f"{cause}: none is taken. If no device of yours sent them, a key was misused: remove the place and "
+                f"push again",
             ) from cause
         content = encode_release(rows, positions)
         connection.execute(releases.update().where(of_image).values(count=len(rows), positions=content))

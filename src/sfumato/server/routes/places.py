@@ -253,11 +253,11 @@ def _keep(
         raise
 
 
-def refuse_other_types(request: Request, wanted: str = MEDIA_TYPE) -> None:
+def refuse_other_types(request: Request, media_type: str = MEDIA_TYPE) -> None:
     """Refuse bodies that do not say that they are frames, or what else is wanted."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != wanted:
-        sentence = f"the server takes {wanted} alone, no pictures: {ON_THE_DEVICE}"
+    if kind != media_type:
+        sentence = f"the server takes {media_type} alone, no pictures: {ON_THE_DEVICE}"
         raise Refusal(415, "pictures_are_not_taken", sentence)
     if request.headers.get("content-encoding", "identity") != "identity":
         raise Refusal(415, "not_compressed", "send frames as they are: bits of a seal cannot be compressed")
