@@ -225,13 +225,14 @@ def release(
         typer.Option(help="The photos: for --pictures, and where the file of positions beside the archive is lost."),
     ] = None,
     pictures: Annotated[
-        Path | None, typer.Option(help="A folder: draw what of each photo can be seen from now on. Needs --photos.")
+        Path | None,
+        typer.Option(help="A folder: draw what of each photo can be seen from now on, or could. Needs --photos."),
     ] = None,
     secret_file: Annotated[
         Path | None, typer.Option(help="The device key that the archive was sealed with. Default: yours.")
     ] = None,
     place: Annotated[str | None, typer.Option(help="The place that the archive was sealed for, if it was.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would leave, and write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would leave, and let nothing go.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -257,7 +258,7 @@ def release(
         dry_run=dry_run,
         progress=progress_bar("reading matches", None, quiet=quiet or as_json),
     )
-    drawn = draw_releases(archive, photos, pictures) if pictures is not None and photos is not None else []
+    drawn = draw_releases(archive, photos, pictures, outcome) if pictures is not None and photos is not None else []
     report_release(outcome, str(archive), [*map(str, drawn)], dry_run=dry_run, as_json=as_json)
 
 

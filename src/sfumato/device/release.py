@@ -41,7 +41,8 @@ class ReleaseOutcome:
     """Result of a release. By photo: ``rows`` it has, rows ``shown`` now, and how many of these are ``new``.
 
     ``kept_back``: why nothing new of a photo left, or not all that was asked for. ``claimed`` pairs, ``proven`` ones.
-    ``bytes``: what went to a server and came from it, where there is one.
+    ``bytes``: what went to a server and came from it, where there is one. ``seen``: by photo, the rows that ``shown``
+    counts.
     """
 
     rows: dict[str, int] = field(default_factory=dict)
@@ -51,6 +52,7 @@ class ReleaseOutcome:
     claimed: int = 0
     proven: int = 0
     bytes: int = 0
+    seen: dict[str, NDArray[np.int64]] = field(default_factory=dict, compare=False)
 
     @property
     def share(self) -> float:
@@ -122,7 +124,8 @@ def release_positions(
                 )
                 rows = rows[:0]
             outcome.rows[name] = known[name].count
-            outcome.shown[name] = len(np.union1d(before[name], rows))
+            outcome.seen[name] = np.union1d(before[name], rows)
+            outcome.shown[name] = len(outcome.seen[name])
             outcome.new[name] = len(np.setdiff1d(rows, before[name]))
             if writer is not None and outcome.new[name]:
                 if name not in writer or writer.header(name) != headers[name]:
@@ -289,9 +292,14 @@ def draw_release(
 
 
 def draw_releases(
-    archive: str | os.PathLike[str], photos: str | os.PathLike[str], folder: str | os.PathLike[str]
+    archive: str | os.PathLike[str],
+    photos: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    outcome: ReleaseOutcome | None = None,
 ) -> list[Path]:
     """Write a picture of what left of each photo of an archive into a folder; return their paths.
+
+    ``outcome``: that of a release, also of a dry run: then what would leave is drawn as what left.
 
     Raises FileError if the positions are not here, or a picture cannot be written.
     """
@@ -305,7 +313,10 @@ def draw_releases(
             places = None if features.tags is None else kept.read(name, features.tags.photo)
             if places is None or name not in source.photos:
                 continue
-            sheet = draw_release(read_image(source.photos[name]).pixels, places, features.is_shown)
+            shown = features.is_shown
+            if outcome is not None and name in outcome.seen:
+                shown[outcome.seen[name]] = True
+            sheet = draw_release(read_image(source.photos[name]).pixels, places, shown)
             target = Path(folder) / f"{quote(name, safe='')[:150]}.jpg"
             _, encoded = cv2.imencode(".jpg", sheet[:, :, ::-1])
             write_file(target, encoded.tobytes(), with_folder=True, private=True)
