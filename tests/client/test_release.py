@@ -36,10 +36,11 @@ class Liar:
     evidence: bytes = b""
     url: str = "http://liar.example"
     sent: dict[str, bytes] = field(default_factory=dict)
+    released: dict[str, int] = field(default_factory=dict)
 
     def ask(self, method: str, path: str, *, body: Any = None, content: bytes | None = None, **_: Any) -> Any:
         if path.endswith("/images:missing"):
-            return {"missing": [], "conflicting": [], "released": {}}
+            return {"missing": [], "conflicting": [], "released": self.released}
         if path.endswith("/positions"):
             assert (method, body) == ("PUT", None)
             self.sent[path.split("/")[-2]] = content or b""
@@ -116,6 +117,16 @@ def test_honest_evidence_releases_what_three_photos_see_once(scenario: Scenario,
     before = files_below(scenario.folder)
     assert scenario.release(scenario.honest, STRICT).new == {"a.jpg": 0}, "a replay gets nothing more"
     assert files_below(scenario.folder)["mine.sfm"] == before["mine.sfm"]
+
+
+@pytest.mark.parametrize(("count", "is_sent"), [(0, True), (120, False), (119, True), (240, True)])
+def test_positions_are_sent_unless_the_server_has_as_many(scenario: Scenario, count: int, is_sent: bool):
+    """It may have others: of another copy of the archive, or of nobody who has the key."""
+    scenario.release(scenario.honest, STRICT)
+    scenario.liar.sent.clear()
+    scenario.liar.released = {scenario.ids["a"]: count}
+    assert scenario.place.push(scenario.device.archive).released == ({"a.jpg": 120} if is_sent else {})
+    assert bool(scenario.liar.sent) == is_sent
 
 
 def flip(rows: ClaimedRows, count: int | None = None) -> ClaimedRows:

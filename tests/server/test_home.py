@@ -322,6 +322,25 @@ def test_a_second_position_of_a_row_is_refused_by_name_and_changes_nothing(road:
     assert rows_at(live_server, road.place) == before
 
 
+def test_an_image_that_a_thief_spoiled_does_not_keep_back_the_others(
+    live: ModuleType, client: Client, device_key: Path, tmp_path: Path, live_server: Any
+):
+    surroundings = live.make_surroundings(16, hall=120)
+    device = live.Device(tmp_path / "a.sfm", device_key.read_bytes(), "spoiled")
+    device.take(**{f"{x}_jpg": surroundings.photo(0.5 * x, "hall") for x in range(3)})
+    place = client.place("spoiled")
+    place.push(device.archive)
+    rows = np.arange(180)
+    put(client, place.id, place.names.image_id(place.id, "0.jpg"), encode_release(rows, np.ones((180, 2))), "positions")
+    with pytest.raises(ServerError) as caught:
+        place.release(device.archive)
+    assert (caught.value.code, "0.jpg" in str(caught.value)) == ("already_released", True)
+    assert "key was misused" in str(caught.value)
+    there, shown = rows_at(live_server, place), device.shown()
+    assert (there["1.jpg"], there["2.jpg"]) == (shown["1.jpg"].tolist(), shown["2.jpg"].tolist())
+    assert there["0.jpg"] == rows.tolist()
+
+
 # --- kills
 
 

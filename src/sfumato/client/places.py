@@ -234,13 +234,13 @@ class Place:
 
         Raises TypeError for features that are not concealed and FrameError for features that protect nobody, before
         anything is sent; ServerError with the code ``already_released`` for an image that the server has with other
-        content, named as people know it.
+        content, named as people know it, or with other positions, after those of all other images were sent.
         """
         with ExitStack() as stack:
             images = stack.enter_context(open_images(source))
             known = read_known_cameras(cameras, images) if isinstance(cameras, str | os.PathLike) else cameras or {}
             outcome, ids, digests = PushOutcome(), dict[str, str](), dict[str, str]()
-            shown = dict[str, int]()
+            shown, refusals = dict[str, int](), list[ServerError]()
             for name in images:
                 try:
                     frame = frame_of(name, images[name])
@@ -266,9 +266,17 @@ class Place:
             for name in (name for name, count in shown.items() if count and count != released.get(name)):
                 rows = np.flatnonzero(images[name].is_shown)
                 body = encode_release(rows, images[name].keypoints[rows, :2])
-                self._put(name, f"{ids[name]}/positions", body, {}, RELEASE_TYPE)
+                try:
+                    self._put(name, f"{ids[name]}/positions", body, {}, RELEASE_TYPE)
+                except ServerError as problem:
+                    if problem.status not in (409, 422):
+                        raise
+                    refusals.append(problem)
+                    continue
                 outcome.released[name] = len(rows)
                 outcome.bytes += len(body)
+        if refusals:
+            raise refusals[0]
         return outcome
 
     def _remember(self, images: Mapping[str, str] | None = None) -> None:
