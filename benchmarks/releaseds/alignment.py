@@ -97,6 +97,7 @@ def alignment_rows(material: Material) -> Iterator[dict[str, Any]]:
     starts, hops = (2, 3) if material.small else (24, 100)
     attacker = Attacker(public, (12, 16, 24, 32), material.seed)
     best = Attacker(public, (64,), material.seed)
+    known = clear[: min(READ, len(every))]
     sizes = [count for count in COUNTS if count <= len(every)] or [len(every)]
     attack.MOST = MOST  # moments of more codes than the package takes time for
     for count in sizes:
@@ -107,10 +108,10 @@ def alignment_rows(material: Material) -> Iterator[dict[str, Any]]:
         codes = components_of(packed, 64)
         readings["told, 64 axes"] = best.read(packed, codes, best.told(codes, clear[:count]))
         for name, rows in readings.items():
-            yield from reading_rows("alignment", f"{count} codes, {name}", rows, clear[:READ], public)
+            yield from reading_rows("alignment", f"{count} codes, {name}", rows, known, public)
         note(f"{count} codes: {time.perf_counter() - start:.0f} s")
-    mean = np.tile(public.mean(axis=0), (len(clear[:READ]), 1))
-    yield from reading_rows("alignment", "no code: the mean descriptor", mean, clear[:READ], public)
+    mean = np.tile(public.mean(axis=0), (len(known), 1))
+    yield from reading_rows("alignment", "no code: the mean descriptor", mean, known, public)
     material.say("alignment", codes=sizes, public=len(public), bits=512, bandwidth=BANDWIDTH, moments_of=MOST,
                  read=READ, photos=len(photos.names), starts=starts, hops=hops)  # fmt: skip
 
