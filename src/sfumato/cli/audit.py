@@ -61,8 +61,8 @@ def audit(
         bool,
         typer.Option(
             "--positions",
-            help="Audit archives made with --positions: all positions of sealed features leave the device. Default: "
-            "those that three of the photos see, as 'sfumato release' lets them go.",
+            help="Audit archives made with 'conceal --positions': all positions of sealed features leave the device. "
+            "Default: those of what several of these photos see, as 'sfumato release' lets them go.",
         ),
     ] = False,
     workers: Annotated[

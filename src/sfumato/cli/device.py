@@ -93,8 +93,8 @@ def conceal(
         typer.Option(
             "--frames/--no-frames",
             help="Keep the sizes and angles of keypoints, and the order of rows in hloc and COLMAP files. Sfumato does "
-            "not need them, and much of a picture can be painted from them alone. Default: positions only, and in "
-            "their order, for sealed recipes.",
+            "not need them, and much of a picture can be painted from them alone. Default: not for sealed recipes, "
+            "where it needs --positions.",
         ),
     ] = None,
     positions: Annotated[
@@ -126,9 +126,11 @@ def conceal(
 ) -> None:
     """Conceal the features of photos, or features that another program extracted.
 
+    The archive may leave the device. Positions of sealed features stay, in a file beside it (private.sfm.positions):
+    'sfumato release' lets those go that a map needs.
+
     Images already in the archive are skipped: a second, independent lifting of a descriptor would reveal it.
-    Unreadable images are named and left out. The archive names an encoder by its checksum, and takes no images of
-    another one.
+    Unreadable images are named and left out.
 
     Example: sfumato conceal photos/ -o private.sfm
     """
@@ -218,7 +220,7 @@ class ReleaseOptions:
 
 def release(
     archive: Annotated[Path, typer.Argument(help="The archive that was matched, e.g. private.sfm.")],
-    matches: Annotated[Path, typer.Option(help="What a server says of it: a file that 'sfumato match' made.")],
+    matches: Annotated[Path, typer.Option(help="The matches of its images, made by 'sfumato match'.")],
     options: ReleaseOptions = ReleaseOptions(),
     photos: Annotated[
         Path | None,
@@ -236,11 +238,11 @@ def release(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Release positions, on the device that has them: of what several photos see, so that a map can be made.
+    """Release positions of what several photos see, so that a map can be made. Runs on the device that has them.
 
     The device checks what the matches claim: rows must be of real photos of the place, agree in their bits and, where
-    it has both photos, in the geometry. Only what agrees over three photos leaves. The positions go into the archive,
-    which then maps. Run it again when there are more photos.
+    it has the photos, in the geometry. What agrees over three photos goes into the archive (--rule), and shows what a
+    map shows. Run it again when there are more photos. Ends with exit code 1 if something was kept back.
 
     Example: sfumato release private.sfm --matches pairs.h5
     Example: sfumato release private.sfm --matches pairs.h5 --photos photos/ --pictures seen/

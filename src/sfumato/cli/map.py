@@ -112,8 +112,9 @@ def map_(
 ) -> None:
     """Build a map from concealed features: where the cameras stood, and points with concealed descriptors.
 
-    The folder is a COLMAP model (colmap gui --import_path model/ opens it) with landmarks.sfm, the concealed
-    features of its points. No descriptor goes to COLMAP. See 'sfumato help map_and_localize'.
+    It is made of positions: 'sfumato release' puts those that it needs into a sealed archive. The folder is a COLMAP
+    model (colmap gui --import_path model/ opens it) with landmarks.sfm, the concealed features of its points. No
+    descriptor goes to COLMAP. See 'sfumato help map_and_localize'.
 
     With --server and --place a server makes the map, of the images that 'sfumato push' sent. This shows how far it is,
     and says the same in the end; with -o the map is fetched too.
@@ -394,11 +395,10 @@ def localize_(
     Photos are concealed as the map's were, with your device key and the same settings, and stay here: use this on a
     device that has the key.
 
-    With --server and --place a server compares, and keeps nothing of the query. Photos are concealed here, as
-    'sfumato push' concealed those of the place. Codes alone are sent; points of the map that they match come back, and
-    the pose is solved here.
+    With --server and --place photos are concealed here, as 'sfumato push' concealed those of the place. Codes alone are
+    sent; points of the map that they match come back, and the pose is solved here. The server keeps nothing of it.
 
-    Without a server, in two steps: --landmarks where the map is, --solve where the positions are.
+    Without a server it takes two steps: --landmarks where the map is, --solve on the device of the query.
 
     Example: sfumato localize query.sfm model/ --cameras cameras.txt -o poses.txt
     Example: sfumato localize photo.jpg model/

@@ -154,7 +154,7 @@ def match(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Match the images of an archive, pair by pair, without a clear descriptor.
+    """Match the images of an archive, pair by pair, by their codes: no key and no position is needed.
 
     Pairs that are in the match file already are skipped; an interrupted run goes on where it stopped. The file is
     hloc's matches.h5 with the distances added: see 'sfumato help file_formats'.

@@ -113,11 +113,15 @@ def conceal_photos(
     that already has a key. ``place`` seals under the key of that place. With other recipes ``secret`` gives the same
     descriptor always the same subspace.
 
+    Positions of sealed features go into a file beside the archive (``positions_path``) and stay on the device, until
+    ``release_positions`` lets some go; their rows lie in an order under the key. ``positions=True`` puts all of them
+    into the archive, and outlines of the photos show.
+
     ``decoys`` (default: the bundled ones, for SIFT) and ``labels``, one per image, belong to liftings. ``frames`` says
     whether sizes and angles of keypoints are kept, from which alone much of a picture can be painted; None keeps them
-    unless the recipe is sealed. Without them rows are in order of position, whatever their order in a file was: other
-    programs sort by scale or strength. ``with_cameras`` puts the focal length, in pixels, that the EXIF of a photo
-    gives into the archive, and nothing else of EXIF: maps and poses are better with it. ``dtype`` may be float16.
+    unless the recipe is sealed. Without them rows of other recipes are in order of position, because other programs
+    sort by scale or strength. ``with_cameras`` puts the focal length, in pixels, that the EXIF of a photo gives into
+    the archive, and nothing else of EXIF: maps and poses are better with it. ``dtype`` may be float16.
     ``evaluation_seed`` makes draws repeatable and protects nobody. ``local`` and ``workers`` are for photos,
     ``extractor`` names the descriptors of an hloc or COLMAP file.
 

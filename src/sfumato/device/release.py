@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Release: the device sends positions of rows that several photos of the place see, against evidence that it checks.
 
-A server matches bits and says which rows of which photos agree; ``evidence`` decides what that proves. What agrees over
-three photos leaves the device, and nothing else: what one photo alone sees stays home. What left is written down in the
-archive, and nothing leaves twice in different forms.
+A server matches bits and says which rows of which photos agree; ``claims`` decides what that proves. What one photo
+alone sees stays home. What left is in the archive, and no row leaves with two positions.
 """
 
 import os
