@@ -303,7 +303,7 @@ def extract(
         typer.Option(
             "--frames",
             help="For hloc and COLMAP files: keep the order of their rows, as archives with frames do. Default: order "
-            "of position, as in sealed archives.",
+            "of position, as in archives made with --positions.",
         ),
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
@@ -313,8 +313,9 @@ def extract(
 ) -> None:
     """Extract clear features, in hloc's format: keep the file on the device that owns the photos.
 
-    'sfumato attack --clear' scores against this file. Give the same options as to 'sfumato conceal', so that row i of
-    one stands for row i of the other. Unreadable images are named and left out.
+    'sfumato attack --clear' scores against this file. Give the same options as to 'sfumato conceal', and to that
+    --positions for sealed recipes, so that row i of one stands for row i of the other. Unreadable images are named and
+    left out.
 
     Example: sfumato extract photos/ -o clear.h5 --max-features 1000
     """
