@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "sfumato"
 
-MOST_MODULES = 270  # the service, its client and its pages need room
+MOST_MODULES = 280  # the service, its client and its pages need room; and so does the device
 MOST_IN_PACKAGE = {"sfumato.cli": 20}
 USUAL_MOST_IN_PACKAGE = 15
 SMALL = 80

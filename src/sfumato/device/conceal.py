@@ -266,8 +266,8 @@ class ConcealRun:
         made = self._refuse_other_archive(output, writer)
         _refuse_other_extractor(source, writer, output)
         self._refuse_other_cameras(source, writer, output)
-        with PositionsWriter(output) as kept:
-            outcome = self._write_images(source, writer, output, kept, made, progress)
+        with PositionsWriter(output) as home:
+            outcome = self._write_images(source, writer, output, home, made, progress)
         if not len(writer):
             raise ArchiveError(f"nothing was written: no image of {source.path} can be read. {_reasons(outcome)}")
         if self.with_cameras:
@@ -279,7 +279,7 @@ class ConcealRun:
         source: FeatureSource,
         writer: ArchiveWriter,
         output: Path,
-        kept: PositionsWriter,
+        home: PositionsWriter,
         made: set[str],
         progress: Progress,
     ) -> ConcealOutcome:
@@ -311,7 +311,7 @@ class ConcealRun:
             made |= _refuse_mixture(output, made, _how_made(hidden))
             try:
                 if hidden.tags is not None:  # first: a kill between the two loses no position
-                    kept.keep(name, hidden.tags.photo, self._positions_of(hidden.tags.photo, features))
+                    home.keep(name, hidden.tags.photo, self._positions_of(hidden.tags.photo, features))
                 writer.add(name, hidden)
             except InputError as problem:
                 if name in writer:  # another run was faster, and its release stays the only one
@@ -491,7 +491,7 @@ ALL_POSITIONS, NO_FEATURES = ", all positions released", ", no features"
 
 
 def _refuse_mixture(output: Path, made: set[str], new: str, advice: str = "choose another file") -> set[str]:
-    others = {one for one in made if not _go_together(one, new)}
+    others = {one for one in made if not _fits_beside(one, new)}
     if others:
         raise ArchiveError(
             f"{output} was begun with {' and '.join(sorted(made))}, not {new}: {advice}, or --overwrite to start anew"
@@ -499,7 +499,7 @@ def _refuse_mixture(output: Path, made: set[str], new: str, advice: str = "choos
     return {new}
 
 
-def _go_together(one: str, other: str) -> bool:
+def _fits_beside(one: str, other: str) -> bool:
     """Tell whether images that were made in two ways go into one archive; those without features go with both."""
     bare = [how.removesuffix(NO_FEATURES) for how in (one, other)]
     return one == other or (bare != [one, other] and len({how.removesuffix(ALL_POSITIONS) for how in bare}) == 1)

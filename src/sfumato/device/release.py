@@ -237,7 +237,7 @@ def masks_in(folder: str | os.PathLike[str] | None, sizes: Mapping[str, tuple[in
             f"{place} holds no mask of these photos: a mask of photo.jpg is photo.jpg.png, black stays home"
         )
 
-    def is_kept(name: str, positions: NDArray[np.float32]) -> NDArray[np.bool_]:
+    def is_home(name: str, positions: NDArray[np.float32]) -> NDArray[np.bool_]:
         if name not in paths:
             return np.zeros(len(positions), bool)
         mask, size = read_mask(paths[name]), sizes[name]
@@ -252,7 +252,7 @@ def masks_in(folder: str | os.PathLike[str] | None, sizes: Mapping[str, tuple[in
         kept[inside] = mask[at[inside, 1], at[inside, 0]] == 0
         return kept
 
-    return is_kept
+    return is_home
 
 
 def read_mask(path: Path) -> NDArray[np.uint8]:
