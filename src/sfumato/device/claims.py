@@ -3,19 +3,21 @@
 
 Rows must be of real photos of the place, which their tags show; their bits must be nearer than chance brings unrelated
 ones; where the device holds both photos, their matches must agree with one epipolar geometry; where it does not, enough
-of them must close a circle through a third photo. Photos taken from one place, as of a burst, show no depth: what they
-alone agree on stays home. A server may claim what it likes: what is not so counts for nothing.
+of them must close a circle through a third photo. What own photos see must stand still in three of them: somebody who
+walks stays home. Photos taken from one place, as of a burst, show no depth: what they alone agree on stays home too. A
+server may claim what it likes: what is not so counts for nothing.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import permutations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.concealment.rows import are_real
 from sfumato.errors import InputError, suggest
-from sfumato.geometry.verify import agreeing_matches, has_parallax
+from sfumato.geometry.verify import agreeing_in_three, agreeing_matches, has_parallax
 from sfumato.matching.mutual import chance_bits
 from sfumato.store.evidence import ClaimedRows, Pair, Rows
 
@@ -27,8 +29,9 @@ RULES = {
     "circles": "rows whose matches close a circle of three photos",
     "pairs": "rows of every pair that was checked: two photos are enough",
 }
+NO_ROWS = np.zeros(0, np.int64)
 STRANGERS = 1_000_000
-"""Rows of other devices among which a match must not come by chance: a server may choose which it shows."""
+"""Rows among which a match must not come by chance: a server may choose which it claims."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,40 +84,52 @@ def choose_rows(
         if not are_real(key, known.tags.photo, known.numbers, known.code, known.tags.rows):
             forged[name] = "some of its rows have tags that the key did not make"
     real = {name: known for name, known in photos.items() if name not in forged}
-    checked: dict[Pair, Rows] = {}
-    for pair, claim in claims.items():
-        if real.keys() >= set(pair) and len(claim):
-            is_own = positions.keys() >= set(pair)
-            near = _near_rows(claim, real[pair[0]], real[pair[1]], is_own=is_own)
-            if len(near):
-                checked[pair] = near
-    trusted = _trusted_rows(checked, real, positions, params)
     own = real.keys() & positions.keys()
+    mine = {real[name].tags.photo for name in own}
+    real = {name: known for name, known in real.items() if name in own or known.tags.photo not in mine}
+    checked: dict[Pair, Rows] = {}
+    for pair, claim in _in_one_direction(claims).items():
+        if real.keys() >= set(pair) and len(near := _near_rows(claim, real[pair[0]], real[pair[1]])):
+            checked[pair] = near
+    trusted = _trusted_rows(checked, real, positions, params)
     flat = {pair for pair, rows in trusted.items() if positions.keys() >= set(pair) and _is_flat(pair, rows, positions)}
+    deep = {pair: rows for pair, rows in trusted.items() if pair not in flat}
+    chains, moving, untested = _chain_rows(trusted, real, positions, flat, params.max_error_px)
     if params.rule == "circles":
-        chosen = _circle_rows({pair: rows for pair, rows in trusted.items() if pair not in flat}, real)
+        chosen = _circle_rows(deep, real)
+        chosen = {name: np.setdiff1d(rows, moving.get(name, NO_ROWS)) for name, rows in chosen.items()}
     elif params.rule == "pairs":
-        chosen = _track_rows(trusted, 2, flat)
+        chosen = _pair_rows(deep)
+        chosen = {name: np.setdiff1d(rows, moving.get(name, NO_ROWS)) for name, rows in chosen.items()}
     else:
-        chosen = _track_rows(trusted, 3, flat)
-        weak = {name for name in own if len(chosen.get(name, ())) < params.least_rows}
-        circles = _count_circles(trusted, real) if weak else {}
-        few = {p: rows for p, rows in trusted.items() if weak & set(p) and circles.get(p, 0) >= params.least_circles}
-        chosen |= {
-            name: np.union1d(rows, chosen.get(name, rows[:0])) for name, rows in _track_rows(few, 2, flat).items()
-        }
-    released = {name: chosen.get(name, np.zeros(0, np.int64)) for name in sorted(own)}
+        weak = {name for name in own if len(chains.get(name, ())) < params.least_rows}
+        circles = _count_circles(deep, real) if weak else {}
+        few = {p: rows for p, rows in deep.items() if weak & set(p) and circles.get(p, 0) >= params.least_circles}
+        more = _pair_rows(few)
+        parts = {name: [chains.get(name, NO_ROWS), more.get(name, NO_ROWS)] for name in chains | more}
+        parts |= {name: [*lists, untested.get(name, NO_ROWS)] for name, lists in parts.items() if name in weak}
+        chosen = {name: np.unique(np.concatenate(lists)) for name, lists in parts.items()}
+    released = {name: chosen.get(name, NO_ROWS) for name in sorted(own)}
     return Choice(released, len(claims), len(trusted), forged)
 
 
-def _near_rows(claim: Rows, side0: ClaimedRows, side1: ClaimedRows, *, is_own: bool) -> Rows:
+def _in_one_direction(claims: Mapping[Pair, Rows]) -> dict[Pair, Rows]:
+    """Return claims with the names of each pair in order, so that no pair counts twice."""
+    rows_of: dict[Pair, Rows] = {}
+    for (first, second), rows in claims.items():
+        pair, ordered = ((first, second), rows) if first <= second else ((second, first), rows[:, ::-1])
+        rows_of[pair] = np.concatenate([rows_of[pair], ordered]) if pair in rows_of else ordered
+    return rows_of
+
+
+def _near_rows(claim: Rows, side0: ClaimedRows, side1: ClaimedRows) -> Rows:
     """Return the claimed rows (M, 2) of a pair that are known, used once, and nearer than chance brings them."""
     if side0.tags.photo == side1.tags.photo or side0.code.ambient_dim != side1.code.ambient_dim:
         return claim[:0]  # one photo under two names proves nothing
     (at0, has0), (at1, has1) = side0.find(claim[:, 0]), side1.find(claim[:, 1])
     rows, at0, at1 = (part[has0 & has1] for part in (claim, at0, at1))
     differing = np.bitwise_count(side0.code.packed[at0] ^ side1.code.packed[at1]).sum(axis=1, dtype=np.int64)
-    near = differing <= chance_bits(side0.code.ambient_dim, max(side0.count, side1.count) if is_own else STRANGERS)
+    near = differing <= chance_bits(side0.code.ambient_dim, STRANGERS)
     rows, order = rows[near], np.argsort(differing[near], kind="stable")
     rows = rows[order]
     for side in (0, 1):
@@ -156,7 +171,7 @@ def _partners(
     found: dict[str, dict[str, NDArray[np.int64]]] = {}
     for (first, second), rows in claims.items():
         for one, other, sides in ((first, second, rows), (second, first, rows[:, ::-1])):
-            row_of = np.full(photos[one].count, -1, np.int64)
+            row_of = np.full(int(photos[one].numbers[-1]) + 1, -1, np.int64)  # of real rows: a count may be a lie
             row_of[sides[:, 0]] = sides[:, 1]
             found.setdefault(one, {})[other] = row_of
     return found
@@ -203,31 +218,75 @@ def _circle_rows(claims: Mapping[Pair, Rows], photos: Mapping[str, ClaimedRows])
     return {name: np.unique(np.concatenate(parts)) for name, parts in rows_of.items()}
 
 
-def _track_rows(claims: Mapping[Pair, Rows], least: int, flat: Collection[Pair]) -> dict[str, Rows]:
-    """Return the rows of each photo whose chain of matches reaches ``least`` photos, not all of them in one place.
+def _pair_rows(claims: Mapping[Pair, Rows]) -> dict[str, Rows]:
+    """Return the rows of each photo that are matched in some pair."""
+    rows_of: dict[str, list[Rows]] = {}
+    for pair, rows in claims.items():
+        for side, name in enumerate(pair):
+            rows_of.setdefault(name, []).append(rows[:, side])
+    return {name: np.unique(np.concatenate(parts)) for name, parts in rows_of.items()}
 
-    A map keeps chains of three. ``flat``: pairs of photos that were taken from one place.
+
+LEAST_COMMON = 15
+"""Rows that three photos must share to be tested."""
+THIRDS = 4
+"""Photos with which each pair is tested: those that share most rows with both."""
+PASSED_SHARE = 0.3
+"""Of the tests of a row, those that it must pass: a wrong match of its own or of another photo spoils some."""
+
+
+def _chain_rows(
+    claims: Mapping[Pair, Rows],
+    photos: Mapping[str, ClaimedRows],
+    positions: Positions,
+    flat: Collection[Pair],
+    max_error_px: float,
+) -> tuple[dict[str, Rows], dict[str, Rows], dict[str, Rows]]:
+    """Return rows of each photo on chains of matches through three photos: that stand still, that do not, and others.
+
+    A map keeps what three photos see. Three own photos are tested, those that share most; a chain with a photo of
+    another device cannot be, and counts. The last are chains that were not tested, as three photos share too little.
+    ``flat``: pairs of photos that were taken from one place.
     """
-    from scipy.sparse import coo_matrix
-    from scipy.sparse.csgraph import connected_components
+    partners = _partners(claims, photos)
+    tested = {name: np.zeros(photos[name].count, np.int64) for name in partners}
+    passed = {name: np.zeros(photos[name].count, np.int64) for name in partners}
+    done, own = set[tuple[str, frozenset[str]]](), [name for name in partners if name in positions]
 
-    names = sorted({name for pair in claims for name in pair})
-    if not names:
-        return {}
-    number = {name: place for place, name in enumerate(names)}
-    ends = np.concatenate(
-        [
-            np.stack([np.full(len(rows), number[pair[side]]), rows[:, side]], axis=1)
-            for side in (0, 1)
-            for pair, rows in claims.items()
-        ]
-    )
-    points, at = np.unique(ends, axis=0, return_inverse=True)
-    links = at.reshape(2, -1)
-    graph = coo_matrix((np.ones(links.shape[1], np.int8), (links[0], links[1])), (len(points), len(points)))
-    count, track = connected_components(graph, directed=False)
-    reached = np.unique(np.stack([track, points[:, 0]], axis=1), axis=0)
-    shows_depth = np.repeat([pair not in flat for pair in claims], [len(rows) for rows in claims.values()])
-    has_depth = np.bincount(track[links[0]], shows_depth, minlength=count) > 0
-    is_long = ((np.bincount(reached[:, 0], minlength=count) >= least) & has_depth)[track]
-    return {name: points[is_long & (points[:, 0] == place), 1] for name, place in number.items()}
+    def test(middle: str, ends: tuple[str, str]) -> None:
+        order = next((o for o in permutations((middle, *ends)) if not {o[:2], o[1::-1]} & set(flat)), None)
+        if order is None or (middle, frozenset(ends)) in done:
+            return
+        done.add((middle, frozenset(ends)))
+        first, second = (partners[middle][end] for end in ends)
+        rows = np.flatnonzero((first >= 0) & (second >= 0))
+        at = {middle: rows, ends[0]: first[rows], ends[1]: second[rows]}
+        sides = [positions[name][at[name]] for name in order]
+        agreeing = agreeing_in_three((sides[0], sides[1], sides[2]), max_error_px)
+        for name in order:
+            np.add.at(tested[name], at[name], 1)
+            np.add.at(passed[name], at[name], agreeing)
+
+    for name in own:
+        others = [other for other in partners[name] if other in positions]
+        has = np.array([partners[name][other] >= 0 for other in others], np.float32).reshape(len(others), -1)
+        shared = has @ has.T
+        np.fill_diagonal(shared, -1)
+        for row, counts in enumerate(shared):
+            thirds = np.argsort(-counts, kind="stable")[:THIRDS]
+            for third in thirds[counts[thirds] >= LEAST_COMMON]:
+                test(name, (others[row], others[third]))
+    chains = {name: (passed[name] > 0) & (passed[name] >= PASSED_SHARE * tested[name]) for name in partners}
+    moving = {name: (tested[name] > 0) & ~rows for name, rows in chains.items()}
+    untested = {name: np.zeros(photos[name].count, bool) for name in partners}
+    for middle, row_of in partners.items():
+        matched = np.stack([rows >= 0 for rows in row_of.values()])
+        foreign = np.array([middle not in positions or other not in positions for other in row_of])
+        on_chain = matched.sum(axis=0) >= 2
+        for kind, rows in ((chains, on_chain & matched[foreign].any(axis=0)), (untested, on_chain)):
+            kind[middle] |= rows
+            for other, other_rows in row_of.items():
+                kind[other][other_rows[rows & (other_rows >= 0)]] = True
+    untested = {name: rows & (tested[name] == 0) for name, rows in untested.items()}
+    numbers = [{name: np.flatnonzero(rows) for name, rows in kind.items()} for kind in (chains, moving, untested)]
+    return numbers[0], numbers[1], numbers[2]

@@ -271,6 +271,78 @@ def has_parallax(
     return True
 
 
+RESECTIONS = 64
+"""Cameras of the third photo that are tried, each from six points."""
+LEAST_STATIC = 0.5
+"""Share of points that must agree on the third camera: what stands still is the larger part of what photos share."""
+
+
+def agreeing_in_three(
+    sides: tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.floating]], max_error_px: float = 8.0
+) -> NDArray[np.bool_]:
+    """Tell which points (N, 2) of three photos, seen in all of them, can stand still; none if the photos do not say.
+
+    Two photos alone let a point pass that moves along its epipolar line, as somebody walking does. Here points are
+    placed in space by the first two, up to a projective frame (Hartley and Zisserman 2004, result 9.14), and the third
+    camera, found from six of them at a time, must see them where they are. No camera need be known.
+    """
+    import cv2
+
+    nothing = np.zeros(len(sides[0]), bool)
+    if len(nothing) < LEAST_AGREEING:
+        return nothing
+    scaled, scales = zip(*(_scaled_points(side) for side in sides), strict=True)
+    try:
+        limits = SCALE_PX * scales[1], 0.999, MOST_TRIALS // 20
+        geometry, _ = cv2.findFundamentalMat(scaled[0], scaled[1], cv2.USAC_MAGSAC, *limits)
+    except cv2.error:  # all points on one line or in one spot
+        return nothing
+    if geometry is None or geometry.shape != (3, 3) or not np.isfinite(geometry).all():
+        return nothing
+    epipole = np.linalg.svd(geometry.T)[2][-1]
+    second = np.column_stack([np.cross(epipole, geometry.T).T, epipole])
+    points = cv2.triangulatePoints(np.eye(3, 4), second, scaled[0].T.copy(), scaled[1].T.copy()).T
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    limit, rng = max_error_px * scales[2], np.random.default_rng(0)
+    some = rng.permutation(len(points))[:500]
+    samples = np.stack([rng.permutation(len(points))[:6] for _ in range(RESECTIONS)])
+    cameras = _resect(points[samples], scaled[2][samples])
+    counts = [np.count_nonzero(_camera_errors(camera, points[some], scaled[2][some]) <= limit) for camera in cameras]
+    agreeing = _camera_errors(cameras[int(np.argmax(counts))], points, scaled[2]) <= limit
+    for _ in range(2):
+        if np.count_nonzero(agreeing) < LEAST_AGREEING:
+            return nothing
+        camera = _resect(points[agreeing][None], scaled[2][agreeing][None])[0]
+        agreeing = _camera_errors(camera, points, scaled[2]) <= limit
+    return agreeing if agreeing.sum() >= max(LEAST_AGREEING, LEAST_STATIC * len(agreeing)) else nothing
+
+
+def _scaled_points(points: NDArray[np.floating]) -> tuple[Floats, float]:
+    """Return points (N, 2) around 0 at a distance of about 1, and by how much they were scaled."""
+    moved = np.asarray(points, np.float64) - points.mean(axis=0)
+    scale = float(1 / max(np.linalg.norm(moved, axis=1).mean(), 1e-9))
+    return np.ascontiguousarray(moved * scale), scale
+
+
+def _resect(points: Floats, pixels: Floats) -> Floats:
+    """Return cameras (S, 3, 4) that take points (S, N, 4) to pixels (S, N, 2), by the direct linear transformation."""
+    zeros = np.zeros_like(points)
+    rows0 = np.concatenate([points, zeros, -pixels[..., :1] * points], axis=2)
+    rows1 = np.concatenate([zeros, points, -pixels[..., 1:] * points], axis=2)
+    table = np.concatenate([rows0, rows1], axis=1)
+    vectors = np.linalg.eigh(np.swapaxes(table, 1, 2) @ table)[1][:, :, 0]
+    cameras: Floats = vectors.reshape(-1, 3, 4)
+    return cameras
+
+
+def _camera_errors(camera: Floats, points: Floats, pixels: Floats) -> Floats:
+    """Return how far from pixels (N, 2) a camera sees points (N, 4)."""
+    seen = points @ camera.T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        errors: Floats = np.linalg.norm(seen[:, :2] / seen[:, 2:] - pixels, axis=1)
+    return np.nan_to_num(errors, nan=np.inf)
+
+
 FALSE_GEOMETRIES = 0.01
 """Geometries that would fit as many wrong matches, expected among all that were tried."""
 
