@@ -249,8 +249,8 @@ def _chain_rows(
     ``flat``: pairs of photos that were taken from one place.
     """
     partners = _partners(claims, photos)
-    tested = {name: np.zeros(photos[name].count, np.int64) for name in partners}
-    passed = {name: np.zeros(photos[name].count, np.int64) for name in partners}
+    sizes = {name: len(next(iter(row_of.values()))) for name, row_of in partners.items()}
+    tested, passed = ({name: np.zeros(size, np.int64) for name, size in sizes.items()} for _ in range(2))
     done, own = set[tuple[str, frozenset[str]]](), [name for name in partners if name in positions]
 
     def test(middle: str, ends: tuple[str, str]) -> None:
@@ -278,7 +278,7 @@ def _chain_rows(
                 test(name, (others[row], others[third]))
     chains = {name: (passed[name] > 0) & (passed[name] >= PASSED_SHARE * tested[name]) for name in partners}
     moving = {name: (tested[name] > 0) & ~rows for name, rows in chains.items()}
-    untested = {name: np.zeros(photos[name].count, bool) for name in partners}
+    untested = {name: np.zeros(size, bool) for name, size in sizes.items()}
     for middle, row_of in partners.items():
         matched = np.stack([rows >= 0 for rows in row_of.values()])
         foreign = np.array([middle not in positions or other not in positions for other in row_of])
