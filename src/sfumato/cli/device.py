@@ -56,11 +56,9 @@ def conceal(
         str,
         typer.Option(
             help="How to conceal. default is sealed-512: a 512-bit code made with your device key, which nobody needs "
-            "to compare codes ('sfumato help concealment'). Or a lifting, its kind and dimension: random-2, "
-            "sub-hybrid-2, with -generated for decoys that no database contains. Or an encoder: ninja:FILE (made by "
-            "'sfumato train ninja'), ninja-sift-2.5 or compress-48 (bundled), alone or before a lifting: "
-            "compress-48+sub-hybrid-2-generated. subset-4:eps=10 has a privacy guarantee, at a price (a patent, "
-            "US 12,462,057, claims its use for descriptors). See 'sfumato help recipes'.",
+            "to compare codes. Or a lifting, its kind and dimension: sub-hybrid-2, with -generated for decoys that no "
+            "database contains. Or an encoder, ninja:FILE or compress-48, alone or before a lifting: "
+            "compress-48+sub-hybrid-2. All: 'sfumato help recipes'.",
             autocompletion=complete_recipe,
         ),
     ] = DEFAULT,
@@ -81,8 +79,7 @@ def conceal(
         str | None,
         typer.Option(
             help="For sealed recipes: seal under the key of this place, derived from the device key. Features of two "
-            "places do not match, and anyone who recovers the key of one place cannot read another: "
-            "'sfumato help keys'."
+            "places do not match, and the key of one opens no other."
         ),
     ] = None,
     evaluation_seed: Annotated[
