@@ -232,9 +232,7 @@ def maps_colmap(root: Path) -> Table:
 
 def localization_colmap(root: Path) -> Table:
     columns = "scene | recipe | localized:2 | false:0 | rotation [deg]:3 | position [scene]:4 | position [m]:4"
-    command = (
-        f"sfumato evaluate localize {DATA}posed/fountain-P11 --recipes raw,default --max-features 4000 -o results/"
-    )
+    command = f"sfumato evaluate localize {DATA}posed/fountain-P11 --recipes raw,default,sub-hybrid-2 -o results/"
     return grid(sheet(root, "localize-colmap"), command, columns)
 
 
