@@ -70,14 +70,23 @@ class Scene:
         return {name: seen[name][order_rows(one, secret=key)] for name, one in self.features.items()}
 
 
-def make_scene(photos=4, points=900, clutter=300, noise=0.02, seed=0, prefix="", camera=0.6) -> Scene:
+def make_scene(photos=4, points=900, clutter=300, noise=0.02, seed=0, prefix="", camera=0.6, kinds=None) -> Scene:
     """Photos of a box of random points from places side by side, with descriptors that are nearly the same in each.
 
-    ``clutter``: features that one photo alone has; ``camera``: how far the places are from one another.
+    ``clutter``: features that one photo alone has; ``camera``: how far the places are from one another; ``kinds``: how
+    many different things there are to see, in every scene the same, so that much looks alike that is not the same.
     """
     rng, size = np.random.default_rng(seed), np.array([640, 480])
-    world, looks = rng.uniform((-3, -2, 4), (3, 2, 9), (points, 3)), rng.standard_normal((points, 128)) ** 2
-    features, numbers = {}, {}
+    world, features, numbers = rng.uniform((-3, -2, 4), (3, 2, 9), (points, 3)), {}, {}
+
+    def look(count):
+        """Descriptors of things; those of one kind differ a little."""
+        if kinds is None:
+            return unit(rng.standard_normal((count, 128)) ** 2)
+        every = unit(np.random.default_rng(99).standard_normal((kinds, 128)) ** 2)
+        return unit(every[rng.integers(kinds, size=count)] + rng.normal(0, 0.015, (count, 128)))
+
+    looks = look(points)
     for photo in range(photos):
         angle = np.deg2rad(rng.uniform(-4, 4))
         turn = np.array([[np.cos(angle), 0, np.sin(angle)], [0, 1, 0], [-np.sin(angle), 0, np.cos(angle)]])
@@ -86,7 +95,7 @@ def make_scene(photos=4, points=900, clutter=300, noise=0.02, seed=0, prefix="",
         pixels = 500 * at[:, :2] / at[:, 2:] + size / 2 + rng.normal(0, 0.3, (points, 2))
         seen = np.flatnonzero(((pixels > 0) & (pixels < size - 1)).all(axis=1))
         places = np.concatenate([pixels[seen], rng.uniform(0, 1, (clutter, 2)) * (size - 1)])
-        rows = unit(np.concatenate([unit(looks[seen]), unit(rng.standard_normal((clutter, 128)) ** 2)]))
+        rows = np.concatenate([looks[seen], look(clutter)])
         rows[: len(seen)] = unit(rows[: len(seen)] + rng.normal(0, noise, (len(seen), 128)))
         keypoints = np.column_stack([places, np.full(len(places), 2), np.zeros(len(places))]).astype(np.float32)
         order = order_by_position(keypoints)

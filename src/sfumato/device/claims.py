@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server claims of matches, and which rows that lets go: a function of arrays, no files.
+"""Claims of a server about matches, and the rows that they let go: a function of arrays, no files.
 
 Rows must be of real photos of the place, which their tags show; their bits must be nearer than chance brings unrelated
 ones; where the device holds both photos, their matches must agree with one epipolar geometry; where it does not, enough
 of them must close a circle through a third photo. What own photos see must stand still in three of them: somebody who
-walks stays home. Photos taken from one place, as of a burst, show no depth: what they alone agree on stays home too. A
-server may claim what it likes: what is not so counts for nothing.
+walks stays home. Photos taken from one place, as of a burst, show no depth: what they alone agree on stays home too.
+
+A server may claim what it likes. Bits alone prove little: photos of two different places have thousands of rows that
+look alike, and whoever knows all bits finds circles of them. So what leaves has the geometry of two own photos behind
+it. Of rows that only photos of other devices speak for a few leave, enough for a photo to be in the map. The rule
+``circles`` alone believes all of them.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -26,8 +30,8 @@ Positions = Mapping[str, NDArray[np.float32]]
 
 RULES = {
     "tracks": "rows that agree over three photos, and of photos with few of these what a proven pair agrees on",
-    "circles": "rows whose matches close a circle of three photos",
-    "pairs": "rows of every pair that was checked: two photos are enough",
+    "circles": "rows whose matches close a circle of three photos; of other devices' photos a server can make them up",
+    "pairs": "rows of every pair of own photos that was checked: two photos are enough",
 }
 NO_ROWS = np.zeros(0, np.int64)
 STRANGERS = 1_000_000
@@ -40,21 +44,25 @@ class ReleaseParams:
     more, nothing of that photo leaves. ``max_error_px``: how far two matched rows of own photos may be from one
     epipolar geometry. ``least_circles``: circles that prove a pair of which another device holds a photo.
     ``least_rows``: a photo with fewer in tracks of three gives what a proven pair agrees on too, or it would be missing
-    in the map."""
+    in the map. ``most_unproven``: rows of a photo that may leave, in all, though only photos of other devices speak for
+    them, whose geometry cannot be checked."""
 
     rule: str = "tracks"
     most_share: float = 0.9
     max_error_px: float = 8.0
     least_circles: int = 15
     least_rows: int = 500
+    most_unproven: int = 250
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
             raise InputError(f"rule: expected one of {', '.join(RULES)}{suggest(str(self.rule), RULES)}")
         if not 0 < self.most_share <= 1:
             raise InputError(f"most_share (--limit): expected a share above 0 and at most 1, got {self.most_share!r}")
-        if not 0 < self.max_error_px < 1000 or self.least_circles < 1 or self.least_rows < 0:
-            raise InputError("max_error_px and least_circles must be above 0, and least_rows 0 or more")
+        if not 0 < self.max_error_px < 1000 or self.least_circles < 1 or min(self.least_rows, self.most_unproven) < 0:
+            raise InputError(
+                "max_error_px and least_circles must be above 0, and least_rows and most_unproven 0 or more"
+            )
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -73,20 +81,24 @@ def choose_rows(
     positions: Positions,
     key: bytes,
     params: ReleaseParams | None = None,
+    before: Mapping[str, Rows] | None = None,
 ) -> Choice:
     """Return the rows of own photos that claims and rule let go.
 
     ``claims``: matched rows (M, 2) by pairs of names. ``photos``: what is known of each photo; claims of others, and of
     rows that are not known, count for nothing. ``positions``: of own photos. ``key``: the sealing key of the place.
+    ``before``: rows that left in earlier releases.
     """
     params, forged = params or ReleaseParams(), dict[str, str]()
     for name, known in photos.items():
         if not are_real(key, known.tags.photo, known.numbers, known.code, known.tags.rows):
             forged[name] = "some of its rows have tags that the key did not make"
     real = {name: known for name, known in photos.items() if name not in forged}
-    own = real.keys() & positions.keys()
-    mine = {real[name].tags.photo for name in own}
-    real = {name: known for name, known in real.items() if name in own or known.tags.photo not in mine}
+    own, first = real.keys() & positions.keys(), dict[str, str]()
+    for name in sorted(real, key=lambda name: (name not in own, name)):
+        first.setdefault(real[name].tags.photo, name)
+    same = {name: first[real[name].tags.photo] for name in own}
+    real = {name: real[name] for name in sorted(first.values())}  # one photo under two names proves nothing
     checked: dict[Pair, Rows] = {}
     for pair, claim in _in_one_direction(claims).items():
         if real.keys() >= set(pair) and len(near := _near_rows(claim, real[pair[0]], real[pair[1]])):
@@ -94,13 +106,12 @@ def choose_rows(
     trusted = _trusted_rows(checked, real, positions, params)
     flat = {pair for pair, rows in trusted.items() if positions.keys() >= set(pair) and _is_flat(pair, rows, positions)}
     deep = {pair: rows for pair, rows in trusted.items() if pair not in flat}
+    proven = _pair_rows({pair: rows for pair, rows in deep.items() if positions.keys() >= set(pair)})
     chains, moving, untested = _chain_rows(trusted, real, positions, flat, params.max_error_px)
     if params.rule == "circles":
-        chosen = _circle_rows(deep, real)
-        chosen = {name: np.setdiff1d(rows, moving.get(name, NO_ROWS)) for name, rows in chosen.items()}
+        chosen = proven = _circle_rows(deep, real)  # believed
     elif params.rule == "pairs":
-        chosen = _pair_rows(deep)
-        chosen = {name: np.setdiff1d(rows, moving.get(name, NO_ROWS)) for name, rows in chosen.items()}
+        chosen = proven
     else:
         weak = {name for name in own if len(chains.get(name, ())) < params.least_rows}
         circles = _count_circles(deep, real) if weak else {}
@@ -109,7 +120,14 @@ def choose_rows(
         parts = {name: [chains.get(name, NO_ROWS), more.get(name, NO_ROWS)] for name in chains | more}
         parts |= {name: [*lists, untested.get(name, NO_ROWS)] for name, lists in parts.items() if name in weak}
         chosen = {name: np.unique(np.concatenate(lists)) for name, lists in parts.items()}
-    released = {name: chosen.get(name, NO_ROWS) for name in sorted(own)}
+        moving = {name: rows for name, rows in moving.items() if name not in weak}  # few rows tell little
+    released = dict[str, Rows]()
+    for name in sorted(own):
+        still = np.setdiff1d(chosen.get(same[name], NO_ROWS), moving.get(same[name], NO_ROWS))
+        agreed, left = proven.get(same[name], NO_ROWS), (before or {}).get(name, NO_ROWS)
+        unproven = np.setdiff1d(still, np.union1d(agreed, left))
+        room = max(0, params.most_unproven - len(np.setdiff1d(left, agreed)))
+        released[name] = np.setdiff1d(still, unproven[_by_partners(same[name], unproven, deep)[room:]])
     return Choice(released, len(claims), len(trusted), forged)
 
 
@@ -124,8 +142,8 @@ def _in_one_direction(claims: Mapping[Pair, Rows]) -> dict[Pair, Rows]:
 
 def _near_rows(claim: Rows, side0: ClaimedRows, side1: ClaimedRows) -> Rows:
     """Return the claimed rows (M, 2) of a pair that are known, used once, and nearer than chance brings them."""
-    if side0.tags.photo == side1.tags.photo or side0.code.ambient_dim != side1.code.ambient_dim:
-        return claim[:0]  # one photo under two names proves nothing
+    if side0 is side1 or side0.code.ambient_dim != side1.code.ambient_dim:
+        return claim[:0]
     (at0, has0), (at1, has1) = side0.find(claim[:, 0]), side1.find(claim[:, 1])
     rows, at0, at1 = (part[has0 & has1] for part in (claim, at0, at1))
     differing = np.bitwise_count(side0.code.packed[at0] ^ side1.code.packed[at1]).sum(axis=1, dtype=np.int64)
@@ -227,6 +245,13 @@ def _pair_rows(claims: Mapping[Pair, Rows]) -> dict[str, Rows]:
     return {name: np.unique(np.concatenate(parts)) for name, parts in rows_of.items()}
 
 
+def _by_partners(name: str, rows: Rows, claims: Mapping[Pair, Rows]) -> NDArray[np.int64]:
+    """Return the order of rows of a photo by the number of photos they are matched in, those of most first."""
+    every = [part[:, pair.index(name)] for pair, part in claims.items() if name in pair]
+    counts = np.bincount(np.concatenate([NO_ROWS, *every]), minlength=int(rows.max(initial=0)) + 1)[rows]
+    return np.argsort(-counts, kind="stable")
+
+
 LEAST_COMMON = 15
 """Rows that three photos must share to be tested."""
 THIRDS = 4
@@ -269,6 +294,8 @@ def _chain_rows(
 
     for name in own:
         others = [other for other in partners[name] if other in positions]
+        if len(others) < 2:
+            continue
         has = np.array([partners[name][other] >= 0 for other in others], np.float32).reshape(len(others), -1)
         shared = has @ has.T
         np.fill_diagonal(shared, -1)
@@ -282,7 +309,8 @@ def _chain_rows(
     for middle, row_of in partners.items():
         matched = np.stack([rows >= 0 for rows in row_of.values()])
         foreign = np.array([middle not in positions or other not in positions for other in row_of])
-        on_chain = matched.sum(axis=0) >= 2
+        deep = np.array([not {(middle, other), (other, middle)} & set(flat) for other in row_of])
+        on_chain = (matched.sum(axis=0) >= 2) & matched[deep].any(axis=0)
         for kind, rows in ((chains, on_chain & matched[foreign].any(axis=0)), (untested, on_chain)):
             kind[middle] |= rows
             for other, other_rows in row_of.items():

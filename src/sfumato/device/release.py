@@ -107,8 +107,8 @@ def release_positions(
             pairs = stack.enter_context(load_matches(matches)) if isinstance(matches, str | os.PathLike) else matches
             _refuse_other_matches(pairs, images)
             claims = {pair: pairs[pair].indices.astype(np.int64) for pair in progress(list(pairs))}
-        choice = choose_rows(claims, known, positions, key, params)
-        before = {name: np.flatnonzero(images[name].is_shown) for name in choice.rows}
+        before = {name: np.flatnonzero(images[name].is_shown) for name in positions}
+        choice = choose_rows(claims, known, positions, key, params, before)
     wanted = {name: rows[~masks(name, positions[name][rows])] for name, rows in choice.rows.items()}
     outcome = ReleaseOutcome(claimed=choice.claimed, proven=choice.proven, kept_back=dict(choice.forged))
     with ExitStack() as stack:
