@@ -71,13 +71,14 @@ def publish(server: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def server(live_server: Any) -> Any:
-    """A live server with a place of four images and a map."""
+def server(live_server: Any) -> Iterator[Any]:
+    """A live server with a place of four images and a map; after it, as it was: the map is none for engines."""
     call(live_server, "PUT", f"/v1/places/{PLACE}")
     for number, name in enumerate(NAMES):
         call(live_server, "PUT", f"/v1/places/{PLACE}/images/{name}", encode_frame(features(number)))
     publish(live_server)
-    return live_server
+    yield live_server
+    call(live_server, "DELETE", f"/v1/places/{PLACE}")
 
 
 @pytest.fixture(scope="module")
