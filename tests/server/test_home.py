@@ -267,8 +267,9 @@ def test_a_stolen_key_gets_matched_rows_of_others_and_no_position(
     with sfumato.load(road.device.archive) as images:
         for name in ("b.jpg", "c.jpg"):
             shown, rows = evidence.others[ids[name]], road.device.shown()[name]
-            assert shown.numbers.tolist() == rows.tolist(), "rows that are matched, of none other a bit"
-            assert shown.code.packed.tobytes() == images[name].code.packed[rows].tobytes()
+            assert len(shown.numbers) <= len(rows) + 5, "rows that are matched, some by chance, and no other"
+            assert set(rows.tolist()) <= set(shown.numbers.tolist())
+            assert shown.code.packed.tobytes() == images[name].code.packed[shown.numbers].tobytes()
     home, away = home_and_away(road)
     assert found_in(content, home) == found_in(content, away) == 0
     assert content == evidence_path(live_server.folder, road.place.id, job["id"]).read_bytes()

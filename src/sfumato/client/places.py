@@ -11,7 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -329,19 +329,15 @@ class Place:
 
         Raises ServerError, FileError if the positions are not on this device, RecipeError for another key.
         """
-        names, own = dict[str, str](), set[str]()
         with open_images(archive) as images:
-            for name in images:
-                names[self.names.image_id(self.id, name)] = name
-                with suppress(ArchiveError):  # a damaged image
-                    own |= {tags.photo} if (tags := images[name].tags) is not None else set()
+            names = {self.names.image_id(self.id, name): name for name in images}
         job = self._start_job("evidence", {"own": sorted(names), "pairs": pairs})
         job.wait(progress)
         with TemporaryDirectory(prefix="sfumato-") as folder:
             path = Path(folder) / "evidence"
             with open(path, "xb") as file:
                 self.transport.download(f"{self._path}/evidence/{job.state.id}", file, LARGEST_EVIDENCE)
-            evidence, received = name_evidence(load_evidence(path), names, own), path.stat().st_size
+            evidence, received = name_evidence(load_evidence(path), names), path.stat().st_size
         words = {
             "secret": self.names.secret if secret is None else secret,
             "photos": photos,

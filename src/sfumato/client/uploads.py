@@ -3,7 +3,7 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing.pool import AsyncResult, ThreadPool
@@ -16,7 +16,7 @@ from sfumato.client.transport import STRANGE
 from sfumato.errors import FrameError, ServerError, SfumatoError
 from sfumato.geometry.cameras import check_camera
 from sfumato.store.archive import Archive, load
-from sfumato.store.evidence import ClaimedRows, Evidence
+from sfumato.store.evidence import Evidence
 from sfumato.store.frames import encode_frame
 from sfumato.types.concealed import ConcealedFeatures
 from sfumato.types.scene import Camera
@@ -112,24 +112,12 @@ def camera_text(camera: Camera) -> str:
     return ",".join([camera.model, str(camera.width), str(camera.height), *(repr(float(one)) for one in camera.params)])
 
 
-def name_evidence(evidence: Evidence, names: Mapping[str, str], own: Collection[str]) -> Evidence:
+def name_evidence(evidence: Evidence, names: Mapping[str, str]) -> Evidence:
     """Return evidence with people's names for the ids of this device's images; what it shows of these is left out.
-
-    So is a photo that is shown a second time, under another id, or is an ``own`` one (names under the key): two of one
-    would count as two that agree. How many rows others have is not believed.
 
     Raises ServerError for evidence that names images in a way that no server does.
     """
     if not all(IMAGE_ID.match(key) for key in {*evidence.others, *(key for pair in evidence.claims for key in pair)}):
         raise ServerError("the server's evidence names images that it cannot have: nothing was released", code=STRANGE)
-    others, photos = dict[str, ClaimedRows](), set(own)
-    for key, rows in evidence.others.items():
-        if key not in names and rows.tags.photo not in photos:
-            photos.add(rows.tags.photo)
-            others[key] = replace(rows, count=int(rows.numbers[-1]) + 1) if len(rows.numbers) else rows
-    claims = {
-        (names.get(a, a), names.get(b, b)): rows
-        for (a, b), rows in evidence.claims.items()
-        if {a, b} <= names.keys() | others.keys()
-    }
-    return Evidence(claims, others)
+    claims = {(names.get(a, a), names.get(b, b)): rows for (a, b), rows in evidence.claims.items()}
+    return Evidence(claims, {key: rows for key, rows in evidence.others.items() if key not in names})
