@@ -394,3 +394,39 @@ def test_the_liar_above_closes_circles(alike, alike_elsewhere):
     chosen = both.choose(lie_with(both, ("0.jpg",), tuple(alike_elsewhere.photos)), "0.jpg", rule="circles")
     assert chosen.proven > 6
     assert (both.points["0.jpg"][chosen.rows["0.jpg"]] < 0).sum() > 15
+
+
+# ---------------------------------------------------------------- photos from one place, and people who walk
+
+
+def test_a_burst_and_lies_among_its_matches_stay_at_home(make_scene):
+    """Matches that agree by chance look like depth: a server that adds false ones to a few true ones gets nothing."""
+    burst, rng = World.of(make_scene(points=400, clutter=300, kinds=80, camera=0)), np.random.default_rng(0)
+    honest = burst.honest()
+    near = {pair: burst.near(pair) for pair in honest}
+    for some in (20, 40, 80, 150, 400):
+        for _ in range(3):
+            claims, points = {}, rng.permutation(400)[:some]
+            for pair, rows in honest.items():
+                true = rows[np.isin(burst.points[pair[0]][rows[:, 0]], points)]
+                free = [~np.isin(near[pair][:, side], true[:, side]) for side in (0, 1)]
+                claims[pair] = np.concatenate([true, once_each(near[pair][free[0] & free[1]], rng)])
+            for rule in ("tracks", "circles", "pairs"):
+                chosen = burst.choose(claims, rule=rule, least_rows=5000)
+                assert not any(count(chosen).values()), (some, rule)
+
+
+def test_what_walks_between_the_photos_stays_at_home(make_scene):
+    """It may agree in each two photos, where it moves along the line of the cameras, and does not in three."""
+    world = World.of(make_scene(points=600, clutter=100))
+    walking, steps = np.arange(80), dict(zip(world.photos, (0, 28, -22, 31), strict=True))
+    positions = {name: places.copy() for name, places in world.positions.items()}
+    for name, ids in world.points.items():
+        positions[name][np.isin(ids, walking), 0] += steps[name]
+    moved = World(world.photos, positions, world.points)
+    for rule in ("tracks", "circles", "pairs"):
+        chosen = moved.choose(moved.honest(), rule=rule, least_rows=0)
+        for name, rows in chosen.rows.items():
+            ids = moved.points[name]
+            assert np.isin(np.flatnonzero(np.isin(ids, walking)), rows).mean() < 0.2
+            assert np.isin(np.flatnonzero(ids > 80), rows).mean() > 0.8

@@ -12,7 +12,7 @@ it. Of rows that only photos of other devices speak for a few leave, enough for 
 ``circles`` alone believes all of them.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import permutations
 
@@ -104,10 +104,15 @@ def choose_rows(
         if real.keys() >= set(pair) and len(near := _near_rows(claim, real[pair[0]], real[pair[1]])):
             checked[pair] = near
     trusted = _trusted_rows(checked, real, positions, params)
-    flat = {pair for pair, rows in trusted.items() if positions.keys() >= set(pair) and _is_flat(pair, rows, positions)}
+    flat = {
+        pair
+        for pair, rows in trusted.items()
+        if positions.keys() >= set(pair) and _is_flat(pair, rows, positions, len(checked[pair]))
+    }
     deep = {pair: rows for pair, rows in trusted.items() if pair not in flat}
     proven = _pair_rows({pair: rows for pair, rows in deep.items() if positions.keys() >= set(pair)})
-    chains, moving, untested = _chain_rows(trusted, real, positions, flat, params.max_error_px)
+    foreign = _pair_rows({pair: rows for pair, rows in deep.items() if not positions.keys() >= set(pair)})
+    chains, moving, untested = _chain_rows(trusted, real, positions, deep, params.max_error_px)
     if params.rule == "circles":
         chosen = proven = _circle_rows(deep, real)  # believed
     elif params.rule == "pairs":
@@ -123,8 +128,10 @@ def choose_rows(
         moving = {name: rows for name, rows in moving.items() if name not in weak}  # few rows tell little
     released = dict[str, Rows]()
     for name in sorted(own):
-        still = np.setdiff1d(chosen.get(same[name], NO_ROWS), moving.get(same[name], NO_ROWS))
         agreed, left = proven.get(same[name], NO_ROWS), (before or {}).get(name, NO_ROWS)
+        backed = np.union1d(agreed, foreign.get(same[name], NO_ROWS))
+        still = np.intersect1d(chosen.get(same[name], NO_ROWS), backed)
+        still = np.setdiff1d(still, moving.get(same[name], NO_ROWS))
         unproven = np.setdiff1d(still, np.union1d(agreed, left))
         room = max(0, params.most_unproven - len(np.setdiff1d(left, agreed)))
         released[name] = np.setdiff1d(still, unproven[_by_partners(same[name], unproven, deep)[room:]])
@@ -175,11 +182,11 @@ def _trusted_rows(
     return trusted
 
 
-def _is_flat(pair: Pair, rows: Rows, positions: Positions) -> bool:
+def _is_flat(pair: Pair, rows: Rows, positions: Positions, claimed: int) -> bool:
     """Tell whether two own photos were taken from one place, so far as their agreeing matches show it."""
     places = [positions[name] for name in pair]
     sizes = [(int(part[:, 0].max()) + 1, int(part[:, 1].max()) + 1) for part in places]  # of the photos, nearly
-    return not has_parallax(places[0][rows[:, 0]], places[1][rows[:, 1]], sizes[0], sizes[1])
+    return not has_parallax(places[0][rows[:, 0]], places[1][rows[:, 1]], sizes[0], sizes[1], claimed - len(rows))
 
 
 def _partners(
@@ -264,14 +271,14 @@ def _chain_rows(
     claims: Mapping[Pair, Rows],
     photos: Mapping[str, ClaimedRows],
     positions: Positions,
-    flat: Collection[Pair],
+    deep: Mapping[Pair, Rows],
     max_error_px: float,
 ) -> tuple[dict[str, Rows], dict[str, Rows], dict[str, Rows]]:
     """Return rows of each photo on chains of matches through three photos: that stand still, that do not, and others.
 
     A map keeps what three photos see. Three own photos are tested, those that share most; a chain with a photo of
     another device cannot be, and counts. The last are chains that were not tested, as three photos share too little.
-    ``flat``: pairs of photos that were taken from one place.
+    ``deep``: pairs of photos that were not taken from one place.
     """
     partners = _partners(claims, photos)
     sizes = {name: len(next(iter(row_of.values()))) for name, row_of in partners.items()}
@@ -279,7 +286,7 @@ def _chain_rows(
     done, own = set[tuple[str, frozenset[str]]](), [name for name in partners if name in positions]
 
     def test(middle: str, ends: tuple[str, str]) -> None:
-        order = next((o for o in permutations((middle, *ends)) if not {o[:2], o[1::-1]} & set(flat)), None)
+        order = next((o for o in permutations((middle, *ends)) if {o[:2], o[1::-1]} & deep.keys()), None)
         if order is None or (middle, frozenset(ends)) in done:
             return
         done.add((middle, frozenset(ends)))
@@ -309,8 +316,8 @@ def _chain_rows(
     for middle, row_of in partners.items():
         matched = np.stack([rows >= 0 for rows in row_of.values()])
         foreign = np.array([middle not in positions or other not in positions for other in row_of])
-        deep = np.array([not {(middle, other), (other, middle)} & set(flat) for other in row_of])
-        on_chain = (matched.sum(axis=0) >= 2) & matched[deep].any(axis=0)
+        shows_depth = np.array([bool({(middle, other), (other, middle)} & deep.keys()) for other in row_of])
+        on_chain = (matched.sum(axis=0) >= 2) & matched[shows_depth].any(axis=0)
         for kind, rows in ((chains, on_chain & matched[foreign].any(axis=0)), (untested, on_chain)):
             kind[middle] |= rows
             for other, other_rows in row_of.items():

@@ -240,12 +240,18 @@ ROTATION_ERROR = 0.1
 
 
 def has_parallax(
-    points0: NDArray[np.floating], points1: NDArray[np.floating], size0: tuple[int, int], size1: tuple[int, int]
+    points0: NDArray[np.floating],
+    points1: NDArray[np.floating],
+    size0: tuple[int, int],
+    size1: tuple[int, int],
+    others: int = 0,
 ) -> bool:
     """Tell whether matches (M, 2) of two photos (width, height) show that these were taken from different places.
 
     They do not if one homography explains nearly all of them and is that of a camera which only turned, for some focal
     length (Hartley and Zisserman 2004, 8.4.2): a burst, a tripod, a panorama. A map gets no point from such photos.
+    ``others``: matches that did not agree with these in one geometry. Where there are many, some of the matches agree
+    by chance, and look like depth.
     """
     import cv2
 
@@ -255,7 +261,7 @@ def has_parallax(
         return False
     error = FLAT_ERROR * max(*size0, *size1)
     matrix, fitting = cv2.findHomography(sides[0], sides[1], cv2.USAC_MAGSAC, error, maxIters=2000)
-    if matrix is None or fitting.mean() < FLAT_SHARE:
+    if matrix is None or (1 - fitting.mean()) * len(points0) > (1 - FLAT_SHARE) * (len(points0) + others):
         return True
     for factor in FOCAL_FACTORS:
         cameras = [
