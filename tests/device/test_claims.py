@@ -325,6 +325,19 @@ def test_claims_that_are_withheld_get_no_more_than_pairs(alike):
         assert set(np.flatnonzero(rows)) <= set(pairs.rows[name])
 
 
+def test_a_photo_that_gave_enough_gives_no_more_to_who_withholds(alike):
+    """What left before counts: a server that was honest once cannot make its photos poor again."""
+    honest = alike.choose(alike.honest(), least_rows=200)
+    assert min(count(honest).values()) >= 200
+    for pair, rows in alike.honest().items():
+        few = alike.honest(*pair, next(name for name in alike.photos if name not in pair))
+        claims = {other: some if set(other) == set(pair) else some[:60] for other, some in few.items()}
+        poor = alike.choose(claims, least_rows=200)
+        later = alike.choose(claims, least_rows=200, before=honest.rows)
+        assert max(count(poor).values()) > 0.9 * len(rows)
+        assert max(count(later).values()) < 0.5 * len(rows)
+
+
 def test_photos_of_another_place_prove_nothing(alike, alike_elsewhere):
     """Of photos of another place a server has real tags, and thousands of rows that look like those of a photo."""
     both = alike | alike_elsewhere

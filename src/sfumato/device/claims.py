@@ -118,7 +118,8 @@ def choose_rows(
     elif params.rule == "pairs":
         chosen = proven
     else:
-        weak = {name for name in own if len(chains.get(name, ())) < params.least_rows}
+        parts = {name: [chains.get(name, NO_ROWS), (before or {}).get(name, NO_ROWS)] for name in own}
+        weak = {name for name, lists in parts.items() if len(np.union1d(*lists)) < params.least_rows}
         circles = _count_circles(deep, real) if weak else {}
         few = {p: rows for p, rows in deep.items() if weak & set(p) and circles.get(p, 0) >= params.least_circles}
         more = _pair_rows(few)
