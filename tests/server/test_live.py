@@ -66,17 +66,17 @@ def tour(served: Any, scene: Any) -> list[int]:
         *(http.get(f"/v1/places/{place}/maps/{number}/{part}") for part in ("bundle", "points", "cameras")),
         http.post(f"/v1/places/{place}/localize", content=frame, headers=headers),
         http.post(f"/v1/places/{place}/landmarks", content=bare, headers=headers),
-        *tour_of_releases(served.api, place, home),
+        *tour_of_releases(served, home),
         *(http.get(f"/v1/jobs{rest}") for rest in ("", f"/{job}", f"/{job}/events")),
         http.post(f"/v1/places/{place}/localize", content=b"\xff\xd8\xff picture", headers=headers),
     ]
-    eventually(lambda: not list((served.server.folder / "work").iterdir()))  # the processes of jobs have ended
     return [answer.status_code for answer in answers]
 
 
-def tour_of_releases(api: Any, place: str, home: Any) -> list[Any]:
+def tour_of_releases(served: Any, home: Any) -> list[Any]:
     """Push an image without positions to a new place, ask for evidence, and release; return the answers."""
-    place, name = api.put_place(), "5e" * 16
+    api, name = served.api, "5e" * 16
+    place = api.put_place()
     answers = [api.put_frame(place, name, encode_frame(home))]
     words = {"json": {"own": [name]}, "headers": {"Idempotency-Key": "evidence"}}
     answers.append(api.http.post(f"/v1/places/{place}/evidence", **words))
@@ -84,6 +84,7 @@ def tour_of_releases(api: Any, place: str, home: Any) -> list[Any]:
     answers.append(api.http.get(f"/v1/places/{place}/evidence/{answers[-1].json()['id']}"))
     body, headers = encode_release(np.array([3]), np.array([[5.0, 6.0]])), {"Content-Type": RELEASE_TYPE}
     answers.append(api.http.put(f"/v1/places/{place}/images/{name}/positions", content=body, headers=headers))
+    eventually(lambda: not list((served.server.folder / "work").iterdir()))  # the process of the job has ended
     return [*answers, api.http.delete(f"/v1/places/{place}")]
 
 
