@@ -36,7 +36,7 @@ SAMPLE = Sample("coffee.png", "0")
 
 def test_nothing_kept_is_a_descriptor(intrude):
     kept = intrude("sub-hybrid-2", "nearest").predict(SAMPLE)
-    assert set(kept) == {"distances", "confidence", "features", "picture"}
+    assert set(kept) == {"distances", "confidence", "features", "picture", "released"}
     count = int(kept["features"][0])
     assert 20 < count <= 60
     assert kept["distances"].shape == kept["confidence"].shape == (count,)
