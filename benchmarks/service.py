@@ -5,8 +5,9 @@
 
 A real server is started, a generated street of photos is uploaded and mapped by a job, and queries are sent. Features
 are those of benchmarks/localize.py: sealed. Queries send codes alone, points of the map come back, and the client
-solves the pose. While queries are asked, the server and its engine have one core and the clients the other, where there
-are two; else the figures say that they shared. Times are those that a client sees, from the first byte sent to the pose.
+solves the pose. While queries are asked, the server and its engine have one core and the clients the other, where
+there are two; else the figures say that they shared. Times are those that a client sees, from the first byte sent to
+the pose.
 """
 
 import json
